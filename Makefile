@@ -27,7 +27,9 @@ endif
 unexport SECONDS
 
 .DELETE_ON_ERROR:
-.PHONY: install dev wheel jars archives test lane-of-parts lane-of-workers test-logic test-parts test-workers test-long faults fuzz lint format docs site quickstart bench clean distclean
+.PHONY: install dev wheel jars archives test lane-of-logic lane-of-parts lane-of-workers test-logic test-parts test-workers \
+  test-long long-examples-and-parts long-examples long-parts long-kills \
+  long-workers simulate faults fuzz lint format docs site quickstart bench clean distclean
 
 install: $(STAMP)
 
@@ -74,13 +76,15 @@ lint: dev
 	$(BIN)/python tests/architecture/size_limits.py
 	$(BIN)/python tests/architecture/words.py
 	$(BIN)/python tests/architecture/import_circles.py
+	$(BIN)/python tests/architecture/name_lengths.py
 
-# In two lanes, one for each core, which take about the same time: what computes, then parts of the worker on a broker and
-# on Spark; and whole workers as users run them. Of the latter two, up to three tests that failed are run once more when
-# both lanes are done, and named: deadlines of such tests are those of a machine that is not overloaded.
-test: lint archives
+# In three lanes beside each other, which take about the same time: lint and what computes; parts of the worker on a broker
+# and on Spark; whole workers as users run them. The latter two wait more than they compute. Of these, up to three tests
+# that failed are run once more when all lanes are done, and named: deadlines of such tests are those of a machine that is
+# not overloaded.
+test: archives
 	@rm -rf $(FAILED) && mkdir -p $(FAILED)
-	@$(MAKE) --no-print-directory -j2 lane-of-parts lane-of-workers
+	@$(MAKE) --no-print-directory -j3 lane-of-logic lane-of-parts lane-of-workers
 	@$(BIN)/python tests/second_go.py $$(ls $(FAILED))
 	@for tests in $$(ls $(FAILED)); do \
 	  $(MAKE) --no-print-directory $$tests AGAIN="--last-failed --last-failed-no-failures none" || exit 1; done
@@ -89,25 +93,53 @@ test: lint archives
 archives: dev
 	$(BIN)/python -m connect_py.embedded.archives
 
+lane-of-logic:
+	@$(MAKE) --no-print-directory lint && $(MAKE) --no-print-directory test-logic
+
 lane-of-parts:
-	@$(MAKE) --no-print-directory test-logic; logic=$$?; \
-	  $(MAKE) --no-print-directory test-parts || touch $(FAILED)/test-parts; exit $$logic
+	@$(MAKE) --no-print-directory test-parts || touch $(FAILED)/test-parts
 
 lane-of-workers:
 	@$(MAKE) --no-print-directory test-workers || touch $(FAILED)/test-workers
 
+LANE = @$(BIN)/python tests/lane.py
+PYTEST = $(BIN)/pytest -o cache_dir=.pytest_cache/$@
+
 test-logic: dev
-	$(BIN)/pytest -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/contract tests/property tests/fuzz
+	$(LANE) logic $(PYTEST) -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/contract tests/property tests/fuzz
 
 test-parts: dev
-	$(BIN)/pytest $(SLOWEST) -o cache_dir=.pytest_cache/parts -m 'not long' $(AGAIN) tests/integration
+	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) tests/integration
 
 test-workers: dev
-	$(BIN)/pytest $(SLOWEST) -o cache_dir=.pytest_cache/workers -m 'not long' $(AGAIN) tests/acceptance tests/faults
+	$(LANE) workers $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) tests/acceptance tests/faults
 
-test-long: dev
-	CONNECT_PY_ALL_EXAMPLES=1 $(BIN)/pytest -q -m 'not long' tests/property
-	$(BIN)/pytest -o faulthandler_timeout=0 -m long
+# In three lanes as well, of an hour; each test is named.
+test-long: archives
+	@$(MAKE) --no-print-directory -k -j3 long-examples-and-parts long-kills long-workers
+
+LONG = $(PYTEST) -v -o faulthandler_timeout=0 --durations=0 --durations-min=5 -m 'long and not seeds'
+
+long-examples-and-parts:
+	@$(MAKE) --no-print-directory -k long-examples long-parts
+
+long-examples: dev
+	@CONNECT_PY_ALL_EXAMPLES=1 $(BIN)/python tests/lane.py logic $(PYTEST) -q -m 'not long' tests/property
+
+long-parts: dev
+	$(LANE) parts $(LONG) tests/integration tests/property
+
+LONG_KILLS = $(wildcard $(addprefix tests/acceptance/test_,exactly_once_*.py cluster_kills.py earlier_version.py engines_everywhere.py))
+
+long-kills: dev
+	$(LANE) kills $(LONG) $(LONG_KILLS)
+
+long-workers: dev
+	$(LANE) workers $(LONG) $(filter-out $(LONG_KILLS),$(wildcard tests/acceptance/test_*.py))
+
+# The protocols of tables and of the group through tens of thousands of storms, and rules whose absence shows seldom.
+simulate: dev
+	$(PYTEST) -v -s -o faulthandler_timeout=0 -m seeds tests/property
 
 # Random faults on a real broker, worker and tables: `make faults SEEDS=300`, or some of them: `make faults SEEDS=120:150`.
 faults: dev

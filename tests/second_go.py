@@ -17,7 +17,7 @@ def main(lanes: list[str]) -> int:
     """Print the tests of these lanes that failed; returns 1 if they are more than `MOST`."""
     failed: list[str] = []
     for lane in lanes:
-        path = CACHES / lane.removeprefix("test-") / "v" / "cache" / "lastfailed"
+        path = CACHES / lane / "v" / "cache" / "lastfailed"
         failed += json.loads(path.read_text()) if path.exists() else []
     if failed:
         print(f"make: {len(failed)} tests failed, at most {MOST} are run once more:", *failed, sep="\n  ")

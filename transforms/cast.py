@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from connect_py.api.batch import Batch, Column, schemaless_column
+from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed
 from connect_py.api.config import Type as ConfigType
-from connect_py.api.errors import ConfigError, ConnectError, DataError, NotColumnar
+from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.java_text import java_text
 from connect_py.api.record import R
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Struct, Type, Value, java_class_name
-from connect_py.api.transformation import Transformation
+from transforms.field_transformation import FieldTransformation
 from transforms.java_date_format import MILLIS_PER_DAY, java_date_format
 from transforms.java_numbers import parse_float, parse_integer, to_double, to_integer
-from transforms.rebuild import check_required, values_of
-from transforms.requirements import require_map, require_struct
+from transforms.requirements import require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
-from transforms.side import Side
+from transforms.side import for_both
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from transforms.field_columns import FieldColumns
 
-PURPOSE = "cast types"
 BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _FLOATS: Mapping[Type, int] = {Type.FLOAT32: 32, Type.FLOAT64: 64}
 _TARGETS: Mapping[str, Type] = {
@@ -81,7 +78,7 @@ def _target(text: str) -> Type:
     return kind
 
 
-class Cast(Transformation[R]):
+class Cast(FieldTransformation[R]):
     """Casts as Java narrows, widens and prints. Nulls stay null."""
 
     config_def = (
@@ -92,15 +89,16 @@ class Cast(Transformation[R]):
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
     )  # fmt: skip
-    side: ClassVar[Side]
+
+    purpose = "cast types"
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
         self._types, self._whole = _parsed_spec(props["spec"])
         self.field_names = self._types.keys()
+        self.whole = self._whole is not None
         self.replace_null_with_default: bool = props["replace.null.with.default"]
         self.result = lru_cache(maxsize=64)(self._result)
-        self._columns: FieldColumns | None = None
 
     def _result(self, schema: Schema) -> Schema:
         if self._whole is not None:
@@ -116,72 +114,36 @@ class Cast(Transformation[R]):
         if value is None:
             return record
         if schema is None:
-            if self._whole is not None:
-                return self.side.put(record, None, cast(None, value, self._whole))
-            row = dict(require_map(value, PURPOSE))
-            for name, kind in self._types.items():
-                row[name] = cast(None, row.get(name), kind)
-            return self.side.put(record, None, row)
-        if self._whole is not None:
-            return self.side.put(record, self.result(schema), cast(schema, value, self._whole))
+            made = self.replaced("", None, value) if self.whole else self.replaced_map(value)
+            return self.side.put(record, None, made)
+        if self.whole:
+            return self.side.put(record, self.result(schema), self.replaced("", schema, value))
         if schema.type is not Type.STRUCT:
             raise DataError("Cannot list fields on non-struct type")
-        taken = require_struct(value, PURPOSE)
+        taken = require_struct(value, self.purpose)
         result = self.result(taken.schema)
-        values = values_of(taken, replace_null_with_default=self.replace_null_with_default)
-        for field in taken.schema.fields:
-            if field.name in self._types:
-                values[field.index] = cast(field.schema, values[field.index], self._types[field.name])
-        check_required(result, values)
-        return self.side.put(record, result, Struct(result, values))
+        return self.side.put(record, result, self.replaced_row(taken, result))
 
     def replaced(self, name: str, schema: Schema | None, value: Value) -> Value:
         """A value of a field afterwards."""
         return cast(schema, value, self._types[name] if self._whole is None else self._whole)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import blamed, finished, kept_nulls
+        from transforms.columns import finished, kept_nulls
         from transforms.field_columns import FieldColumns
 
         column = self.side.column(batch)
         if column.null_count == len(batch):
             return [batch]
-        columns = self._columns = self._columns or FieldColumns(self, self.numbers)
         if column.schema is None:
-            cast_column, failed = self._schemaless(batch, column, columns)
-            return finished(batch, self.apply, self.side.put_column(batch, cast_column), failed)
-        null, null_schema = kept_nulls(column)
-        if self._whole is None:
-            schema, data, failed = columns.with_schema(batch, column)
+            made, failed = FieldColumns(self).schemaless(batch, column)
         else:
-            try:
-                schema = self.result(column.schema)
-                data, failed = columns.replaced("", column.schema, schema, column.data)
-            except NotColumnar:
-                raise
-            except ConnectError as error:
-                raise blamed(batch, self.apply) from error
-        made = self.side.put_column(batch, Column(schema, data, null, tombstone_schema=null_schema))
-        return finished(batch, self.apply, made, failed)
-
-    def _schemaless(self, batch: Batch, column: Column, columns: FieldColumns) -> tuple[Column, Collection[int]]:
-        from connect_py.api.arrow import schemaless_values
-        from transforms.columns import converted
-
-        if self._whole is None:
-            return columns.schemaless(batch, column)
-        whole = self._whole
-        refused: set[int] = set()
-        numbers = columns.of_texts("", None, column.data, refused)
-        if numbers is not None and numbers.null_count < len(batch):
-            return Column(None, numbers, column.tombstone), refused
-        values, failed = converted(
-            schemaless_values(column.data, column.absent), lambda value: cast(None, value, whole)
-        )
-        return schemaless_column(values, column.tombstone), failed
+            null, null_schema = kept_nulls(column)
+            schema, data, failed = FieldColumns(self).with_schema(batch, column)
+            made = Column(schema, data, null, tombstone_schema=null_schema)
+        return finished(batch, self.apply, self.side.put_column(batch, made), failed)
 
     def numbers(self, name: str, texts: pa.StringArray) -> pa.Int64Array | None:
-        """What `FieldColumns` asks for."""
         from transforms.columns import whole_numbers
 
         bits = BITS.get(self._types[name] if self._whole is None else self._whole)
@@ -285,13 +247,4 @@ def _cast_schema(schema: Schema, target: Type, *, keep_names: bool = False) -> S
     return made.replace(name=schema.name, version=schema.version, doc=schema.doc, parameters=schema.parameters)
 
 
-class CastKey(Cast[R]):
-    """`Cast$Key`."""
-
-    side = Side.KEY
-
-
-class CastValue(Cast[R]):
-    """`Cast$Value`."""
-
-    side = Side.VALUE
+CastKey, CastValue = for_both(Cast)

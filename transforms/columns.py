@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect_py.api.arrow import arrow_type, filled, is_odd_decimal, to_array
-from connect_py.api.batch import Batch, Column
+from connect_py.api.batch import Batch, Column, Path
 from connect_py.api.errors import BadRows, ConnectError, NotColumnar
 from connect_py.api.schema import Schema, Type, Value
 from connect_py.api.transformation import Transformation
@@ -28,6 +29,13 @@ def child(data: pa.StructArray, index: int) -> pa.Array:
     """One member of a struct column, null where the struct is."""
     found = data.field(index)
     return hidden(found, data.is_valid()) if data.null_count else found
+
+
+def member_of(column: Column, name: str) -> Column:
+    """The member of a column of structs; it is there."""
+    member = column.member(name)
+    assert member is not None
+    return member
 
 
 def hidden(data: pa.Array, visible: pa.BooleanArray) -> pa.Array:
@@ -71,9 +79,35 @@ def with_default(data: pa.Array, default: pa.Scalar | None) -> pa.Array:
     return data if default is None else filled(data, default)
 
 
-def defaults(schema: Schema) -> list[pa.Scalar | None]:
+@lru_cache(maxsize=256)
+def defaults(schema: Schema) -> Sequence[pa.Scalar | None]:
     """The default of each field of a struct schema, None where there is none."""
     return [None if f.schema.default is None else scalar(f.schema, f.schema.default) for f in schema.fields]
+
+
+def columns_of(schema: Schema, data: pa.StructArray, *, replace_null_with_default: bool) -> list[pa.Array]:
+    """The members of a struct column; nulls become the default of their field when asked to."""
+    columns = children(data)
+    if not replace_null_with_default:
+        return columns
+    return [with_default(c, d) for c, d in zip(columns, defaults(schema), strict=True)]
+
+
+def map_members(data: pa.Array) -> dict[str, pa.Array]:
+    """The members of a column of maps by name; of nulls there are none."""
+    if pa.types.is_null(data.type):
+        return {}
+    return dict(zip((f.name for f in data.type), children(data), strict=True))
+
+
+def maps(column: Column, columns: Mapping[str, pa.Array], absent: Mapping[Path, pa.BooleanArray]) -> Column:
+    """A column of maps with these members in place of another; what is null there is null here."""
+    null = column.is_null()
+    if columns:
+        data = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=null)
+    else:
+        data = empty_structs(null, len(column))
+    return Column(None, data, column.tombstone, absent, column.tombstone_schema)
 
 
 def cut(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
@@ -281,12 +315,21 @@ def with_fields(
     """
     column = batch.value
     assert column.schema is not None
-    null, null_schema = kept_nulls(column)
-    parts = [with_default(c, d) for c, d in zip(children(column.data), defaults(column.schema), strict=True)]
+    parts = columns_of(column.schema, column.data, replace_null_with_default=True)
     parts += added(parts)
-    data = struct_column(result, parts, null, len(batch))
-    made = batch.replace(value=Column(result, data, null, tombstone_schema=null_schema))
-    return finished(batch, apply, made, required_nulls(result, parts, column.data))
+    made, failed = restructured(column, result, parts)
+    return finished(batch, apply, batch.replace(value=made), failed)
+
+
+def restructured(column: Column, result: Schema, columns: Sequence[pa.Array]) -> tuple[Column, set[int]]:
+    """A column of structs of this schema and these members in place of another; nulls stay, see `kept_nulls`.
+
+    Also the rows in which a required field is null.
+    """
+    null, null_schema = kept_nulls(column)
+    data = struct_column(result, columns, null, len(column))
+    made = Column(result, data, null, tombstone_schema=null_schema)
+    return made, required_nulls(result, columns, column.data)
 
 
 def incomplete_rows(schema: Schema, data: pa.Array) -> pa.BooleanArray | None:

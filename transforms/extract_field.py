@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
 from connect_py.api.errors import ConnectError, NotColumnar
 from connect_py.api.record import R
 from connect_py.api.schema import Schema
-from connect_py.api.transformation import Transformation
 from transforms.field_path import FieldPath
 from transforms.java_errors import IllegalArgumentError
 from transforms.requirements import require_map, require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
-from transforms.side import Side
+from transforms.side import SideTransformation, for_both
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 PURPOSE = "field extraction"
 
 
-class ExtractField(Transformation[R]):
+class ExtractField(SideTransformation[R]):
     """Puts a field in place of its struct or map. A null stays null, under the field's schema."""
 
     config_def = (
@@ -36,7 +35,6 @@ class ExtractField(Transformation[R]):
             doc="V1: a name, dots are part of it. V2: a path with dots, backticks around names that have dots.",
         )
     )  # fmt: skip
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -132,13 +130,4 @@ def _hidden_where(data: pa.Array, column: Column) -> pa.Array:
     return hidden(data, pc.invert(null))
 
 
-class ExtractFieldKey(ExtractField[R]):
-    """`ExtractField$Key`."""
-
-    side = Side.KEY
-
-
-class ExtractFieldValue(ExtractField[R]):
-    """`ExtractField$Value`."""
-
-    side = Side.VALUE
+ExtractFieldKey, ExtractFieldValue = for_both(ExtractField)

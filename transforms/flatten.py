@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type
@@ -13,10 +13,9 @@ from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.schema import Schema, Struct, Value, java_class_name
 from connect_py.api.schema import Type as SchemaType
-from connect_py.api.transformation import Transformation
 from transforms.rebuild import check_required, rebuilt
 from transforms.requirements import require_map, require_struct
-from transforms.side import Side
+from transforms.side import SideTransformation, for_both
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,14 +33,13 @@ class Leaf:
     default: Value  # of the field itself, which stands in for a null
 
 
-class Flatten(Transformation[R]):
+class Flatten(SideTransformation[R]):
     """Flattens structs and maps; arrays stay whole. A record with a null on this side passes unchanged."""
 
     config_def = ConfigDef().define(
         "delimiter", Type.STRING, default=".", importance=Importance.MEDIUM,
         doc="What stands between the names of a field and of the one inside.",
     )  # fmt: skip
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         self._delimiter: str = self.config_def.parse(configs)["delimiter"]
@@ -102,7 +100,7 @@ class Flatten(Transformation[R]):
                 )
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import blamed, finished, kept_nulls, required_nulls, struct_column
+        from transforms.columns import blamed, finished, restructured
 
         column = self.side.column(batch)
         if column.null_count == len(batch):
@@ -115,17 +113,12 @@ class Flatten(Transformation[R]):
             result, leaves = self._result(column.schema)
         except DataError as error:
             raise blamed(batch, self.apply) from error
-        null, null_schema = kept_nulls(column)
-        data = [_leaf_column(column.data, leaf) for leaf in leaves]
-        made = Column(result, struct_column(result, data, null, len(batch)), null, tombstone_schema=null_schema)
-        failed = required_nulls(result, data, column.data)
+        made, failed = restructured(column, result, [_leaf_column(column.data, leaf) for leaf in leaves])
         return finished(batch, self.apply, self.side.put_column(batch, made), failed)
 
     def _schemaless(self, batch: Batch, column: Column) -> Column:
-        import pyarrow as pa
-
         from connect_py.api.errors import NotColumnar
-        from transforms.columns import blamed, empty_structs
+        from transforms.columns import blamed, maps
 
         if not column.is_struct():
             raise blamed(batch, self.apply)
@@ -137,10 +130,7 @@ class Flatten(Transformation[R]):
             columns[name] = member.data
             if absent_rows is not None:
                 absent[(name,)] = absent_rows
-        null = column.is_null()
-        made = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=null) if columns else None
-        data = empty_structs(null, len(batch)) if made is None else made
-        return Column(None, data, column.tombstone, absent, column.tombstone_schema)
+        return maps(column, columns, absent)
 
     def _members(
         self, column: Column, prefix: str, absent_rows: pa.BooleanArray | None
@@ -150,10 +140,10 @@ class Flatten(Transformation[R]):
         import pyarrow.compute as pc
 
         from connect_py.api.errors import NotColumnar
+        from transforms.columns import member_of
 
         for field in column.data.type:
-            member = column.member(field.name)
-            assert member is not None
+            member = member_of(column, field.name)
             name = f"{prefix}{self._delimiter}{field.name}" if prefix else field.name
             lacking = _either(absent_rows, member.missing)
             if not pa.types.is_struct(field.type):
@@ -202,13 +192,4 @@ def _leaf_column(data: pa.Array, leaf: Leaf) -> pa.Array:
     return made if made.type == arrow_type(leaf.schema) else made.cast(arrow_type(leaf.schema))
 
 
-class FlattenKey(Flatten[R]):
-    """`Flatten$Key`."""
-
-    side = Side.KEY
-
-
-class FlattenValue(Flatten[R]):
-    """`Flatten$Value`."""
-
-    side = Side.VALUE
+FlattenKey, FlattenValue = for_both(Flatten)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
@@ -12,18 +12,17 @@ from connect_py.api.errors import ConfigError
 from connect_py.api.record import NO_HEADERS, Header, Headers, R
 from connect_py.api.schema import Schema, Struct
 from connect_py.api.schema import Type as SchemaType
-from connect_py.api.transformation import Transformation
 from transforms.java_errors import NullPointerError
 from transforms.rebuild import check_required, rebuilt, values_of
 from transforms.requirements import require_map, require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
-from transforms.side import Side
+from transforms.side import SideTransformation, for_both
 from transforms.validators import non_empty_list
 
 MOVE = "move"
 
 
-class HeaderFrom(Transformation[R]):
+class HeaderFrom(SideTransformation[R]):
     """Appends one header for each field. A record with a null on this side is an error."""
 
     config_def = (
@@ -42,7 +41,6 @@ class HeaderFrom(Transformation[R]):
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
     )  # fmt: skip
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -108,10 +106,8 @@ class HeaderFrom(Transformation[R]):
 
     def _schemaless(self, column: Column) -> tuple[Column, list[list[Any]]]:
         """The column that stays, and the values (with their schemas) of each header."""
-        import pyarrow as pa
-
         from connect_py.api import arrow
-        from transforms.columns import children, empty_structs
+        from transforms.columns import map_members, maps
 
         added = []
         for name in self._fields:
@@ -120,20 +116,16 @@ class HeaderFrom(Transformation[R]):
             added.append([(value, None) for value in values])
         if not self._moves:
             return column, added
-        data = column.data
-        kept = {f.name: c for f, c in zip(data.type, children(data), strict=True) if f.name not in self._fields}
-        made = pa.StructArray.from_arrays(list(kept.values()), names=list(kept)) if kept else None
+        kept = {name: member for name, member in map_members(column.data).items() if name not in self._fields}
         absent = {path: rows for path, rows in column.absent.items() if path[0] not in self._fields}
-        return Column(None, empty_structs(None, len(column)) if made is None else made, None, absent), added
+        return maps(column, kept, absent), added
 
     def _with_schema(self, column: Column, schema: Schema) -> tuple[Column, list[list[Any]], set[int]]:
         """As `_schemaless`, and the rows that lack a required value."""
         from connect_py.api import arrow
-        from transforms.columns import children, defaults, required_nulls, struct_column, with_default
+        from transforms.columns import columns_of, restructured
 
-        columns = children(column.data)
-        if self._replace_null_with_default:
-            columns = [with_default(c, d) for c, d in zip(columns, defaults(schema), strict=True)]
+        columns = columns_of(schema, column.data, replace_null_with_default=self._replace_null_with_default)
         added = []
         for name in self._fields:
             field = schema.field(name)
@@ -143,17 +135,8 @@ class HeaderFrom(Transformation[R]):
             return column, added, set()
         result = self._result(schema)
         kept = [c for f, c in zip(schema.fields, columns, strict=True) if f.name not in self._fields]
-        made = struct_column(result, kept, None, len(column))
-        return Column(result, made), added, required_nulls(result, kept, made)
+        made, failed = restructured(column, result, kept)
+        return made, added, failed
 
 
-class HeaderFromKey(HeaderFrom[R]):
-    """`HeaderFrom$Key`."""
-
-    side = Side.KEY
-
-
-class HeaderFromValue(HeaderFrom[R]):
-    """`HeaderFrom$Value`."""
-
-    side = Side.VALUE
+HeaderFromKey, HeaderFromValue = for_both(HeaderFrom)

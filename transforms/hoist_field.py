@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import ClassVar
 
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import NotColumnar
 from connect_py.api.record import R
 from connect_py.api.schema import Schema, Struct, struct
-from connect_py.api.transformation import Transformation
-from transforms.side import Side
+from transforms.side import SideTransformation, for_both
 
 
-class HoistField(Transformation[R]):
+class HoistField(SideTransformation[R]):
     """Wraps. A tombstone becomes a map with a null: no tombstone any more."""
 
     config_def = ConfigDef().define(
         "field", Type.STRING, importance=Importance.MEDIUM,
         doc="The name of the one field that the struct or map will have.",
     )  # fmt: skip
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         self._field: str = self.config_def.parse(configs)["field"]
@@ -61,13 +58,4 @@ class HoistField(Transformation[R]):
         return [self.side.put_column(batch, Column(result, struct_column(result, [column.data], None, len(batch))))]
 
 
-class HoistFieldKey(HoistField[R]):
-    """`HoistField$Key`."""
-
-    side = Side.KEY
-
-
-class HoistFieldValue(HoistField[R]):
-    """`HoistField$Value`."""
-
-    side = Side.VALUE
+HoistFieldKey, HoistFieldValue = for_both(HoistField)

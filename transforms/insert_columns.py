@@ -14,82 +14,69 @@ from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import Type
 from transforms.columns import (
     blamed,
-    children,
-    defaults,
+    columns_of,
     finished,
     kept_nulls,
+    map_members,
+    maps,
     required_nulls,
     struct_column,
-    with_default,
 )
 from transforms.insertions import Insertion, Insertions, Origin
 from transforms.side import Side
 
 
-class InsertColumns:
-    """Adds columns as the reference adds fields."""
+def inserted(insertions: Insertions, side: Side, batch: Batch, row_form: Callable[[Any], object]) -> Sequence[Batch]:
+    """See `Transformation.apply_batch`; `row_form` is `apply`, which is to blame rows."""
+    column = side.column(batch)
+    if column.null_count == len(batch):
+        return [batch]
+    schema = column.schema
+    if schema is None:
+        if not pa.types.is_struct(column.data.type):
+            raise blamed(batch, row_form)
+        return [side.put_column(batch, _schemaless(insertions, batch, column))]
+    if schema.type is not Type.STRUCT:
+        raise blamed(batch, row_form)
+    try:
+        result = insertions.result(schema)
+    except DataError as error:
+        raise blamed(batch, row_form) from error
+    columns = columns_of(schema, column.data, replace_null_with_default=insertions.replace_null_with_default)
+    failed = required_nulls(schema, columns, column.data)  # what is inserted is not checked
+    columns += [_column(insertions, insertion, batch) for insertion in insertions.fields]
+    null, null_schema = kept_nulls(column)
+    made = Column(result, struct_column(result, columns, null, len(batch)), null, tombstone_schema=null_schema)
+    return finished(batch, row_form, side.put_column(batch, made), failed)
 
-    def __init__(self, insertions: Insertions, side: Side, row_form: Callable[[Any], object]) -> None:
-        self._insertions = insertions
-        self._side = side
-        self._row_form = row_form
-        self._defaults = lru_cache(maxsize=64)(defaults)
 
-    def apply(self, batch: Batch) -> Sequence[Batch]:
-        """See `Transformation.apply_batch`."""
-        column = self._side.column(batch)
-        return [batch] if column.null_count == len(batch) else self._inserted(batch, column)
+def _schemaless(insertions: Insertions, batch: Batch, column: Column) -> Column:
+    columns = map_members(column.data)
+    absent = dict(column.absent)
+    for insertion in insertions.fields:
+        made = _column(insertions, insertion, batch)
+        replaced = columns.pop(insertion.name, None)
+        if made.null_count and replaced is not None:
+            raise NotColumnar(f"{insertion.name} is overwritten in some rows only")
+        columns[insertion.name] = made if insertion.schema.name is None else batch.timestamp
+        absent = {path: rows for path, rows in absent.items() if path[0] != insertion.name}
+        if made.null_count:
+            absent[(insertion.name,)] = made.is_null()
+    return maps(column, columns, absent)
 
-    def _inserted(self, batch: Batch, column: Column) -> Sequence[Batch]:
-        if column.schema is None:
-            return [self._side.put_column(batch, self._schemaless(batch, column))]
-        if column.schema.type is not Type.STRUCT:
-            raise blamed(batch, self._row_form)
-        try:
-            result = self._insertions.result(column.schema)
-        except DataError as error:
-            raise blamed(batch, self._row_form) from error
-        columns = children(column.data)
-        if self._insertions.replace_null_with_default:
-            columns = [with_default(c, d) for c, d in zip(columns, self._defaults(column.schema), strict=True)]
-        failed = required_nulls(column.schema, columns, column.data)
-        columns += [self._column(insertion, batch) for insertion in self._insertions.fields]
-        null, null_schema = kept_nulls(column)
-        data = struct_column(result, columns, null, len(batch))
-        made = self._side.put_column(batch, Column(result, data, null, tombstone_schema=null_schema))
-        return finished(batch, self._row_form, made, failed)
 
-    def _schemaless(self, batch: Batch, column: Column) -> Column:
-        data = column.data
-        if not pa.types.is_struct(data.type):
-            raise blamed(batch, self._row_form)
-        columns = dict(zip((f.name for f in data.type), children(data), strict=True))
-        absent = dict(column.absent)
-        for insertion in self._insertions.fields:
-            inserted = self._column(insertion, batch)
-            replaced = columns.pop(insertion.name, None)
-            if inserted.null_count and replaced is not None:
-                raise NotColumnar(f"{insertion.name} is overwritten in some rows only")
-            columns[insertion.name] = inserted if insertion.schema.name is None else batch.timestamp
-            absent = {path: rows for path, rows in absent.items() if path[0] != insertion.name}
-            if inserted.null_count:
-                absent[(insertion.name,)] = inserted.is_null()
-        null = data.is_null() if data.null_count else None
-        made = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=null)
-        return Column(None, made, column.tombstone, absent, column.tombstone_schema)
-
-    def _column(self, insertion: Insertion, batch: Batch) -> pa.Array:
-        match insertion.origin:
-            case Origin.TOPIC:
-                return _text(batch.topic, len(batch))
-            case Origin.PARTITION:
-                return batch.origin.partitions
-            case Origin.OFFSET:
-                return batch.origin.offsets
-            case Origin.TIMESTAMP:
-                return as_logical(insertion.schema, batch.timestamp)
-            case Origin.STATIC:
-                return _text(self._insertions.static_value, len(batch))
+def _column(insertions: Insertions, insertion: Insertion, batch: Batch) -> pa.Array:
+    match insertion.origin:
+        case Origin.TOPIC:
+            return _text(batch.topic, len(batch))
+        case Origin.PARTITION:
+            return batch.origin.partitions
+        case Origin.OFFSET:
+            return batch.origin.offsets
+        case Origin.TIMESTAMP:
+            return as_logical(insertion.schema, batch.timestamp)
+        case Origin.STATIC:
+            return _text(insertions.static_value, len(batch))
 
 
 @lru_cache(maxsize=64)

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, ClassVar
 
 from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import DataError
 from connect_py.api.record import ConnectRecord, R, SinkRecord
 from connect_py.api.schema import Struct, Value
-from connect_py.api.transformation import Transformation
 from transforms.insertions import Insertions, Origin
 from transforms.rebuild import rules_of
 from transforms.requirements import require_map, require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
-from transforms.side import Side
-
-if TYPE_CHECKING:
-    from transforms.insert_columns import InsertColumns
+from transforms.side import SideTransformation, for_both
 
 PURPOSE = "field insertion"
 
@@ -43,21 +38,19 @@ def _config_def() -> ConfigDef:
     made.define(
         "static.value", Type.STRING, default=None, importance=Importance.MEDIUM, doc="The value of static.field."
     )
-    return made.add(REPLACE_NULL_WITH_DEFAULT)  # fmt: skip
+    return made.add(REPLACE_NULL_WITH_DEFAULT)
 
 
-class InsertField(Transformation[R]):
+class InsertField(SideTransformation[R]):
     """Adds fields at the end of a struct or map. Records with a null value pass unchanged."""
 
     config_def = _config_def()
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
         self._insertions = Insertions(props)
         static_value = self._insertions.static_value
         self._inserted = [(i.name, _getter(i.origin, static_value)) for i in self._insertions.fields]
-        self._columns: InsertColumns | None = None
 
     def apply(self, record: R) -> R | None:
         schema, value = self.side.of(record)
@@ -79,23 +72,12 @@ class InsertField(Transformation[R]):
         return self.side.put(record, result, Struct(result, values))
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        if self._columns is None:
-            from transforms.insert_columns import InsertColumns
+        from transforms.insert_columns import inserted
 
-            self._columns = InsertColumns(self._insertions, self.side, self.apply)
-        return self._columns.apply(batch)
+        return inserted(self._insertions, self.side, batch, self.apply)
 
 
-class InsertFieldKey(InsertField[R]):
-    """`InsertField$Key`."""
-
-    side = Side.KEY
-
-
-class InsertFieldValue(InsertField[R]):
-    """`InsertField$Value`."""
-
-    side = Side.VALUE
+InsertFieldKey, InsertFieldValue = for_both(InsertField)
 
 
 def _getter(origin: Origin, static_value: str) -> Callable[[ConnectRecord], Value]:

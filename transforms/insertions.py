@@ -53,20 +53,17 @@ class Insertions:
 
     def __init__(self, props: Mapping[str, Parsed]) -> None:
         """ConfigError: there is nothing to insert, or a constant without its value."""
-        self.fields = _fields(props)
+        self.fields = tuple(
+            Insertion.parse(origin, props[origin.value]) for origin in Origin if props[origin.value] is not None
+        )
+        if not self.fields:
+            raise ConfigError("", "No field insertion configured")
+        if props["static.field"] is not None and props["static.value"] is None:
+            why = f"No value specified for static field: {props['static.field']}"
+            raise ConfigValueError("static.value", None, why)
         self.static_value: str = props["static.value"]
         self.replace_null_with_default: bool = props["replace.null.with.default"]
         self.result = BySchema(self._result)
 
     def _result(self, schema: Schema) -> Schema:
         return rebuilt(schema, [*members(schema), *((i.name, i.schema) for i in self.fields)])
-
-
-def _fields(props: Mapping[str, Parsed]) -> tuple[Insertion, ...]:
-    """What to insert; ConfigError when there is nothing, or a constant without its value."""
-    found = tuple(Insertion.parse(origin, props[origin.value]) for origin in Origin if props[origin.value] is not None)
-    if not found:
-        raise ConfigError("", "No field insertion configured")
-    if props["static.field"] is not None and props["static.value"] is None:
-        raise ConfigValueError("static.value", None, f"No value specified for static field: {props['static.field']}")
-    return found

@@ -14,17 +14,16 @@ _FILTERS_OF_ROOT = ("$[?", "$.[?")  # Jayway's: the condition is about the objec
 class JsonPath:
     """A compiled path."""
 
-    def __init__(self, text: str) -> None:
-        """ValueError: it is none."""
+    def __init__(self, name: str, text: str) -> None:
+        """Compile the value of an option. ConfigError: it is no path."""
         import jsonpath
 
         self._filters_root = text.startswith(_FILTERS_OF_ROOT)
-        if self._filters_root:
-            text = "$" + text[text.index("[") :]
+        path = "$" + text[text.index("[") :] if self._filters_root else text
         try:
-            self._path: Any = jsonpath.compile(text)
+            self._path: Any = jsonpath.compile(path)
         except jsonpath.JSONPathError as error:
-            raise ValueError(str(error)) from error
+            raise ConfigValueError(name, text, f"Invalid JSON path: {error}") from error
 
     def find(self, value: Value) -> list[Any]:
         """All matches in a struct, map or list; none in anything else."""
@@ -33,11 +32,3 @@ class JsonPath:
             return []
         found: list[Any] = self._path.findall([tree] if self._filters_root and isinstance(tree, dict) else tree)
         return found
-
-
-def json_path(name: str, text: str) -> JsonPath:
-    """Compile the value of an option. ConfigError: it is no path."""
-    try:
-        return JsonPath(text)
-    except ValueError as error:
-        raise ConfigValueError(name, text, f"Invalid JSON path: {error}") from error

@@ -5,35 +5,32 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type, non_empty
 from connect_py.api.errors import DataError
 from connect_py.api.java_text import to_float32, wrap
 from connect_py.api.record import R
-from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Struct, Value, decimal_scale, java_class_name
+from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Value, decimal_scale, java_class_name
 from connect_py.api.schema import Type as SchemaType
-from connect_py.api.transformation import Transformation
-from transforms.rebuild import check_required, values_of
-from transforms.requirements import require_map, require_struct
+from transforms.field_transformation import FieldTransformation
+from transforms.requirements import require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
-from transforms.side import Side
+from transforms.side import for_both
 from transforms.validators import non_empty_list
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from transforms.field_columns import FieldColumns
 
-PURPOSE = "mask fields"
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?")  # what BigDecimal reads
 _MOST_DIGITS = 1000  # of a number that replaces integers; their low bits are taken
 _BITS = {SchemaType.INT8: 8, SchemaType.INT16: 16, SchemaType.INT32: 32, SchemaType.INT64: 64}
 _MOMENTS = frozenset({DATE, TIME, TIMESTAMP})
 
 
-class MaskField(Transformation[R]):
+class MaskField(FieldTransformation[R]):
     """Masks fields of a struct or map; nulls stay null. A record with a null on this side is an error."""
 
     config_def = (
@@ -47,33 +44,21 @@ class MaskField(Transformation[R]):
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
     )  # fmt: skip
-    side: ClassVar[Side]
+
+    purpose = "mask fields"
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
         self.field_names = frozenset(props["fields"])
         self._replacement: str | None = props["replacement"]
         self.replace_null_with_default: bool = props["replace.null.with.default"]
-        self._columns: FieldColumns | None = None
-
-    def result(self, schema: Schema) -> Schema:
-        """The schema stays."""
-        return schema
+        self.result = lambda schema: schema
 
     def apply(self, record: R) -> R | None:
         schema, value = self.side.of(record)
         if schema is None:
-            row = dict(require_map(value, PURPOSE))
-            for name in self.field_names:
-                row[name] = self.replaced(name, None, row.get(name))
-            return self.side.put(record, None, row)
-        taken = require_struct(value, PURPOSE, schema)
-        values = values_of(taken, replace_null_with_default=self.replace_null_with_default)
-        for field in schema.fields:
-            if field.name in self.field_names:
-                values[field.index] = self.replaced(field.name, field.schema, values[field.index])
-        check_required(schema, values)
-        return self.side.put(record, schema, Struct(schema, values))
+            return self.side.put(record, None, self.replaced_map(value))
+        return self.side.put(record, schema, self.replaced_row(require_struct(value, self.purpose, schema), schema))
 
     def replaced(self, name: str, schema: Schema | None, value: Value) -> Value:
         """What takes the place of a value."""
@@ -118,14 +103,13 @@ class MaskField(Transformation[R]):
         from transforms.columns import finished, null_rows, without
         from transforms.field_columns import FieldColumns
 
-        columns = self._columns = self._columns or FieldColumns(self)
         column = self.side.column(batch)
         if column.null_count:
             raise without(batch, self.apply, null_rows(column), self.apply_batch)
         if column.schema is None:
-            masked, failed = columns.schemaless(batch, column)
+            masked, failed = FieldColumns(self).schemaless(batch, column)
         else:
-            schema, data, failed = columns.with_schema(batch, column)
+            schema, data, failed = FieldColumns(self).with_schema(batch, column)
             masked = Column(schema, data)
         return finished(batch, self.apply, self.side.put_column(batch, masked), failed)
 
@@ -149,13 +133,4 @@ def _masked(schema: Schema | None, value: Value) -> Value:
     raise DataError(f"Cannot mask value of type: class {java_class_name(value)}")
 
 
-class MaskFieldKey(MaskField[R]):
-    """`MaskField$Key`."""
-
-    side = Side.KEY
-
-
-class MaskFieldValue(MaskField[R]):
-    """`MaskField$Value`."""
-
-    side = Side.VALUE
+MaskFieldKey, MaskFieldValue = for_both(MaskField)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from connect_py.api.schema import Struct, Value
+from connect_py.api.schema import (
+    OPTIONAL_BOOLEAN,
+    OPTIONAL_FLOAT64,
+    OPTIONAL_INT32,
+    OPTIONAL_INT64,
+    OPTIONAL_STRING,
+    Schema,
+    Struct,
+    Value,
+    decimal,
+)
 
 
 def plain(value: Value) -> Any:
@@ -16,3 +26,16 @@ def plain(value: Value) -> Any:
     if isinstance(value, list):
         return [plain(inside) for inside in value]
     return value
+
+
+def scalar_schema(value: bool | float | str) -> Schema:
+    """The smallest schema for a scalar of JSON: whole numbers of more than 64 bits are decimals."""
+    if isinstance(value, bool):
+        return OPTIONAL_BOOLEAN
+    if isinstance(value, float):
+        return OPTIONAL_FLOAT64
+    if isinstance(value, int):
+        if -(2**31) <= value < 2**31:
+            return OPTIONAL_INT32
+        return OPTIONAL_INT64 if -(2**63) <= value < 2**63 else decimal(0, optional=True)
+    return OPTIONAL_STRING

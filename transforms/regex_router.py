@@ -7,21 +7,12 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from connect_py.api.batch import Batch
-from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type
+from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import BadRows, ConnectError
 from connect_py.api.record import R
 from connect_py.api.transformation import Transformation
-from transforms.java_regex import JavaPattern, JavaRegexError, Replacement
-
-
-def java_regex(name: str, value: Parsed) -> None:
-    """A Java regular expression that can be compiled here; a missing one is refused, as Java refuses null."""
-    try:
-        if value is None:
-            raise JavaRegexError("null")
-        JavaPattern(value)
-    except JavaRegexError as error:
-        raise ConfigValueError(name, value, f"Invalid regex: {error}") from error
+from transforms.java_regex import JavaPattern, Replacement
+from transforms.validators import java_regex
 
 
 class RegexRouter(Transformation[R]):

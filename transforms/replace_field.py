@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
 
 from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.schema import Field, Schema, Struct, Value, java_class_name
-from connect_py.api.transformation import Transformation
 from transforms.kept_fields import KeptFields
 from transforms.rebuild import values_of
 from transforms.requirements import require_map, require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
-from transforms.side import Side
-
-if TYPE_CHECKING:
-    from transforms.replace_columns import ReplaceColumns
+from transforms.side import SideTransformation, for_both
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +27,7 @@ def _renames(name: str, value: Parsed) -> None:
             raise ConfigValueError(name, value, f"Invalid rename mapping: {mapping}")
 
 
-class ReplaceField(Transformation[R]):
+class ReplaceField(SideTransformation[R]):
     """Keeps the fields that are included and not excluded, under their new names. Null values pass unchanged."""
 
     config_def = (
@@ -58,7 +53,6 @@ class ReplaceField(Transformation[R]):
             doc="Old name of include.",
         )
     )  # fmt: skip
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -71,7 +65,6 @@ class ReplaceField(Transformation[R]):
             dict(mapping.split(":") for mapping in props["renames"]),
         )
         self._replace_null_with_default: bool = props["replace.null.with.default"]
-        self._columns: ReplaceColumns | None = None
 
     def apply(self, record: R) -> R | None:
         schema, value = self.side.of(record)
@@ -95,13 +88,11 @@ class ReplaceField(Transformation[R]):
         return self.side.put(record, result, made)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        if self._columns is None:
-            from transforms.replace_columns import ReplaceColumns
+        from transforms.replace_columns import replaced
 
-            self._columns = ReplaceColumns(
-                self._kept, self.side, self.apply, replace_null_with_default=self._replace_null_with_default
-            )
-        return self._columns.apply(batch)
+        return replaced(
+            self._kept, self.side, batch, self.apply, replace_null_with_default=self._replace_null_with_default
+        )
 
 
 def _check_class(origin: Schema, field: Field, value: Value) -> None:
@@ -115,13 +106,4 @@ def _check_class(origin: Schema, field: Field, value: Value) -> None:
         )
 
 
-class ReplaceFieldKey(ReplaceField[R]):
-    """`ReplaceField$Key`."""
-
-    side = Side.KEY
-
-
-class ReplaceFieldValue(ReplaceField[R]):
-    """`ReplaceField$Value`."""
-
-    side = Side.VALUE
+ReplaceFieldKey, ReplaceFieldValue = for_both(ReplaceField)

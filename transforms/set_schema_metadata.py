@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type
@@ -12,15 +12,14 @@ from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import R
 from connect_py.api.schema import Schema, Struct
 from connect_py.api.schema import Type as SchemaType
-from connect_py.api.transformation import Transformation
 from transforms.rebuild import check_required, values_of
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
-from transforms.side import Side
+from transforms.side import SideTransformation, for_both
 
 PURPOSE = "updating schema metadata"
 
 
-class SetSchemaMetadata(Transformation[R]):
+class SetSchemaMetadata(SideTransformation[R]):
     """Changes what the schema is called; values stay, but for nulls that have a default."""
 
     config_def = (
@@ -31,7 +30,6 @@ class SetSchemaMetadata(Transformation[R]):
         .define("schema.version", Type.INT, default=None, importance=Importance.HIGH, doc="The version of the schema.")
         .add(REPLACE_NULL_WITH_DEFAULT)
     )  # fmt: skip
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -59,7 +57,7 @@ class SetSchemaMetadata(Transformation[R]):
         return self.side.put(record, result, value)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import blamed, children, defaults, finished, required_nulls, struct_column, with_default
+        from transforms.columns import blamed, columns_of, finished, required_nulls, struct_column
 
         column = self.side.column(batch)
         if column.schema is None:
@@ -69,9 +67,7 @@ class SetSchemaMetadata(Transformation[R]):
         data, result = column.data, self._result(column.schema)
         failed: set[int] = set()
         if column.schema.type is SchemaType.STRUCT:
-            columns = children(data)
-            if self._replace_null_with_default:
-                columns = [with_default(c, d) for c, d in zip(columns, defaults(column.schema), strict=True)]
+            columns = columns_of(column.schema, data, replace_null_with_default=self._replace_null_with_default)
             failed = required_nulls(column.schema, columns, data)
             data = struct_column(result, columns, column.is_null(), len(batch))
         made = Column(result, data, column.tombstone, tombstone_schema=self._null_schema(column))
@@ -81,13 +77,4 @@ class SetSchemaMetadata(Transformation[R]):
         return None if column.tombstone_schema is None else self._result(column.tombstone_schema)
 
 
-class SetSchemaMetadataKey(SetSchemaMetadata[R]):
-    """`SetSchemaMetadata$Key`."""
-
-    side = Side.KEY
-
-
-class SetSchemaMetadataValue(SetSchemaMetadata[R]):
-    """`SetSchemaMetadata$Value`."""
-
-    side = Side.VALUE
+SetSchemaMetadataKey, SetSchemaMetadataValue = for_both(SetSchemaMetadata)

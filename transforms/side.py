@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from connect_py.api.batch import Batch, Column
 from connect_py.api.record import ConnectRecord, R
 from connect_py.api.schema import Schema, SchemaAndValue, Value
+from connect_py.api.transformation import Transformation
 
 
 class Side(Enum):
@@ -38,3 +39,20 @@ class Side(Enum):
 
 
 _VALUE: Final = Side.VALUE
+
+
+class SideTransformation(Transformation[R]):
+    """Works on one side; `for_both` makes the two classes that have one."""
+
+    side: ClassVar[Side]
+
+
+T = TypeVar("T", bound=SideTransformation[Any])
+
+
+def for_both(made: type[T]) -> tuple[type[T], type[T]]:
+    """The transformations `$Key` and `$Value` of a class."""
+    key, value = (
+        type(f"{made.__name__}{side.value}", (made,), {"__module__": made.__module__, "side": side}) for side in Side
+    )
+    return key, value

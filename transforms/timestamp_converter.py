@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from connect_py.api.batch import Batch, Column, schemaless_column
+from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
-from connect_py.api.errors import ConfigError, ConnectError, DataError, NotColumnar
+from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import R
 from connect_py.api.schema import (
     Schema,
-    Struct,
     Value,
 )
 from connect_py.api.schema import Type as SchemaType
-from connect_py.api.transformation import Transformation
+from transforms.field_transformation import FieldTransformation
 from transforms.java_date_format import MILLIS_PER_DAY, JavaDateFormatError, java_date_format
 from transforms.java_errors import NullPointerError
 from transforms.moment_form import SCHEMAS, Form, form_of, form_of_value
-from transforms.rebuild import check_required, values_of
-from transforms.requirements import require_map, require_struct
+from transforms.requirements import require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
-from transforms.side import Side
+from transforms.side import for_both
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from transforms.field_columns import FieldColumns
 
-PURPOSE = "converting timestamp formats"
 _LONG = (-(1 << 63), (1 << 63) - 1)
 
 
@@ -42,7 +38,7 @@ _MILLIS: Mapping[str, tuple[int, int]] = {  # precision -> (multiply by, divide 
 }
 
 
-class TimestampConverter(Transformation[R]):
+class TimestampConverter(FieldTransformation[R]):
     """Converts one field, or the whole key or value. Nulls stay null; a field that is not there is left out."""
 
     config_def = (
@@ -65,12 +61,14 @@ class TimestampConverter(Transformation[R]):
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
     )  # fmt: skip
-    side: ClassVar[Side]
+
+    purpose = "converting timestamp formats"
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
         self._field: str = props["field"]
         self.field_names = frozenset({self._field})
+        self.whole = not self._field
         self._target = Form(props["target.type"])
         if self._target is Form.STRING and not props["format"]:
             raise ConfigError(
@@ -84,9 +82,10 @@ class TimestampConverter(Transformation[R]):
         self._times, self._through = _MILLIS[props["unix.precision"]]
         self.replace_null_with_default: bool = props["replace.null.with.default"]
         self.result = lru_cache(maxsize=64)(self._result)
-        self._columns: FieldColumns | None = None
 
     def _result(self, schema: Schema) -> Schema:
+        if self.whole:
+            return SCHEMAS[self._target](schema.optional)
         if schema.type is not SchemaType.STRUCT:
             raise DataError("Cannot list fields on non-struct type")
         fields = [
@@ -94,30 +93,18 @@ class TimestampConverter(Transformation[R]):
             for f in schema.fields
         ]
         result = schema.replace(fields=fields, default=None)
-        return result if schema.default is None else result.replace(default=self._row(schema.default, result))
-
-    def _row(self, row: Struct, result: Schema) -> Struct:
-        values = values_of(row, replace_null_with_default=self.replace_null_with_default)
-        field = row.schema.field(self._field)
-        if field is not None:
-            values[field.index] = self.replaced(field.name, field.schema, values[field.index])
-        check_required(result, values)
-        return Struct(result, values)
+        return result if schema.default is None else result.replace(default=self.replaced_row(schema.default, result))
 
     def apply(self, record: R) -> R | None:
         schema, value = self.side.of(record)
         if schema is None:
-            if value is None or not self._field:
-                return self.side.put(record, None, self.replaced(self._field, None, value))
-            row = dict(require_map(value, PURPOSE))
-            row[self._field] = self.replaced(self._field, None, row.get(self._field))
-            return self.side.put(record, None, row)
-        if not self._field:
-            result = SCHEMAS[self._target](schema.optional)
-            return self.side.put(record, result, self._converted(value, form_of(schema)))
-        taken = None if value is None else require_struct(value, PURPOSE, schema)
+            made = self.replaced("", None, value) if value is None or self.whole else self.replaced_map(value)
+            return self.side.put(record, None, made)
+        if self.whole:
+            return self.side.put(record, self.result(schema), self.replaced("", schema, value))
+        taken = None if value is None else require_struct(value, self.purpose, schema)
         result = self.result(schema)
-        return self.side.put(record, result, None if taken is None else self._row(taken, result))
+        return self.side.put(record, result, None if taken is None else self.replaced_row(taken, result))
 
     def replaced(self, name: str, schema: Schema | None, value: Value) -> Value:
         """A moment in the form that is wanted."""
@@ -125,10 +112,7 @@ class TimestampConverter(Transformation[R]):
             if schema is not None:
                 form_of(schema)
             return None
-        return self._converted(value, form_of_value(value) if schema is None else form_of(schema))
-
-    def _converted(self, value: Value, form: Form) -> Value:
-        return None if value is None else self._from_millis(self._to_millis(value, form))
+        return self._from_millis(self._to_millis(value, form_of_value(value) if schema is None else form_of(schema)))
 
     def _to_millis(self, value: Value, form: Form) -> int:
         match form:
@@ -173,43 +157,19 @@ class TimestampConverter(Transformation[R]):
         from transforms.columns import blamed, finished
         from transforms.field_columns import FieldColumns
 
-        columns = self._columns = self._columns or FieldColumns(self)
         column = self.side.column(batch)
         if column.schema is None:
-            converted_column, failed = self._schemaless(batch, column, columns)
-            return finished(batch, self.apply, self.side.put_column(batch, converted_column), failed)
-        if self._field:
-            schema, data, failed = columns.with_schema(batch, column)
-        else:
-            schema = SCHEMAS[self._target](column.schema.optional)
-            try:
-                data, failed = columns.replaced("", column.schema, schema, column.data)
-            except NotColumnar:
-                raise
-            except ConnectError as error:
-                raise blamed(batch, self.apply) from error
-        null_schema = column.tombstone_schema
-        if null_schema is not None and self._field:
-            try:
-                null_schema = self.result(null_schema)
-            except DataError as error:
-                raise blamed(batch, self.apply) from error
-        elif null_schema is not None:
-            null_schema = SCHEMAS[self._target](null_schema.optional)
-        made = self.side.put_column(batch, Column(schema, data, column.tombstone, tombstone_schema=null_schema))
-        return finished(batch, self.apply, made, failed)
-
-    def _schemaless(self, batch: Batch, column: Column, columns: FieldColumns) -> tuple[Column, Collection[int]]:
-        from connect_py.api.arrow import schemaless_values
-        from transforms.columns import converted
-
-        if column.null_count == len(batch):
-            return column, ()
-        if self._field:
-            return columns.schemaless(batch, column)
-        incoming = schemaless_values(column.data, column.absent)
-        values, failed = converted(incoming, partial(self.replaced, self._field, None))
-        return schemaless_column(values, column.tombstone), failed
+            if column.null_count == len(batch):
+                return [batch]
+            made, failed = FieldColumns(self).schemaless(batch, column)
+            return finished(batch, self.apply, self.side.put_column(batch, made), failed)
+        schema, data, failed = FieldColumns(self).with_schema(batch, column)
+        try:
+            null_schema = None if column.tombstone_schema is None else self.result(column.tombstone_schema)
+        except DataError as error:
+            raise blamed(batch, self.apply) from error
+        made = Column(schema, data, column.tombstone, tombstone_schema=null_schema)
+        return finished(batch, self.apply, self.side.put_column(batch, made), failed)
 
 
 def _quotient(number: int, divisor: int) -> int:
@@ -221,13 +181,4 @@ def _clamped(number: int) -> int:
     return max(_LONG[0], min(number, _LONG[1]))
 
 
-class TimestampConverterKey(TimestampConverter[R]):
-    """`TimestampConverter$Key`."""
-
-    side = Side.KEY
-
-
-class TimestampConverterValue(TimestampConverter[R]):
-    """`TimestampConverter$Value`."""
-
-    side = Side.VALUE
+TimestampConverterKey, TimestampConverterValue = for_both(TimestampConverter)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from connect_py.api.config import ConfigValueError, Parsed
+from transforms.java_regex import JavaPattern, JavaRegexError
 
 
 def non_empty_list(name: str, value: Parsed) -> None:
@@ -15,3 +16,13 @@ def non_null(name: str, value: Parsed) -> None:
     """Given, if only as an empty text."""
     if value is None:
         raise ConfigValueError(name, value, "entry must be non null")
+
+
+def java_regex(name: str, value: Parsed) -> None:
+    """A Java regular expression that can be compiled here; a missing one is refused, as Java refuses null."""
+    try:
+        if value is None:
+            raise JavaRegexError("null")
+        JavaPattern(value)
+    except JavaRegexError as error:
+        raise ConfigValueError(name, value, f"Invalid regex: {error}") from error

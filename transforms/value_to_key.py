@@ -60,6 +60,7 @@ class ValueToKey(Transformation[R]):
         from transforms.columns import (
             blamed,
             finished,
+            member_of,
             null_rows,
             required_nulls,
             scalar,
@@ -87,8 +88,7 @@ class ValueToKey(Transformation[R]):
             raise blamed(batch, self.apply) from error
         data = []
         for field in schema.fields:
-            member = column.member(field.name)
-            assert member is not None
+            member = member_of(column, field.name)
             default = field.schema.default if self._replace_null_with_default else None
             data.append(member.data if default is None else with_default(member.data, scalar(field.schema, default)))
         made = struct_column(schema, data, None, len(batch))

@@ -141,7 +141,7 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
                 doc="What happens when a value of a config provider expires.")
         .define("errors.retry.timeout", Type.LONG, default=0, importance=M, group=ERRORS, order=1,
                 width=Width.MEDIUM, display_name="Retry Timeout for Errors",
-                doc="Milliseconds for which a failed operation is repeated; 0 never, -1 for ever.")
+                doc="Milliseconds for which a failed operation is repeated; 0 never, -1 without a limit.")
         .define("errors.retry.delay.max.ms", Type.LONG, default=60_000, importance=M, group=ERRORS, order=2,
                 width=Width.MEDIUM, display_name="Maximum Delay Between Retries for Errors",
                 doc="Longest pause between repetitions, in milliseconds.")

@@ -330,7 +330,7 @@ _DISTRIBUTED: tuple[Row, ...] = (
      "Topic on which workers find each other; unless set {group.id}-control."),
     ("internal.topics.automatic.creation.enable", BOOLEAN, True, L, None,
      "Whether missing internal topics are created."),
-    ("session.timeout.ms", INT, 10_000, H, at_least(1), "Milliseconds after which a silent worker counts as gone."),
+    ("session.timeout.ms", INT, 10_000, H, at_least(1), "Milliseconds of silence after which a worker loses its work."),
     ("heartbeat.interval.ms", INT, 3_000, H, at_least(1), "Milliseconds between signs of life."),
     ("rebalance.timeout.ms", INT, 60_000, H, None,
      "Milliseconds that a worker has to give up what is taken from it."),

@@ -14,7 +14,7 @@ REPLAY_TOPIC = "errors.deadletterqueue.iceberg.replay.topic"
 _DEF = (
     ConfigDef()
     .define("errors.retry.timeout", Type.LONG, default=0, importance=Importance.MEDIUM,
-            doc="Milliseconds for which a failing operation is repeated; -1 for ever.")
+            doc="Milliseconds for which a failing operation is repeated; -1 without a limit.")
     .define("errors.retry.delay.max.ms", Type.LONG, default=60_000, importance=Importance.MEDIUM,
             doc="Longest wait between two attempts, in milliseconds.")
     .define("errors.tolerance", Type.STRING, default="none", validator=one_of("none", "all"),

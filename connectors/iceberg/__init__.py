@@ -3,7 +3,8 @@
 | room | what happens there |
 |---|---|
 | `config` | the keys of a connector become frozen values |
-| `task`, `routing`, `staging` | rows come in; which table; conversion to its schema; Parquet |
+| `task`, `polls` | rows come in; what a poll needs before it can be staged |
+| `routing`, `staging` | which table; conversion to its schema; Parquet |
 | `schema` | what a table has, and how it follows the rows |
 | `channel` | how tasks and coordinator talk |
 | `protocol` | every decision, as plain data in and answers out |

@@ -97,9 +97,8 @@ def case(worker: WorkerProcess, kafka_broker: KafkaBroker, tmp_path: Path) -> Si
     return SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, tmp_path.name.replace("_", "-"))
 
 
-@pytest.mark.parametrize(
-    ("tasks", "backlog", "later"), [pytest.param("1", 300, 60, marks=pytest.mark.long), ("3", 30, 10)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("tasks", "backlog", "later"), [("1", 300, 60), ("3", 30, 10)])
 def test_rows_whose_keys_change_keep_their_values_from_a_backlog_on_and_after_a_restart(
     case: SinkCase, worker: WorkerProcess, tasks: str, backlog: int, later: int
 ) -> None:

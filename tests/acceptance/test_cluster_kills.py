@@ -52,6 +52,7 @@ def said(folder: Path, pattern: str) -> int:
     return sum(len(re.findall(pattern, log.read_text(errors="replace"))) for log in folder.rglob("work/app-*/*/stderr"))
 
 
+@pytest.mark.long
 def test_rows_are_exact_after_an_executor_and_then_the_driver_die_in_the_middle_of_a_merge(
     worker: WorkerProcess, kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path: Path
 ) -> None:

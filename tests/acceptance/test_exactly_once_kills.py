@@ -80,7 +80,7 @@ def test_a_worker_killed_twice_loses_and_doubles_nothing(
 ) -> None:
     run(
         tmp_path, kafka_broker, "json", topic_prefix, registry_url,
-        kills=2, rate=1000, events=30_000, keys=6_000, seed=20, seconds=120,
+        kills=2, rate=2000, events=30_000, keys=6_000, seed=20, seconds=120,
     )  # fmt: skip
 
 

@@ -65,6 +65,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(tmp_path / "installed", ignore_errors=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", ["oldest", "newest"])
 def test_the_wheel_alone_installs_without_a_compiler_and_runs_the_quickstart(
     wheel: Path, home: Path, which: str

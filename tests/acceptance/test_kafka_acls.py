@@ -53,6 +53,7 @@ def worker(folder: Path, broker: KafkaBroker, group: str, client: Mapping[str, s
     return WorkerProcess(folder / group, broker.bootstrap_servers, group, client)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(150)  # a broker and a worker start
 def test_a_worker_needs_no_more_than_the_manual_lists(broker: AclBroker, tmp_path: Path) -> None:
     broker.allow([*grants("enough"), (TOPIC, LINES, ResourcePatternType.LITERAL, WRITE),
@@ -124,6 +125,7 @@ def source(folder: Path) -> dict[str, str]:
     return {"connector.class": "FileStreamSource", "file": str(file), "topic": LINES}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)  # workers start three times, each after the wait for others
 def test_a_worker_alone_goes_on_without_transactions_and_a_second_one_refuses_to_start(
     broker: AclBroker, tmp_path: Path

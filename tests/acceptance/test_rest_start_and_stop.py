@@ -131,6 +131,7 @@ def test_requests_wait_until_a_starting_worker_has_read_its_topics(
         worker.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(150)  # a worker starts
 def test_requests_that_wait_for_a_worker_that_stops_before_it_has_started_are_answered_with_503(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path

@@ -153,10 +153,11 @@ def spread(case: SinkCase, topics: tuple[str, ...], partitions: int, round_: int
         producer.flush(KAFKA_SECONDS)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("partitions", "mode"),
-    [(30, "upsert"), *(pytest.param(150, mode, marks=pytest.mark.long) for mode in ("append", "upsert"))],
+    [(30, "upsert"), (150, "append"), (150, "upsert")],
 )
 def test_hundreds_of_partitions_are_committed_in_cycles_of_all(case: SinkCase, partitions: int, mode: str) -> None:
     topics, rows = (f"{case.name}-a", f"{case.name}-b"), 3

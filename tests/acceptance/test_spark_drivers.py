@@ -133,6 +133,7 @@ def test_ten_connectors_share_a_driver_and_one_that_hangs_or_kills_it_harms_no_t
     assert memory.peak_megabytes <= MOST_MEGABYTES
 
 
+@pytest.mark.long
 def test_a_connector_may_have_a_driver_of_its_own_up_to_a_limit(
     worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker
 ) -> None:

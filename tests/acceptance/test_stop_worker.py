@@ -78,6 +78,7 @@ def test_sigterm_ends_every_process(folder: Path, kafka_broker: KafkaBroker, top
         sink.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(150)  # as above
 def test_sigterm_during_a_commit_waits_for_no_commit(
     folder: Path, kafka_broker: KafkaBroker, topic_prefix: str

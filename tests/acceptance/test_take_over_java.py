@@ -241,6 +241,7 @@ def wait_for_offsets(worker: WorkerProcess, name: str, offsets: list[dict[str, i
     worker.wait_until(committed, SETTLE_SECONDS, f"offsets of {name} to be {offsets}")
 
 
+@pytest.mark.long
 def test_the_second_kind_of_worker_in_a_group_is_refused_either_way(place: Place) -> None:
     java = place.java.start()
     second = place.other(WorkerProcess).start(wait=False)

@@ -17,7 +17,7 @@ SWITCHES = {
     "Switch": ROOT / "tests" / "property" / "iceberg_protocol_storm.py",
 }
 # "rule 8", "Rules 7 and 8", "rules 15 to 18", "rules 1, 2 and 3"
-CITATION = re.compile(r"\b[Rr]ules?[ \n](\d+(?:(?:, | and | or | to |-|/)(?:rule )?\d+)*)")
+CITATION = re.compile(r"\b[Rr]ules?\s+(?:# )?(\d+(?:(?:, | and | or | to |-|/)(?:rule )?\d+)*)")
 FOREIGN = re.compile(r"\b(spec/|sink-protocol|design\.md|design §|style\.md)")
 
 
@@ -92,7 +92,7 @@ def test_no_text_refers_to_a_page_outside_the_repository(folder: str) -> None:
 
 
 def test_citations_are_read_in_all_their_forms() -> None:
-    text = "rule 8, Rules 7 and 8, rules 15 to 17, rules 1, 2 and 3 (rule\n26)"
+    text = "rule 8, Rules 7 and 8, rules 15 to 17, rules 1, 2 and 3 (rule\n26), rule\n    # 4"
     assert [list(_numbers(found)) for found in CITATION.findall(text)] == [
-        [8], [7, 8], [15, 16, 17], [1, 2, 3], [26],
+        [8], [7, 8], [15, 16, 17], [1, 2, 3], [26], [4],
     ]  # fmt: skip

@@ -15,6 +15,7 @@ from fixtures.iceberg_changes import Form, Source, readers
 from fixtures.iceberg_commit import Lake, lake
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from short_form import short_form
 
 from connectors.iceberg.protocol.commit_request import EngineName
 
@@ -54,13 +55,13 @@ def thorough(examples: int) -> settings:
 
 
 FEW_OR_MANY = pytest.mark.parametrize(
-    "examples", [3, pytest.param(60, marks=(pytest.mark.long, pytest.mark.timeout(1200)))]
+    "examples", [2, pytest.param(20, marks=(pytest.mark.long, pytest.mark.timeout(1200)))]
 )  # streams of up to four cycles, each through two engines
 pytestmark = pytest.mark.timeout(300)
 
 
 @FEW_OR_MANY
-@pytest.mark.parametrize(("version", "marks"), [(2, False), (3, False), (3, True)])
+@pytest.mark.parametrize(("version", "marks"), short_form([(2, False), (3, False), (3, True)], [(2, False), (3, True)]))
 def test_tables_of_both_engines_hold_what_the_database_holds(
     lake: Lake, version: int, marks: bool, examples: int
 ) -> None:
@@ -83,7 +84,7 @@ def test_ordered_changes_in_several_partitions_end_as_in_the_database(lake: Lake
 @pytest.mark.long
 @pytest.mark.timeout(1200)  # as above
 def test_ordered_deletes_that_mark_in_several_partitions_end_as_in_the_database(lake: Lake) -> None:
-    several_partitions(lake, lambda: Source(3, by_key=False, marks=True), 60)
+    several_partitions(lake, lambda: Source(3, by_key=False, marks=True), 20)
 
 
 def several_partitions(lake: Lake, source: Callable[[], Source], examples: int) -> None:
@@ -117,7 +118,7 @@ KINDS = [  # form, whether events tell their place, whether the connector orders
 @FEW_OR_MANY
 @pytest.mark.parametrize(
     ("version", "engine"),
-    [(3, EngineName.MERGE), (2, EngineName.MERGE), pytest.param(3, EngineName.FULL_MERGE, marks=pytest.mark.long)],
+    short_form([(3, EngineName.MERGE), (2, EngineName.MERGE), (3, EngineName.FULL_MERGE)], [(3, EngineName.MERGE)]),
 )
 def test_rows_whose_keys_change_have_their_own_values_however_partitions_are_read(
     lake: Lake, version: int, engine: EngineName, examples: int

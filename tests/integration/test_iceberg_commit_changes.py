@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from fixtures.iceberg_changes import Reader, Source, readers
 from fixtures.iceberg_commit import BY_REGION, ENGINES, Lake, lake, order
+from short_form import short_form
 
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.errors import DuplicateKeyError, PairUnreadError
@@ -13,11 +16,14 @@ from connectors.iceberg.schema.table import StagedKind
 
 __all__ = ["lake"]
 
+Make = Callable[[Source], Reader]
 pytestmark = pytest.mark.timeout(180)  # several SQL MERGEs each, and the first one starts Spark
 
 
-def both(lake: Lake, source: Source) -> list[Reader]:
-    return list(readers(lake, 3, source))
+@pytest.fixture(params=ENGINES)
+def make(lake: Lake, request: pytest.FixtureRequest) -> Make:
+    """Makes the reader of a source that commits by this engine."""
+    return lambda source: next(readers(lake, 3, source, [request.param]))
 
 
 def write(source: Source, *ids: int, big: bool = True) -> None:
@@ -29,147 +35,132 @@ def ledgers(reader: Reader) -> int:
     return sum(snapshot.ledger is not None for snapshot in reader.sink.load().view.ancestors)
 
 
-def test_a_truncate_empties_the_table_in_the_commit_of_what_follows_it(lake: Lake) -> None:
+def test_a_truncate_empties_the_table_in_the_commit_of_what_follows_it(make: Make) -> None:
     source = Source(1, by_key=True)
-    made = both(lake, source)
+    reader = make(source)
     write(source, 1, 2, 3)
-    for reader in made:
-        reader.take(source, [0])
+    reader.take(source, [0])
     write(source, 4)
     source.apply(("truncate",))
     write(source, 2)
-    for reader in made:
-        before = ledgers(reader)
-        outcome = reader.take(source, [0])
-        assert reader.rows() == source.rows
-        assert ledgers(reader) == before + 1, "one snapshot of ours, whatever the engine needs besides"
-        if reader.engine is EngineName.MERGE:
-            assert outcome.counts.replaced_rows == 3
+    before = ledgers(reader)
+    outcome = reader.take(source, [0])
+    assert reader.rows() == source.rows
+    assert ledgers(reader) == before + 1, "one snapshot of ours, whatever the engine needs besides"
+    if reader.engine is EngineName.MERGE:
+        assert outcome.counts.replaced_rows == 3
 
 
-def test_rows_that_came_before_a_lagging_truncate_stay_in_their_partitions(lake: Lake) -> None:
+def test_rows_that_came_before_a_lagging_truncate_stay_in_their_partitions(make: Make) -> None:
     source = Source(2, by_key=True)
-    made = both(lake, source)
+    reader = make(source)
     write(source, 2, 4)
     source.apply(("truncate",))  # in partition 0
     source.apply(("write", 1, "south", True))
     source.apply(("write", 3, None, True))
-    for reader in made:
-        reader.take(source, [1, 0])  # everything but the truncate
-        assert sorted(reader.rows()) == [1, 2, 3, 4]
-        reader.take(source, [0, 0])
-        assert reader.rows() == source.rows
+    reader.take(source, [1, 0])  # everything but the truncate
+    assert sorted(reader.rows()) == [1, 2, 3, 4]
+    reader.take(source, [0, 0])
+    assert reader.rows() == source.rows
 
 
-def test_a_truncate_alone_is_a_commit(lake: Lake) -> None:
+def test_a_truncate_alone_is_a_commit(make: Make) -> None:
     source = Source(1, by_key=True)
-    made = both(lake, source)
+    reader = make(source)
     write(source, 1)
-    for reader in made:
-        reader.take(source, [0])
+    reader.take(source, [0])
     source.apply(("truncate",))
-    for reader in made:
-        outcome = reader.take(source, [0])
-        assert reader.rows() == {}
-        assert outcome.snapshot_id == reader.sink.version().ledger_snapshot
+    outcome = reader.take(source, [0])
+    assert reader.rows() == {}
+    assert outcome.snapshot_id == reader.sink.version().ledger_snapshot
 
 
-def test_a_snapshot_that_is_read_again_replaces_the_rows_that_are_there(lake: Lake) -> None:
+def test_a_snapshot_that_is_read_again_replaces_the_rows_that_are_there(make: Make) -> None:
     source = Source(1, by_key=True)
-    made = both(lake, source)
+    reader = make(source)
     write(source, 1, 2)
     source.apply(("snapshot",))
     write(source, 2)
-    for reader in made:
-        reader.take(source, [0])
+    reader.take(source, [0])
     source.apply(("delete", 1))
     write(source, 3)
     source.apply(("snapshot",))
-    for reader in made:
-        reader.take(source, [0])
-        assert reader.rows() == source.rows
+    reader.take(source, [0])
+    assert reader.rows() == source.rows
 
 
-def test_a_changed_key_finds_its_values_after_the_delete_was_committed(lake: Lake) -> None:
+def test_a_changed_key_finds_its_values_after_the_delete_was_committed(make: Make) -> None:
     source = Source(1, by_key=True)
-    made = both(lake, source)
+    reader = make(source)
     write(source, 1, 2)
-    for reader in made:
-        reader.take(source, [0])
+    reader.take(source, [0])
     source.apply(("move", 1, 3))  # delete, tombstone, insert
     write(source, 2)
-    for reader in made:
-        reader.take(source, [2])
-        assert set(reader.rows()) == {2}, "the delete is in, the insert is not"
-        outcome = reader.take(source, [0])
-        assert reader.rows() == source.rows
-        assert outcome.counts.unmatched_patches == 0
+    reader.take(source, [2])
+    assert set(reader.rows()) == {2}, "the delete is in, the insert is not"
+    outcome = reader.take(source, [0])
+    assert reader.rows() == source.rows
+    assert outcome.counts.unmatched_patches == 0
 
 
-def test_a_changed_key_finds_values_that_no_snapshot_had(lake: Lake) -> None:
+def test_a_changed_key_finds_values_that_no_snapshot_had(make: Make) -> None:
     """The row is written and its key changed in one cycle; the insert under the new key comes in the next one."""
     source = Source(1, by_key=True)
-    made = both(lake, source)
+    reader = make(source)
     write(source, 1, 2)
-    for reader in made:
-        reader.take(source, [0])
+    reader.take(source, [0])
     write(source, 1)
     source.apply(("move", 1, 3))
-    for reader in made:
-        reader.take(source, [1])
-        outcome = reader.take(source, [0])
-        assert reader.rows() == source.rows
-        assert outcome.counts.unmatched_patches == 0
+    reader.take(source, [1])
+    outcome = reader.take(source, [0])
+    assert reader.rows() == source.rows
+    assert outcome.counts.unmatched_patches == 0
 
 
-def test_a_key_that_was_new_and_changed_in_one_cycle_is_found(lake: Lake) -> None:
+def test_a_key_that_was_new_and_changed_in_one_cycle_is_found(make: Make) -> None:
     """That cycle removes no row of the table, and is its first."""
     source = Source(1, by_key=True)
-    made = both(lake, source)
+    reader = make(source)
     write(source, 1)
     source.apply(("move", 1, 3))
-    for reader in made:
-        reader.take(source, [1])
-        assert reader.rows() == {}
-        outcome = reader.take(source, [0])
-        assert reader.rows() == source.rows
-        assert outcome.counts.unmatched_patches == 0
+    reader.take(source, [1])
+    assert reader.rows() == {}
+    outcome = reader.take(source, [0])
+    assert reader.rows() == source.rows
+    assert outcome.counts.unmatched_patches == 0
 
 
-def test_a_value_that_is_nowhere_is_null_and_counted(lake: Lake) -> None:
+def test_a_value_that_is_nowhere_is_null_and_counted(make: Make) -> None:
     source = Source(1, by_key=True)
-    made = both(lake, source)
+    reader = make(source)
     write(source, 1)
     write(source, 1, big=False)
-    for reader in made:
-        reader.read[0] = 1  # the insert was never seen
-        outcome = reader.take(source, [0])
-        assert reader.rows()[1]["big"] is None
-        if reader.engine is EngineName.MERGE:
-            assert outcome.counts.unmatched_patches == 1
+    reader.read[0] = 1  # the insert was never seen
+    outcome = reader.take(source, [0])
+    assert reader.rows()[1]["big"] is None
+    if reader.engine is EngineName.MERGE:
+        assert outcome.counts.unmatched_patches == 1
 
 
-def test_changes_in_several_partitions_without_an_order_are_an_error_that_names_them(lake: Lake) -> None:
+def test_changes_in_several_partitions_without_an_order_are_an_error_that_names_them(make: Make) -> None:
     source = Source(2, by_key=False)
-    made = both(lake, source)
+    reader = make(source)
     write(source, 1, 1)
-    for reader in made:
-        reader.ordered = False
-        with pytest.raises(DuplicateKeyError, match=r"\(1,\) in partitions 0 and 1"):
-            reader.take(source, [0, 0])
+    reader.ordered = False
+    with pytest.raises(DuplicateKeyError, match=r"\(1,\) in partitions 0 and 1"):
+        reader.take(source, [0, 0])
 
 
-def test_a_partition_that_lags_overwrites_nothing_newer(lake: Lake) -> None:
+def test_a_partition_that_lags_overwrites_nothing_newer(make: Make) -> None:
     source = Source(2, by_key=False)
-    made = both(lake, source)
+    reader = make(source)
     write(source, 1, 1)  # the first in one partition, the second in the other
     newest = 1 if source.log[1][-1].value["after"]["n"] == 2 else 0
-    for reader in made:
-        reader.take(source, [newest, 1 - newest])
-        assert reader.rows() == source.rows
-        outcome = reader.take(source, [0, 0])
-        assert reader.rows() == source.rows
-        assert outcome.counts.older_changes == 1
+    reader.take(source, [newest, 1 - newest])
+    assert reader.rows() == source.rows
+    outcome = reader.take(source, [0, 0])
+    assert reader.rows() == source.rows
+    assert outcome.counts.older_changes == 1
 
 
 ONE_CYCLE = {  # keys lie in partitions of their own
@@ -183,20 +174,16 @@ ONE_CYCLE = {  # keys lie in partitions of their own
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("steps", ONE_CYCLE.values(), ids=ONE_CYCLE)
-def test_values_that_were_not_sent_come_from_the_row_that_had_the_key_last(
-    lake: Lake, steps: list[tuple[object, ...]]
-) -> None:
+@pytest.mark.parametrize("name", short_form(ONE_CYCLE, ["changed twice", "used again after a truncate"]))
+def test_values_that_were_not_sent_come_from_the_row_that_had_the_key_last(make: Make, name: str) -> None:
     source = Source(3, by_key=True)
-    made = both(lake, source)
+    reader = make(source)
     write(source, 1, 2)
-    for reader in made:
-        reader.take(source, [0, 0, 0])
-    for step in steps:
+    reader.take(source, [0, 0, 0])
+    for step in ONE_CYCLE[name]:
         source.apply(step)
-    for reader in made:
-        reader.take(source, [0, 0, 0])
-        assert reader.rows() == source.rows
+    reader.take(source, [0, 0, 0])
+    assert reader.rows() == source.rows
 
 
 ANYWHERE = {  # every third step is in the same partition, wherever its key was before
@@ -218,69 +205,60 @@ ANYWHERE = {  # every third step is in the same partition, wherever its key was 
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("steps", ANYWHERE.values(), ids=ANYWHERE)
-def test_values_that_were_not_sent_are_the_newest_of_all_partitions(
-    lake: Lake, steps: list[tuple[object, ...]]
-) -> None:
+@pytest.mark.parametrize("name", short_form(ANYWHERE, ["that of a row that is gone", "the old key used again"]))
+def test_values_that_were_not_sent_are_the_newest_of_all_partitions(make: Make, name: str) -> None:
     """A partition alone would take its own value, though another partition has a newer one, or a delete."""
     source = Source(3, by_key=False)
-    made = both(lake, source)
+    reader = make(source)
     write(source, 1, 2)
-    for step in steps:
+    for step in ANYWHERE[name]:
         source.apply(step)
-    for reader in made:
-        outcome = reader.take(source, [0, 0, 0])
-        assert reader.rows() == source.rows
-        assert outcome.counts.unmatched_patches == 0
+    outcome = reader.take(source, [0, 0, 0])
+    assert reader.rows() == source.rows
+    assert outcome.counts.unmatched_patches == 0
 
 
-def test_a_key_that_is_used_again_before_the_change_of_it_was_read_gives_its_older_row(lake: Lake) -> None:
+def test_a_key_that_is_used_again_before_the_change_of_it_was_read_gives_its_older_row(make: Make) -> None:
     source = Source(3, by_key=True)
-    made = both(lake, source)
+    reader = make(source)
     write(source, 1)
-    for reader in made:
-        reader.take(source, [0, 0, 0])
+    reader.take(source, [0, 0, 0])
     source.apply(("move", 1, 3))
     write(source, 1)
-    for reader in made:
-        reader.take(source, [1, 0, 0])
-        assert set(reader.rows()) == {1}
-        outcome = reader.take(source, [0, 0, 0])
-        assert reader.rows() == source.rows
-        assert outcome.counts.unmatched_patches == 0
+    reader.take(source, [1, 0, 0])
+    assert set(reader.rows()) == {1}
+    outcome = reader.take(source, [0, 0, 0])
+    assert reader.rows() == source.rows
+    assert outcome.counts.unmatched_patches == 0
 
 
-def test_an_insert_whose_delete_was_not_read_is_not_committed_and_takes_no_value_of_another_row(lake: Lake) -> None:
+def test_an_insert_whose_delete_was_not_read_is_not_committed_and_takes_no_value_of_another_row(make: Make) -> None:
     """Nobody has read yet what came between the row in the table and the change of its key."""
     source = Source(3, by_key=True)
-    made = both(lake, source)
+    reader = make(source)
     write(source, 1)
-    for reader in made:
-        reader.take(source, [0, 0, 0])
+    reader.take(source, [0, 0, 0])
     write(source, 1)
     source.apply(("move", 1, 3))
-    for reader in made:
-        with pytest.raises(PairUnreadError):
-            reader.take(source, [0, len(source.log[1]), 0])
-        assert set(reader.rows()) == {1}
+    with pytest.raises(PairUnreadError):
+        reader.take(source, [0, len(source.log[1]), 0])
+    assert set(reader.rows()) == {1}
 
 
-def test_an_insert_that_waited_in_vain_has_null_and_its_delete_is_of_no_use_later(lake: Lake) -> None:
+def test_an_insert_that_waited_in_vain_has_null_and_its_delete_is_of_no_use_later(make: Make) -> None:
     source = Source(3, by_key=True)
-    made = both(lake, source)
+    reader = make(source)
     write(source, 1)
-    for reader in made:
-        reader.take(source, [0, 0, 0])
+    reader.take(source, [0, 0, 0])
     source.apply(("move", 1, 3))
-    for reader in made:
-        reader.stager.stage_alone(TopicPartition("shop", 0), 0)
-        outcome = reader.take(source, [0, len(source.log[1]) - 1, 0])
-        assert reader.rows()[3]["big"] is None
-        assert outcome.counts.unmatched_patches == 1
-        reader.take(source, [0, 0, 0])
-        assert set(reader.rows()) == {3}
-        assert reader.rows()[3]["big"] is None
-        assert not reader.sink.description().open_pairs
+    reader.stager.stage_alone(TopicPartition("shop", 0), 0)
+    outcome = reader.take(source, [0, len(source.log[1]) - 1, 0])
+    assert reader.rows()[3]["big"] is None
+    assert outcome.counts.unmatched_patches == 1
+    reader.take(source, [0, 0, 0])
+    assert set(reader.rows()) == {3}
+    assert reader.rows()[3]["big"] is None
+    assert not reader.sink.description().open_pairs
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["in one cycle", "in cycles of their own"])
@@ -356,7 +334,7 @@ def test_the_row_of_an_old_key_is_found_after_others_have_expired_the_snapshot_t
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("spec", [None, BY_REGION])
+@pytest.mark.parametrize("spec", short_form([None, BY_REGION], [BY_REGION]))
 def test_rows_tried_again_are_inserted_only_where_no_row_of_their_key_is(
     lake: Lake, engine: EngineName, spec: str | None
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -11,13 +12,14 @@ from typing import Any
 
 import pytest
 from fixtures.iceberg_commit import Lake, Sink, lake, order
+from short_form import short_form
 
 from connect_py.api.errors import RetriableError
 from connectors.iceberg.audit.table_audit import Verdict, audit
 from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.schema.table import WriteMode
-from connectors.iceberg.spark.iceberg_java import PreparedCommit
+from connectors.iceberg.spark.prepared_commit import PreparedCommit
 
 __all__ = ["lake"]
 
@@ -70,8 +72,13 @@ def numbers(sink: Sink) -> list[object]:
     return [dict(row)["number"] for row in sink.rows("number")]
 
 
-@pytest.mark.parametrize("retries", ["4", "0"])
-@pytest.mark.parametrize("engine", [EngineName.APPEND, EngineName.MERGE, EngineName.FULL_MERGE])
+@pytest.mark.parametrize(
+    ("engine", "retries"),
+    short_form(
+        itertools.product((EngineName.APPEND, EngineName.MERGE, EngineName.FULL_MERGE), ("4", "0")),
+        [(EngineName.APPEND, "0"), (EngineName.MERGE, "4"), (EngineName.FULL_MERGE, "0")],
+    ),
+)
 def test_commit_that_was_made_and_refused_is_in_the_table_and_can_be_read(
     lake: Lake, engine: EngineName, retries: str
 ) -> None:
@@ -105,7 +112,11 @@ def test_evolution_that_was_made_and_refused_is_made_once(lake: Lake) -> None:
 
 @pytest.mark.parametrize("refused", ["ALTER TABLE", "MERGE INTO"])
 @pytest.mark.parametrize(
-    ("version", "mode"), [(2, "merge-on-read"), (3, "merge-on-read"), (2, "copy-on-write"), (1, "copy-on-write")]
+    ("version", "mode"),
+    short_form(
+        [(2, "merge-on-read"), (3, "merge-on-read"), (2, "copy-on-write"), (1, "copy-on-write")],
+        [(3, "merge-on-read")],
+    ),
 )
 def test_statement_that_was_made_on_its_branch_and_refused_leaves_nothing_that_cannot_be_read(
     lake: Lake, version: int, mode: str, refused: str, monkeypatch: pytest.MonkeyPatch

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from fixtures.iceberg_commit import BY_REGION, ENGINES, Lake, Sink, lake, order
+from short_form import short_form
 
 from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
 from connectors.iceberg.schema.table import StagedKind
@@ -92,21 +94,17 @@ FOREIGN = (insert, delete, compact, rewrite_manifests, expire, set_property)
 CASES = [
     (2, None, BY_PARTITION),
     (3, BY_REGION, {}),
-    *(
-        pytest.param(*case, marks=pytest.mark.long)
-        for case in [
-            (2, None, {}),
-            (2, BY_REGION, {}),
-            (3, None, {}),
-            *((version, None, COPY_ON_WRITE) for version in (1, 2, 3)),
-        ]
-    ),
+    (2, None, {}),
+    (2, BY_REGION, {}),
+    (3, None, {}),
+    *((version, None, COPY_ON_WRITE) for version in (1, 2, 3)),
 ]
+IN_SHORT = [(*CASES[number % 2], act) for number, act in enumerate(FOREIGN)]
+WHAT_OTHERS_DO = short_form([(*case, act) for case in CASES for act in FOREIGN], IN_SHORT)
 
 
 @pytest.mark.parametrize("step", OFTEN)
-@pytest.mark.parametrize("act", FOREIGN)
-@pytest.mark.parametrize(("version", "spec", "properties"), CASES)
+@pytest.mark.parametrize(("version", "spec", "properties", "act"), WHAT_OTHERS_DO)
 def test_what_others_do_to_the_table_between_two_steps_is_kept_and_the_commit_is_exact(
     lake: Lake,
     version: int,
@@ -149,8 +147,11 @@ def rival_claim(sink: Sink) -> Table:
     return {}
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("act", [rival_append, rival_upsert, rival_claim])
+RIVALS = (rival_append, rival_upsert, rival_claim)
+OVERTAKEN = short_form(list(itertools.product(STEPS, RIVALS)), list(zip(STEPS, RIVALS, strict=True)))
+
+
+@pytest.mark.parametrize(("step", "act"), OVERTAKEN)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_coordinator_that_another_one_overtakes_between_two_steps_commits_nothing(
@@ -178,7 +179,7 @@ def test_coordinator_that_another_one_overtakes_between_two_steps_commits_nothin
 
 
 @pytest.mark.parametrize("step", OFTEN)
-@pytest.mark.parametrize("act", [compact, expire, insert])
+@pytest.mark.parametrize("act", short_form([compact, expire, insert], [compact]))
 def test_what_others_do_while_rows_are_completed_makes_no_value_old(
     lake: Lake, act: Callable[[Sink, Table], None], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

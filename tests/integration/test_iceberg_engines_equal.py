@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from fixtures.iceberg_commit import BY_REGION, Lake, Sink, lake, order
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from short_form import short_form
 
 from connectors.iceberg.protocol.commit_request import EngineName
 from connectors.iceberg.schema.table import StagedKind
@@ -74,8 +76,9 @@ def ordered(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.timeout(180)  # eight streams of up to four cycles, each through two engines
-@pytest.mark.parametrize("version", [2, 3])
-@pytest.mark.parametrize("spec", [None, BY_REGION])
+@pytest.mark.parametrize(
+    ("version", "spec"), short_form(itertools.product((2, 3), (None, BY_REGION)), [(2, BY_REGION)])
+)
 def test_merge_and_full_merge_leave_the_last_state_of_each_key(lake: Lake, version: int, spec: str | None) -> None:
     @settings(max_examples=4, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=UNSHRUNK)
     @given(st.lists(CYCLE, min_size=2, max_size=4))

@@ -20,8 +20,9 @@ from connectors.iceberg.coordinator.table_manager import TableManager
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import PrepareTable, Send
 from connectors.iceberg.protocol.commit_request import EngineSettings
-from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, TopicInfo
+from connectors.iceberg.protocol.coordinator_state import CoordinatorState
 from connectors.iceberg.protocol.messages import Need, OpenTable, TableOpened
+from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TopicInfo
 from connectors.iceberg.schema.column_history import HISTORY
 from connectors.iceberg.schema.pending_schema_changes import SchemaChangesPendingError
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
@@ -176,7 +177,7 @@ def test_sixteen_tasks_that_need_the_same_column_at_once_get_one(lake: Lake) -> 
             wanted = stager(description, **props).evolution.wanted(rows.value)
             if wanted:
                 wish = TableRequest(None, "", wanted, description.schema_id).to_text()
-                asked += state.on_message(OpenTable(str(task), state.epoch, name, Need.EVOLVE, wish), 0)
+                asked += state.on_message(OpenTable(str(task), state.epoch, name, Need.EVOLVE, wish))
         return asked
 
     asked = all_ask(describe(keeper, name))
@@ -184,7 +185,7 @@ def test_sixteen_tasks_that_need_the_same_column_at_once_get_one(lake: Lake) -> 
         (action,) = asked  # while one request is carried out, others wait for its answer
         assert isinstance(action, PrepareTable)
         view, answer = keeper.prepare(action.table, action.need, action.schema)
-        for sent in state.on_table_prepared(name, view, answer, 0):
+        for sent in state.on_table_prepared(name, view, answer):
             assert isinstance(sent, Send)
             assert isinstance(sent.message, TableOpened)
             answers.append(sent.message)

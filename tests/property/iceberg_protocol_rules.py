@@ -13,9 +13,21 @@ from functools import cache
 from textwrap import dedent
 from typing import Any, NamedTuple
 
-from connectors.iceberg.protocol import coordinator_state, ledger, task_state
+from connectors.iceberg.protocol import (
+    commit_cycle,
+    coordinator_state,
+    ledger,
+    source_progress,
+    table_opening,
+    task_partition,
+    task_state,
+)
+from connectors.iceberg.protocol.commit_cycle import CommitCycle
 from connectors.iceberg.protocol.coordinator_state import CoordinatorState
 from connectors.iceberg.protocol.ledger import Lookup, TableView
+from connectors.iceberg.protocol.source_progress import SourceProgress
+from connectors.iceberg.protocol.table_opening import TableOpening
+from connectors.iceberg.protocol.task_partition import TaskPartition
 from connectors.iceberg.protocol.task_state import TaskState
 
 
@@ -65,20 +77,20 @@ _CHANGES: Mapping[Rule, list[tuple[Callable[..., Any], str, str]]] = {
     ],
     Rule.ALL_POSITIONS_IN_EVERY_COMMIT: [
         (
-            CoordinatorState,
-            "in sorted(self._partitions.items()):",
-            "in sorted(item for item in self._partitions.items() if item[0] in with_rows):",
+            CommitCycle,
+            "in sorted(self._progress.partitions.items()):",
+            "in sorted(item for item in self._progress.partitions.items() if item[0] in with_rows):",
         ),
     ],
     Rule.PROPERTY_BACKS_THE_LEDGER: [(_LOOK_UP, "_judge(view, found, prop)", "_judge(view, found, None)")],
     Rule.REPLACED_IS_NOT_ROLLED_BACK: [(_JUDGE, "if view.complete and view.replaced:", _NEVER)],
     Rule.GROUP_OFFSETS_NEED_OUR_MARK: [
         (
-            CoordinatorState,
+            SourceProgress,
             "        entries = [ledger.entry(partition",
             "        if offset is not None:\n"
             "            generation = mark.generation if mark else 0\n"
-            "            return _Partition(info.id, generation, log_start, offset.offset, offset.offset)\n"
+            "            return PartitionState(info.id, generation, log_start, offset.offset, offset.offset)\n"
             "        entries = [ledger.entry(partition",
         ),
     ],
@@ -87,31 +99,31 @@ _CHANGES: Mapping[Rule, list[tuple[Callable[..., Any], str, str]]] = {
         (TaskState, "if message.epoch.number < self._start_number:", _NEVER),
         (TaskState, "if self._seen is not None and message.epoch < self._seen:", _NEVER),
     ],
-    Rule.MARK_KNOWS_NEWEST_COMMITS: [(CoordinatorState, "went_back = self._went_back(lookup)", "went_back = False")],
+    Rule.MARK_KNOWS_NEWEST_COMMITS: [(TableOpening, "went_back = self._went_back(lookup)", "went_back = False")],
     Rule.REWIND_REACHES_EVERY_TABLE: [
-        (CoordinatorState, "if entry is None or entry.generation < state.generation:", "if entry is None:"),
+        (TableOpening, "if entry is None or entry.generation < state.generation:", "if entry is None:"),
     ],
     Rule.NEWER_LEDGER_BEFORE_GROUP: [
-        (CoordinatorState, "if self._is_newer_than_the_group(ledger, state):", _NEVER),
+        (TableOpening, "if self._is_newer_than_the_group(ledger, state):", _NEVER),
     ],
     Rule.REFILL_EXACTLY_FROM_LEDGER: [
-        (CoordinatorState, "went_back or lookup.standing is Standing.ROLLED_BACK", "went_back"),
+        (TableOpening, "went_back or lookup.standing is Standing.ROLLED_BACK", "went_back"),
     ],
-    Rule.LOWERED_GROUP_BEFORE_REFILL: [(CoordinatorState, "if table.guarded:", _NEVER)],
+    Rule.LOWERED_GROUP_BEFORE_REFILL: [(CommitCycle, "if table.guarded:", _NEVER)],
     Rule.LOWERED_GROUP_BEFORE_NEW_TABLE: [
-        (CoordinatorState, "rolled_back or self._is_below_a_sent_floor(needs)", "rolled_back"),
+        (TableOpening, "rolled_back or self._progress.is_below_a_sent_floor(needs)", "rolled_back"),
     ],
-    Rule.OWNER_FOLLOWED_BEFORE_REFILL: [(CoordinatorState, ", *state.sent[mark.rewind :]", "")],
+    Rule.OWNER_FOLLOWED_BEFORE_REFILL: [(SourceProgress, ", *state.sent[mark.rewind :]", "")],
     Rule.PROOF_BEFORE_FIRST_LEDGER: [
         (
-            CoordinatorState,
-            "if table.ledger is None:\n            work.step = _Step.LEADERSHIP",
-            f"{_NEVER}\n            work.step = _Step.LEADERSHIP",
+            CommitCycle,
+            "if table.ledger is None:\n            work.step = Step.LEADERSHIP",
+            f"{_NEVER}\n            work.step = Step.LEADERSHIP",
         ),
     ],
     Rule.HIGHER_EPOCH_DETACHES: [(TaskState, "actions += self._detach(list(self._partitions), now_ms)", "pass")],
     Rule.REPORT_FILTERED_TABLES: [
-        (TaskState, "in state.parts.items()", "in state.parts.items() if part.first is not None"),
+        (TaskPartition, "in self.parts.items()", "in self.parts.items() if part.first is not None"),
     ],
     Rule.REPORTS_OF_OUR_START_ONLY: [(CoordinatorState, "if start < self._settings.start_number:", _NEVER)],
     Rule.ACCEPT_CONTIGUOUS_ONLY: [
@@ -122,47 +134,48 @@ _CHANGES: Mapping[Rule, list[tuple[Callable[..., Any], str, str]]] = {
         ),
     ],
     Rule.CHECK_FILTER_AND_FIRST: [
-        (CoordinatorState, "rewound or gap or doubled:", "rewound or (gap and first is None):"),
+        (CommitCycle, "rewound or gap or doubled:", "rewound or (gap and first is None):"),
     ],
     Rule.QUIET_TABLE_MOVES_WITHOUT_GAP: [
-        (CoordinatorState, "rewound or gap or doubled:", "rewound or (gap and first is not None) or doubled:"),
+        (CommitCycle, "rewound or gap or doubled:", "rewound or (gap and first is not None) or doubled:"),
     ],
     Rule.FLOOR_IS_THE_LOWEST_TABLE: [
-        (CoordinatorState, "needed = [table.needs[partition] for table in self._tables.values()]", "needed = []"),
+        (SourceProgress, "needed = [table.needs[partition] for table in self.tables.values()]", "needed = []"),
     ],
-    Rule.SEND_BACK_BELOW_APPLIED: [(CoordinatorState, "if lowest < state.applied:", _NEVER)],
+    Rule.SEND_BACK_BELOW_APPLIED: [(SourceProgress, "if lowest < state.applied:", _NEVER)],
     Rule.NO_OLDER_GENERATION: [(TaskState, "if given.generation < state.least_generation:", _NEVER)],
     Rule.FILES_BOUND_TO_TABLE: [
-        (CoordinatorState, "replaced = part is not None and part.uuid != table.uuid", "replaced = False"),
+        (CommitCycle, "replaced = part is not None and part.uuid != table.uuid", "replaced = False"),
     ],
     Rule.MISSING_IS_NOT_DONE: [
         (
-            CoordinatorState,
-            "        self._tables[name].missing = True\n",
-            "        self._tables[name].needs = self._share(name, self._tables[name])[0]\n"
-            "        work.step = _Step.DONE\n"
-            "        return self._finish_if_done(now_ms)\n",
+            CommitCycle,
+            "        self._progress.tables[name].missing = True\n",
+            "        table = self._progress.tables[name]\n"
+            "        table.needs = self._share(name, table)[0]\n"
+            "        work.step = Step.DONE\n"
+            "        return []\n",
         ),
     ],
     Rule.TOPIC_ID_EVERYWHERE: [
-        (CoordinatorState, "if other_topic and not self._settings.new_topic_allowed:", _NEVER),
-        (CoordinatorState, "ledger.entry(partition, info.id) for", "ledger.entry(partition) for"),
-        (CoordinatorState, "if offset and mark and mark.topic_id == info.id:", "if offset and mark:"),
-        (CoordinatorState, "elif state.topic_id != info.id:", "elif False:"),
+        (SourceProgress, "if other_topic and not self.settings.new_topic_allowed:", _NEVER),
+        (SourceProgress, "ledger.entry(partition, info.id) for", "ledger.entry(partition) for"),
+        (SourceProgress, "if offset and mark and mark.topic_id == info.id:", "if offset and mark:"),
+        (SourceProgress, "elif state.topic_id != info.id:", "elif False:"),
         (CoordinatorState, "if state is None or state.topic_id != topic_id:", "if state is None:"),
         (CoordinatorState, "if state is None or reported.topic_id != state.topic_id:", "if state is None:"),
-        (CoordinatorState, "if topic and topic.topic_id != state.topic_id:", _NEVER),
+        (TableOpening, "if topic and topic.topic_id != state.topic_id:", _NEVER),
         (TaskState, "if topic_id != state.topic_id:", _NEVER),
         (TaskState, "if given.topic_id != state.topic_id:", _NEVER),
     ],
     Rule.ONE_CLUSTER_PER_LEDGER: [
-        (CoordinatorState, "if ledger and ledger.cluster != self._settings.cluster:", _NEVER),
+        (TableOpening, "if ledger and ledger.cluster != self._progress.settings.cluster:", _NEVER),
     ],
     Rule.LOG_STILL_HOLDS_IT: [
-        (CoordinatorState, "if first < log_start:", _NEVER),
-        (CoordinatorState, "_check_log(partition, lowest, log_start)", "pass"),
+        (SourceProgress, "if first < log_start:", _NEVER),
+        (SourceProgress, "_check_log(partition, lowest, log_start)", "pass"),
         (CoordinatorState, "if state.accepted < state.log_start:", _NEVER),
-        (CoordinatorState, "if needed < state.log_start:", _NEVER),
+        (TableOpening, "if needed < state.log_start:", _NEVER),
     ],
 }
 
@@ -185,10 +198,35 @@ def protocol_without(rules: frozenset[Rule]) -> Protocol:
         _changed(function, rules, judging)
     look_up = judging["look_up"]
     return Protocol(
-        _changed(CoordinatorState, rules, {**vars(coordinator_state), "look_up": look_up}),
-        _changed(TaskState, rules, dict(vars(task_state))),
+        _changed(CoordinatorState, rules, {**vars(coordinator_state), **_parts(rules), "look_up": look_up}),
+        _changed(TaskState, rules, {**vars(task_state), "TaskPartition": _partition(rules)}),
         look_up,
     )
+
+
+def _partition(rules: frozenset[Rule]) -> Any:
+    """What a `TaskState` keeps of a partition, with these rules turned off."""
+    return _changed(TaskPartition, rules, dict(vars(task_partition)))
+
+
+def _parts(rules: frozenset[Rule]) -> dict[str, Any]:
+    """What a `CoordinatorState` is made of, with these rules turned off."""
+    return {
+        part.__name__: _changed(part, rules, dict(vars(module)))
+        for part, module in (
+            (SourceProgress, source_progress),
+            (TableOpening, table_opening),
+            (CommitCycle, commit_cycle),
+        )
+    }
+
+
+def coordinator_state_with(cycle: type[CommitCycle]) -> type[CoordinatorState]:
+    """A `CoordinatorState` with other cycles."""
+    made: type[CoordinatorState] = _changed(
+        CoordinatorState, frozenset(), {**vars(coordinator_state), "CommitCycle": cycle}
+    )
+    return made
 
 
 def _changed(original: Any, rules: frozenset[Rule], names: dict[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from iceberg_protocol_commit import Answer, Commit, EngineError, Event, Steps
 from iceberg_protocol_pairs import DeleteUnreadError, OpenHalf
-from iceberg_protocol_rules import Rule, protocol_without
+from iceberg_protocol_rules import Rule, coordinator_state_with, protocol_without
 from iceberg_protocol_storm import (
     APART,
     KEYS,
@@ -43,12 +43,9 @@ from iceberg_protocol_tables import (
 
 from connectors.iceberg.protocol import actions as act
 from connectors.iceberg.protocol.alter_offsets import altered_group
+from connectors.iceberg.protocol.commit_cycle import CommitCycle
 from connectors.iceberg.protocol.commit_request import CommitStatus
-from connectors.iceberg.protocol.coordinator_state import (
-    CoordinatorSettings,
-    CoordinatorState,
-    TopicInfo,
-)
+from connectors.iceberg.protocol.coordinator_state import CoordinatorState
 from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerEntry,
@@ -69,6 +66,7 @@ from connectors.iceberg.protocol.messages import (
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
+from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TopicInfo
 from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.staging.key_changes import KeyChangeWaits, UnreadPair
 from connectors.iceberg.staging.staged_changes import PLACED, Half
@@ -1101,7 +1099,7 @@ class SimTask:
         self.carry_out(self.state.report(cycle, files, ids, self.world.now))
 
 
-class ManyRangesState(CoordinatorState):
+class ManyRangesCycle(CommitCycle):
     """Rule 13 off: everything that is queued goes into the cycle, judged by its last range."""
 
     def _take(self, queue):  # type: ignore[no-untyped-def]
@@ -1182,7 +1180,9 @@ class SimCoordinator:
             new_topic_allowed=world.new_topic_allowed,
             retry_delay_ms=5,
         )
-        made = ManyRangesState if Switch.ONE_RANGE_PER_CYCLE in world.off else world.protocol.coordinator_state
+        made = world.protocol.coordinator_state
+        if Switch.ONE_RANGE_PER_CYCLE in world.off:
+            made = coordinator_state_with(ManyRangesCycle)
         self.state = made(settings, world.unique("e"), lambda: world.unique("c"))
         views = {name: world.view(name) for name in world.routes}
         self.take(self.state.begin(self.topics, self.group, views, self.channel_epoch, world.now))
@@ -1204,7 +1204,7 @@ class SimCoordinator:
             if self.read < len(self.world.channel):
                 message = self.world.channel[self.read]
                 self.read += 1
-                self.take(self.state.on_message(message, self.world.now))
+                self.take(self.state.on_message(message))
 
     def look(self) -> None:
         """Look at a table for which no rows come; the answer may be taken a while later, but not after newer ones."""
@@ -1250,13 +1250,13 @@ class SimCoordinator:
                 view = world.view(action.table)
                 assert view is not None
                 answer = world.describe(world.tables[action.table])
-                self.take(state.on_table_prepared(action.table, view, answer, now))
+                self.take(state.on_table_prepared(action.table, view, answer))
             case act.ReadGroupOffsets():
-                self.take(state.on_group_offsets(world.group_offsets(), now))
+                self.take(state.on_group_offsets(world.group_offsets()))
             case act.DescribeTopics():
                 self.take(state.on_topics(world.topics()))
             case act.ProveLeadership():
-                self.take(state.on_leadership(action.token, world.producer is self, now))
+                self.take(state.on_leadership(action.token, world.producer is self))
             case act.CommitTable():
                 commit = Commit(world, action)
                 self.go_on(Committing(commit, commit.steps()))

@@ -13,7 +13,7 @@ import pytest
 from example_counts import examples
 from herder_group_world import CALM_SECONDS, Fault, Switch, World, WrongWorldError, simulate
 
-SEEDS = int(os.environ.get("CONNECT_PY_SIM_SEEDS", examples(10_000)))
+SEEDS = int(os.environ.get("CONNECT_PY_SIM_SEEDS", examples(5_000)))
 FIRST = int(os.environ.get("CONNECT_PY_SIM_FIRST", "0"))
 CHUNK = 250
 PROCESSES = 2
@@ -51,6 +51,7 @@ def test_after_any_storm_everything_runs_once_evenly_and_nothing_ever_ran_twice(
 
 
 @pytest.mark.long
+@pytest.mark.seeds
 @pytest.mark.timeout(7200)
 def test_the_same_holds_for_many_more_storms() -> None:
     check(200_000, FIRST + SEEDS)

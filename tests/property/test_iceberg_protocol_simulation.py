@@ -46,6 +46,7 @@ def test_after_any_storm_each_row_is_in_exactly_once() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.seeds
 @pytest.mark.timeout(6000)
 def test_after_twenty_thousand_storms_each_row_is_in_exactly_once() -> None:
     run(range(20_000))
@@ -186,6 +187,7 @@ def test_world_goes_wrong_without_the_rule(rule: Rule | Switch, hint: int) -> No
 
 
 @pytest.mark.long
+@pytest.mark.seeds
 @pytest.mark.parametrize("rule", RARELY, ids=lambda rule: rule.name)
 @pytest.mark.timeout(3000)
 def test_world_goes_wrong_at_times_without_the_rarer_rule(rule: Rule | Switch) -> None:

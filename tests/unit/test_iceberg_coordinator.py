@@ -17,15 +17,11 @@ from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitStatus, EngineName
-from connectors.iceberg.protocol.coordinator_state import (
-    CoordinatorSettings,
-    CoordinatorState,
-    TableAge,
-    TopicInfo,
-)
+from connectors.iceberg.protocol.coordinator_state import CoordinatorState
 from connectors.iceberg.protocol.ledger import TableView
 from connectors.iceberg.protocol.messages import CommitComplete, Message, Range, Report, TablePart
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TableAge, TopicInfo
 from connectors.iceberg.schema.table import StagedFile, StagedKind
 
 GOOD, BAD = "db.good", "db.bad"
@@ -136,9 +132,9 @@ def test_a_table_that_cannot_take_a_commit_holds_its_rows_and_the_others_go_on()
     file = StagedFile(StagedKind.ROWS, "f", 5, 1, 0, 0)
     parts = {name: TablePart(name, 0, 0, (file,)) for name in (GOOD, BAD)}
     report = Report("task", 0, state.epoch, 1, {ORDERS_0: Range("id", 0, 0, "n", 0, 5, parts)})
-    carry_out(state.on_message(report, 1000))
+    carry_out(state.on_message(report))
     assert tables.landed == [GOOD]
     assert not state.ended
     (complete,) = [message for message in channel.sent if isinstance(message, CommitComplete)]
     assert complete.releases[ORDERS_0].floor == 0, "the rows of the other one are read again"
-    assert state._tables[GOOD].needs[ORDERS_0] == 5
+    assert state._progress.tables[GOOD].needs[ORDERS_0] == 5

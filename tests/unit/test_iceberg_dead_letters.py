@@ -26,6 +26,7 @@ from connect_py.testing import FakeClock
 from connectors.iceberg.config.sink_config import IcebergSinkConfig, validate
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows, config_hash
 from connectors.iceberg.protocol.messages import Need, OpenTable, Report, StartCommit, TableRefused
+from connectors.iceberg.routing.router import Router
 from connectors.iceberg.schema.table import TableRequest, WriteMode
 from connectors.iceberg.staging.stage import Stage as Stage_
 
@@ -255,7 +256,7 @@ def test_rows_routed_to_the_table_of_dead_letters_fail_the_task(
     stand = make_stand(tmp_path, monkeypatch, PROPS)
     routed = {"iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "t"}
     config = IcebergSinkConfig.parse(BASE | PROPS | routed)
-    stand.task._router = type(stand.task._router)(config)
+    monkeypatch.setattr(stand.task._rows._tables, "_router", Router(config))
     with pytest.raises(ConnectError, match="which is for dead letters"):
         stand.task.put([record({"n": 1, "t": TABLE}, 0)])
 

@@ -51,7 +51,7 @@ def request(files: int = 1, partitions: int = 1) -> CommitTable:
     ledger = Ledger(Epoch(7, "a"), COMMIT, 1, TABLE, "k-1", {"orders": TopicLedger("id-1", entries)})
     staged = [StagedFile(StagedKind.ROWS, f"s3://lake/{n}.parquet", 1, 1, 0, 0) for n in range(files)]
     version = TableVersion(TABLE, None, None)
-    return CommitTable("a.b.orders", COMMIT, 1, version, ledger, {}, {TopicPartition("orders", 0): staged}, None)
+    return CommitTable("a.b.orders", COMMIT, version, ledger, {}, {TopicPartition("orders", 0): staged}, None)
 
 
 def test_both_events_are_read_back_with_the_schema_that_they_carry() -> None:

@@ -35,7 +35,7 @@ def lend(stand: Stand, name: str, key: str, seconds: float) -> None:
 def asked(stand: Stand) -> list[OpenTable]:
     """What is asked in a turn that looks after keys."""
     before = len(stand.writer.sent)
-    stand.task._renewed_at = 0
+    stand.task._turn._renewed_at = 0
     stand.hear()
     return [message for message in stand.writer.sent[before:] if isinstance(message, OpenTable)]
 

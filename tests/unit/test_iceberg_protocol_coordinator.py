@@ -25,12 +25,7 @@ from connectors.iceberg.protocol.actions import (
 )
 from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.commit_request import CommitStatus
-from connectors.iceberg.protocol.coordinator_state import (
-    CoordinatorSettings,
-    CoordinatorState,
-    TableAge,
-    TopicInfo,
-)
+from connectors.iceberg.protocol.coordinator_state import CoordinatorState
 from connectors.iceberg.protocol.last_commits import LastCommits
 from connectors.iceberg.protocol.ledger import (
     Ledger,
@@ -59,6 +54,7 @@ from connectors.iceberg.protocol.messages import (
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, Position
+from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TableAge, TopicInfo
 from connectors.iceberg.schema.table import StagedFile, StagedKind
 
 E6 = Epoch(6, "old")
@@ -133,8 +129,8 @@ class Life:
         self.begun = self.state.begin(topics, self.group, self.tables, None, 0)
         self.epoch = self.state.epoch
 
-    def tell(self, message: Message, now_ms: int = 1000) -> list[CoordinatorAction]:
-        return self.state.on_message(message, now_ms)
+    def tell(self, message: Message) -> list[CoordinatorAction]:
+        return self.state.on_message(message)
 
     def attach(self, *partitions: TopicPartition) -> Attached:
         return only(self.tell(Attach("sink-0", 5, "n1", dict.fromkeys(partitions, self.topic_id))), Attached)
@@ -453,7 +449,7 @@ def test_missing_table_holds_the_floor_until_it_is_made_again() -> None:
     assert FACTS not in life.attach(P0).partitions[P0].needs  # tasks hold and ask
     asked = only(life.tell(OpenTable("sink-0", life.epoch, FACTS, Need.CREATE, "{}")), PrepareTable)
     assert (asked.table, asked.need) == (FACTS, Need.CREATE)
-    opened = only(life.state.on_table_prepared(FACTS, table(uuid="t-2"), "{}", 1000), TableOpened)
+    opened = only(life.state.on_table_prepared(FACTS, table(uuid="t-2"), "{}"), TableOpened)
     assert (opened.uuid, opened.needs[P0]) == ("t-2", 100)
 
 
@@ -471,7 +467,7 @@ def test_first_ledger_of_a_table_needs_a_fresh_proof_of_leadership() -> None:
     life = Life(tables={FACTS: table()})
     only(life.cycle(life.report(p0=rows(100, 130), p1=idle(200))), LoadTable)
     proof = only(life.state.on_table_loaded(FACTS, table(), 1000), ProveLeadership)
-    request = only(life.state.on_leadership(proof.token, True, 1000), CommitTable)
+    request = only(life.state.on_leadership(proof.token, True), CommitTable)
     assert request.opened == {P0: Position(0, 100), P1: Position(0, 200)}
     assert entries(request) == {0: (0, 100, 130), 1: (0, 200, 200)}
 
@@ -480,7 +476,7 @@ def test_coordinator_that_cannot_prove_its_leadership_stops() -> None:
     life = Life(tables={FACTS: table()})
     life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
     proof = only(life.state.on_table_loaded(FACTS, table(), 1000), ProveLeadership)
-    only(life.state.on_leadership(proof.token, False, 1000), Stop)
+    only(life.state.on_leadership(proof.token, False), Stop)
 
 
 ROLLED_BACK = table(ledger({0: (0, 0, 60), 1: (0, 0, 200)}), named=12, newest=10)
@@ -535,12 +531,12 @@ def test_rolled_back_table_waits_until_the_group_is_lowered_under_this_epoch() -
         actions = life.cycle(life.report(p0=rows(60, 130), p1=idle(200)))
         only(actions, LoadTable)
         only(life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000), ReadGroupOffsets)
-        actions = life.state.on_group_offsets(seen, 1000)
+        actions = life.state.on_group_offsets(seen)
         assert only(actions, Rewind).partitions[P0].position == 60
     life.cycle(life.report(p0=rows(60, 130), p1=idle(200)))
     life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000)
     lowered = {P0: mark(60, epoch=life.epoch), P1: mark(200, epoch=life.epoch)}
-    request = only(life.state.on_group_offsets(lowered, 1000), CommitTable)
+    request = only(life.state.on_group_offsets(lowered), CommitTable)
     assert entries(request) == {0: (0, 60, 130), 1: (0, 200, 200)}
 
 
@@ -556,7 +552,7 @@ def test_rolled_back_table_waits_for_an_owner_that_may_still_commit_what_it_was_
         life.state.on_tick(life.now() + 1000)
         life.tell(life.report(p0=rows(60, 130), p1=idle(200)))
         life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000)
-        only(life.state.on_group_offsets(seen, 1000), follows)
+        only(life.state.on_group_offsets(seen), follows)
 
 
 def test_table_made_in_place_of_a_rolled_back_one_waits_for_the_lowered_group_as_that_would_have() -> None:
@@ -571,7 +567,7 @@ def test_table_made_in_place_of_a_rolled_back_one_waits_for_the_lowered_group_as
         seen[P0] = GroupOffset(lowered, OffsetMetadata(life.epoch, 0, "id-1", 2))
         life.cycle(life.report(p0=rows(60, 130, uuid="t-2"), p1=idle(200)))
         only(life.state.on_table_loaded(FACTS, table(uuid="t-2"), 1000), ReadGroupOffsets)
-        only(life.state.on_group_offsets(seen, 1000), follows)
+        only(life.state.on_group_offsets(seen), follows)
 
 
 def test_roll_back_noticed_at_the_commit_rewinds_the_readers() -> None:
@@ -589,7 +585,7 @@ def test_new_table_opens_at_the_floor_and_everybody_is_told() -> None:
     ask = OpenTable("sink-0", life.epoch, "db.new", Need.CREATE, '{"s":1}')
     assert only(life.tell(ask), PrepareTable) == PrepareTable("db.new", Need.CREATE, '{"s":1}')
     assert life.tell(ask) == []  # under way
-    opened = only(life.state.on_table_prepared("db.new", table(uuid="t-9"), '{"a":1}', 0), TableOpened)
+    opened = only(life.state.on_table_prepared("db.new", table(uuid="t-9"), '{"a":1}'), TableOpened)
     assert (opened.needs, opened.answer) == ({P0: 100, P1: 200}, '{"a":1}')
     assert only(life.tell(ask), TableOpened) == opened
 
@@ -714,7 +710,7 @@ def test_two_names_of_one_table_are_an_error_that_names_both() -> None:
     assert "db.a and db.A are one table" in only(both.begun, Fail).reason
     later = Life()  # a route that somebody adds while it runs
     later.tell(OpenTable("sink-0", later.epoch, "db.Facts", Need.CREATE, "{}"))
-    actions = later.state.on_table_prepared("db.Facts", table(FILLED), "{}", 1000)
+    actions = later.state.on_table_prepared("db.Facts", table(FILLED), "{}")
     assert "one table" in only(actions, Fail).reason
 
 
@@ -723,7 +719,7 @@ def test_table_that_was_renamed_is_opened_under_its_new_name_once_the_old_one_is
     life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
     life.state.on_table_loaded(FACTS, None, 1000)
     life.tell(OpenTable("sink-0", life.epoch, "db.renamed", Need.CREATE, "{}"))
-    actions = life.state.on_table_prepared("db.renamed", table(FILLED), "{}", 1000)
+    actions = life.state.on_table_prepared("db.renamed", table(FILLED), "{}")
     assert only(actions, TableOpened).table == "db.renamed"
 
 
@@ -737,7 +733,7 @@ def test_table_prepared_while_it_is_committed_is_prepared_again_afterwards() -> 
     life = Life()
     request = full_cycle(life)
     life.tell(OpenTable("sink-0", life.epoch, FACTS, Need.EVOLVE, "{}"))
-    actions = life.state.on_table_prepared(FACTS, table(), '{"keys":2}', 1000)
+    actions = life.state.on_table_prepared(FACTS, table(), '{"keys":2}')
     assert actions == [Send(TableOpened(life.epoch, FACTS, "t-1", {}, '{"keys":2}'))], (
         "no position is told, and no rewind"
     )
@@ -749,7 +745,7 @@ def test_answer_for_a_table_that_was_replaced_meanwhile_waits_for_the_end_of_the
     life = Life()
     full_cycle(life)
     life.tell(OpenTable("sink-0", life.epoch, FACTS, Need.EVOLVE, "{}"))
-    assert life.state.on_table_prepared(FACTS, table(uuid="t-2"), "{}", 1000) == []
+    assert life.state.on_table_prepared(FACTS, table(uuid="t-2"), "{}") == []
 
 
 def test_added_partition_is_read_from_its_start_and_waited_for() -> None:

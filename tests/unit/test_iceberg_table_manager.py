@@ -158,7 +158,7 @@ class EvolvedCatalog:
         self._after = self._now if self._after is was else self._after
 
     def load(self, *_: object) -> LoadedTable:
-        return LoadedTable(self._now, self._view, "main", None, True)
+        return LoadedTable(self._now, self._view)
 
     def evolve(self, _name: str, _changes: object) -> bool:
         changed = self._now is not self._after

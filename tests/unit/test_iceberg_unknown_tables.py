@@ -6,7 +6,7 @@ import uuid
 
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.protocol.actions import Fail, PrepareTable, Resume, Send
-from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, TopicInfo
+from connectors.iceberg.protocol.coordinator_state import CoordinatorState
 from connectors.iceberg.protocol.messages import (
     Attach,
     Attached,
@@ -18,6 +18,7 @@ from connectors.iceberg.protocol.messages import (
     TableRefused,
 )
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TopicInfo
 from connectors.iceberg.protocol.task_state import TaskState
 
 P0 = TopicPartition("orders", 0)
@@ -33,7 +34,7 @@ def coordinator(*, skip_unknown: bool) -> CoordinatorState:
 
 def asked(state: CoordinatorState) -> None:
     ask = OpenTable("0", state.epoch, "db.nobody", Need.CREATE, "{}")
-    assert state.on_message(ask, 0) == [PrepareTable("db.nobody", Need.CREATE, "{}")]
+    assert state.on_message(ask) == [PrepareTable("db.nobody", Need.CREATE, "{}")]
 
 
 def test_rows_of_a_table_that_was_never_there_are_left_out_unless_they_must_fail() -> None:
@@ -61,9 +62,7 @@ def test_a_table_that_was_left_out_is_looked_for_again_in_the_next_cycle() -> No
     task.assign({P0: "id-1"}, {P0: None}, 0)
     state = coordinator(skip_unknown=True)
     answers: list[Message] = [
-        action.message
-        for action in state.on_message(Attach("0", 1, "nonce", {P0: "id-1"}), 0)
-        if isinstance(action, Send)
+        action.message for action in state.on_message(Attach("0", 1, "nonce", {P0: "id-1"})) if isinstance(action, Send)
     ]
     epoch = state.epoch
     task.on_message(StartCommit(epoch, 1, {}), 0)

@@ -18,7 +18,7 @@ from connectors.iceberg.config.remote_url import check_installed, remote_address
 from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.spark.connect_client import ConnectClient, RemoteSpark, RemoteStatement
 from connectors.iceberg.spark.connect_program import _Running, masked
-from connectors.iceberg.spark.driver_protocol import Failed, Succeeded
+from connectors.iceberg.spark.driver_protocol import Failed
 
 URL = "sc://spark.example:15003/;token=a%2Fsecret%2Ftoken;use_ssl=true"
 CATALOG = {
@@ -116,7 +116,7 @@ def answering(listener: Listener, answer: Any, asked: list[RemoteStatement]) -> 
 
 def test_statement_goes_with_the_settings_of_the_session_and_its_own(listener: Listener) -> None:
     asked: list[RemoteStatement] = []
-    thread = answering(listener, Succeeded(None), asked)
+    thread = answering(listener, None, asked)
     client_of(listener).run("t", "MERGE", {"spark.sql.x": "1"})
     thread.join()
     assert asked == [RemoteStatement("t", URL, CATALOG | {"spark.sql.x": "1"}, "MERGE")]

@@ -124,7 +124,7 @@ def test_insert_into_what_is_no_struct_or_map_fails() -> None:
 
 
 def test_offsets_exist_for_sink_records_only() -> None:
-    transform: InsertFieldValue[SourceRecord] = InsertFieldValue()
+    transform = InsertFieldValue()
     transform.configure({"offset.field": "o"})
     with pytest.raises(DataError, match="Only SinkRecord supported for"):
         transform.apply(SourceRecord("t", None, None, None, None, {"a": 1}))
@@ -139,7 +139,7 @@ def test_offsets_exist_for_sink_records_only() -> None:
 )
 def test_insert_without_anything_to_insert_is_refused(props: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        InsertFieldKey[SinkRecord]().configure(props)
+        InsertFieldKey().configure(props)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_replace_of_schemaless_values(value: Any, options: dict[str, str], expec
 
 def test_replace_warns_of_the_old_names_of_its_options(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        ReplaceFieldValue[SinkRecord]().configure({"blacklist": "a"})
+        ReplaceFieldValue().configure({"blacklist": "a"})
     assert "blacklist is deprecated, use exclude" in caplog.text
 
 
@@ -182,7 +182,7 @@ def test_replace_onto_a_field_that_stays_fails() -> None:
 
 def test_replace_refuses_what_is_no_mapping() -> None:
     with pytest.raises(ConfigError, match="Invalid rename mapping: a"):
-        ReplaceFieldKey[SinkRecord]().configure({"renames": "a"})
+        ReplaceFieldKey().configure({"renames": "a"})
 
 
 def test_router_renames_only_topics_that_match_as_a_whole() -> None:

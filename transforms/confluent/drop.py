@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.schema import Schema
-from connect_py.api.transformation import Transformation
-from transforms.side import Side
+from transforms.side import SideTransformation, for_both
 
 
-class Drop(Transformation[R]):
+class Drop(SideTransformation[R]):
     """Sets one side of each record to null; of the value this makes tombstones."""
 
     config_def = ConfigDef().define(
         "schema.behavior", Type.STRING, default="nullify", importance=Importance.MEDIUM,
         validator=one_of("nullify", "retain", "validate", "force_optional", case_insensitive=True),
-        doc="What becomes of the schema: nullify drops it, retain keeps it, validate keeps it and fails if it is "
-            "required, force_optional makes it optional.",
+        doc="Effect on the schema. nullify drops it, retain keeps it, force_optional makes it optional. validate keeps "
+            "it and fails if it is required.",
     )  # fmt: skip
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         self._behavior: str = self.config_def.parse(configs)["schema.behavior"].lower()
@@ -40,13 +37,4 @@ class Drop(Transformation[R]):
         return schema
 
 
-class DropKey(Drop[R]):
-    """`Drop$Key`."""
-
-    side = Side.KEY
-
-
-class DropValue(Drop[R]):
-    """`Drop$Value`."""
-
-    side = Side.VALUE
+DropKey, DropValue = for_both(Drop)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
-from connect_py.api.schema import SchemaAndValue, Struct, Value, java_class_name
-from connect_py.api.transformation import Transformation
-from transforms.json_path import JsonPath, json_path
-from transforms.side import Side
+from connect_py.api.schema import Struct, Value, java_class_name
+from transforms.json_path import JsonPath
+from transforms.side import SideTransformation, for_both
 
 
-class ExtractTopic(Transformation[R]):
+class ExtractTopic(SideTransformation[R]):
     """Sends each record to the topic that one of its fields names."""
 
     config_def = (
@@ -39,12 +37,20 @@ class ExtractTopic(Transformation[R]):
         self._field: str = props["field"]
         self._path: JsonPath | None = None
         if props["field.format"].lower() == "json_path" and self._field:
-            self._path = json_path("field", self._field)
+            self._path = JsonPath("field", self._field)
         self._skips: bool = props["skip.missing.or.null"]
 
     def found(self, record: R) -> Value:
         """What names the topic."""
-        raise NotImplementedError
+        side = self.side.of(record)
+        if not self._field:
+            return side.value
+        if self._path is not None:
+            matches = self._path.find(side.value)
+            return matches[0] if matches else None
+        if isinstance(side.value, Struct):
+            return None if side.value.schema.field(self._field) is None else side.value.get(self._field)
+        return side.value.get(self._field) if isinstance(side.value, dict) else None
 
     def apply(self, record: R) -> R | None:
         value = self.found(record)
@@ -56,34 +62,8 @@ class ExtractTopic(Transformation[R]):
             raise DataError(f"the topic must be a text, found: {java_class_name(value)}")
         return record.replace(topic=value)
 
-    def _inside(self, side: SchemaAndValue) -> Value:
-        if not self._field:
-            return side.value
-        if self._path is not None:
-            matches = self._path.find(side.value)
-            return matches[0] if matches else None
-        if isinstance(side.value, Struct):
-            return None if side.value.schema.field(self._field) is None else side.value.get(self._field)
-        return side.value.get(self._field) if isinstance(side.value, dict) else None
 
-
-class _OfSide(ExtractTopic[R]):
-    side: ClassVar[Side]
-
-    def found(self, record: R) -> Value:
-        return self._inside(self.side.of(record))
-
-
-class ExtractTopicKey(_OfSide[R]):
-    """`ExtractTopic$Key`."""
-
-    side = Side.KEY
-
-
-class ExtractTopicValue(_OfSide[R]):
-    """`ExtractTopic$Value`."""
-
-    side = Side.VALUE
+ExtractTopicKey, ExtractTopicValue = for_both(ExtractTopic)
 
 
 class ExtractTopicHeader(ExtractTopic[R]):

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from connect_py.api.config import ConfigDef, Importance, Type, one_of
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
-from connect_py.api.transformation import Transformation
-from transforms.json_path import json_path
-from transforms.side import Side
+from transforms.json_path import JsonPath
+from transforms.side import SideTransformation, for_both
 
 _FILTER = "?("
 
 
-class Filter(Transformation[R]):
+class Filter(SideTransformation[R]):
     """Looks for a match of the path in one side of each record."""
 
     config_def = (
@@ -35,12 +33,11 @@ class Filter(Transformation[R]):
             doc="What to do with a record without what a path without filters leads to.",
         )
     )  # fmt: skip
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
         self._condition: str = props["filter.condition"]
-        self._path = json_path("filter.condition", self._condition)
+        self._path = JsonPath("filter.condition", self._condition)
         self._includes = props["filter.type"].lower() == "include"
         self._missing: str = props["missing.or.null.behavior"].lower()
 
@@ -53,13 +50,4 @@ class Filter(Transformation[R]):
         return record if bool(matches) == self._includes else None
 
 
-class FilterKey(Filter[R]):
-    """`Filter$Key`."""
-
-    side = Side.KEY
-
-
-class FilterValue(Filter[R]):
-    """`Filter$Value`."""
-
-    side = Side.VALUE
+FilterKey, FilterValue = for_both(Filter)

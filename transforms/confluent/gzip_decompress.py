@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from typing import ClassVar
 
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.schema import java_class_name
-from connect_py.api.transformation import Transformation
-from transforms.side import Side
+from transforms.side import SideTransformation, for_both
 
 MAX_BYTES = 256 << 20  # unpacked; more is no message but an attack
 
 
-class GzipDecompress(Transformation[R]):
+class GzipDecompress(SideTransformation[R]):
     """Nulls pass."""
-
-    side: ClassVar[Side]
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """Nothing to configure."""
@@ -39,13 +35,4 @@ class GzipDecompress(Transformation[R]):
         return self.side.put(record, schema, unpacked)
 
 
-class GzipDecompressKey(GzipDecompress[R]):
-    """`GzipDecompress$Key`."""
-
-    side = Side.KEY
-
-
-class GzipDecompressValue(GzipDecompress[R]):
-    """`GzipDecompress$Value`."""
-
-    side = Side.VALUE
+GzipDecompressKey, GzipDecompressValue = for_both(GzipDecompress)

@@ -17,8 +17,8 @@ from transforms.debezium.field_names import ADJUSTMENTS, adjusted_schema_name
 from transforms.java_errors import IndexOutOfBoundsError
 from transforms.java_regex import JavaPattern, Replacement
 from transforms.rebuild import members
-from transforms.regex_router import java_regex
 from transforms.requirements import require_struct
+from transforms.validators import java_regex
 
 PURPOSE = "Updating schema"
 
@@ -55,8 +55,8 @@ class ByLogicalTableRouter(Transformation[R]):
         .define(
             "schema.name.adjustment.mode", Type.STRING, default="none", importance=Importance.LOW,
             validator=one_of(*ADJUSTMENTS, case_insensitive=True),
-            doc="How the names of schemas follow the topic: none, as it is; avro: what Avro does not allow becomes _; "
-            "avro_unicode: becomes _u and its code.",
+            doc="How names of schemas follow the topic. none keeps the topic's name. avro replaces characters that "
+            "Avro does not allow by _, avro_unicode by _u and the character's code.",
         )
         .define(
             "logical.table.cache.size", Type.INT, default=16, importance=Importance.LOW,

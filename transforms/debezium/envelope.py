@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from connect_py.api.errors import DataError
-from connect_py.api.schema import Schema, Struct, Type
+from connect_py.api.schema import TIMESTAMP, Schema, Struct, Type
 
 ENVELOPE_SUFFIX: Final = ".Envelope"
 BEFORE: Final = "before"
@@ -13,6 +14,12 @@ AFTER: Final = "after"
 OP: Final = "op"
 DELETED: Final = "__deleted"
 DELETE: Final = "d"  # the operation of a delete event
+PER_SECOND: Final[Mapping[str, int]] = {  # schemas of moments, and their units
+    "io.debezium.time.Timestamp": 1000,
+    "io.debezium.time.MicroTimestamp": 1_000_000,
+    "io.debezium.time.NanoTimestamp": 1_000_000_000,
+    TIMESTAMP: 1000,
+}
 
 
 def is_envelope(schema: Schema | None) -> bool:

@@ -11,27 +11,21 @@ from typing import Any, Final
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type, one_of
 from connect_py.api.errors import ConnectError, DataError
 from connect_py.api.record import R
-from connect_py.api.schema import OPTIONAL_STRING, TIMESTAMP, SchemaAndValue, Struct, Value, struct
+from connect_py.api.schema import OPTIONAL_STRING, SchemaAndValue, Struct, Value, struct
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
-from transforms.debezium.envelope import AFTER, OP, is_envelope
+from transforms.debezium.envelope import AFTER, OP, PER_SECOND, is_envelope
 from transforms.debezium.expanded_json import JsonExpansion
 from transforms.java_errors import IllegalStateError
 from transforms.java_regex import JavaPattern, Replacement
-from transforms.regex_router import java_regex
 from transforms.requirements import require_struct
+from transforms.validators import java_regex
 
 log = logging.getLogger(__name__)
 
 ID: Final[Mapping[str, str]] = {"table": "id", "collection": "_id"}  # of an event, unless configured
 _DECODER: Final = json.JSONDecoder()
 _PLACES: Final = ("header", "envelope", "partition")
-_PER_MILLISECOND: Final[Mapping[str, int]] = {
-    "io.debezium.time.Timestamp": 1,
-    "io.debezium.time.MicroTimestamp": 1000,
-    "io.debezium.time.NanoTimestamp": 1_000_000,
-    TIMESTAMP: 1,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +214,11 @@ class EventRouter(Transformation[R]):
         if name is None or found is None:
             moment: int | None = event.get("ts_ms")
             return moment
-        unit = _PER_MILLISECOND.get(row.schema[name].name or "")
-        if unit is None:
+        per_second = PER_SECOND.get(row.schema[name].name or "")
+        if per_second is None:
             kind = row.schema[name].name or "INT64 (without logical schema name)"
             raise ConnectError(f"Unsupported field type {kind} for event timestamp")
+        unit = per_second // 1000
         return -(-found // unit) if found < 0 else found // unit
 
 

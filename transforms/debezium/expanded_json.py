@@ -7,12 +7,7 @@ from typing import Any
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import (
-    OPTIONAL_BOOLEAN,
     OPTIONAL_BYTES,
-    OPTIONAL_FLOAT64,
-    OPTIONAL_INT32,
-    OPTIONAL_INT64,
-    OPTIONAL_STRING,
     Schema,
     SchemaAndValue,
     Struct,
@@ -21,6 +16,7 @@ from connect_py.api.schema import (
     struct,
 )
 from connect_py.api.schema import Type as SchemaType
+from transforms.plain_values import scalar_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +64,10 @@ class JsonExpansion:
 
 
 def _scalar(tree: Any) -> Schema:
-    if isinstance(tree, bool):
-        return OPTIONAL_BOOLEAN
-    if isinstance(tree, int):
-        if -(2**31) <= tree < 2**31:
-            return OPTIONAL_INT32
-        if -(2**63) <= tree < 2**63:
-            return OPTIONAL_INT64
+    schema = scalar_schema(tree)
+    if schema.name is not None:
         raise DataError("a number of more than 64 bits")
-    return OPTIONAL_FLOAT64 if isinstance(tree, float) else OPTIONAL_STRING
+    return schema
 
 
 def _joined(left: Schema | None, right: Schema | None) -> Schema | None:

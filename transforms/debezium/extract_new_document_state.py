@@ -13,7 +13,7 @@ from transforms.debezium.delete_handling import Deletes
 from transforms.debezium.envelope import AFTER, BEFORE, DELETED, is_delete, is_envelope
 from transforms.debezium.field_names import ADJUSTMENTS
 from transforms.debezium.unwrapping import Unwrapping
-from transforms.flatten import FlattenValue
+from transforms.flatten import Flatten, FlattenValue
 from transforms.java_errors import NullPointerError
 from transforms.mongodb.change_events import UPDATE_DESCRIPTION, has_document_key, key_document, text_of
 from transforms.mongodb.documents import ArrayEncoding, DocumentConverter
@@ -57,8 +57,8 @@ class ExtractNewDocumentState(Unwrapping[R]):
         .define(
             "field.name.adjustment.mode", Type.STRING, default="none", importance=Importance.LOW,
             validator=one_of(*ADJUSTMENTS, case_insensitive=True),
-            doc="How names of members become names of fields: none; avro: what Avro does not allow becomes _; "
-            "avro_unicode: becomes _u and its code.",
+            doc="How names of members become names of fields. none keeps them. avro replaces characters that Avro does "
+            "not allow by _, avro_unicode by _u and the character's code.",
         )
     )  # fmt: skip
 
@@ -74,7 +74,7 @@ class ExtractNewDocumentState(Unwrapping[R]):
         self._converter = DocumentConverter(encoding, self._adjusted)
         self._id = self._adjusted(ID)
         self._delimiter: str = props["flatten.struct.delimiter"] or ""
-        self._flatten: FlattenValue[R] | None = None
+        self._flatten: Flatten[R] | None = None
         if props["flatten.struct"]:
             self._flatten = FlattenValue()
             self._flatten.configure({"delimiter": self._delimiter})

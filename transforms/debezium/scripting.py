@@ -11,7 +11,7 @@ from connect_py.api.record import R
 from connect_py.api.transformation import Transformation
 from transforms.expression import Expression, ExpressionError
 from transforms.java_regex import JavaPattern
-from transforms.regex_router import java_regex
+from transforms.validators import java_regex
 
 LANGUAGE = "connect_py.expression"
 

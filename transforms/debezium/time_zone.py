@@ -25,21 +25,24 @@ class TimeZone:
 
     def _offset(self, seconds: int) -> int:
         """Seconds that clocks in the zone are ahead of UTC at a moment, in seconds since the epoch."""
-        if seconds > _LAST:  # rules repeat with the calendar
-            seconds = _LAST - _SECONDS_OF_400_YEARS + (seconds - _LAST) % _SECONDS_OF_400_YEARS
-        moment = _EPOCH + timedelta(seconds=max(seconds, _FIRST))
-        offset = moment.astimezone(self._zone).utcoffset()
-        assert offset is not None
-        return int(offset.total_seconds())
+        return _ahead(_moment(seconds).astimezone(self._zone))
 
     def offset_of_local(self, seconds: int) -> int:
         """The same for a time that clocks in the zone show; of two the earlier offset, in a gap the one before it."""
-        if seconds > _LAST:
-            seconds = _LAST - _SECONDS_OF_400_YEARS + (seconds - _LAST) % _SECONDS_OF_400_YEARS
-        local = (_EPOCH + timedelta(seconds=max(seconds, _FIRST))).replace(tzinfo=self._zone)
-        offset = local.utcoffset()
-        assert offset is not None
-        return int(offset.total_seconds())
+        return _ahead(_moment(seconds).replace(tzinfo=self._zone))
+
+
+def _moment(seconds: int) -> datetime:
+    """The moment, or one that `datetime` can hold and to which the same rules apply: these repeat with the calendar."""
+    if seconds > _LAST:
+        seconds = _LAST - _SECONDS_OF_400_YEARS + (seconds - _LAST) % _SECONDS_OF_400_YEARS
+    return _EPOCH + timedelta(seconds=max(seconds, _FIRST))
+
+
+def _ahead(moment: datetime) -> int:
+    offset = moment.utcoffset()
+    assert offset is not None
+    return int(offset.total_seconds())
 
 
 def _zone(name: str) -> tzinfo:

@@ -14,11 +14,11 @@ from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parse
 from connect_py.api.errors import ConfigError, NotColumnar
 from connect_py.api.java_text import wrap
 from connect_py.api.record import R
-from connect_py.api.schema import TIMESTAMP, Schema, Struct, Value
+from connect_py.api.schema import Schema, Struct, Value
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
 from transforms.civil_days import date_of, days_of
-from transforms.debezium.envelope import is_envelope
+from transforms.debezium.envelope import PER_SECOND, is_envelope
 from transforms.debezium.time_zone import TimeZone
 from transforms.java_errors import DateTimeParseError
 
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
 
 ZONED_TIMESTAMP: Final = "io.debezium.time.ZonedTimestamp"
 ZONED_TIME: Final = "io.debezium.time.ZonedTime"
-_PER_SECOND: Mapping[str, int] = {
-    "io.debezium.time.Timestamp": 1000,
-    "io.debezium.time.MicroTimestamp": 1_000_000,
-    "io.debezium.time.NanoTimestamp": 1_000_000_000,
-    TIMESTAMP: 1000,
-}
 _MOMENT = re.compile(r"([+-]?\d{4,9})-(\d\d)-(\d\d)T" + (
     _CLOCK := r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d(?::\d\d)?)"
 ))  # fmt: skip
@@ -134,7 +128,7 @@ class TimezoneConverter(Transformation[R]):
             return self._moment_text(value)
         if schema.name == ZONED_TIME:
             return self._time_text(value)
-        unit = _PER_SECOND[schema.name or ""]
+        unit = PER_SECOND[schema.name or ""]
         return wrap(value - self._zone.offset_of_local(value // unit) * unit, 64)
 
     def _moment_text(self, text: str) -> str:
@@ -206,7 +200,7 @@ class TimezoneConverter(Transformation[R]):
 
 def _is_time(schema: Schema) -> bool:
     """Whether a zone matters to values of this schema."""
-    return schema.name in (ZONED_TIMESTAMP, ZONED_TIME) or schema.name in _PER_SECOND
+    return schema.name in (ZONED_TIMESTAMP, ZONED_TIME) or schema.name in PER_SECOND
 
 
 def _table(event: Struct) -> str | None:

@@ -21,6 +21,7 @@ from transforms.columns import (
     defaults,
     hidden,
     kept_nulls,
+    member_of,
     mixed,
     null_rows,
     parted,
@@ -42,7 +43,7 @@ class _Plan:
     row: Schema  # of `after`
     same_before: bool  # `before` has it too
     result: Schema
-    defaults: list[pa.Scalar | None] | None  # of the row's columns; None: nulls stay
+    defaults: Sequence[pa.Scalar | None] | None  # of the row's columns; None: nulls stay
     routing: str | None  # a column
     added: Sequence[tuple[FieldReference, Schema]]
     added_headers: Sequence[tuple[FieldReference, Schema]]
@@ -248,7 +249,7 @@ class UnwrapColumns:
     ) -> Sequence[Batch]:
         """Part the rows by the topic that the routing column names; null and blank leave the topic."""
         assert plan.routing is not None
-        names, names_before = (_found(block, plan.routing).data for block in _blocks(events))
+        names, names_before = (member_of(block, plan.routing).data for block in _blocks(events))
         if kinds.before.true_count:
             names = pc.if_else(kinds.after, names, names_before)
         names = hidden(names, pc.or_(kinds.after, kinds.before))
@@ -266,13 +267,7 @@ def _present(references: Sequence[FieldReference], envelope: Schema) -> list[tup
 
 def _blocks(events: Column) -> tuple[Column, Column]:
     """The rows after and before the change."""
-    return _found(events, AFTER), _found(events, BEFORE)
-
-
-def _found(column: Column, name: str) -> Column:
-    member = column.member(name)
-    assert member is not None
-    return member
+    return member_of(events, AFTER), member_of(events, BEFORE)
 
 
 def _member(value: Column, reference: FieldReference) -> pa.Array:
@@ -280,12 +275,12 @@ def _member(value: Column, reference: FieldReference) -> pa.Array:
     assert value.schema is not None
     path = reference.path(value.schema)
     assert path is not None
-    column = _found(value, path[0])
+    column = member_of(value, path[0])
     if len(path) > 1:
-        return _found(column, path[1]).data
+        return member_of(column, path[1]).data
     if reference.parent is None:
         return column.data
-    block = _found(value, reference.parent).is_null()  # another transformation put the member beside its block
+    block = member_of(value, reference.parent).is_null()  # another transformation put the member beside its block
     return column.data if block is None else hidden(column.data, pc.invert(block))
 
 

@@ -41,9 +41,9 @@ class Unwrapping(Transformation[R]):
         .define(
             _MODE, Type.STRING, default="tombstone", validator=one_of(*MODES, case_insensitive=True),
             importance=Importance.MEDIUM,
-            doc="What delete events and tombstones become: drop removes both; tombstone makes deletes null values "
-            "with the schema of the row; rewrite makes them rows marked with __deleted; rewrite-with-tombstone also "
-            "keeps the tombstones; delete-to-tombstone makes them tombstones. Tombstones are dropped otherwise.",
+            doc="Effect on delete events and tombstones. drop removes both. tombstone makes deletes null values with "
+            "the schema of the row. rewrite makes deletes rows marked with __deleted; rewrite-with-tombstone also "
+            "keeps the tombstones. delete-to-tombstone makes deletes tombstones. Otherwise tombstones are dropped.",
         )
         .define(
             _DROP_TOMBSTONES, Type.BOOLEAN, default=True, importance=Importance.LOW,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from connect_py.api.batch import Batch, Column
+from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
@@ -55,21 +55,19 @@ class CopyValue(Transformation[R]):
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         import pyarrow as pa
 
-        from transforms.columns import blamed, children, rows_to_extend, with_fields
+        from transforms.columns import blamed, map_members, maps, rows_to_extend, with_fields
 
         column = rows_to_extend(batch, self.apply)
         if column is None:
             return [batch]
         if column.schema is None:
-            data = column.data
-            columns = dict(zip((f.name for f in data.type), children(data), strict=True))
+            columns = map_members(column.data)
             columns[self._target] = columns.get(self._source, pa.nulls(len(batch)))
             absent = {path: rows for path, rows in column.absent.items() if path[0] != self._target}
             absent |= {
                 (self._target, *p[1:]): rows for p, rows in absent.items() if p[0] == self._source and len(p) > 1
             }
-            made = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=column.is_null())
-            return [batch.replace(value=Column(None, made, column.tombstone, absent, column.tombstone_schema))]
+            return [batch.replace(value=maps(column, columns, absent))]
         try:
             result, index = self._result(column.schema)
         except (DataError, NullPointerError) as error:

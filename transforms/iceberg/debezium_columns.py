@@ -20,6 +20,8 @@ from transforms.columns import (
     children,
     defaults,
     kept_nulls,
+    map_members,
+    member_of,
     mixed,
     null_rows,
     struct_column,
@@ -41,7 +43,7 @@ class _Plan:
     table: str  # what holds the table's name, or the collection's
     same_before: bool  # `before` has the schema of `after`
     row: Schema  # of `after`
-    defaults: list[pa.Scalar | None]
+    defaults: Sequence[pa.Scalar | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ class DebeziumColumns:
         except DataError as error:
             raise blamed(batch, self._row_form) from error
         after, before, source, op, moments = (
-            _found(value, name) for name in ("after", "before", "source", "op", "ts_ms")
+            member_of(value, name) for name in ("after", "before", "source", "op", "ts_ms")
         )
         codes = _Codes(op.data)
         has_row = codes.has_row(null_rows(after), null_rows(before))
@@ -152,7 +154,7 @@ class DebeziumColumns:
         columns = children(mixed(after, before, rows.deleted, rows.selected).data)
         columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
         moment = as_logical(cdc_schema["ts"], taken(moments.data, rows.index))
-        db, table = (taken(_found(source, name).data, rows.index) for name in (plan.db, plan.table))
+        db, table = (taken(member_of(source, name).data, rows.index) for name in (plan.db, plan.table))
         cdc = [rows.op, moment, made.origin.offsets, *self._names(db, table, rows.null)]
         if cdc_schema.field("key") is not None:
             cdc.append(made.key.data)
@@ -283,12 +285,6 @@ def _is_constant(data: pa.Array, value: pa.Scalar, null: pa.BooleanArray | None)
     return bool(same.true_count == len(data))
 
 
-def _found(column: Column, name: str) -> Column:
-    member = column.member(name)
-    assert member is not None
-    return member
-
-
 def _maps(column: Column | None, length: int) -> Column:
     """A member of the event if it holds maps, otherwise nulls."""
     if column is None or not column.is_struct():
@@ -298,7 +294,7 @@ def _maps(column: Column | None, length: int) -> Column:
 
 def _row_members(row: Column, rows: _Rows) -> tuple[dict[str, pa.Array], dict[Path, pa.BooleanArray]]:
     """The members of the rows that go on and the masks of those that are absent."""
-    columns = _members(row.data)
+    columns = map_members(row.data)
     absent: dict[Path, pa.BooleanArray] = {}
     for path, mask in row.absent.items():
         everywhere = mask if rows.null is None else pc.or_(mask, rows.null)
@@ -308,9 +304,3 @@ def _row_members(row: Column, rows: _Rows) -> tuple[dict[str, pa.Array], dict[Pa
             absent[path] = mask
     columns.pop("_cdc", None)  # takes the place of a column of this name
     return columns, {path: mask for path, mask in absent.items() if path[0] in columns}
-
-
-def _members(data: pa.Array) -> dict[str, pa.Array]:
-    if pa.types.is_null(data.type):
-        return {}
-    return dict(zip((f.name for f in data.type), children(data), strict=True))

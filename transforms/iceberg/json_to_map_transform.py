@@ -13,21 +13,17 @@ from connect_py.api.errors import DataError
 from connect_py.api.java_text import double_text
 from connect_py.api.record import R
 from connect_py.api.schema import (
-    OPTIONAL_BOOLEAN,
-    OPTIONAL_FLOAT64,
-    OPTIONAL_INT32,
-    OPTIONAL_INT64,
     OPTIONAL_STRING,
     STRING,
     Schema,
     Struct,
     Value,
     array,
-    decimal,
     map_of,
     struct,
 )
 from connect_py.api.transformation import Transformation
+from transforms.plain_values import scalar_schema
 
 _MAP = map_of(STRING, STRING, optional=True)
 _ITEM_MAP = map_of(OPTIONAL_STRING, OPTIONAL_STRING, optional=True)
@@ -83,19 +79,7 @@ def _schema(tree: Any) -> Schema | None:
     if isinstance(tree, list):
         items = _items(tree)
         return None if items is None else array(items, optional=True)
-    return _scalar(tree)
-
-
-def _scalar(tree: Any) -> Schema:
-    if isinstance(tree, bool):
-        return OPTIONAL_BOOLEAN
-    if isinstance(tree, float):
-        return OPTIONAL_FLOAT64
-    if isinstance(tree, int):
-        if -(2**31) <= tree < 2**31:
-            return OPTIONAL_INT32
-        return OPTIONAL_INT64 if -(2**63) <= tree < 2**63 else decimal(0, optional=True)
-    return OPTIONAL_STRING
+    return scalar_schema(tree)
 
 
 def _items(trees: Sequence[Any]) -> Schema | None:
@@ -107,7 +91,7 @@ def _items(trees: Sequence[Any]) -> Schema | None:
         if inner == {None}:
             return None
         return (inner.pop() if len(inner) == 1 else None) or array(OPTIONAL_STRING, optional=True)
-    kinds = {None if tree is None or isinstance(tree, dict | list) else _scalar(tree) for tree in trees}
+    kinds = {None if tree is None or isinstance(tree, dict | list) else scalar_schema(tree) for tree in trees}
     return (kinds.pop() or OPTIONAL_STRING) if len(kinds) == 1 else OPTIONAL_STRING
 
 

@@ -115,12 +115,12 @@ class KafkaMetadataTransform(Transformation[R]):
         import pyarrow as pa
 
         from connect_py.api.errors import NotColumnar
-        from transforms.columns import children
+        from transforms.columns import map_members, maps
 
-        data, absent = column.data, dict(column.absent)
+        absent = dict(column.absent)
         names = [name for name, _ in self._fields]
         found = dict(zip(names, self._found(batch), strict=True))
-        columns = dict(zip((f.name for f in data.type), children(data), strict=True))
+        columns = map_members(column.data)
         added = {self._name: pa.StructArray.from_arrays(list(found.values()), names=names)}
         if not self._nested:
             added = {f"{self._name}_{name}": values for name, values in found.items()}
@@ -129,6 +129,4 @@ class KafkaMetadataTransform(Transformation[R]):
         if batch.timestamp.null_count:
             place = (self._name, "timestamp") if self._nested else (f"{self._name}_timestamp",)
             absent[place] = batch.timestamp.is_null()
-        columns |= added
-        made = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=column.is_null())
-        return Column(None, made, column.tombstone, absent, column.tombstone_schema)
+        return maps(column, columns | added, absent)

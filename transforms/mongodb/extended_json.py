@@ -249,11 +249,10 @@ _SINGLE: Final[Mapping[str, Callable[[Document, str], BsonValue | None]]] = {
     "$uuid": lambda members, name: BsonValue(Kind.BINARY, (UUID(_text(members, name)).bytes, 4)),
     "$regularExpression": _regular_expression_document,
     "$code": lambda members, name: BsonValue(Kind.JAVASCRIPT, _text(members, name)),
-    "$symbol": lambda members, name: BsonValue(Kind.OTHER, members),
-    "$minKey": lambda members, name: BsonValue(Kind.OTHER, members),
-    "$maxKey": lambda members, name: BsonValue(Kind.OTHER, members),
-    "$undefined": lambda members, name: BsonValue(Kind.OTHER, members),
-    "$dbPointer": lambda members, name: BsonValue(Kind.OTHER, members),
+    **dict.fromkeys(
+        ("$symbol", "$minKey", "$maxKey", "$undefined", "$dbPointer"),
+        lambda members, name: BsonValue(Kind.OTHER, members),
+    ),
 }
 _SPECIAL: Final = {*_SINGLE, "$regex", "$options", "$type", "$scope"}
 _DECODER: Final = json.JSONDecoder(

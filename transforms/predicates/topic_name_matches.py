@@ -5,26 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from connect_py.api.batch import Batch
-from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type, all_of, non_empty
+from connect_py.api.config import ConfigDef, Importance, Type, all_of, non_empty
 from connect_py.api.predicate import Predicate
 from connect_py.api.record import R
-from transforms.java_regex import JavaPattern, JavaRegexError
-
-
-def _java_regex(name: str, value: Parsed) -> None:
-    if value is None:
-        raise ConfigValueError(name, None, "Invalid regex: null")
-    try:
-        JavaPattern(value)
-    except JavaRegexError as error:
-        raise ConfigValueError(name, value, f"Invalid regex: {error}") from error
+from transforms.java_regex import JavaPattern
+from transforms.validators import java_regex
 
 
 class TopicNameMatches(Predicate[R]):
     """Whether the whole topic, as earlier transformations left it, matches."""
 
     config_def = ConfigDef().define(
-        "pattern", Type.STRING, validator=all_of(non_empty, _java_regex), importance=Importance.MEDIUM,
+        "pattern", Type.STRING, validator=all_of(non_empty, java_regex), importance=Importance.MEDIUM,
         doc="Regular expression, in Java's syntax, that the whole topic must match.",
     )  # fmt: skip
 

@@ -160,8 +160,8 @@ H, M, L = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 BOOLEAN, STRING, INT, LONG, LIST = Type.BOOLEAN, Type.STRING, Type.INT, Type.LONG, Type.LIST
 CONFIG_DEF = ConfigDef()
 _CHANGES = (
-    ": change the table, leave it as it is, hold the rows until a user changes it, or make dead letters of them. "
-    f"`auto` is apply with {EVOLVE_SCHEMA}, else ignore."
+    ". `apply` changes the table, `ignore` leaves it. `hold` stops the rows until a user changes the table. "
+    f"`dead-letter` makes bad records of them. `auto` is `apply` with {EVOLVE_SCHEMA}, else `ignore`."
 )
 
 
@@ -340,9 +340,9 @@ class IcebergSinkConfig:
         "Accepted without effect: one thread commits the tables, one after the other.", at_least(1))
     commit_max_failures: int | None = _option(  # None: not set; a table that cannot be committed holds its rows
         COMMIT_MAX_FAILURES, INT, 1, M,
-        "Cycles in a row in which a table could not be committed, after which the task fails; also commit intervals "
-        "for which it was not available, or the coordinator could not begin. Only if it is set: else the rows wait, "
-        "and other tables go on.", at_least(1))
+        "Consecutive cycles without a commit of a table, after which the task fails. Commit intervals count, too, if "
+        "the table is not available or the coordinator cannot start. Without this key the rows wait, and other tables "
+        "go on.", at_least(1))
     transactional_prefix: str = _option("iceberg.coordinator.transactional.prefix", STRING, None, L,
         "Prefix of transactional ids, where access rules ask for one.", read=lambda text: text or "")
     _define("iceberg.coordinator-executor-keep-alive-timeout-ms", LONG, 120_000, L,
@@ -376,15 +376,16 @@ class IcebergSinkConfig:
     _define(EVOLVE_WIDEN, STRING, "auto", M,
         f"A field is wider than its column (long for int, double for float, more digits){_CHANGES}",
         _one_of(ChangeAction, auto=True))
-    _define(EVOLVE_OPTIONAL, STRING, "auto", M, f"A field is optional, its column is not{_CHANGES}",
+    _define(EVOLVE_OPTIONAL, STRING, "auto", M, f"A field is optional, but its column is required{_CHANGES}",
         _one_of(ChangeAction, auto=True))
     _define(EVOLVE_RENAME, STRING, "ignore", M,
-        "A field without a column has a column under a former name, named by an alias of its schema or by "
-        "iceberg.table.<table>.renamed: rename it, add a new column all the same (`ignore`), hold, or dead letters.",
+        "A field has a column under a former name, which an alias of its schema or iceberg.table.<table>.renamed "
+        "gives. `apply` renames the column, `ignore` adds a new one, `hold` stops the rows, `dead-letter` makes bad "
+        "records.",
         _one_of(ChangeAction))
     _define(EVOLVE_INCOMPATIBLE, STRING, "ignore", M,
-        "A field's type does not fit its column: add a column for it (`apply`), convert what can be converted "
-        "(`ignore`), hold, or dead letters.", _one_of(ChangeAction))
+        "A field's type does not fit its column. `apply` adds a column for it, `ignore` converts each value or "
+        "refuses it, `hold` stops the rows, `dead-letter` makes bad records.", _one_of(ChangeAction))
     logical_types: LogicalTypes = _option(LOGICAL_TYPES, STRING, "auto", M,
         "Column types of new columns: `connect` knows Connect's logical types only, `full` Debezium's and Avro's too. "
         "`auto` is full for MERGE under the Apache class name, else connect. Tables that are merged get no columns of "
@@ -397,15 +398,15 @@ class IcebergSinkConfig:
     skip_null_keys: bool = _either("iceberg.ext.null-key", "fail", "skip", M,
         "MERGE: a row with a null in its key is a data error (`fail`) or counted and left out (`skip`).")
     ordering_columns: tuple[str, ...] = _option(ORDERING_COLUMNS, LIST, None, L,
-        "MERGE: fields that order changes of one key over several partitions, the most significant first: paths into "
-        "the value (`source.sequence` of an envelope, `__source_sequence` of a row), or names of headers.",
+        "MERGE: fields that order changes of one key over several partitions, the most significant first. They are "
+        "paths into the value (`source.sequence` of an envelope, `__source_sequence` of a row), or names of headers.",
         read=_tuple)
     null_unknown: bool = _either(UNKNOWN_VALUE, "error", "null", M,
-        "MERGE: the insert of a changed key lacks values, and the delete of the old key is nowhere: the task fails "
-        "(`error`), or the values are null (`null`).")
+        "MERGE: the insert of a changed key lacks values, and no partition has the delete of the old key. The task "
+        "fails (`error`), or the values are null (`null`).")
     key_change_wait_ms: int = _option("iceberg.ext.key-change-wait-ms", LONG, 600_000, L,
-        "MERGE: milliseconds that a partition stops before the insert of a changed key until the delete of the old "
-        "key was read, which may be in another partition.", at_least(0))
+        "MERGE: milliseconds that a partition waits before the insert of a changed key for the delete of the old key. "
+        "That delete may be in another partition.", at_least(0))
     unavailable_value: bytes = _option(UNAVAILABLE_VALUE, STRING, UNAVAILABLE_DEFAULT, L,
         "MERGE: Debezium's placeholder for a value that it could not read; the table keeps its value. `hex:` starts "
         "bytes.")
@@ -415,7 +416,7 @@ class IcebergSinkConfig:
     apply_truncates: bool = _either("iceberg.ext.truncate-events", "ignore", "apply", M,
         "MERGE: an event with op `t` does nothing (`ignore`), or empties the table (`apply`).")
     ignore_snapshots: bool = _either(SNAPSHOT_EVENTS, "apply", "ignore", M,
-        "MERGE: an event with op `r`, which a snapshot of the source made, is a new state (`apply`), or is left out "
+        "MERGE: an event with op `r` comes from a snapshot of the source. It is a new state (`apply`), or is left out "
         "(`ignore`).")
     mark_deletes: bool = _either("iceberg.ext.delete-mode", "remove", "mark", M,
         "MERGE: a delete removes the row (`remove`), or makes its column `__deleted` true and leaves the rest "
@@ -424,15 +425,15 @@ class IcebergSinkConfig:
         "MERGE: `record` takes the key columns of a table without id-columns and identifier fields from its records' "
         "keys, or from `_cdc.key`.")
     changelog_suffix: str | None = _option(CHANGELOG_SUFFIX, STRING, None, L,
-        "MERGE with envelopes: beside each table, one whose name ends so gets every change as rows: the row before "
-        "and the row after. No other table's name may end so. Unset: none.", read=_text)
+        "MERGE with envelopes: each table gets a change log, whose name ends with this suffix. Its rows are the row "
+        "before and the row after each change. No other table's name may end so. Unset: none.", read=_text)
     refuse_foreign_rows: bool = _either("iceberg.ext.foreign-writers", "allow", "refuse", L,
         "MERGE: `refuse` fails a commit when another writer added rows since the scan.")
     restart_recreated: bool = _either("iceberg.ext.recreated-topic", "stop", "restart", L,
         "A topic that was deleted and created again stops the connector, or is read from its start.")
     fail_after_waiting_ms: int | None = _option(FAIL_AFTER_WAITING, INT, None, M,
         "Milliseconds after which a task fails that waits for something: the catalog, a table, a commit, a schema "
-        "registry. Unset: it waits for ever, and its status says so.", _at_least_one_if_set)
+        "registry. Unset: it waits without a limit, and its status shows it.", _at_least_one_if_set)
     max_staged_cycles: int = _option(
         "iceberg.ext.max-staged-cycles", INT, 2, L, "Cycles that may wait for their commit before tasks pause.",
         at_least(1))

@@ -66,11 +66,12 @@ from connectors.iceberg.protocol.actions import (
     Warn,
 )
 from connectors.iceberg.protocol.commit_request import CommitStatus
-from connectors.iceberg.protocol.coordinator_state import CoordinatorSettings, CoordinatorState, TopicInfo
+from connectors.iceberg.protocol.coordinator_state import CoordinatorState
 from connectors.iceberg.protocol.ledger import TableView, look_up
 from connectors.iceberg.protocol.messages import CommitComplete, EpochStarted, Message, Report, StartCommit
 from connectors.iceberg.protocol.offset_metadata import GroupOffset
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TopicInfo
 from connectors.iceberg.schema.pending_schema_changes import SchemaChangesPendingError
 
 log = logging.getLogger(__name__)
@@ -229,7 +230,7 @@ class _CoordinatorEpoch:
             self._carry_out(actions)
             while not self._stopping.is_set() and not state.ended:
                 for message in reader.poll(POLL_SECONDS):
-                    decided = state.on_message(message, _now_ms())
+                    decided = state.on_message(message)
                     if isinstance(message, Report):
                         fault_point("after_accept")
                     self._carry_out(decided)
@@ -326,12 +327,12 @@ class _CoordinatorEpoch:
                 self._retries.not_committed(table, consecutive, reason)
             case ProveLeadership(token):
                 self._writer.send([EpochStarted(state.epoch)])  # fenced: raises, and the life is over
-                self._answers.put(lambda: state.on_leadership(token, True, _now_ms()))
+                self._answers.put(lambda: state.on_leadership(token, True))
             case DescribeTopics():
                 self._describe()
             case ReadGroupOffsets():
                 topics = self._executor.submit(describe_topics, self._context)
-                self._then(topics, lambda found: state.on_group_offsets(group_offsets(self._context, found), _now_ms()))
+                self._then(topics, lambda found: state.on_group_offsets(group_offsets(self._context, found)))
             case LoadTable(table):
                 self._then(
                     self._executor.submit(self._tables.view, table),
@@ -357,7 +358,7 @@ class _CoordinatorEpoch:
 
     def _prepared(self, table: str, view: TableView, answer: str) -> list[CoordinatorAction]:
         self._retries.opened(table)
-        return self._state.on_table_prepared(table, view, answer, _now_ms())
+        return self._state.on_table_prepared(table, view, answer)
 
     def _not_prepared(self, table: str, error: ConnectError) -> list[CoordinatorAction]:
         """A table that waits may get better by itself or by a user's hand: tasks that wait for it ask again."""

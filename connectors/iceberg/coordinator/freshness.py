@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.protocol.coordinator_state import TableAge
+from connectors.iceberg.protocol.source_progress import TableAge
 
 MEASURE_MS = 1_000
 STALE_MS = 90_000  # after which what was said last says nothing about now; it is said every 30 s

@@ -9,8 +9,8 @@ from connect_py.api.cluster import SinkCluster
 from connect_py.api.errors import NotFoundError, RetriableError
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.protocol.coordinator_state import TopicInfo
 from connectors.iceberg.protocol.offset_metadata import GroupOffset
+from connectors.iceberg.protocol.source_progress import TopicInfo
 from connectors.iceberg.routing.router import tables_of_topic
 
 _LATEST = ("latest", "largest", "end")  # of `auto.offset.reset`, as the client library spells it

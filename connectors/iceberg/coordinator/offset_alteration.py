@@ -20,8 +20,8 @@ from connectors.iceberg.coordinator.kafka_metadata import describe_topics, first
 from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.commit_request import MAIN
-from connectors.iceberg.protocol.coordinator_state import TopicInfo
 from connectors.iceberg.protocol.ledger import Lookup, ledger_key, look_up
+from connectors.iceberg.protocol.source_progress import TopicInfo
 from connectors.iceberg.spark.lake_client import LakeClient
 
 log = logging.getLogger(__name__)

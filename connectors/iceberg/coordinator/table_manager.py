@@ -44,6 +44,7 @@ from connectors.iceberg.protocol.commit_request import (
 from connectors.iceberg.protocol.ledger import TableView, ledger_key, source_offsets_key
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.protocol.table_metadata import WRITE_MODES
 from connectors.iceberg.schema.pending_schema_changes import PendingSchemaChanges, SchemaChangesPendingError
 from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, SchemaChange
 from connectors.iceberg.schema.table import TableDescription, TableRequest, WriteMode
@@ -58,7 +59,6 @@ log = logging.getLogger(__name__)
 
 VALID_THROUGH_KEY = "kafka.connect.valid-through-ts"
 DEATHS = 3  # of the driver while it makes one commit; then the task fails
-WRITE_MODES = ("write.merge.mode", "write.update.mode", "write.delete.mode")
 
 
 class TableManager:

@@ -13,6 +13,10 @@ simulation drives both through every fault that we could think of (`tests/proper
 | `messages` | what travels on the channel topic, and its bytes |
 | `actions` | what the state machines ask for |
 | `task_state`, `coordinator_state` | the state machines |
+| `task_partition` | one partition of a task, and what its open range holds |
+| `source_progress`, `table_opening` | what is known of partitions and tables, and where a table begins |
+| `commit_cycle` | one cycle, from the ranges it takes to what it releases |
+| `commit_request`, `table_metadata` | what is asked of Spark, and the table as its metadata describe it |
 | `alter_offsets` | a deliberate rewind or skip while the connector is stopped |
 
 A life of a coordinator begins with: fence the one before (`init_transactions`), read the channel to its end,

@@ -46,6 +46,18 @@ class Stop:
     reason: str
 
 
+class EpochEndedError(Exception):
+    """This epoch is over, for the reason that the action names."""
+
+    def __init__(self, action: Stop | Fail) -> None:
+        self.action = action
+
+
+def failed(why: str) -> EpochEndedError:
+    """The error that fails the task."""
+    return EpochEndedError(Fail(why))
+
+
 @dataclass(frozen=True, slots=True)
 class LoadTable:
     """Load the table from the catalog, never from a cache; answer with `on_table_loaded`."""
@@ -84,7 +96,6 @@ class CommitTable:
 
     table: str
     commit: str  # uuid
-    cycle: int
     expected: TableVersion
     ledger: Ledger
     opened: Mapping[TopicPartition, Position]

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
+from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY, MAIN
 from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, SnapshotView, TableView
 
-MAIN: Final = "main"
+WRITE_MODES: Final = ("write.merge.mode", "write.update.mode", "write.delete.mode")  # of the table's properties
 LEDGERS: Final = 20  # of our snapshots a view shows that many; older ones decide nothing
 Snapshot = Mapping[str, Any]  # with `snapshot-id`, perhaps `parent-snapshot-id`, and `summary`
 
@@ -105,7 +106,7 @@ class TableMetadata:
     def find_commit(self, ref: str, commit_id: str) -> int | None:
         """The ancestor of the ref's head that this commit made, if it is there."""
         for snapshot in self.ancestors(self.head(ref)):
-            if snapshot["summary"].get("kafka.connect.commit-id") == commit_id:
+            if snapshot["summary"].get(COMMIT_ID_KEY) == commit_id:
                 return int(snapshot["snapshot-id"])
         return None
 

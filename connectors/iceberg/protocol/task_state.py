@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from connectors.iceberg.protocol.actions import (
     CloseFiles,
@@ -34,50 +32,12 @@ from connectors.iceberg.protocol.messages import (
     StartCommit,
     TableNeed,
     TableOpened,
-    TablePart,
     TableRefused,
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
+from connectors.iceberg.protocol.task_partition import TableQuestion, TaskPartition
 from connectors.iceberg.schema.table import StagedFile
-
-
-@dataclass(slots=True)
-class _OpenPart:
-    """What the open range holds for one table so far."""
-
-    uuid: str
-    filter: int
-    first: int | None = None
-
-
-@dataclass(slots=True)
-class _TableQuestion:
-    table: str
-    need: Need
-    schema: str
-    asked_ms: int
-
-
-@dataclass(slots=True)
-class _Partition:
-    topic_id: str
-    nonce: str
-    asked_ms: int
-    attached: bool = False
-    paused: bool = True
-    least_generation: int = 0  # of the group's mark: who attaches us below it has not seen offsets being altered
-    generation: int = 0
-    rewind: int = 0
-    floor: int = 0
-    commits: str = ""  # received with the floor
-    start: int = 0  # of the open range
-    next: int = 0  # all below is handled
-    timestamp_ms: int | None = None
-    needs: dict[str, TableNeed] = field(default_factory=dict)
-    parts: dict[str, _OpenPart] = field(default_factory=dict)
-    hold: _TableQuestion | None = None
-    reported: deque[int] = field(default_factory=deque)  # ends of reported ranges above the floor
 
 
 class TaskState:
@@ -111,7 +71,7 @@ class TaskState:
         self._ask_interval_ms = ask_interval_ms
         self._seen: Epoch | None = None  # highest epoch in marks and messages
         self._cycle = 0  # highest cycle reported in this epoch
-        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._partitions: dict[TopicPartition, TaskPartition] = {}
         self._tables: dict[str, tuple[str, str]] = {}  # name -> (uuid, opaque answer)
         self._skipped: set[str] = set()  # tables to go on without, until the next cycle looks for them again
         self._uncreated: set[str] = set()  # missing tables that some rows cannot create, until the next cycle
@@ -134,7 +94,7 @@ class TaskState:
         for partition, topic_id in topic_ids.items():
             mark = marks.get(partition)
             least = mark.generation if mark is not None and mark.topic_id == topic_id else 0
-            self._partitions[partition] = _Partition(topic_id, "", now_ms, least_generation=least)
+            self._partitions[partition] = TaskPartition(topic_id, "", now_ms, least_generation=least)
         if not topic_ids:
             return []
         return [Pause(frozenset(topic_ids)), *self._ask(topic_ids, now_ms)]
@@ -152,7 +112,7 @@ class TaskState:
         state = self._partitions.get(partition)
         if state is None or not state.attached:
             return []
-        self._partitions[partition] = self._detached(state, now_ms)
+        self._partitions[partition] = state.detached(now_ms)
         return [Discard(partition), *self._flow([partition])]
 
     # --- rows
@@ -202,19 +162,11 @@ class TaskState:
 
     def handled(self, partition: TopicPartition, table: str, first: int | None) -> None:
         """Rows of an open table were met; `first` is the first one that the filter let through, if any."""
-        state = self._partitions[partition]
-        need = state.needs[table]
-        part = state.parts.setdefault(table, _OpenPart(need.uuid, need.next))
-        part.filter = max(part.filter, need.next)
-        if part.first is None:
-            part.first = first
+        self._partitions[partition].handled(table, first)
 
     def advance(self, partition: TopicPartition, following: int, timestamp_ms: int | None = None) -> None:
         """Everything below `following` is handled. `timestamp_ms`: the latest of these records."""
-        state = self._partitions[partition]
-        state.next = max(state.next, following)
-        if timestamp_ms is not None:
-            state.timestamp_ms = max(state.timestamp_ms or 0, timestamp_ms)
+        self._partitions[partition].advance(following, timestamp_ms)
 
     def hold(self, partition: TopicPartition, table: str, need: Need, schema: str, now_ms: int) -> list[TaskAction]:
         """Stop before a row that cannot be staged yet (rule 6); everything below it was advanced over.
@@ -222,8 +174,8 @@ class TaskState:
         The partition pauses there, the rest of the rows in hand is dropped and read again.
         """
         state = self._partitions[partition]
-        state.hold = _TableQuestion(table, need, schema, now_ms)
-        return [*self._flow({partition}), Seek(partition, state.next), *self._ask_table(state.hold)]
+        state.hold = TableQuestion(table, need, schema, now_ms)
+        return [*self._flow({partition}), Seek(partition, state.next), *self._ask_table(state.hold, now_ms)]
 
     def release(self, partition: TopicPartition) -> list[TaskAction]:
         """Go on with a partition that was held for a pair; one that is held for something else stays."""
@@ -258,8 +210,7 @@ class TaskState:
             actions.append(DescribeTopics())  # the topic may be another one by now
         for state in self._partitions.values():
             if state.hold and now_ms - state.hold.asked_ms >= self._ask_interval_ms:
-                state.hold.asked_ms = now_ms
-                actions += self._ask_table(state.hold)
+                actions += self._ask_table(state.hold, now_ms)
         return actions
 
     def on_topic_ids(self, topic_ids: Mapping[str, str], now_ms: int) -> list[TaskAction]:
@@ -337,7 +288,8 @@ class TaskState:
                 state.topic_id = topic_id
                 moved.append(partition)
                 continue
-            ranges[partition] = self._close(partition, state, files)
+            closed = {table: files.get((partition, table), ()) for table in state.parts}
+            ranges[partition] = state.close(closed)
         actions: list[TaskAction] = []
         if ranges:
             actions.append(Send(Report(self.task, self._start_number, self.epoch, cycle, ranges)))
@@ -371,17 +323,17 @@ class TaskState:
         ]
 
     def _ask(self, partitions: Iterable[TopicPartition], now_ms: int) -> list[TaskAction]:
-        asked = list(partitions)
+        asked = {p: self._partitions[p] for p in partitions}
         if not asked:
             return []
         nonce = self._new_nonce()
-        for partition in asked:
-            state = self._partitions[partition]
+        for state in asked.values():
             state.nonce, state.asked_ms = nonce, now_ms
-        topic_ids = {p: self._partitions[p].topic_id for p in asked}
+        topic_ids = {p: state.topic_id for p, state in asked.items()}
         return [Send(Attach(self.task, self._start_number, nonce, topic_ids, self._seen))]
 
-    def _ask_table(self, hold: _TableQuestion) -> list[TaskAction]:
+    def _ask_table(self, hold: TableQuestion, now_ms: int) -> list[TaskAction]:
+        hold.asked_ms = now_ms
         if self.epoch is None:
             return []
         return [Send(OpenTable(self.task, self.epoch, hold.table, hold.need, hold.schema))]
@@ -389,27 +341,18 @@ class TaskState:
     def _detach(self, partitions: Sequence[TopicPartition], now_ms: int) -> list[TaskAction]:
         actions: list[TaskAction] = []
         for partition in partitions:
-            self._partitions[partition] = self._detached(self._partitions[partition], now_ms)
+            self._partitions[partition] = self._partitions[partition].detached(now_ms)
             actions.append(Discard(partition))
         return [*actions, *self._flow(partitions), *self._ask(partitions, now_ms)]
 
-    def _detached(self, state: _Partition, now_ms: int) -> _Partition:
-        return _Partition(state.topic_id, "", now_ms, paused=state.paused, least_generation=state.least_generation)
-
-    def _adopt(self, partition: TopicPartition, state: _Partition, given: Attachment, commits: str) -> list[TaskAction]:
+    def _adopt(
+        self, partition: TopicPartition, state: TaskPartition, given: Attachment, commits: str
+    ) -> list[TaskAction]:
         if given.topic_id != state.topic_id:
             return []  # the question is repeated; one of the two sides will notice
         if given.generation < state.least_generation:
             return self._reject_epoch()
-        state.attached = True
-        state.generation, state.rewind, state.floor = given.generation, given.rewind, given.floor
-        state.commits = commits
-        state.start = state.next = given.position
-        state.timestamp_ms = None
-        state.needs = dict(given.needs)
-        state.parts.clear()
-        state.reported.clear()
-        state.hold = None
+        state.adopt(given, commits)
         return [Discard(partition), Seek(partition, given.position), *self._flow({partition}), RequestCommit()]
 
     def _reject_epoch(self) -> list[TaskAction]:
@@ -468,41 +411,14 @@ class TaskState:
             if release.rewind > state.rewind:
                 lost.append(partition)  # the message that rewound it never came
                 continue
-            if release.floor >= state.floor:
-                state.floor, state.commits = release.floor, message.commits
-            while state.reported and state.reported[0] <= state.floor:
-                state.reported.popleft()
+            state.release(release.floor, message.commits)
         asked = self._ask_for_pairs(now_ms) if isinstance(message, CommitComplete) else []
         return [*self._flow(message.releases), *self._detach(lost, now_ms), *asked]
 
     def _ask_for_pairs(self, now_ms: int) -> list[TaskAction]:
         """A commit may have brought the deletes that inserts wait for."""
-        actions: list[TaskAction] = []
-        for state in self._partitions.values():
-            if state.hold is not None and state.hold.need is Need.PAIR:
-                state.hold.asked_ms = now_ms
-                actions += self._ask_table(state.hold)
-        return actions
-
-    def _close(
-        self,
-        partition: TopicPartition,
-        state: _Partition,
-        files: Mapping[tuple[TopicPartition, str], Sequence[StagedFile]],
-    ) -> Range:
-        tables = {
-            table: TablePart(part.uuid, part.filter, part.first, tuple(files.get((partition, table), ())))
-            for table, part in state.parts.items()
-        }
-        closed = Range(
-            state.topic_id, state.generation, state.rewind, state.nonce, state.start, state.next, tables,
-            state.timestamp_ms,
-        )  # fmt: skip
-        if state.next > state.start:
-            state.reported.append(state.next)
-        state.start, state.timestamp_ms = state.next, None
-        state.parts.clear()
-        return closed
+        holds = [s.hold for s in self._partitions.values() if s.hold is not None and s.hold.need is Need.PAIR]
+        return [action for hold in holds for action in self._ask_table(hold, now_ms)]
 
     def _flow(self, partitions: Iterable[TopicPartition]) -> list[TaskAction]:
         """Pause or resume where it is to change."""
@@ -517,9 +433,5 @@ class TaskState:
             if pause_wanted != state.paused:
                 state.paused = pause_wanted
                 (pause if pause_wanted else resume).add(partition)
-        actions: list[TaskAction] = []
-        if pause:
-            actions.append(Pause(frozenset(pause)))
-        if resume:
-            actions.append(Resume(frozenset(resume)))
-        return actions
+        actions: list[TaskAction] = [Pause(frozenset(pause))] if pause else []
+        return [*actions, Resume(frozenset(resume))] if resume else actions

@@ -24,6 +24,7 @@ from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.protocol.commit_request import SNAPSHOT_ID, CommitRequest, CommitStatus, EngineSettings
 from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, TopicLedger, look_up
 from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.protocol.table_metadata import WRITE_MODES
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.schema.table import StagedFile, StagedKind, WriteMode
 from connectors.iceberg.spark.durable_files import force_local_files
@@ -34,7 +35,6 @@ from connectors.iceberg.staging.staged_file_name import table_digits
 
 _EXIT_SECONDS: Final = 180.0
 _LEDGER: Final = "connect-py.ledger.training"
-_MODES: Final = ("write.merge.mode", "write.update.mode", "write.delete.mode")
 
 
 def run(java_options: Sequence[str]) -> None:
@@ -64,7 +64,7 @@ def run(java_options: Sequence[str]) -> None:
 
 
 def _work(lake: LakeSession, name: str, version: int) -> None:
-    modes = "".join(f", '{key}'='merge-on-read'" for key in _MODES)
+    modes = "".join(f", '{key}'='merge-on-read'" for key in WRITE_MODES)
     lake.spark.sql("CREATE NAMESPACE IF NOT EXISTS training.shop")
     lake.spark.sql(
         f"CREATE TABLE training.{name} (id bigint NOT NULL, text string, price decimal(10, 2), at timestamp) "

@@ -39,21 +39,15 @@ from connectors.iceberg.protocol.commit_request import (
     EngineSettings,
 )
 from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, table_version
-from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
+from connectors.iceberg.protocol.table_metadata import WRITE_MODES, Snapshot, TableMetadata
 from connectors.iceberg.schema.table import StagedKind, WriteMode
 from connectors.iceberg.spark.cycle_changes import open_pairs_property
 from connectors.iceberg.spark.cycle_rows import CycleRows
 from connectors.iceberg.spark.cycle_table import CycleTable
-from connectors.iceberg.spark.iceberg_java import (
-    SCRATCH_KEY,
-    VALIDATION,
-    JavaCatalog,
-    JavaTable,
-    PreparedCommit,
-    ValidationFailed,
-)
-from connectors.iceberg.spark.java_errors import caused_by, translating
+from connectors.iceberg.spark.iceberg_java import JavaCatalog, JavaTable
+from connectors.iceberg.spark.java_errors import VALIDATION, caused_by, translating
 from connectors.iceberg.spark.merge_statement import delete_matched, full_merge
+from connectors.iceberg.spark.prepared_commit import SCRATCH_KEY, PreparedCommit, ValidationFailed
 from connectors.iceberg.spark.sql_names import quoted, relation
 
 if TYPE_CHECKING:
@@ -67,7 +61,6 @@ AFTER_BRANCH, AFTER_MERGE = "after_scratch_branch", "after_merge"  # fault point
 LOOKING_AGAIN = "catalog_findCommit"  # after a swap that was refused, or of unknown outcome
 BEFORE_SWAP, AFTER_SWAP = "before_compare_and_swap", "after_swap"
 _SUMMARY = "spark.sql.iceberg.snapshot-property."  # holds for every commit of the session until unset
-_MERGE_MODE = "write.merge.mode"
 _BACKOFF_SECONDS = (0.0, 0.1, 0.3, 1.0)
 
 
@@ -99,6 +92,7 @@ class _Attempts:
     found: list[_Found] = field(default_factory=list)
     swaps: list[tuple[PreparedCommit, list[Any], _Found]] = field(default_factory=list)
     open: bool = False  # a swap was sent and nothing was read since
+    foreign: int = 0  # how often commits of others came in between
 
 
 class CommitEngine:
@@ -147,7 +141,6 @@ class CommitEngine:
     def _commit(self, request: CommitRequest, attempts: _Attempts, stack: ExitStack) -> CommitOutcome:
         found: _Found | None = None
         reason = ""
-        foreign = 0
         refusal: ConnectError | None = None
         for attempt in range(request.attempt_limit + 1):
             if attempts.open:
@@ -155,13 +148,13 @@ class CommitEngine:
             table, metadata = self._load(request)
             attempts.open = False
             if (landed := self._landed(metadata, request)) is not None:
-                return self._concluded(table, request, attempts, landed, foreign)
+                return self._concluded(table, request, attempts, landed)
             if isinstance(refusal, TableError):
                 raise refusal
             if attempt == request.attempt_limit:
                 break
             if attempt:
-                foreign += 1
+                attempts.foreign += 1
                 log.warning(
                     "commit %s to %s is repeated (%d of %d): %s",
                     request.commit_id, request.table, attempt, request.attempt_limit, reason,
@@ -173,7 +166,7 @@ class CommitEngine:
                     with translating(request.table):
                         found = self._find(table, metadata, request, attempts, stack)
                 if (landed := self._swap(table, request, found, attempts)) is not None:
-                    return self._concluded(table, request, attempts, landed, foreign)
+                    return self._concluded(table, request, attempts, landed)
             except ValidationFailed as failed:
                 found, reason = None, str(failed)
             except ConnectError as refused:
@@ -184,7 +177,7 @@ class CommitEngine:
                 refusal, reason = refused, str(refused)  # of unknown outcome: the table is read before anything else
                 log.info("commit %s to %s was refused: %s", request.commit_id, request.table, reason)
         self._discard(request, attempts)
-        counts = CommitCounts(foreign_conflicts=foreign)
+        counts = CommitCounts(foreign_conflicts=attempts.foreign)
         return CommitOutcome(CommitStatus.FAILED_RETRY, EngineName.MERGE, None, reason, counts)
 
     # --- looking
@@ -263,7 +256,7 @@ class CommitEngine:
             return EngineName.FULL_MERGE, "the configuration says so"
         if self._connect is not None:
             return EngineName.FULL_MERGE, "Spark is behind Spark Connect"
-        if metadata.properties.get(_MERGE_MODE, "copy-on-write").lower() != "merge-on-read":
+        if metadata.properties.get(WRITE_MODES[0], "copy-on-write").lower() != "merge-on-read":
             return EngineName.FULL_MERGE, "the table is copy-on-write"
         return EngineName.MERGE, "rows may replace others"
 
@@ -302,12 +295,13 @@ class CommitEngine:
         if found.engine is EngineName.FULL_MERGE:
             found.replaced_rows = _count(made, "deleted-records") + _count(made, "added-position-deletes")
             return
-        changes = table.changes(made["snapshot-id"])
-        if changes.added_data or changes.removed_data:
+        changes = table.changes(table.snapshot(found.scratch))
+        if list(changes.addedDataFiles()) or list(changes.removedDataFiles()):
             raise TableUnsuitableError(
                 table.name, "the MERGE rewrote data files although the table says merge-on-read: nothing was committed"
             )
-        found.deletes, found.replaced_deletes = changes.added_deletes, changes.removed_deletes
+        found.deletes = list(changes.addedDeleteFiles())
+        found.replaced_deletes = list(changes.removedDeleteFiles())
         named = [table.data_file_of(file) for file in found.deletes]
         found.data_files = [name for name in named if name is not None]
         found.names_all = None not in named
@@ -384,33 +378,26 @@ class CommitEngine:
 
     # --- afterwards
 
-    def _concluded(
-        self, table: JavaTable, request: CommitRequest, attempts: _Attempts, landed: int, foreign: int
-    ) -> CommitOutcome:
+    def _concluded(self, table: JavaTable, request: CommitRequest, attempts: _Attempts, landed: int) -> CommitOutcome:
+        """Say what landed; delete what only refused attempts and departed scratch snapshots refer to."""
         mine = next((swap for swap in attempts.swaps if swap[0].snapshot_id == landed), None)
-        counts = CommitCounts(foreign_conflicts=foreign)
         if mine is None:
+            counts = CommitCounts(foreign_conflicts=attempts.foreign)
             return CommitOutcome(CommitStatus.COMMITTED, EngineName.MERGE, landed, "it had landed before", counts)
-        found = mine[2]
-        self._clean(table, request, attempts, landed)
-        counts = dataclasses.replace(
-            counts,
+        _, removed, found = mine
+        kept = {file.path for file in request.files}  # never a staged file
+        kept.update(str(file.location()) for file in [*found.deletes, *found.rows.data_files])
+        losers = [prepared.snapshot for prepared, _, _ in attempts.swaps if prepared.snapshot_id != landed]
+        self._delete(table, [*losers, *removed], removed, attempts, kept)
+        counts = CommitCounts(
             added_files=len(found.rows.data_files),
             added_rows=found.rows.added_rows,
             replaced_rows=found.replaced_rows,
             unmatched_patches=found.rows.unmatched,
             older_changes=found.rows.older,
+            foreign_conflicts=attempts.foreign,
         )
         return CommitOutcome(CommitStatus.COMMITTED, found.engine, landed, "", counts, found.because)
-
-    def _clean(self, table: JavaTable, request: CommitRequest, attempts: _Attempts, landed: int) -> None:
-        """Delete what only refused attempts and departed scratch snapshots refer to; never a staged file."""
-        mine = next(swap for swap in attempts.swaps if swap[0].snapshot_id == landed)
-        _, removed, found = mine
-        kept = {file.path for file in request.files}
-        kept.update(str(file.location()) for file in [*found.deletes, *found.rows.data_files])
-        losers = [prepared.snapshot for prepared, _, _ in attempts.swaps if prepared.snapshot_id != landed]
-        self._delete(table, [*losers, *removed], removed, attempts, kept)
 
     def _discard(self, request: CommitRequest, attempts: _Attempts) -> None:
         """Take back what a commit left that came to nothing: its scratch branches, their snapshots and files.

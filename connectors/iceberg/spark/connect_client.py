@@ -10,7 +10,7 @@ from typing import Final
 
 from connect_py.api.service import ServiceAddress, SharedService
 from connectors.iceberg.errors import CatalogUnavailableError
-from connectors.iceberg.spark.driver_protocol import Failed, Succeeded, connect, hang_up
+from connectors.iceberg.spark.driver_protocol import Failed, connect, hang_up
 
 CONNECT_SERVICE: Final = SharedService("spark-connect", "connectors.iceberg.spark.connect_program")
 
@@ -26,7 +26,7 @@ class RemoteSpark:
 
 @dataclass(frozen=True, slots=True)
 class RemoteStatement:
-    """The one message to the Spark Connect process. `Succeeded` or `Failed` comes back."""
+    """The one message to the Spark Connect process. `Failed` or None comes back."""
 
     subject: str  # mostly the table, for messages
     url: str = field(repr=False)
@@ -52,7 +52,7 @@ class ConnectClient:
         try:
             self._connection = connect(remote.program)
             self._connection.send(RemoteStatement(subject, remote.url, {**remote.settings, **settings}, statement))
-            answer: Succeeded | Failed = self._connection.recv()
+            answer: Failed | None = self._connection.recv()
         except (OSError, EOFError, ValueError, AuthenticationError) as error:  # ValueError: another thread closed it
             raise CatalogUnavailableError(f"{subject}: the Spark Connect process is gone") from error
         finally:

@@ -21,7 +21,7 @@ from connect_py.api.errors import ConnectError
 from connectors.iceberg.config.remote_url import remote_address
 from connectors.iceberg.errors import CatalogUnavailableError, TableForbiddenError, TableUnsuitableError
 from connectors.iceberg.spark.connect_client import RemoteStatement
-from connectors.iceberg.spark.driver_protocol import Failed, Succeeded
+from connectors.iceberg.spark.driver_protocol import Failed
 from connectors.iceberg.spark.program import Watch, begin, serve
 
 log = logging.getLogger(__name__)
@@ -44,15 +44,15 @@ class _Running:
         self._session: Any = None
         self._interrupted = False
 
-    def run(self) -> Succeeded | Failed:
-        """Returns what to answer."""
+    def run(self) -> Failed | None:
+        """Returns what to answer; None: it came to its end."""
         try:
             self._execute()
         except Exception as error:  # noqa: BLE001 - the answer shows it to the user
             return Failed.of(self._translated(error))
         finally:
             self.release()
-        return Succeeded(None)
+        return None
 
     def interrupt(self) -> None:
         """End the statement."""

@@ -113,10 +113,11 @@ class CycleChanges:
             PairUnreadError: The delete of a changed key was given up, after its insert was staged.
         """
         files = [file for file in self._files if file.kind is StagedKind.CHANGES]
-        before = None if self._cycle.truncated else self._open_before()
+        request, metadata = self._cycle.request, self._cycle.metadata
+        before = None if self._cycle.truncated else open_pairs(metadata, request.property_key, request.ref)
         pairs = any(file.pairs for file in files)
         if before is not None and not pairs:
-            self.summary = {open_pairs_key(self._cycle.request.property_key): before}
+            self.summary = {open_pairs_key(request.property_key): before}
         if not pairs and not any(file.partial for file in files):
             return []
         self.reads_table = True
@@ -126,10 +127,6 @@ class CycleChanges:
             return self._write(rows.where(PARTIAL), self._from_pairs(rows, before))
         self._report_unknown(self._count_unknown(rows.where(PARTIAL)))
         return self._write(rows.where(PARTIAL), None)
-
-    def _open_before(self) -> str | None:
-        request = self._cycle.request
-        return open_pairs(self._cycle.metadata, request.property_key, request.ref)
 
     # --- the changes of the cycle
 
@@ -157,7 +154,7 @@ class CycleChanges:
     def _lives(self, whole: DataFrame, *, pairs: bool) -> DataFrame:
         """Each change with what was known of its row when it was made, and with where the rest may be."""
         keys = ", ".join(map(quoted, self._keys))
-        place = self._place
+        place = f"{'' if self._order is None else ORDER + ', '}{OFFSET}, {_DELETE} DESC"  # orders the changes of a key
         came, leaves = f"coalesce({HALF} != {_OF_DELETE}, false)", f"coalesce({HALF} = {_OF_DELETE}, false)"
         of_key = f"PARTITION BY {keys} ORDER BY {place}"
         until_now = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
@@ -192,11 +189,6 @@ class CycleChanges:
             *values, f"cast(array_compact(array({', '.join(missing)})) AS array<string>) AS {_LACKING}", *others,
             f"{partial} AS {PARTIAL}", f"{leaves} AND NOT __repeats AS {_IMAGE}", f"{came} AS {_CAME}",
         )  # fmt: skip
-
-    @property
-    def _place(self) -> str:
-        """What orders the changes of a key."""
-        return f"{'' if self._order is None else ORDER + ', '}{OFFSET}, {_DELETE} DESC"
 
     def _lacked(self, file: StagedFile) -> list[str]:
         """Present names of the columns that rows of a file lack, without those that are gone."""
@@ -254,7 +246,8 @@ class CycleChanges:
         known = [] if opened is None else [_pair_row(row) for row in opened.drop(*self._names).collect()]
         begun = f"{_FROM}{HALF} != {_OF_DELETE}"
         wanted = f"{HALF} IS NOT NULL OR coalesce({begun}, false)"
-        plan = match([_pair_row(row) for row in rows.where(wanted).drop(*self._plain).collect()], known)
+        plain = [name for name in self._names if name != ORDER]  # the plan does not look at these columns
+        plan = match([_pair_row(row) for row in rows.where(wanted).drop(*plain).collect()], known)
         if plan.unread:
             raise PairUnreadError(self._cycle.request.table, plan.unread)
         others = rows.where(f"{PARTIAL} AND NOT coalesce({begun}, false)")
@@ -265,11 +258,6 @@ class CycleChanges:
         fills = _Fills(images, plan.fills)
         self._keep_open(rows, opened, plan, fills)
         return fills
-
-    @property
-    def _plain(self) -> list[str]:
-        """The columns that the plan does not look at."""
-        return [name for name in self._names if name != ORDER]
 
     def _planned(self, rows: DataFrame, fills: _Fills) -> DataFrame:
         """Rows with the values of others, as planned: of the first other of each, then of the second."""
@@ -285,15 +273,13 @@ class CycleChanges:
         return rows
 
     def _read_open(self, path: str) -> DataFrame | None:
-        described = self._cycle.table.describe_file(path)
-        if described is None:
+        file = self._cycle.table.changes_at(path)
+        if file is None:
             log.warning(
                 "table %s: %s is gone, which held rows whose key was changed: clean-up of others has to spare it",
                 self._cycle.request.table, path, extra={"action": "open_pairs_gone"},
             )  # fmt: skip
             return None
-        size, rows = described
-        file = StagedFile(StagedKind.CHANGES, path, rows, size, 0, 0)
         return self._cycle.staged([file]).selectExpr("*", f"-{OFFSET} AS {_ROW}").localCheckpoint()
 
     def _keep_open(self, rows: DataFrame, opened: DataFrame | None, plan: PairPlan, fills: _Fills) -> None:
@@ -321,10 +307,8 @@ class CycleChanges:
     # --- the result
 
     def _write(self, rows: DataFrame, fills: _Fills | None) -> list[Any]:
-        if fills is not None:
-            rows = self._planned(
-                rows, fills
-            ).localCheckpoint()  # lists in a plan that is written break Spark's optimizer
+        if fills is not None:  # lists in a plan that is written break Spark's optimizer
+            rows = self._planned(rows, fills).localCheckpoint()
         return self._cycle.write(rows.where(_KEPT))
 
     def _count_unknown(self, rows: DataFrame) -> Counter[frozenset[str]]:

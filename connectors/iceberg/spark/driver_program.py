@@ -21,7 +21,7 @@ from typing import Any, Final
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceProgram
 from connectors.iceberg.errors import CatalogUnavailableError, SparkDiedError, SparkLostError
-from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request, Succeeded
+from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request
 from connectors.iceberg.spark.lake_session import LakeSession
 from connectors.iceberg.spark.program import Watch, begin, serve, serving
 from connectors.iceberg.spark.spark_runtime import SparkRuntime
@@ -73,11 +73,11 @@ class _User:
             self._metrics.add("request_seconds_total", time.monotonic() - started)
             self._connection.send(answer)
 
-    def _answer(self, opened: Opened, request: Request) -> Succeeded | Failed:
+    def _answer(self, opened: Opened, request: Request) -> Any:
         subject, seconds = f"{request.subject}: {request.method}", request.deadline_seconds
         with Watch(subject, self._connection, self._interrupt, lambda: self._kill(watch), seconds) as watch:
             try:
-                return Succeeded(self._call(opened, request))
+                return self._call(opened, request)
             except Exception as error:
                 if isinstance(error, SparkDiedError) or not isinstance(error, ConnectError):
                     self._runtime.wait(_END_SECONDS)  # py4j has many words for a JVM that is gone

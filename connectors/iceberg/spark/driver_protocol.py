@@ -39,15 +39,8 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Succeeded:
-    """The method's result."""
-
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
 class Failed:
-    """What the method raised, and the Java exception behind it as text."""
+    """The answer where a method raised; else its result is the answer. `cause`: the Java exception behind it."""
 
     error: Exception
     cause: str

@@ -1,4 +1,4 @@
-"""py4j calls on Iceberg's public Java classes, for metadata only: the one module that makes them.
+"""Catalogs and tables as Iceberg's public Java classes have them, called through py4j, for metadata only.
 
 Rows never pass through here. Data goes through Spark SQL and DataFrames, in the other modules of this folder.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,72 +16,17 @@ from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.schema.schema_update import pending, remembered
-from connectors.iceberg.spark.java_errors import is_a
+from connectors.iceberg.schema.table import StagedFile, StagedKind
+from connectors.iceberg.spark.java_classes import JavaClasses
+from connectors.iceberg.spark.java_errors import EXCEPTIONS, REFUSED, is_a
+from connectors.iceberg.spark.prepared_commit import SCRATCH_KEY, PreparedCommit, ValidationFailed
 from connectors.iceberg.spark.sql_names import relation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SCRATCH_KEY: Final = "connect-py.scratch"  # in the summary of a scratch snapshot: the name of its branch
-_EXCEPTIONS: Final = "org.apache.iceberg.exceptions."
-VALIDATION: Final = f"{_EXCEPTIONS}ValidationException"
-REFUSED: Final = f"{_EXCEPTIONS}CommitFailedException"
 _STAGED_KEY: Final = "connect-py.staged"  # in the summary of a snapshot that lends staged files to a server
 _LINEAGE: Final = ("_row_id", "_last_updated_sequence_number")  # a format 3 writer asks for them when it rewrites rows
-
-
-class JavaClasses:
-    """Java classes of one JVM by name; py4j asks the JVM once per part of a name, so each class is kept."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._jvm = spark._jvm
-        self.gateway: Any = spark.sparkContext._gateway
-        self._found: dict[str, Any] = {}
-
-    def __call__(self, name: str) -> Any:
-        found = self._found.get(name)
-        if found is None:
-            found = self._jvm
-            for part in name.split("."):
-                found = getattr(found, part)
-            self._found[name] = found
-        return found
-
-    def iceberg(self, name: str) -> Any:
-        return self(f"org.apache.iceberg.{name}")
-
-    def list(self, texts: Iterable[str]) -> Any:
-        """A Java list of texts, through JSON: one call, however long it is."""
-        return self._parsed([*texts], "java.util.ArrayList")
-
-    def each(self, iterable: Any) -> Iterator[Any]:
-        """What a Java `Iterable` has."""
-        return iter(self.iceberg("relocated.com.google.common.collect.Lists").newArrayList(iterable))
-
-    def objects(self, objects: Iterable[Any]) -> Any:
-        """A Java list of Java objects."""
-        made = self("java.util.ArrayList")()
-        for each in objects:
-            made.add(each)
-        return made
-
-    def map(self, values: Mapping[str, str]) -> Any:
-        """A Java map of texts, in one call."""
-        return self._parsed(dict(values), "java.util.HashMap")
-
-    def _parsed(self, document: Any, name: str) -> Any:
-        return self.iceberg("util.JsonUtil").mapper().readValue(json.dumps(document), self(name)().getClass())
-
-    def json(self, value: Any) -> Any:
-        """A Java map or list of plain values, as Python has them."""
-        return json.loads(self.iceberg("util.JsonUtil").mapper().writeValueAsString(value))
-
-    def tree(self, document: Any) -> Any:
-        """A JSON document as Iceberg's parsers take it."""
-        return self.iceberg("util.JsonUtil").mapper().readTree(json.dumps(document))
-
-    def is_instance(self, object_: Any, name: str) -> bool:
-        return bool(self("java.lang.Class").forName(name).isInstance(object_))
 
 
 class JavaCatalog:
@@ -101,13 +46,12 @@ class JavaCatalog:
         java = self.java
         identifier = self._identifier(name)
         parsed = java.iceberg("SchemaParser").fromJson(schema)
-        unpartitioned = java.iceberg("PartitionSpec").unpartitioned()
-        by = java.iceberg("PartitionSpecParser").fromJson(parsed, spec) if spec is not None else unpartitioned
+        by = java.unpartitioned if spec is None else java.iceberg("PartitionSpecParser").fromJson(parsed, spec)
         self._create_namespaces(name.split(".")[:-1])
         try:
             self._catalog.createTable(identifier, parsed, by, java.map(properties))
         except Exception as error:
-            if is_a(error, f"{_EXCEPTIONS}AlreadyExistsException"):
+            if is_a(error, f"{EXCEPTIONS}AlreadyExistsException"):
                 return False
             raise
         return True
@@ -136,7 +80,7 @@ class JavaTable:
 
     def metadata(self) -> TableMetadata:
         """Of the newest load or refresh."""
-        return self._described(self._operations.current())
+        return self._java.metadata(self._operations.current())
 
     def refresh(self) -> TableMetadata:
         self._table.refresh()
@@ -144,9 +88,6 @@ class JavaTable:
 
     def metadata_location(self) -> str:
         return str(self._operations.current().metadataFileLocation())
-
-    def _described(self, metadata: Any) -> TableMetadata:
-        return TableMetadata(json.loads(self._java.iceberg("TableMetadataParser").toJson(metadata)))
 
     def io_properties(self, data_location: str) -> dict[str, str]:
         """The settings of the table's file IO, and the credentials that the catalog lent for this location."""
@@ -166,7 +107,7 @@ class JavaTable:
     def evolve(self, changes: Sequence[SchemaChange]) -> bool:
         """Make those changes that the table lacks, in one transaction; returns whether there were any."""
         transaction = self._table.newTransaction()
-        metadata = self._described(transaction.startMetadata())  # newer than ours, if another writer was at it too
+        metadata = self._java.metadata(transaction.startMetadata())  # newer than ours, if another writer was at it too
         lacking = pending(self.name, metadata.schema, metadata.format_version, changes)
         if not lacking:
             return False
@@ -174,7 +115,7 @@ class JavaTable:
         for change in lacking:
             self._apply(update, change)
         update.commit()
-        after = self._described(transaction.currentMetadata())
+        after = self._java.metadata(transaction.currentMetadata())
         properties = remembered(metadata.properties, metadata.schema, after.schema, lacking)
         if properties:
             self.set_properties(properties, transaction)
@@ -205,8 +146,7 @@ class JavaTable:
         field = {"id": 1_000_000, "name": "x", "required": False, "type": json.loads(change.type or "")}
         if change.default is not None:
             field["initial-default"] = json.loads(change.default)
-        schema = {"type": "struct", "schema-id": 0, "fields": [field]}
-        return self._java.iceberg("SchemaParser").fromJson(json.dumps(schema)).findField("x")
+        return self._java.schema([field]).findField("x")
 
     def set_properties(self, properties: Mapping[str, str], transaction: Any = None) -> None:
         """`transaction`: in which they are set; None: at once."""
@@ -228,17 +168,13 @@ class JavaTable:
         java, name = self._java, f"staged_{uuid.uuid4().hex}"
         table = self._as_if(self._with_columns(extra)) if extra else self._table
         no_deletes = java.gateway.new_array(java.iceberg("DeleteFile"), 0)
-        spec = java.iceberg("PartitionSpec").unpartitioned()  # keys alone lack the columns of partitions
+        spec = java.unpartitioned  # keys alone lack the columns of partitions
         schema = java.iceberg("SchemaParser").toJson(table.schema())
         spec_text = java.iceberg("PartitionSpecParser").toJson(spec)
-        everything = java.iceberg("expressions.Expressions").alwaysTrue()
-        residuals = java.iceberg("expressions.ResidualEvaluator").unpartitioned(everything)
-        task, parser = java.iceberg("BaseFileScanTask"), java.iceberg("ContentFileParser")
-        tasks = [
-            task(parser.fromJson(java.tree({**file, "spec-id": 0, "partition": {}}), spec), no_deletes, schema,
-                 spec_text, residuals)
-            for file in files
-        ]  # fmt: skip
+        residuals = java.iceberg("expressions.ResidualEvaluator").unpartitioned(java.every_row)
+        staged = [java.content_file({**file, "spec-id": 0, "partition": {}}, spec) for file in files]
+        task = java.iceberg("BaseFileScanTask")
+        tasks = [task(file, no_deletes, schema, spec_text, residuals) for file in staged]
         sets, cache = java.iceberg("spark.ScanTaskSetManager").get(), java.iceberg("spark.SparkTableCache").get()
         cache.add(name, table)
         sets.stageTasks(table, name, java.objects(tasks))
@@ -264,17 +200,15 @@ class JavaTable:
         self._table.refresh()
         base = self._operations.current()
         builders = java.iceberg("TableMetadata")
-        unpartitioned = java.iceberg("PartitionSpec").unpartitioned()
         # As if the table had no rows: what is appended has no parent. Sequence numbers and row ids go on.
-        alone = builders.buildFrom(base).addPartitionSpec(unpartitioned).removeRef("main").build()
+        alone = builders.buildFrom(base).addPartitionSpec(java.unpartitioned).removeRef("main").build()
         spec = next(spec for spec in alone.specs() if spec.isUnpartitioned())
         transaction = java.iceberg("Transactions").replaceTableTransaction(self.name, self._operations, alone)
-        next_ = builders.buildFrom(base).addPartitionSpec(unpartitioned)
+        next_ = builders.buildFrom(base).addPartitionSpec(java.unpartitioned)
         for branch, files in groups.items():
             update = transaction.newFastAppend()
             for file in files:
-                content = {**file, "spec-id": spec.specId(), "partition": {}}
-                update.appendFile(java.iceberg("ContentFileParser").fromJson(java.tree(content), spec))
+                update.appendFile(java.content_file({**file, "spec-id": spec.specId(), "partition": {}}, spec))
             update.set(SCRATCH_KEY, branch)
             update.set(_STAGED_KEY, "true")
             update.toBranch(branch).commit()  # into the transaction, which is not committed
@@ -284,21 +218,19 @@ class JavaTable:
             self._operations.commit(base, next_.build())
         except Exception as error:
             # Made or not: the next attempt has branches of its own, and its swap removes these.
-            if is_a(error, REFUSED, f"{_EXCEPTIONS}CommitStateUnknownException"):
+            if is_a(error, REFUSED, f"{EXCEPTIONS}CommitStateUnknownException"):
                 raise ValidationFailed(str(error).split("\n", 1)[0]) from error
             raise
 
     def _with_columns(self, extra: Sequence[Mapping[str, Any]]) -> Any:
         """The metadata of the table with more columns; every column may be null, as staged changes lack values."""
-        java, fields = self._java, self._optional_fields(extra)
-        wider = {"type": "struct", "schema-id": 0, "fields": fields}
-        made = java.iceberg("SchemaParser").fromJson(json.dumps(wider))
-        builder = java.iceberg("TableMetadata").buildFrom(self._operations.current())
-        builder.setCurrentSchema(made, max(field["id"] for field in extra))
+        builder = self._java.iceberg("TableMetadata").buildFrom(self._operations.current())
+        builder.setCurrentSchema(self._optional(extra), max(field["id"] for field in extra))
         return builder.discardChanges().build()
 
-    def _optional_fields(self, extra: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        return [{**field, "required": False} for field in [*self.metadata().schema["fields"], *extra]]
+    def _optional(self, extra: Sequence[Mapping[str, Any]]) -> Any:
+        """The schema of the table with more columns, where every column may be null."""
+        return self._java.schema([{**f, "required": False} for f in [*self.metadata().schema["fields"], *extra]])
 
     def _as_if(self, metadata: Any) -> Any:
         """The table with other metadata; the catalog does not see it."""
@@ -335,22 +267,22 @@ class JavaTable:
 
     def write_unbound(self, rows: DataFrame, folder: str, extra: Sequence[Mapping[str, Any]]) -> list[Any]:
         """As `write`, unpartitioned, with more columns, and every column may be null."""
-        java, fields = self._java, self._optional_fields(extra)
-        optional = json.dumps({"type": "struct", "schema-id": 0, "fields": fields})
+        java = self._java
         builder = java.iceberg("TableMetadata").buildFromEmpty(2).assignUUID().setLocation(self._table.location())
-        builder.setCurrentSchema(java.iceberg("SchemaParser").fromJson(optional), extra[-1]["id"])
-        builder.setDefaultPartitionSpec(java.iceberg("PartitionSpec").unpartitioned())
+        builder.setCurrentSchema(self._optional(extra), extra[-1]["id"])
+        builder.setDefaultPartitionSpec(java.unpartitioned)
         builder.setDefaultSortOrder(java.iceberg("SortOrder").unsorted())
         builder.setProperties(java.map(self._below(folder)))
         return self._written(rows, builder.discardChanges().build())
 
-    def describe_file(self, path: str) -> tuple[int, int] | None:
-        """Size in bytes and number of rows of a Parquet file; None: it is gone."""
+    def changes_at(self, path: str) -> StagedFile | None:
+        """A Parquet file of changes, as if a task had staged it; None: it is gone."""
         java, file = self._java, self._table.io().newInputFile(path)
         if not file.exists():
             return None
         config = java.iceberg("MetricsConfig").getDefault()
-        return int(file.getLength()), int(java.iceberg("parquet.ParquetUtil").fileMetrics(file, config).recordCount())
+        rows = int(java.iceberg("parquet.ParquetUtil").fileMetrics(file, config).recordCount())
+        return StagedFile(StagedKind.CHANGES, path, rows, int(file.getLength()), 0, 0)
 
     def data_file(self, content: Mapping[str, Any], spec_id: int, path: str, size: int, rows: int) -> Any:
         """A staged file as a data file of the table, with the metrics of its footer.
@@ -359,7 +291,7 @@ class JavaTable:
             TableUnsuitableError: The file holds another number of rows.
         """
         java, spec = self._java, self._table.specs()[spec_id]
-        file = java.iceberg("ContentFileParser").fromJson(java.tree(content), spec)
+        file = java.content_file(content, spec)
         config = java.iceberg("MetricsConfig").forTable(self._table)
         metrics = java.iceberg("parquet.ParquetUtil").fileMetrics(self._table.io().newInputFile(path, size), config)
         if metrics.recordCount() != rows:
@@ -374,11 +306,11 @@ class JavaTable:
 
     # --- snapshots
 
-    def changes(self, snapshot: int) -> SnapshotChanges:
-        """What a snapshot added and removed, from its manifests."""
-        return SnapshotChanges(self._changes(self._operations.current().snapshot(snapshot)))
+    def snapshot(self, snapshot: int) -> Any:
+        return self._operations.current().snapshot(snapshot)
 
-    def _changes(self, snapshot: Any) -> Any:
+    def changes(self, snapshot: Any) -> Any:
+        """What a snapshot added and removed, from its manifests: Java's `SnapshotChanges`."""
         return self._java.iceberg("SnapshotChanges").builderFor(self._table).snapshot(snapshot).build()
 
     def data_file_of(self, delete: Any) -> str | None:
@@ -399,7 +331,7 @@ class JavaTable:
         """The data and delete files that a snapshot added; staged files that it lends are none of them."""
         if _STAGED_KEY in self._java.json(snapshot.summary()):
             return []
-        found = self._changes(snapshot)
+        found = self.changes(snapshot)
         return [str(file.location()) for file in [*found.addedDeleteFiles(), *found.addedDataFiles()]]
 
     def delete_file(self, location: str) -> None:
@@ -425,131 +357,10 @@ class JavaTable:
         finally:
             read.close()
 
-    def data_files_added_by(self, snapshot: int) -> list[str]:
-        found = self._changes(self._operations.current().snapshot(snapshot))
-        return [str(file.location()) for file in found.addedDataFiles()]
-
     def live_data_files(self, snapshot: int) -> Iterator[str]:
         """With those that are named more than once."""
-        for manifest in self._operations.current().snapshot(snapshot).dataManifests(self._table.io()):
+        for manifest in self.snapshot(snapshot).dataManifests(self._table.io()):
             yield from self.files_of_manifest(manifest)
 
     def manifests(self, snapshot: int) -> list[Any]:
-        return list(self._operations.current().snapshot(snapshot).allManifests(self._table.io()))
-
-
-class SnapshotChanges:
-    """Java's files that a snapshot added and removed."""
-
-    def __init__(self, found: Any) -> None:
-        self.added_data, self.removed_data = list(found.addedDataFiles()), list(found.removedDataFiles())
-        self.added_deletes, self.removed_deletes = list(found.addedDeleteFiles()), list(found.removedDeleteFiles())
-
-
-class ValidationFailed(Exception):  # noqa: N818 - an answer, not a defect
-    """What was found on an older head does not hold on this one."""
-
-
-class PreparedCommit:
-    """A transaction on the newest metadata, and the change of the metadata that makes it visible."""
-
-    def __init__(self, java: JavaClasses, table: Any, operations: Any) -> None:
-        self._java = java
-        self._table = table
-        self._operations = operations
-        self._transaction = table.newTransaction()
-        self._base = self._transaction.startMetadata()
-        self._after = self._base
-        self._builder: Any = None
-        self.snapshot: Any = None  # Java's, once one of the methods below made it
-
-    def base(self) -> TableMetadata:
-        """The metadata that the swap compares with: what is checked on it holds at the swap."""
-        return TableMetadata(json.loads(self._java.iceberg("TableMetadataParser").toJson(self._base)))
-
-    def append(self, ref: str, summary: Mapping[str, str], files: Sequence[Any]) -> None:
-        update = self._transaction.newAppend()
-        for file in files:
-            update.appendFile(file)
-        self._stage(update, ref, summary)
-
-    def overwrite(self, ref: str, summary: Mapping[str, str], files: Sequence[Any]) -> None:
-        """The files in place of every row that is there."""
-        update = self._transaction.newOverwrite()
-        update.overwriteByRowFilter(self._java.iceberg("expressions.Expressions").alwaysTrue())
-        for file in files:
-            update.addFile(file)
-        self._stage(update, ref, summary)
-
-    def row_delta(
-        self,
-        ref: str,
-        summary: Mapping[str, str],
-        files: Sequence[Any],
-        deletes: Sequence[Any],
-        replaced: Sequence[Any],
-        found_at: int | None,
-        data_files: Sequence[str],
-        *,
-        refuse_foreign_rows: bool,
-    ) -> None:
-        """The files as new rows, and the deletes of rows that were found at a snapshot.
-
-        Raises:
-            ValidationFailed: A commit of others since then took what the deletes speak of.
-        """
-        update = self._transaction.newRowDelta().validateDeletedFiles()
-        if found_at is not None:
-            update.validateFromSnapshot(found_at)
-        if data_files:
-            update.validateDataFilesExist(self._java.list(data_files))
-        if refuse_foreign_rows:
-            update.conflictDetectionFilter(self._java.iceberg("expressions.Expressions").alwaysTrue())
-            update.validateNoConflictingDataFiles()
-        for file in files:
-            update.addRows(file)
-        for file in deletes:
-            update.addDeletes(file)
-        for file in replaced:
-            update.removeDeletes(file)
-        self._stage(update, ref, summary)
-
-    def change(self) -> None:
-        """A change of refs and snapshots alone."""
-        self._builder = self._java.iceberg("TableMetadata").buildFrom(self._base)
-
-    def publish(self, ref: str, snapshot: int) -> None:
-        """Make a snapshot that is there already, on a branch of its own, the head of the ref."""
-        self.snapshot = self._base.snapshot(snapshot)
-        self._builder = self._java.iceberg("TableMetadata").buildFrom(self._base).setBranchSnapshot(snapshot, ref)
-
-    def _stage(self, update: Any, ref: str, summary: Mapping[str, str]) -> None:
-        for key, value in summary.items():
-            update.set(key, value)
-        try:
-            update.toBranch(ref).commit()  # into the transaction: invisible
-        except Exception as error:
-            if is_a(error, VALIDATION):
-                raise ValidationFailed(str(error).split("\n", 1)[0]) from error
-            raise
-        self._after = self._transaction.currentMetadata()
-        self.snapshot = self._java.iceberg("util.SnapshotUtil").latestSnapshot(self._after, ref)
-        self._builder = self._java.iceberg("TableMetadata").buildFrom(self._after)
-
-    def remove(self, branches: Sequence[str], snapshots: Sequence[int]) -> list[Any]:
-        """Take scratch branches and their snapshots out in the same change; returns Java's snapshots."""
-        for name in branches:
-            self._builder.removeRef(name)
-        removed = [self._after.snapshot(snapshot) for snapshot in snapshots]
-        if removed:
-            self._builder.removeSnapshots(self._java.objects(removed))
-        return removed
-
-    @property
-    def snapshot_id(self) -> int:
-        return int(self.snapshot.snapshotId())
-
-    def swap(self, properties: Mapping[str, str]) -> None:
-        """One attempt, without a retry and without a clean-up inside."""
-        builder = self._builder.setProperties(self._java.map(properties)) if properties else self._builder
-        self._operations.commit(self._base, builder.build())
+        return list(self.snapshot(snapshot).allManifests(self._table.io()))

@@ -22,14 +22,16 @@ from connectors.iceberg.errors import (
 )
 
 _JAVA_FRAMES: Final = 5  # of each exception of a Java trace
-_ICEBERG: Final = "org.apache.iceberg.exceptions."
-_MISSING = {f"{_ICEBERG}NoSuchTableException", f"{_ICEBERG}NoSuchNamespaceException"}
-_FORBIDDEN = {f"{_ICEBERG}ForbiddenException", f"{_ICEBERG}NotAuthorizedException"}
+EXCEPTIONS: Final = "org.apache.iceberg.exceptions."
+VALIDATION: Final = f"{EXCEPTIONS}ValidationException"
+REFUSED: Final = f"{EXCEPTIONS}CommitFailedException"
+_MISSING = {f"{EXCEPTIONS}NoSuchTableException", f"{EXCEPTIONS}NoSuchNamespaceException"}
+_FORBIDDEN = {f"{EXCEPTIONS}ForbiddenException", f"{EXCEPTIONS}NotAuthorizedException"}
 _UNSUITABLE = {
-    f"{_ICEBERG}NotFoundException",  # a file of the table, or a staged one
-    f"{_ICEBERG}ValidationException",
-    f"{_ICEBERG}BadRequestException",
-    f"{_ICEBERG}UnprocessableEntityException",
+    f"{EXCEPTIONS}NotFoundException",  # a file of the table, or a staged one
+    VALIDATION,
+    f"{EXCEPTIONS}BadRequestException",
+    f"{EXCEPTIONS}UnprocessableEntityException",
     "java.lang.IllegalArgumentException",
     "java.lang.UnsupportedOperationException",
     "java.lang.ClassCastException",
@@ -38,7 +40,7 @@ _UNSUITABLE = {
     "org.apache.spark.sql.catalyst.ExtendedAnalysisException",
     "org.apache.spark.sql.catalyst.parser.ParseException",
 }
-_UNKNOWN = f"{_ICEBERG}CommitStateUnknownException"
+_UNKNOWN = f"{EXCEPTIONS}CommitStateUnknownException"
 # What Java says when Amazon's library is not on the class path: by the class itself, or by Iceberg, which looks for a
 # constructor then.
 _NO_LIBRARY: Final = re.compile(r"software[./]amazon[./]awssdk|org\.apache\.iceberg\.aws\.\S+: Cannot find constructor")

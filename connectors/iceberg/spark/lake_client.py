@@ -157,7 +157,7 @@ class LakeClient:
             raise SparkDiedError(f"{subject}: the Spark driver is gone") from error
         if isinstance(answer, Failed):
             answer.reraise()
-        return answer.value
+        return answer
 
     def _remote(self) -> RemoteSpark | None:
         """The Spark that runs the `MERGE`, where the configuration names a Spark Connect server; None: the driver.

@@ -16,13 +16,13 @@ from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequ
 from connectors.iceberg.protocol.ledger import TableView
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.schema.schema_change import SchemaChange
-from connectors.iceberg.schema.table import StagedFile, StagedKind, TableDescription, WriteMode
+from connectors.iceberg.schema.table import TableDescription, WriteMode
 from connectors.iceberg.spark import orphan_files, snapshot_history
 from connectors.iceberg.spark.commit_engine import CommitEngine
 from connectors.iceberg.spark.connect_client import ConnectClient, RemoteSpark
 from connectors.iceberg.spark.cycle_changes import open_pairs
-from connectors.iceberg.spark.iceberg_java import REFUSED, JavaCatalog, JavaTable
-from connectors.iceberg.spark.java_errors import is_a, translating
+from connectors.iceberg.spark.iceberg_java import JavaCatalog, JavaTable
+from connectors.iceberg.spark.java_errors import REFUSED, is_a, translating
 from connectors.iceberg.spark.sql_names import relation
 from connectors.iceberg.spark.staged_rows import content_file, extra_columns
 from connectors.iceberg.staging.staged_changes import HALF, PAIR, Half
@@ -43,9 +43,6 @@ class LoadedTable:
 
     description: TableDescription
     view: TableView  # of the ref that was asked for
-    ref: str
-    head: int | None  # newest snapshot of the ref; of main when the ref is missing; None: no snapshot at all
-    empty: bool  # the head holds no data files
 
 
 class LakeSession:
@@ -90,23 +87,13 @@ class LakeSession:
             io = file_io_properties(table.io_properties(metadata.data_location))
             path = open_pairs(metadata, property_key, ref) if mode is WriteMode.MERGE else None
             open_ = () if path is None else tuple(self._open_pairs(table, path))
-        head = metadata.head(ref)
         described = _described(name, metadata, io, mode, key_columns)
-        return LoadedTable(
-            dataclasses.replace(described, open_pairs=open_),
-            metadata.view(ref, property_key),
-            ref,
-            None if head is None else int(head["snapshot-id"]),
-            metadata.is_empty(ref),
-        )
+        return LoadedTable(dataclasses.replace(described, open_pairs=open_), metadata.view(ref, property_key))
 
     def _open_pairs(self, table: JavaTable, path: str) -> Iterator[str]:
         """Pairs of which a file of open pairs has the delete."""
-        described = table.describe_file(path)
-        if described is not None:
-            size, rows = described
-            content = content_file(StagedFile(StagedKind.CHANGES, path, rows, size, 0, 0))
-            with table.staged([content], extra_columns()) as name:
+        if (file := table.changes_at(path)) is not None:
+            with table.staged([content_file(file)], extra_columns()) as name:
                 deletes = f"{HALF} IN ({int(Half.DELETE)}, {int(Half.NOTHING)})"
                 for row in self.spark.table(name).where(deletes).select(PAIR).collect():
                     yield row[0]

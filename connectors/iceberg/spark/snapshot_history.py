@@ -24,7 +24,7 @@ def read(table: JavaTable, ref: str) -> TableHistory:
         parent, number = snapshot.get("parent-snapshot-id"), snapshot["snapshot-id"]
         complete = parent is None or parent in metadata.snapshots
         stagers = set()
-        for path in table.data_files_added_by(number):
+        for path in (str(file.location()) for file in table.changes(table.snapshot(number)).addedDataFiles()):
             newer, added[path] = added.get(path), number
             if newer is not None:
                 twice.append((path, number, newer))

@@ -1,0 +1,121 @@
+"""`PreparedCommit`: one change of a table's metadata, checked against what it began from, and swapped once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg.spark.java_classes import JavaClasses
+from connectors.iceberg.spark.java_errors import VALIDATION, is_a
+
+SCRATCH_KEY: Final = "connect-py.scratch"  # in the summary of a scratch snapshot: the name of its branch
+
+
+class ValidationFailed(Exception):  # noqa: N818 - an answer, not a defect
+    """What was found on an older head does not hold on this one."""
+
+
+class PreparedCommit:
+    """A transaction on the newest metadata, and the change of the metadata that makes it visible."""
+
+    def __init__(self, java: JavaClasses, table: Any, operations: Any) -> None:
+        self._java = java
+        self._table = table
+        self._operations = operations
+        self._transaction = table.newTransaction()
+        self._base = self._transaction.startMetadata()
+        self._after = self._base
+        self._builder: Any = None
+        self.snapshot: Any = None  # Java's, once one of the methods below made it
+
+    def base(self) -> TableMetadata:
+        """The metadata that the swap compares with: what is checked on it holds at the swap."""
+        return self._java.metadata(self._base)
+
+    def append(self, ref: str, summary: Mapping[str, str], files: Sequence[Any]) -> None:
+        update = self._transaction.newAppend()
+        for file in files:
+            update.appendFile(file)
+        self._stage(update, ref, summary)
+
+    def overwrite(self, ref: str, summary: Mapping[str, str], files: Sequence[Any]) -> None:
+        """The files in place of every row that is there."""
+        update = self._transaction.newOverwrite()
+        update.overwriteByRowFilter(self._java.every_row)
+        for file in files:
+            update.addFile(file)
+        self._stage(update, ref, summary)
+
+    def row_delta(
+        self,
+        ref: str,
+        summary: Mapping[str, str],
+        files: Sequence[Any],
+        deletes: Sequence[Any],
+        replaced: Sequence[Any],
+        found_at: int | None,
+        data_files: Sequence[str],
+        *,
+        refuse_foreign_rows: bool,
+    ) -> None:
+        """The files as new rows, and the deletes of rows that were found at a snapshot.
+
+        Raises:
+            ValidationFailed: A commit of others since then took what the deletes speak of.
+        """
+        update = self._transaction.newRowDelta().validateDeletedFiles()
+        if found_at is not None:
+            update.validateFromSnapshot(found_at)
+        if data_files:
+            update.validateDataFilesExist(self._java.list(data_files))
+        if refuse_foreign_rows:
+            update.conflictDetectionFilter(self._java.every_row)
+            update.validateNoConflictingDataFiles()
+        for file in files:
+            update.addRows(file)
+        for file in deletes:
+            update.addDeletes(file)
+        for file in replaced:
+            update.removeDeletes(file)
+        self._stage(update, ref, summary)
+
+    def change(self) -> None:
+        """A change of refs and snapshots alone."""
+        self._builder = self._java.iceberg("TableMetadata").buildFrom(self._base)
+
+    def publish(self, ref: str, snapshot: int) -> None:
+        """Make a snapshot that is there already, on a branch of its own, the head of the ref."""
+        self.snapshot = self._base.snapshot(snapshot)
+        self._builder = self._java.iceberg("TableMetadata").buildFrom(self._base).setBranchSnapshot(snapshot, ref)
+
+    def _stage(self, update: Any, ref: str, summary: Mapping[str, str]) -> None:
+        for key, value in summary.items():
+            update.set(key, value)
+        try:
+            update.toBranch(ref).commit()  # into the transaction: invisible
+        except Exception as error:
+            if is_a(error, VALIDATION):
+                raise ValidationFailed(str(error).split("\n", 1)[0]) from error
+            raise
+        self._after = self._transaction.currentMetadata()
+        self.snapshot = self._java.iceberg("util.SnapshotUtil").latestSnapshot(self._after, ref)
+        self._builder = self._java.iceberg("TableMetadata").buildFrom(self._after)
+
+    def remove(self, branches: Sequence[str], snapshots: Sequence[int]) -> list[Any]:
+        """Take scratch branches and their snapshots out in the same change; returns Java's snapshots."""
+        for name in branches:
+            self._builder.removeRef(name)
+        removed = [self._after.snapshot(snapshot) for snapshot in snapshots]
+        if removed:
+            self._builder.removeSnapshots(self._java.objects(removed))
+        return removed
+
+    @property
+    def snapshot_id(self) -> int:
+        return int(self.snapshot.snapshotId())
+
+    def swap(self, properties: Mapping[str, str]) -> None:
+        """One attempt, without a retry and without a clean-up inside."""
+        builder = self._builder.setProperties(self._java.map(properties)) if properties else self._builder
+        self._operations.commit(self._base, builder.build())
