@@ -118,7 +118,7 @@ def _lines(table: str, found: TableDiff) -> Iterator[str]:
     if found.rows:
         yield ""
         yield from map(_row, found.rows)
-        if len(found.rows) == request.limit:
+        if request.limit == len(found.rows) < found.total:
             yield "..."
     for where in filter(None, (request.parquet, request.table)):
         yield f"all rows are in {where}"

@@ -156,7 +156,8 @@ def _described(entry: SnapshotEntry, note: str, sql: str) -> dict[str, str]:
     lines = {
         "snapshot": str(entry.id),
         "time": utc(entry.timestamp_ms),
-        "by": ", ".join(_by(entry)),
+        "by": _by(entry),
+        "commit": _commit(entry),
         "operation": entry.operation or "",
         "engine": entry.engine,
         "rows": f"{entry.rows_in} in, {_out(entry)} out",
@@ -181,7 +182,8 @@ def _print_table(shown: list[SnapshotEntry]) -> None:
         grid.add_column(heading, justify="right", no_wrap=True)
     grid.add_column("BY, OFFSETS", overflow="fold")
     for entry in shown:
-        more = [*_by(entry), *_offsets(entry, _PARTITIONS)]
+        more = [f"{_by(entry)}: {entry.operation}", *_offsets(entry, _PARTITIONS)]
+        more += [f"commit {entry.writer.commit[:8]}"] if entry.writer.commit else []
         more += [f"valid through {entry.valid_through}"] if entry.valid_through else []
         more += [f"ref {name}" for name in entry.refs]
         more += [] if entry.on_ref else ["not in this history"]
@@ -195,12 +197,15 @@ def _out(entry: SnapshotEntry) -> str:
     return f"{entry.rows_out}+{entry.equality_deletes}eq" if entry.equality_deletes else str(entry.rows_out)
 
 
-def _by(entry: SnapshotEntry) -> list[str]:
+def _by(entry: SnapshotEntry) -> str:
+    return f"Java sink {entry.writer.name}" if entry.writer.kind == "java-sink" else entry.writer.name
+
+
+def _commit(entry: SnapshotEntry) -> str:
+    """Which commit of which task it was, as far as it was a sink's."""
     writer = entry.writer
-    if writer.kind == "connector":
-        return [writer.name, f"commit {writer.commit}", f"epoch {writer.epoch} cycle {writer.cycle}"]
-    kind = "Java sink " if writer.kind == "java-sink" else ""
-    return [f"{kind}{writer.name}: {entry.operation}"]
+    parts = {"": writer.commit, "task ": writer.task, "epoch ": writer.epoch, "cycle ": writer.cycle}
+    return ", ".join(f"{label}{value}" for label, value in parts.items() if value is not None)
 
 
 def _offsets(entry: SnapshotEntry, limit: int | None) -> list[str]:
