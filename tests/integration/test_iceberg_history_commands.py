@@ -119,4 +119,5 @@ def test_the_commands_start_a_driver_of_their_own(lake: Lake) -> None:
         return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
     assert str(first) in told("history", sink.name).stdout
-    assert told("diff", sink.name, "first", "last").returncode == 1
+    difference = told("diff", sink.name, "first", "last")
+    assert (difference.returncode, difference.stderr) == (1, "")
