@@ -47,6 +47,9 @@ _WAITING: Final[Schema] = {
     **_entity(**{"for": TEXT}, since={"type": "string", "format": "date-time"}, reason=TEXT),
     "description": "Only while it runs and can do no work; not in Kafka Connect.",
 }
+_INSTANCE: Final[Mapping[str, Schema]] = {
+    "state": _STATES, "worker_id": TEXT_OR_NULL, "version": TEXT_OR_NULL, "trace": TEXT, "waiting": _WAITING,
+}  # fmt: skip
 ENTITIES: Final[Mapping[str, Schema]] = {
     "Error": _entity(error_code=INTEGER, message=TEXT_OR_NULL),
     "ServerInfo": _entity(version=TEXT, commit=TEXT, kafka_cluster_id=TEXT),
@@ -69,23 +72,8 @@ ENTITIES: Final[Mapping[str, Schema]] = {
         tasks=array_of(ref("TaskId")),
         type={"type": "string", "enum": ["sink", "source", "unknown"]},
     ),
-    "InstanceState": _entity(
-        ("trace", "version", "waiting"),
-        state=_STATES,
-        worker_id=TEXT_OR_NULL,
-        version=TEXT_OR_NULL,
-        trace=TEXT,
-        waiting=_WAITING,
-    ),
-    "TaskState": _entity(
-        ("trace", "version", "waiting"),
-        id=INTEGER,
-        state=_STATES,
-        worker_id=TEXT_OR_NULL,
-        version=TEXT_OR_NULL,
-        trace=TEXT,
-        waiting=_WAITING,
-    ),
+    "InstanceState": _entity(("trace", "version", "waiting"), **_INSTANCE),
+    "TaskState": _entity(("trace", "version", "waiting"), id=INTEGER, **_INSTANCE),
     "ConnectorStateInfo": _entity(
         name=TEXT,
         connector=ref("InstanceState"),

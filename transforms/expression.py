@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from connect_py.api.errors import DataError
+from connect_py.api.java_regex import JavaRegexError
 from connect_py.api.record import ConnectRecord
-from transforms.java_regex import JavaPattern, JavaRegexError
+from transforms.java_regex import JavaPattern
 from transforms.plain_values import plain
 
 MAX_LENGTH: Final = 10_000  # characters of an expression

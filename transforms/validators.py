@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from connect_py.api.config import ConfigValueError, Parsed
-from transforms.java_regex import JavaPattern, JavaRegexError
+from connect_py.api.java_regex import JavaRegexError
+from transforms.java_regex import JavaPattern
 
 
 def non_empty_list(name: str, value: Parsed) -> None:

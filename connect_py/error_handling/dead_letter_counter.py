@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from connect_py.api.metrics import PluginMetrics
+from connect_py.error_handling.error_handler import ErrorReporter
 from connect_py.error_handling.failed_record import FailedRecord
-from connect_py.error_handling.immediate_reporter import ImmediateReporter
 from connect_py.error_handling.once import Once
 
 NAME = "cdc_dlq_total"
 DOC = "Dead letters by the topic they were read from and by reason."
 
 
-class DeadLetterCounter(ImmediateReporter):
+class DeadLetterCounter(ErrorReporter):
     """An `ErrorReporter` on the task thread. It waits for nothing: letters are counted when they are handed over."""
 
     def __init__(self, metrics: PluginMetrics) -> None:

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock, SystemClock
 from connect_py.error_handling.error_config import ErrorConfig
+from connect_py.error_handling.error_handler import ErrorReporter
 from connect_py.error_handling.failed_record import FailedRecord, error_class_name, stack_trace
 from connect_py.error_handling.once import Once
 from connect_py.kafka.client_log import client_log
@@ -24,7 +25,7 @@ QUEUE_FULL_SLICE_SECONDS: Final = 0.1
 log = logging.getLogger(__name__)
 
 
-class DeadLetterQueue:
+class DeadLetterQueue(ErrorReporter):
     """One per sink task, used on its thread. A send that fails for good fails the task at its next flush."""
 
     def __init__(

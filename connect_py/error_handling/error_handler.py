@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from connect_py.api.errors import ConnectError, UnavailableError
 from connect_py.clock import Clock
@@ -21,10 +22,6 @@ LONGEST_UNAVAILABLE_MS: Final = 5_000  # a server that is back is noticed within
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-def _ignore_waits(_what: str, _reason: str | None) -> None:
-    return
 
 
 class ToleranceExceededError(ConnectError):
@@ -48,23 +45,24 @@ class Skipped:
 SKIPPED: Final = Skipped()
 
 
-class ErrorReporter(Protocol):
-    """Takes failures of single records; called on the task thread."""
+class ErrorReporter(ABC):
+    """Takes failures of single records; called on the task thread. Unless overridden, there is nothing to wait for."""
 
+    @abstractmethod
     def report(self, failed: FailedRecord) -> None:
-        """Report one failure; returns before it is safe."""
-
-    def pending(self) -> int:
-        """How many reports are not safe yet; ConnectError when one failed for good."""
+        """Report one failure; may return before it is safe."""
 
     def flush(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds; True when all reports are safe. ConnectError as for `pending`."""
+        """Wait up to `timeout` seconds; True when all reports are safe. ConnectError when one failed for good."""
+        return True
 
     def values(self) -> Mapping[str, float]:
         """Totals by Connect's names. Any thread."""
+        return {}
 
     def close(self) -> None:
         """Let go of what is held."""
+        return
 
 
 @dataclass(slots=True)
@@ -87,7 +85,7 @@ class ErrorHandler:
         reporters: Sequence[ErrorReporter],
         clock: Clock,
         wait: Callable[[float], None],
-        waits: Callable[[str, str | None], None] = _ignore_waits,
+        waits: Callable[[str, str | None], None] = lambda _what, _reason: None,
     ) -> None:
         """Take the rules.
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 
+from connect_py.error_handling.error_handler import ErrorReporter
 from connect_py.error_handling.failed_record import FailedRecord
-from connect_py.error_handling.immediate_reporter import ImmediateReporter
 from connect_py.error_handling.once import Once
 from connect_py.model import ConnectorTaskId
 
 log = logging.getLogger(__name__)
 
 
-class LogReporter(ImmediateReporter):
+class LogReporter(ErrorReporter):
     """Logs failures; with `include_messages` also where the record is."""
 
     def __init__(self, id: ConnectorTaskId, *, include_messages: bool) -> None:  # noqa: A002 - Connect's word

@@ -9,18 +9,18 @@ from connect_py.api.errors import ConfigError
 from connect_py.api.task import SinkTask
 from connect_py.clock import Clock
 from connect_py.error_handling.error_config import DEAD_LETTER_TABLE
+from connect_py.error_handling.error_handler import ErrorReporter
 from connect_py.error_handling.failed_record import (
     FailedRecord,
     error_class_name,
     message_with_causes,
     stack_trace,
 )
-from connect_py.error_handling.immediate_reporter import ImmediateReporter
 from connect_py.error_handling.once import Once
 from connect_py.secret_mask import masked
 
 
-class TaskDeadLetters(ImmediateReporter):
+class TaskDeadLetters(ErrorReporter):
     """An `ErrorReporter` on the task thread. Letters are safe when the task commits the offsets of their records."""
 
     def __init__(self, task: SinkTask, clock: Clock) -> None:

@@ -1,48 +1,36 @@
-"""`AbstractHerder`: what every herder answers alike, whether its state is in Kafka or in this process."""
+"""`AbstractHerder`: how every herder follows the config topic and changes it, in Kafka or in this process."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
-from functools import partial
-from typing import ClassVar, TypeVar, cast
+from typing import ClassVar, TypeVar
 
 from connect_py.api.errors import AlreadyExistsError, ConnectError, NotFoundError
-from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock
 from connect_py.config.worker_config import WorkerConfig
-from connect_py.herder.futures import chain, done, failed, pass_on, translated
+from connect_py.futures import done, failed
+from connect_py.herder.futures import chain, translated
 from connect_py.herder.herder import (
     BadRequestError,
     Config,
     ConfigInfos,
-    ConfigKeyInfo,
     ConnectorInfo,
     ConnectorStatus,
     Created,
-    Herder,
     InitialState,
-    LoggerLevel,
-    PluginInfo,
     ServerInfo,
     Stage,
-    StagedFuture,
-    TaskInfo,
 )
-from connect_py.herder.logger_levels import LoggerLevels
-from connect_py.herder.offset_requests import OffsetRequests
+from connect_py.herder.herder_answers import HerderAnswers
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.restart_plan import plan_restart
-from connect_py.herder.stage_board import StageBoard
 from connect_py.herder.status_publisher import StatusPublisher
-from connect_py.herder.validation import Validator
 from connect_py.herder.work_runner import WorkRunner
-from connect_py.metrics.samples import AnySample, Sample, TextSample
-from connect_py.model import ConnectorTaskId, Status, TargetState
+from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.storage.config_state import (
     Change,
     LoggerLevelRequested,
@@ -60,10 +48,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-APP_INFO = "app-info"
 
-
-class AbstractHerder(OffsetRequests, Herder):
+class AbstractHerder(HerderAnswers):
     """Reads from the stores at once; what changes something, or must be asked in order, runs on the herder's thread.
 
     A subclass owns that thread. It calls `_work_on_changes` in each of its rounds, and says in `_leader_request` and
@@ -93,28 +79,17 @@ class AbstractHerder(OffsetRequests, Herder):
             configs: Connectors, tasks, target states; its changes go to `_config_changed`.
             publisher: The worker's listener.
         """
-        super().__init__(configs, worker, queue, clock, thread_name)
-        self._config = config
-        self._info = info
-        self._statuses = statuses
+        super().__init__(
+            config, info, configs=configs, statuses=statuses, worker=worker, queue=queue, clock=clock,
+            thread_name=thread_name,
+        )  # fmt: skip
         self._publisher = publisher
-        self._start_ms = clock.time_ms()
-        self._client_id = config.props.get("client.id") or "connect-1"
-        self._validator = Validator(
-            config, worker, self._why_no_transactions, lambda name: name in configs.snapshot().configs
-        )
         self._work = WorkRunner(worker, configs, publisher, config.resolver, queue, self._clean_statuses)
         publisher.version_of = self._version_of
         publisher.on_tasks_wanted = lambda name: queue.put(lambda: self._work.ask_task_configs(name))
-        self._loggers = LoggerLevels(clock, worker.set_log_levels)
         self._restarts: dict[str, RestartRequest] = {}  # pending, by connector; guarded by its lock
         self._restarts_lock = threading.Lock()
-        self._started = False
         self._dirty = True  # what runs may differ from what should
-
-    def _why_no_transactions(self) -> str | None:
-        """Why this worker goes on without transactions; None: it has them. Any thread."""
-        return None
 
     # ------------------------------------------------------------------ whose request it is
 
@@ -179,59 +154,7 @@ class AbstractHerder(OffsetRequests, Herder):
     def _running_anywhere(self) -> Items:
         return self._work.running_items()
 
-    # ------------------------------------------------------------------ answers
-
-    def server_info(self) -> ServerInfo:
-        return self._info
-
-    def metrics(self) -> list[AnySample]:
-        tags = {"client-id": self._client_id}
-        return [
-            *self._worker.metrics(),
-            *self._group_metrics(),
-            TextSample(APP_INFO, "version", self._info.version, tags),
-            TextSample(APP_INFO, "commit-id", self._info.commit, tags),
-            Sample(APP_INFO, "start-time-ms", self._start_ms, tags),
-        ]
-
-    def _group_metrics(self) -> Iterable[AnySample]:
-        """Measurements of the membership in a group."""
-        return ()
-
-    def stage(self) -> Stage | None:
-        return self._stages.current()
-
-    def started(self) -> bool:
-        return self._started
-
-    def stopping(self) -> bool:
-        return self._stopping.is_set()
-
-    def state_read(self) -> Future[None]:
-        return chain(self._state_read, done)
-
-    def ping(self) -> Future[None]:
-        return self._request(lambda: None)
-
-    def connectors(self) -> list[str]:
-        return self._state().connectors()
-
-    def connector_info(self, name: str) -> Future[ConnectorInfo]:
-        return self._request(lambda: self._connector_info(name))
-
-    def _connector_info(self, name: str) -> ConnectorInfo:
-        state = self._known(name)
-        # A null can only come from a Java worker that lost the error; it is shown as it is.
-        config = cast(dict[str, str], dict(state.configs[name]))
-        return ConnectorInfo(name, config, state.tasks(name), self._type_of(name))
-
-    def _version_of(self, id: StatusId) -> str | None:  # noqa: A002 - Connect's word
-        name = id.connector if isinstance(id, ConnectorTaskId) else id
-        try:
-            plugin = self._worker.plugins.connector_of(self._state().configs[name])
-        except (ConnectError, KeyError):
-            return None
-        return self._worker.plugins.version(plugin)
+    # ------------------------------------------------------------------ changes
 
     def put_connector(
         self, name: str, config: Config, *, replace: bool, initial_state: InitialState | None = None
@@ -297,18 +220,6 @@ class AbstractHerder(OffsetRequests, Herder):
 
         return self._leader_request(delete)
 
-    def connector_status(self, name: str) -> ConnectorStatus:
-        status = self._statuses.get(name)
-        if status is None:
-            raise NotFoundError(f"No status found for connector {name}")
-        return ConnectorStatus(name, status, self._statuses.tasks(name), self._type_of(name))
-
-    def task_status(self, id: ConnectorTaskId) -> Status:  # noqa: A002 - Connect's word
-        status = self._statuses.get(id)
-        if status is None:
-            raise NotFoundError(f"No status found for task {id}")
-        return status
-
     def restart_connector(self, name: str) -> Future[None]:
         def restart() -> Future[None]:
             self._known(name, self.UNKNOWN_CONNECTOR)
@@ -370,66 +281,6 @@ class AbstractHerder(OffsetRequests, Herder):
         if name not in self._state().configs and self._started:
             return failed(NotFoundError(f"Unknown connector {name}"))
         return self._leader_request(stop)
-
-    def task_infos(self, name: str) -> Future[list[TaskInfo]]:
-        def infos() -> list[TaskInfo]:
-            state = self._known(name)
-            return [TaskInfo(task, cast(dict[str, str], dict(state.task_configs[task]))) for task in state.tasks(name)]
-
-        return self._request(infos)
-
-    def active_topics(self, name: str) -> list[str]:
-        if not self._config["topic.tracking.enable"]:
-            raise PermissionError("Topic tracking is disabled.")
-        return sorted(status.topic for status in self._statuses.topics(name))
-
-    def reset_active_topics(self, name: str) -> None:
-        if not self._config["topic.tracking.enable"]:
-            raise PermissionError("Topic tracking is disabled.")
-        if not self._config["topic.tracking.allow.reset"]:
-            raise PermissionError("Topic tracking reset is disabled.")
-        self._statuses.delete_topics(name)
-
-    def plugins(self, *, connectors_only: bool) -> list[PluginInfo]:
-        kinds: tuple[PluginKind, ...] = (PluginKind.SINK, PluginKind.SOURCE)
-        if not connectors_only:
-            kinds += (
-                PluginKind.TRANSFORMATION, PluginKind.PREDICATE, PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER,
-            )  # fmt: skip
-        registry = self._worker.plugins
-        found = [
-            PluginInfo(plugin.name, kind, registry.version(plugin))
-            for kind in kinds
-            for plugin in registry.available(kind)
-        ]
-        return list(dict.fromkeys(found))
-
-    def plugin_config(self, plugin: str, version: str | None) -> Future[list[ConfigKeyInfo]]:
-        return self._pool.submit(self._validator.plugin_config, plugin, version)
-
-    def validate(self, config: Config) -> Future[ConfigInfos]:
-        return self._validate(dict(config))
-
-    def _validate(self, config: Config) -> Future[ConfigInfos]:
-        stages, waiting = StageBoard(self._clock), ExitStack()
-        waiting.enter_context(stages.stage("waiting for a new thread to become available for connector validation"))
-
-        def validate() -> ConfigInfos:
-            waiting.close()
-            return self._validator.validate(config, stages)
-
-        answer: StagedFuture[ConfigInfos] = StagedFuture(stages.current)
-        self._pool.submit(validate).add_done_callback(partial(pass_on, answer))
-        return answer
-
-    def logger_levels(self) -> dict[str, LoggerLevel]:
-        return self._loggers.all()
-
-    def logger_level(self, name: str) -> LoggerLevel:
-        return self._loggers.of(name)
-
-    def set_logger_level(self, namespace: str, level: str) -> list[str]:
-        return self._loggers.set(namespace, level)
 
     def set_cluster_logger_level(self, namespace: str, level: str) -> None:
         self._configs.put_logger_level(namespace, level)

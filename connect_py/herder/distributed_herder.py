@@ -12,8 +12,9 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import DistributedConfig
+from connect_py.futures import done, failed
 from connect_py.herder.abstract_herder import AbstractHerder
-from connect_py.herder.futures import done, failed, mapped_error, translated
+from connect_py.herder.futures import mapped_error, translated
 from connect_py.herder.group.hello_sender import HelloSender
 from connect_py.herder.group.leadership import Leadership, NotLeaderError
 from connect_py.herder.group.member_state import UrlInUseError
@@ -98,12 +99,11 @@ class DistributedHerder(AbstractHerder):
         """
         self._clock = clock or SystemClock()
         self._url = advertised_url
-        timings = Timings.of(config)
         self._group = WorkerGroup(
-            advertised_url, timings, self._clock, lambda: self._stores.config.snapshot().offset, self._wake,
+            advertised_url, Timings.of(config), self._clock, lambda: self._stores.config.snapshot().offset, self._wake,
             lambda until: self._worker.extend_lease(until),
         )  # fmt: skip
-        self._stores = stores = Stores.of(config, clients, self._clock, self._config_changed, self._group, self._pause)
+        self._stores = Stores.of(config, clients, self._clock, self._config_changed, self._group, self._pause)
         worker_id = worker_id_of(advertised_url)
         publisher = StatusPublisher(self._stores.status, worker_id, track_topics=config["topic.tracking.enable"])
         super().__init__(
@@ -119,21 +119,7 @@ class DistributedHerder(AbstractHerder):
         )
         self._leader_calls = leader_calls
         self._refusals = StartRefusals(self._clock)
-        self._member = GroupMember(
-            config.control_topic().name,
-            clients.member_settings(config.group_id, config["session.timeout.ms"], config["heartbeat.interval.ms"]),
-            self._wake,
-            self._refusals.note,
-        )
-        self._sender = HelloSender(
-            config.control_topic().name, clients.hello_settings(round(timings.lease * 1000)), self._group,
-            self._refusals.note,
-        )  # fmt: skip
-        self._leadership = Leadership(
-            self._group, lambda: self._member.owns, stores.leader, stores.control, stores.config, stores.status,
-            GroupDuties(config, stores, self._clock), self._clock, self._queue.wake, self._refusals.note,
-            None if config.exactly_once_sources else self._refusals.withdraw,
-        )  # fmt: skip
+        self._make_membership(clients)
         self._rebalances = RebalanceMetrics(self._clock, Window.of(config.props))
         self._turn = Turn()  # worked by
         self._working = False
@@ -146,13 +132,31 @@ class DistributedHerder(AbstractHerder):
         self._work.publish = self._publish_task_configs
         publisher.may_publish = self._group.working
         self._session_keys = SessionKeys(
-            config["inter.worker.signature.algorithm"],
-            config["inter.worker.verification.algorithms"],
-            config["session.timeout.ms"] / 1000,
-            self._clock,
-        )
-        self._fencing = ZombieFencing(self._stores.config, self._leadership.queue, self._fence_producers)
+            config["inter.worker.signature.algorithm"], config["inter.worker.verification.algorithms"],
+            config["session.timeout.ms"] / 1000, self._clock,
+        )  # fmt: skip
         self._worker.gate = self
+
+    def _make_membership(self, clients: StorageClients) -> None:
+        stores, topic = self._stores, self._config.control_topic().name
+        self._member = GroupMember(
+            topic,
+            clients.member_settings(
+                self._config.group_id, self._config["session.timeout.ms"], self._config["heartbeat.interval.ms"]
+            ),
+            self._wake,
+            self._refusals.note,
+        )
+        self._sender = HelloSender(
+            topic, clients.hello_settings(round(self._group.timings.lease * 1000)), self._group,
+            self._refusals.note,
+        )  # fmt: skip
+        self._leadership = Leadership(
+            self._group, lambda: self._member.owns, stores.leader, stores.control, stores.config, stores.status,
+            GroupDuties(self._config, stores, self._clock), self._clock, self._queue.wake, self._refusals.note,
+            None if self._config.exactly_once_sources else self._refusals.withdraw,
+        )  # fmt: skip
+        self._fencing = ZombieFencing(stores.config, self._leadership.queue, self._fence_producers)
 
     # ------------------------------------------------------------------ life
 

@@ -1,43 +1,18 @@
-"""What the herder does with futures: chains, translated failures, and those that are done already."""
+"""What the herder does with futures: chains and translated failures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
 from connect_py.api.errors import ConnectError
+from connect_py.futures import error_of, pass_on
 from connect_py.herder.herder import Stage, StagedFuture
 
 S = TypeVar("S")
 T = TypeVar("T")
-
-
-def pass_on(answer: Future[T], result: Future[T]) -> None:
-    """Give the outcome of `result`, which is done, to who waits for `answer`."""
-    error = _error(result)
-    if error is None:
-        answer.set_result(result.result())
-    else:
-        answer.set_exception(error)
-
-
-def _error(ended: Future[T]) -> BaseException | None:
-    """Why a future failed; one that was given up, as the worker stops, would raise instead of telling."""
-    return CancelledError() if ended.cancelled() else ended.exception()
-
-
-def done(value: T) -> Future[T]:
-    future: Future[T] = Future()
-    future.set_result(value)
-    return future
-
-
-def failed(error: BaseException) -> Future[None]:
-    future: Future[None] = Future()
-    future.set_exception(error)
-    return future
 
 
 def chain(first: Future[S], then: Callable[[S], Future[T]]) -> Future[T]:
@@ -63,7 +38,7 @@ def mapped_error(result: Future[T], kind: type[Exception], make: Callable[[], Ex
     answer.part = result
 
     def ended(_: Future[T]) -> None:
-        error = _error(result)
+        error = error_of(result)
         if isinstance(error, kind):
             answer.set_exception(make())
         else:
@@ -78,7 +53,7 @@ def translated(started: Future[None], text: str, stage: Stage | None = None) -> 
     answer: StagedFuture[None] = StagedFuture(lambda: stage)
 
     def done(ended: Future[None]) -> None:
-        error = _error(ended)
+        error = error_of(ended)
         if error is None:
             answer.set_result(None)
             return

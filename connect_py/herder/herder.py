@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import PluginKind
+from connect_py.futures import done
 from connect_py.herder.request_signature import RequestSignature
 from connect_py.metrics.samples import AnySample
 from connect_py.model import ConnectorOffset, ConnectorTaskId, Status, TargetState
@@ -204,9 +205,7 @@ class Herder(ABC):
 
         Errors: UnavailableError, the worker stops before that.
         """
-        future: Future[None] = Future()
-        future.set_result(None)
-        return future
+        return done(None)
 
     @abstractmethod
     def ping(self) -> Future[None]:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from connect_py.api.errors import ConfigError
 from connect_py.clock import Clock
-from connect_py.herder.futures import pass_on
+from connect_py.futures import pass_on
 from connect_py.herder.herder import StagedFuture, UnavailableError
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.kafka.authorization_errors import RefusedError

@@ -10,7 +10,8 @@ from typing import TypeVar
 from connect_py.api.errors import ConnectError, NotFoundError
 from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock
-from connect_py.herder.futures import chain, done
+from connect_py.futures import done
+from connect_py.herder.futures import chain
 from connect_py.herder.herder import BadRequestError, RequestConflictError
 from connect_py.herder.herder_thread import HerderThread
 from connect_py.herder.request_queue import RequestQueue

@@ -11,12 +11,13 @@ from typing import ClassVar, Final, TypeVar
 from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import StandaloneConfig
+from connect_py.futures import failed
 from connect_py.herder.abstract_herder import AbstractHerder
-from connect_py.herder.futures import chain, failed
+from connect_py.herder.futures import chain
 from connect_py.herder.herder import Created, ServerInfo
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.request_signature import RequestSignature
-from connect_py.herder.status_publisher import StatusPublisher
+from connect_py.herder.status_publisher import StatusPublisher, worker_id_of
 from connect_py.model import KAFKA_VERSION
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.local_storage import LocalStorage
@@ -64,9 +65,10 @@ class StandaloneHerder(AbstractHerder):
         self._offsets = OffsetStore(OFFSETS, storage)
         self._offsets.start()
         self._ready: Future[None] = Future()
-        worker_id = advertised_url.partition("://")[2].rstrip("/")
         statuses = StatusStore("statuses", storage, clock)
-        publisher = StatusPublisher(statuses, worker_id, track_topics=config["topic.tracking.enable"])
+        publisher = StatusPublisher(
+            statuses, worker_id_of(advertised_url), track_topics=config["topic.tracking.enable"]
+        )
         super().__init__(
             config,
             ServerInfo(KAFKA_VERSION, commit, cluster_id),

@@ -27,20 +27,15 @@ class StatusPublisher:
         self._worker_id = worker_id
         self._track_topics = track_topics
         self.generation = 0  # of the worker group; the herder sets it with each assignment
-        self.may_publish: Callable[[], bool] = _always  # the herder's: False once this worker's lease has ended
+        self.may_publish: Callable[[], bool] = lambda: True  # the herder's: False once this worker's lease has ended
         self._last: dict[StatusId, tuple[State, str | None, float]] = {}  # what was said of what runs here, and when
         self._waits: dict[StatusId, Waiting] = {}
-        self.version_of: Callable[[StatusId], str | None] = _unknown  # the herder's
-        self.on_tasks_wanted: Callable[[str], None] = _ignore  # the herder's: ask the connector for task configurations
+        self.version_of: Callable[[StatusId], str | None] = lambda _: None  # the herder's
+        self.on_tasks_wanted: Callable[[str], None] = lambda _: (
+            None
+        )  # the herder's: ask the connector for task configurations
 
-    def publish(
-        self,
-        id: StatusId,  # noqa: A002 - Connect's word
-        state: State,
-        trace: str | None = None,
-        *,
-        ended: bool = False,
-    ) -> None:
+    def publish(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
         """Write a status in this worker's name; the version of an instance that is gone is not known."""
         if not self.may_publish():
             log.info("status %s of %s is not published: this worker lost its place in the group", state.value, id)
@@ -48,6 +43,7 @@ class StatusPublisher:
             self._waits.pop(id, None)
             return
         trace = None if trace is None else masked(trace)
+        ended = state is State.UNASSIGNED
         if ended:
             self._last.pop(id, None)
         else:
@@ -77,7 +73,7 @@ class StatusPublisher:
                 )  # fmt: skip
                 self.publish(id, state, trace)
 
-    def _waiting(self, id: StatusId, waiting: Waiting | None) -> None:  # noqa: A002 - Connect's word
+    def on_waiting(self, id: StatusId, waiting: Waiting | None) -> None:  # noqa: A002 - Connect's word
         """Say what a connector or a task waits for, beside RUNNING."""
         if waiting is None:
             self._waits.pop(id, None)
@@ -87,52 +83,10 @@ class StatusPublisher:
         if last is not None and last[0] is State.RUNNING:
             self.publish(id, State.RUNNING)
 
-    def on_connector_startup(self, name: str) -> None:
-        self.publish(name, State.RUNNING)
-        self.on_tasks_wanted(name)
-
-    def on_connector_pause(self, name: str) -> None:
-        self.publish(name, State.PAUSED)
-
-    def on_connector_resume(self, name: str) -> None:
-        self.publish(name, State.RUNNING)
-        self.on_tasks_wanted(name)
-
-    def on_connector_stop(self, name: str) -> None:
-        self.publish(name, State.STOPPED)
-
-    def on_connector_failure(self, name: str, trace: str) -> None:
-        self.publish(name, State.FAILED, trace)
-
-    def on_connector_waiting(self, name: str, waiting: Waiting | None) -> None:
-        self._waiting(name, waiting)
-
-    def on_connector_shutdown(self, name: str) -> None:
-        self.publish(name, State.UNASSIGNED, ended=True)
-
-    def on_connector_restart(self, name: str) -> None:
-        self.publish(name, State.RESTARTING)
-
-    def on_task_startup(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
-        self.publish(id, State.RUNNING)
-
-    def on_task_pause(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
-        self.publish(id, State.PAUSED)
-
-    def on_task_resume(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
-        self.publish(id, State.RUNNING)
-
-    def on_task_failure(self, id: ConnectorTaskId, trace: str) -> None:  # noqa: A002 - Connect's word
-        self.publish(id, State.FAILED, trace)
-
-    def on_task_waiting(self, id: ConnectorTaskId, waiting: Waiting | None) -> None:  # noqa: A002 - Connect's word
-        self._waiting(id, waiting)
-
-    def on_task_shutdown(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
-        self.publish(id, State.UNASSIGNED, ended=True)
-
-    def on_task_restart(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
-        self.publish(id, State.RESTARTING)
+    def on_state(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
+        self.publish(id, state, trace)
+        if state is State.RUNNING and isinstance(id, str):
+            self.on_tasks_wanted(id)
 
     def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - Connect's word
         if self._track_topics:
@@ -143,18 +97,6 @@ class StatusPublisher:
 
     def on_reconfiguration_requested(self, name: str) -> None:
         self.on_tasks_wanted(name)
-
-
-def _always() -> bool:
-    return True
-
-
-def _unknown(_id: StatusId) -> str | None:
-    return None
-
-
-def _ignore(_name: str) -> None:
-    return
 
 
 def worker_id_of(url: str) -> str:

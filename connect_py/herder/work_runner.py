@@ -13,9 +13,9 @@ from connect_py.api.config import Type, parse
 from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
 from connect_py.config.config_provider import ConfigResolver
 from connect_py.error_handling.failed_record import stack_trace
+from connect_py.futures import done, failed, settle
 from connect_py.herder import task_set
 from connect_py.herder.config_reload import ConfigReload
-from connect_py.herder.futures import done, failed
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.status_publisher import StatusPublisher
 from connect_py.herder.work_plan import (
@@ -28,7 +28,7 @@ from connect_py.herder.work_plan import (
     StopTasks,
     plan,
 )
-from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.model import ConnectorTaskId, State, TargetState
 from connect_py.storage.config_state import ClusterConfigState
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.control_records import Item, Items
@@ -78,9 +78,9 @@ class WorkRunner:
         self._starts: dict[str, Future[None]] = {}  # the last of each connector that is held
         self._reload = ConfigReload(resolver, queue, self._restart_all)
         self.assigned: Set[Item] | None = None  # what this worker may run; None: everything
-        self.claim: Callable[[Items], Items] = _all  # which of these may be started at this moment
+        self.claim: Callable[[Items], Items] = lambda items: items  # which of these may be started at this moment
         self.publish: Callable[[str, Sequence[Mapping[str, str]]], Future[None]] = self._publish_here
-        self.on_running: Callable[[Items], None] = _ignore  # hears what may be running here, after every change
+        self.on_running: Callable[[Items], None] = lambda _: None  # hears what may be running here, after every change
 
     def reconcile(self) -> int:
         """Start and stop what the config topic asks for; returns the number of actions."""
@@ -175,10 +175,8 @@ class WorkRunner:
         try:
             config = strings(state.configs[name])
         except ConnectError as error:
-            self._publisher.on_connector_failure(name, stack_trace(error))
-            failed: Future[None] = Future()
-            failed.set_exception(error)
-            return failed
+            self._publisher.on_state(name, State.FAILED, stack_trace(error))
+            return failed(error)
         log.info("starting connector %s with target state %s", name, state.target_state(name).value)
         self._reload.watch(name, config)
         started = self._starts[name] = self._worker.start_connector(
@@ -214,8 +212,7 @@ class WorkRunner:
     def _drop_question(self, name: str) -> None:
         """Forget what a connector was asked; who waits for the outcome need not wait."""
         question = self._asked.pop(name, None)
-        for outcome in question.waiting if question else ():
-            outcome.set_result(None)
+        settle(question.waiting if question else (), None)
 
     def start_task(self, task: ConnectorTaskId, *, restarting: bool = False) -> None:
         """Start a task of the set in force, or start it again; its listener publishes the outcome."""
@@ -224,7 +221,7 @@ class WorkRunner:
             config, connector_config = strings(state.task_configs[task]), strings(state.configs[task.connector])
             self._check_count(task, connector_config)
         except ConnectError as error:
-            self._publisher.on_task_failure(task, stack_trace(error))
+            self._publisher.on_state(task, State.FAILED, stack_trace(error))
             return
         log.info("starting task %s", task)
         self._reload.watch(task.connector, connector_config)
@@ -265,8 +262,7 @@ class WorkRunner:
             limit, _ = self._limit(config)
             answer = self._worker.task_configs(name, config, limit)
         except ConnectError as error:
-            answer = Future()
-            answer.set_exception(error)
+            answer = failed(error)
         answer.add_done_callback(
             lambda done: self._queue.put(partial(self._task_configs_answered, name, question, done, retry_seconds))
         )
@@ -296,7 +292,7 @@ class WorkRunner:
         if name in self._asked:
             self._asked[name].waiting += question.waiting
         else:
-            _tell(question.waiting, None)
+            settle(question.waiting, None)
 
     def _divided(self, name: str, question: _Question, published: Future[None], retry_seconds: float) -> None:
         """A connector has divided its work, and the outcome is published, or either failed."""
@@ -307,12 +303,12 @@ class WorkRunner:
             return
         del self._asked[name]
         error = published.exception()
-        _tell(question.waiting, error)
+        settle(question.waiting, error)
         if error is None or isinstance(error, NotFoundError):
             return  # it does not run any more
         if isinstance(error, TooManyTasksError | ConfigError):
             log.error("connector %s fails: %s", name, error)
-            self._publisher.on_connector_failure(name, stack_trace(error))
+            self._publisher.on_state(name, State.FAILED, stack_trace(error))
             return
         log.error("connector %s: task configurations failed, again in %.2f s", name, retry_seconds, exc_info=error)
         following = min(2 * retry_seconds, LAST_RETRY_SECONDS)
@@ -346,22 +342,6 @@ class WorkRunner:
         here = self.owns(name)
         self.restart(name, connector=here, tasks=tasks)
         return here or bool(tasks)
-
-
-def _all(items: Items) -> Items:
-    return items
-
-
-def _ignore(_items: Items) -> None:
-    return
-
-
-def _tell(waiting: Sequence[Future[None]], error: BaseException | None) -> None:
-    for outcome in waiting:
-        if error is None:
-            outcome.set_result(None)
-        else:
-            outcome.set_exception(error)
 
 
 def strings(config: Config) -> dict[str, str]:

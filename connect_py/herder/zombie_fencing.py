@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from connect_py.api.errors import ConnectError
-from connect_py.herder.futures import done
+from connect_py.futures import done, settle
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.storage.config_state import ClusterConfigState
 from connect_py.storage.config_store import ConfigStore
@@ -85,13 +85,10 @@ class ZombieFencing:
 
 
 def _tell(name: str, active: _Round, error: BaseException | None) -> None:
-    for answer in active.waiting:
-        if error is None:
-            answer.set_result(None)
-        else:
-            failure = ConnectError(f"Failed to fence the zombie tasks of connector {name}: {error}")
-            failure.__cause__ = error
-            answer.set_exception(failure)
+    failure = None if error is None else ConnectError(f"Failed to fence the zombie tasks of connector {name}: {error}")
+    if failure is not None:
+        failure.__cause__ = error
+    settle(active.waiting, failure)
 
 
 def _start_number(state: ClusterConfigState, name: str) -> int:

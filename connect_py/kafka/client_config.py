@@ -21,122 +21,44 @@ log = logging.getLogger(__name__)
 INT_MAX: Final = 2**31 - 1
 TRANSACTION_TIMEOUT_MS: Final = 60_000  # Java's default
 
-_COMMON: Final = frozenset(
-    [
-        "bootstrap.servers",
-        "client.id",
-        "client.rack",
-        "client.dns.lookup",
-        "security.protocol",
-        "sasl.mechanism",
-        "request.timeout.ms",
-        "retry.backoff.ms",
-        "retry.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "reconnect.backoff.max.ms",
-        "connections.max.idle.ms",
-        "metadata.recovery.strategy",
-        "metadata.recovery.rebootstrap.trigger.ms",
-        "sasl.kerberos.service.name",
-        "sasl.oauthbearer.token.endpoint.url",
-        "enable.metrics.push",
-    ]
-)
-_CONSUMER: Final = frozenset(
-    [
-        "group.id",
-        "group.instance.id",
-        "session.timeout.ms",
-        "heartbeat.interval.ms",
-        "max.poll.interval.ms",
-        "isolation.level",
-        "fetch.min.bytes",
-        "fetch.max.bytes",
-        "max.partition.fetch.bytes",
-        "check.crcs",
-        "enable.auto.commit",
-        "auto.commit.interval.ms",
-        "allow.auto.create.topics",
-    ]
-)
-_PRODUCER: Final = frozenset(
-    [
-        "acks",
-        "linger.ms",
-        "batch.size",
-        "compression.type",
-        "retries",
-        "delivery.timeout.ms",
-        "max.in.flight.requests.per.connection",
-        "enable.idempotence",
-        "transactional.id",
-        "transaction.timeout.ms",
-    ]
-)
+_COMMON: Final = frozenset({
+    "bootstrap.servers", "client.id", "client.rack", "client.dns.lookup", "security.protocol", "sasl.mechanism",
+    "request.timeout.ms", "retry.backoff.ms", "retry.backoff.max.ms", "reconnect.backoff.ms",
+    "reconnect.backoff.max.ms", "connections.max.idle.ms", "metadata.recovery.strategy",
+    "metadata.recovery.rebootstrap.trigger.ms", "sasl.kerberos.service.name", "sasl.oauthbearer.token.endpoint.url",
+    "enable.metrics.push",
+})  # fmt: skip
+_CONSUMER: Final = frozenset({
+    "group.id", "group.instance.id", "session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms",
+    "isolation.level", "fetch.min.bytes", "fetch.max.bytes", "max.partition.fetch.bytes", "check.crcs",
+    "enable.auto.commit", "auto.commit.interval.ms", "allow.auto.create.topics",
+})  # fmt: skip
+_PRODUCER: Final = frozenset({
+    "acks", "linger.ms", "batch.size", "compression.type", "retries", "delivery.timeout.ms",
+    "max.in.flight.requests.per.connection", "enable.idempotence", "transactional.id", "transaction.timeout.ms",
+})  # fmt: skip
 # librdkafka's own names that experts set; they are no Java names, so they mean what they say.
-_NATIVE_COMMON: Final = frozenset(
-    [
-        "debug",
-        "log_level",
-        "socket.timeout.ms",
-        "socket.keepalive.enable",
-        "socket.nagle.disable",
-        "socket.connection.setup.timeout.ms",
-        "broker.address.family",
-        "broker.address.ttl",
-        "message.max.bytes",
-        "topic.metadata.refresh.interval.ms",
-        "topic.metadata.refresh.sparse",
-        "statistics.interval.ms",
-        "api.version.request",
-        "ssl.ca.location",
-        "ssl.ca.pem",
-        "ssl.certificate.location",
-        "ssl.certificate.pem",
-        "ssl.key.location",
-        "ssl.key.pem",
-        "enable.ssl.certificate.verification",
-        "https.ca.location",
-        "https.ca.pem",
-        "sasl.kerberos.keytab",
-        "sasl.kerberos.principal",
-        "enable.sasl.oauthbearer.unsecure.jwt",
-        "sasl.oauthbearer.grant.type",
-        "sasl.username",
-        "sasl.password",
-        "sasl.oauthbearer.config",
-        "sasl.oauthbearer.method",
-        "sasl.oauthbearer.client.id",
-        "sasl.oauthbearer.client.secret",
-        "sasl.oauthbearer.scope",
-        "sasl.oauthbearer.extensions",
-    ]
-)
-_NATIVE_CONSUMER: Final = frozenset(
-    [
-        "queued.min.messages",
-        "queued.max.messages.kbytes",
-        "fetch.wait.max.ms",
-        "fetch.queue.backoff.ms",
-        "fetch.message.max.bytes",
-        "receive.message.max.bytes",
-        "fetch.error.backoff.ms",
-        "coordinator.query.interval.ms",
-    ]
-)
-_NATIVE_PRODUCER: Final = frozenset(
-    [
-        "queue.buffering.max.messages",
-        "queue.buffering.max.kbytes",
-        "queue.buffering.max.ms",
-        "partitioner",
-        "message.timeout.ms",
-        "batch.num.messages",
-        "sticky.partitioning.linger.ms",
-        "compression.level",
-        "compression.codec",
-    ]
-)
+_NATIVE_COMMON: Final = frozenset({
+    "debug", "log_level", "socket.timeout.ms", "socket.keepalive.enable", "socket.nagle.disable",
+    "socket.connection.setup.timeout.ms", "broker.address.family", "broker.address.ttl", "message.max.bytes",
+    "topic.metadata.refresh.interval.ms", "topic.metadata.refresh.sparse", "statistics.interval.ms",
+    "api.version.request", "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem",
+    "ssl.key.location", "ssl.key.pem", "enable.ssl.certificate.verification", "https.ca.location", "https.ca.pem",
+    "sasl.kerberos.keytab", "sasl.kerberos.principal", "enable.sasl.oauthbearer.unsecure.jwt",
+    "sasl.oauthbearer.grant.type", "sasl.username", "sasl.password", "sasl.oauthbearer.config",
+    "sasl.oauthbearer.method", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.scope", "sasl.oauthbearer.extensions",
+})  # fmt: skip
+_NATIVE_CONSUMER: Final = frozenset({
+    "queued.min.messages", "queued.max.messages.kbytes", "fetch.wait.max.ms", "fetch.queue.backoff.ms",
+    "fetch.message.max.bytes", "receive.message.max.bytes", "fetch.error.backoff.ms",
+    "coordinator.query.interval.ms",
+})  # fmt: skip
+_NATIVE_PRODUCER: Final = frozenset({
+    "queue.buffering.max.messages", "queue.buffering.max.kbytes", "queue.buffering.max.ms", "partitioner",
+    "message.timeout.ms", "batch.num.messages", "sticky.partitioning.linger.ms", "compression.level",
+    "compression.codec",
+})  # fmt: skip
 _IGNORED: Final = re.compile(
     r"ssl\.(client\.auth|protocol|enabled\.protocols|provider|keymanager\.algorithm|trustmanager\.algorithm"
     r"|secure\.random\.implementation|engine\.factory\.class)"

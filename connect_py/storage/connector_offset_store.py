@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import StorageTopic
+from connect_py.futures import done
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.storage.kafka_based_log import KafkaLogs
 from connect_py.storage.offset_store import OffsetStore
@@ -99,15 +100,13 @@ class ConnectorOffsetStore:
         Done when nothing is on its way any more.
         """
         if self._own is None or not offsets:
-            nothing: Future[None] = Future()
-            nothing.set_result(None)
-            return nothing
+            return done(None)
         copied = self._shared.set(self._connector, offsets)
         copied.add_done_callback(self._copied)
         return copied
 
-    def _copied(self, done: Future[None]) -> None:
-        error = done.exception()
+    def _copied(self, ended: Future[None]) -> None:
+        error = ended.exception()
         if error is not None:
             log.warning("offsets of connector %s are in its own topic only: %s", self._connector, error)
 

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError
 
 from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock, SystemClock
+from connect_py.futures import done as finished
 from connect_py.storage.java_offset_file import read_java_offsets
 from connect_py.storage.storage_log import LogRecord, Write
 
@@ -150,9 +151,7 @@ class LocalLog:
         return
 
     def read_to_end(self) -> Future[None]:
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+        return finished(None)
 
     def send(self, key: bytes, value: bytes | None, done: Callable[[KafkaError | None], None] | None = None) -> None:
         self.append([(key, value)])

@@ -13,7 +13,7 @@ from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.task import SafeOffset
 from connect_py.clock import Clock
 from connect_py.metrics.sink_metrics import SinkMetrics
-from connect_py.task.consuming import Consuming
+from connect_py.task.sink_consumer import SinkConsumer
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class OffsetCommits:
     """One commit counts at a time. On the loop's thread."""
 
     def __init__(
-        self, positions: Positions, consumer: Consuming, clock: Clock, metrics: SinkMetrics, timeout_ms: int
+        self, positions: Positions, consumer: SinkConsumer, clock: Clock, metrics: SinkMetrics, timeout_ms: int
     ) -> None:
         self._positions = positions
         self._consumer = consumer

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.record import TopicPartition
-from connect_py.task.consuming import Consuming
+from connect_py.task.sink_consumer import SinkConsumer
 
 
 class PartitionPauses:
     """Those that the task asked for, and all of them while nothing may be read. On the loop's thread."""
 
-    def __init__(self, consumer: Consuming) -> None:
+    def __init__(self, consumer: SinkConsumer) -> None:
         self._consumer = consumer
         self._by_task: set[TopicPartition] = set()
         self._now: set[TopicPartition] = set()

@@ -20,13 +20,13 @@ from connect_py.error_handling.error_handler import ErrorHandler
 from connect_py.metrics.sampled import Window
 from connect_py.metrics.sink_metrics import SinkMetrics
 from connect_py.model import TargetState
-from connect_py.task.consuming import Consuming
 from connect_py.task.deliveries import without_partitions
 from connect_py.task.message_run import MessageRun
 from connect_py.task.messages import Paused, Resumed, Started, TopicUsed
 from connect_py.task.offset_commits import OffsetCommits, Positions
 from connect_py.task.partition_pauses import PartitionPauses
 from connect_py.task.record_pipeline import RecordPipeline
+from connect_py.task.sink_consumer import SinkConsumer
 from connect_py.task.subscription import Subscription
 from connect_py.task.task_control import TaskControl, TaskStoppedError
 from connect_py.task.topic_selection import TopicSelection
@@ -65,7 +65,7 @@ class LoopSettings:
 class SinkTaskRunner:
     """Owns the consumer and calls the task, all on one thread. `run` is its life.
 
-    Satisfies `RebalanceListener` and `LoopControls`.
+    Satisfies `RebalanceListener`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class SinkTaskRunner:
         self._settings = settings
         self._control = control
         self._clock = clock
-        self._consumer: Consuming
+        self._consumer: SinkConsumer
         self._pauses: PartitionPauses
         self._commits: OffsetCommits
         self._subscription: Subscription
@@ -112,7 +112,7 @@ class SinkTaskRunner:
 
     def connect(
         self,
-        consumer: Consuming,
+        consumer: SinkConsumer,
         pipeline: RecordPipeline,
         errors: ErrorHandler,
         reporter: TaskErrantRecordReporter | None,
@@ -430,7 +430,7 @@ class SinkTaskRunner:
         self._kept = deque(without_partitions(self._kept, partitions))
         self._consumed = {tp: offset for tp, offset in self._consumed.items() if tp not in partitions}
 
-    # LoopControls: what the task asks for through its context.
+    # What the task asks for through its context.
 
     def assignment(self) -> frozenset[TopicPartition]:
         return self._consumer.assigned

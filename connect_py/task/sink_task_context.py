@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
 
 from connect_py.api.record import TopicPartition
 from connect_py.api.task import ErrantRecordReporter
@@ -15,23 +14,8 @@ from connect_py.model import ConnectorTaskId
 from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.questions import Questions
 from connect_py.task.shared_services import WorkerSharedServices
+from connect_py.task.sink_loop import SinkTaskRunner
 from connect_py.task.topic_selection import TopicSelection
-
-
-class LoopControls(Protocol):
-    """What the context asks of the loop, on the task thread."""
-
-    def assignment(self) -> frozenset[TopicPartition]: ...
-
-    def rewind(self, offsets: Mapping[TopicPartition, int]) -> None: ...
-
-    def pause_partitions(self, partitions: Iterable[TopicPartition]) -> None: ...
-
-    def resume_partitions(self, partitions: Iterable[TopicPartition]) -> None: ...
-
-    def bound_next_poll(self, timeout_ms: int) -> None: ...
-
-    def request_commit(self) -> None: ...
 
 
 class WorkerSinkTaskContext(KafkaSinkCluster, WorkerSharedServices):
@@ -44,7 +28,7 @@ class WorkerSinkTaskContext(KafkaSinkCluster, WorkerSharedServices):
         task_config: Mapping[str, str],
         clients: ClientConfigs,
         admin: ClusterAdmin,
-        loop: LoopControls,
+        loop: SinkTaskRunner,
         reporter: ErrantRecordReporter | None,
         topics: TopicSelection,
         metrics: TaskPluginMetrics,

@@ -7,7 +7,7 @@ from typing import Final
 
 from connect_py.api.errors import RetriableError
 from connect_py.clock import Clock
-from connect_py.task.consuming import Consuming
+from connect_py.task.sink_consumer import SinkConsumer
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.wait_board import WaitBoard
 
@@ -23,7 +23,7 @@ class Subscription:
     """On the loop's thread."""
 
     def __init__(
-        self, topics: TopicSelection, consumer: Consuming, clock: Clock, waits: WaitBoard, interval_ms: int
+        self, topics: TopicSelection, consumer: SinkConsumer, clock: Clock, waits: WaitBoard, interval_ms: int
     ) -> None:
         """`interval_ms`: how often a regular expression is matched against the topics again."""
         self._topics = topics

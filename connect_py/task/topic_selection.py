@@ -8,35 +8,24 @@ from typing import Final
 
 from connect_py.api.config import Type, parse
 from connect_py.api.errors import ConfigError
+from connect_py.api.java_regex import JavaRegexError, compile_java_regex
 from connect_py.error_handling.error_config import REPLAY_TOPIC
 
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-_POSIX: Final[Mapping[str, str]] = {
-    "Alpha": "a-zA-Z", "Digit": "0-9", "Alnum": "a-zA-Z0-9", "Lower": "a-z", "Upper": "A-Z", "Punct": r"!-/:-@\[-`{-~",
-    "L": r"^\W\d_", "Lu": "A-Z", "Ll": "a-z", "XDigit": "0-9a-fA-F", "Space": r"\s", "ASCII": r"\x00-\x7f",
-}  # fmt: skip
+_OF_TOPICS: Final[Mapping[str, str]] = {"L": "Alpha", "Lu": "Upper", "Ll": "Lower"}  # names of topics are ASCII
 
 
 def java_regex(pattern: str, key: str = "topics.regex") -> re.Pattern[str]:
-    """Compile a regular expression of Java's: quotations and POSIX classes are rewritten, the rest is the same.
+    """Compile a regular expression of Java's that is to match the names of topics.
 
     Raises:
         ConfigError: It does not compile; `key` names it.
     """
-    text = re.sub(r"\\Q(.*?)(?:\\E|\Z)", lambda m: re.escape(m.group(1)), pattern, flags=re.DOTALL)
-    text = re.sub(r"\(\?<([A-Za-z]\w*)>", r"(?P<\1>", text)
-    text = re.sub(r"\\p\{(?:Is)?(\w+)\}", lambda m: _posix_class(m, key), text)
+    text = re.sub(r"\\p\{(?:Is)?(\w+)\}", lambda found: f"\\p{{{_OF_TOPICS.get(found[1], found[1])}}}", pattern)
     try:
-        return re.compile(text)
-    except re.error as error:
+        return compile_java_regex(text)
+    except JavaRegexError as error:
         raise ConfigError(key, f"Invalid regex: {error}") from error
-
-
-def _posix_class(match: re.Match[str], key: str) -> str:
-    inside = _POSIX.get(match.group(1))
-    if inside is None:
-        raise ConfigError(key, f"Invalid regex: class {match.group(0)} is not supported")
-    return f"[{inside}]"
 
 
 class TopicSelection:

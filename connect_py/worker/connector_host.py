@@ -14,22 +14,21 @@ from multiprocessing.context import ForkServerProcess
 from typing import Any, Final
 
 from connect_py.api.errors import ConnectError, NotFoundError
-from connect_py.api.plugin import Plugin
 from connect_py.clock import Clock
 from connect_py.error_handling.failed_record import stack_trace
+from connect_py.futures import done, failed
 from connect_py.log_context import LogLine, log_context
-from connect_py.model import TargetState
+from connect_py.model import State, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connect_py.task.messages import AcquireService, Answer, ExtendLease, SetLogLevels
+from connect_py.task.messages import AcquireService, Answer, ExtendLease, SetLogLevels, Waits
 from connect_py.worker.child_channel import ChildChannel
 from connect_py.worker.connector_messages import (
-    AlterOffsets,
-    CallConnector,
     ChangeTarget,
     ConnectorNews,
     ConnectorProcessSpec,
-    Define,
     MakeTaskConfigs,
+    Question,
+    Reconfigure,
     Reply,
     Request,
     ServiceAnswered,
@@ -37,7 +36,6 @@ from connect_py.worker.connector_messages import (
     ServiceWanted,
     StartConnector,
     StopConnector,
-    Validate,
 )
 from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.process_task_host import exit_reason
@@ -140,20 +138,19 @@ class ConnectorHost:
         """Hold a connector that could not even be started."""
         with self._lock:
             self._instances[name] = _HostedConnector(generation=next(self._numbers), failed=True)
-        self._listener.on_connector_failure(name, trace)
+        self._listener.on_state(name, State.FAILED, trace)
 
     def stop_connector(self, name: str) -> Future[None]:
         """Stop an instance: done when it stopped, failed to, or did not within 5 s; it is forgotten at once.
 
         The listener hears of a shutdown, also when another instance follows.
         """
-        done: Future[None] = Future()
-        done.set_running_or_notify_cancel()
         with self._lock:
             instance = self._instances.pop(name, None)
         if instance is None:
-            done.set_result(None)
-            return done
+            return done(None)
+        stopped: Future[None] = Future()
+        stopped.set_running_or_notify_cancel()
         once = threading.Lock()
 
         def finish(why: str | None) -> None:
@@ -163,8 +160,8 @@ class ConnectorHost:
             self._end_user(instance.generation)
             if why is not None:
                 log.error("Graceful stop of connector %s failed: %s", name, why)
-            self._listener.on_connector_shutdown(name)
-            done.set_result(None)
+            self._listener.on_state(name, State.UNASSIGNED)
+            stopped.set_result(None)
 
         timer = threading.Timer(STOP_SECONDS, finish, [f"not within {STOP_SECONDS:.0f} s"])
         timer.name = f"connector-stop-{name}"
@@ -172,7 +169,7 @@ class ConnectorHost:
         timer.start()
         answer: Future[None] = self._stop_request(StopConnector(next(self._numbers), name))
         answer.add_done_callback(lambda f: finish(None if f.exception() is None else str(f.exception())))
-        return done
+        return stopped
 
     def set_target_state(self, name: str, target: TargetState) -> None:
         """Change an instance's target; the listener hears how it went."""
@@ -186,35 +183,12 @@ class ConnectorHost:
         """Ask an instance to divide its work."""
         with self._lock:
             if name not in self._instances:
-                missing: Future[list[dict[str, str]]] = Future()
-                missing.set_exception(NotFoundError(f"Connector {name} not found on this worker"))
-                return missing
+                return failed(NotFoundError(f"Connector {name} not found on this worker"))
         return self._request(MakeTaskConfigs(next(self._numbers), name, max_tasks))
 
-    def validate(self, plugin: Plugin, props: Mapping[str, str | None]) -> Future[Any]:
-        """Check a configuration; (definitions, values)."""
-        return self._request(Validate(next(self._numbers), plugin, dict(props)))
-
-    def define(self, plugin: Plugin) -> Future[Any]:
-        """List a plugin's definitions."""
-        return self._request(Define(next(self._numbers), plugin))
-
-    def call(self, plugin: Plugin, method: str, *arguments: Any) -> Future[Any]:
-        """Call a method of a fresh instance of a connector class."""
-        return self._request(CallConnector(next(self._numbers), plugin, method, arguments))
-
-    def alter_offsets(
-        self,
-        plugin: Plugin,
-        name: str,
-        props: Mapping[str, str],
-        offsets: Any,
-        worker_props: Mapping[str, str],
-        start_number: int,
-    ) -> Future[Any]:
-        """Have a connector class judge, or follow, a change of offsets; see `AlterOffsets`."""
-        number = next(self._numbers)
-        return self._request(AlterOffsets(number, plugin, name, dict(props), offsets, worker_props, start_number))
+    def ask(self, question: Question, *arguments: Any) -> Future[Any]:
+        """Ask a plugin of this process; the arguments are those of the question behind its number."""
+        return self._request(question(next(self._numbers), *arguments))
 
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
         """Change levels in the process, now and whenever it starts again."""
@@ -260,9 +234,7 @@ class ConnectorHost:
         """A stop needs no process of its own: an instance ends with the process that it runs in."""
         with self._lock:
             if self._thread is None:
-                done: Future[None] = Future()
-                done.set_result(None)
-                return done
+                return done(None)
             self._end_with_lease()
             if self._retired:
                 buried: Future[None] = Future()
@@ -350,7 +322,7 @@ class ConnectorHost:
         if lost:
             log.error("%s; it ran %s", why, ", ".join(lost))
         for name in lost:
-            self._listener.on_connector_failure(name, stack_trace(ConnectError(why)))
+            self._listener.on_state(name, State.FAILED, stack_trace(ConnectError(why)))
         for user in users.values():
             user.close()
         for future in pending.values():
@@ -412,20 +384,13 @@ class ConnectorHost:
             instance = self._instances.get(news.name)
             if instance is None or instance.generation != news.generation:
                 return  # of an instance that was given up
-            if news.kind not in ("reconfigure", "waiting"):
-                instance.failed = news.kind == "failure"
+            if isinstance(news.news, State):
+                instance.failed = news.news is State.FAILED
         with log_context(news.name, scope="worker"):
-            if news.kind == "waiting":
-                self._listener.on_connector_waiting(news.name, news.waiting)
-                return
-            if news.kind == "failure":
-                self._listener.on_connector_failure(news.name, news.trace)
-                return
-            tell: dict[str, Callable[[str], None]] = {
-                "startup": self._listener.on_connector_startup,
-                "pause": self._listener.on_connector_pause,
-                "resume": self._listener.on_connector_resume,
-                "stop": self._listener.on_connector_stop,
-                "reconfigure": self._listener.on_reconfiguration_requested,
-            }
-            tell[news.kind](news.name)
+            match news.news:
+                case Waits(waiting):
+                    self._listener.on_waiting(news.name, waiting)
+                case Reconfigure():
+                    self._listener.on_reconfiguration_requested(news.name)
+                case state:
+                    self._listener.on_state(news.name, state, news.trace)

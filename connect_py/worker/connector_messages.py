@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from connect_py.api.plugin import Plugin
-from connect_py.model import TargetState, Waiting
+from connect_py.model import State, TargetState
 from connect_py.plugins.plugin_table import PluginTable
-from connect_py.task.messages import AcquireService, Answer, ReleaseService, RequestService
+from connect_py.task.messages import AcquireService, Answer, ReleaseService, RequestService, Waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,9 @@ class AlterOffsets:
     start_number: int
 
 
-Request = (
+Question: TypeAlias = type[Validate] | type[Define] | type[CallConnector] | type[AlterOffsets]
+"""What may be asked of a plugin that does not run."""
+Request: TypeAlias = (
     StartConnector | StopConnector | ChangeTarget | MakeTaskConfigs | Validate | Define | CallConnector | AlterOffsets
 )
 
@@ -123,17 +125,18 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectorNews:
-    """An instance reached a state: `startup`, `pause`, `resume`, `stop` or `failure` (with trace).
+class Reconfigure:
+    """The connector wants to be asked for its task configurations again."""
 
-    Or it wants to `reconfigure`, or what it waits for has changed: `waiting`.
-    """
+
+@dataclass(frozen=True, slots=True)
+class ConnectorNews:
+    """An instance reached a state, FAILED with its trace; or it wants to be reconfigured, or `waits` for something."""
 
     name: str
     generation: int
-    kind: str
-    trace: str = ""
-    waiting: Waiting | None = None
+    news: State | Reconfigure | Waits
+    trace: str | None = None
 
 
 # About shared services. `user` is the number of the request that made the user: `StartConnector` or `AlterOffsets`.

@@ -22,6 +22,7 @@ from connect_py.storage.connector_offset_store import ConnectorOffsetStore, Conn
 from connect_py.storage.offset_table import check_primitives
 from connect_py.storage.transactional_offset_writer import write_in_transaction
 from connect_py.worker.connector_hosts import ConnectorHosts
+from connect_py.worker.connector_messages import AlterOffsets
 
 REQUEST_SECONDS: Final = 90.0  # what a user waits for at most
 READ_SECONDS: Final = 30.0
@@ -196,7 +197,9 @@ class ConnectorOffsets:
         self, name: str, plugin: Plugin, props: Props, offsets: object, start_number: int, kind: str, deadline: float
     ) -> Any:
         """Let the connector judge."""
-        answer = self._connectors.alter_offsets(plugin, name, props, offsets, self._worker_props, start_number)
+        answer = self._connectors.host_of(plugin.location).ask(
+            AlterOffsets, plugin, name, dict(props), offsets, self._worker_props, start_number
+        )
         try:
             return answer.result(max(0.0, deadline - self._clock.monotonic()))
         except NotImplementedError as error:

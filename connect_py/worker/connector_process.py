@@ -21,13 +21,13 @@ from connect_py.error_handling.failed_record import stack_trace
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.log_context import NOTHING, log_context
-from connect_py.model import TargetState
+from connect_py.model import State, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.task.channel import Channel
 from connect_py.task.child_process import beat, prepare_child, read_until_worker_ends, set_levels
 from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.lease_guard import LeaseGuard
-from connect_py.task.messages import Answer, Beat, ExtendLease, RequestService, SetLogLevels
+from connect_py.task.messages import Answer, Beat, ExtendLease, RequestService, SetLogLevels, Waits
 from connect_py.task.questions import Questions
 from connect_py.task.shared_services import WorkerSharedServices
 from connect_py.task.topic_selection import TopicSelection
@@ -40,6 +40,7 @@ from connect_py.worker.connector_messages import (
     ConnectorProcessSpec,
     Define,
     MakeTaskConfigs,
+    Reconfigure,
     Reply,
     ServiceAnswered,
     ServiceUserEnded,
@@ -103,10 +104,7 @@ class ConnectorInstance:
         self._news = news
         self._running = False
         self._failed = False
-        self._new = True
-        self._waits = WaitBoard(
-            SystemClock(), lambda waiting: news(ConnectorNews(self._name, self.generation, "waiting", waiting=waiting))
-        )
+        self._waits = WaitBoard(SystemClock(), lambda waiting: self._tell(Waits(waiting)))
         self.waits = self._waits.waits
         self.tell_waiting = self._waits.tell
         self._executor = ThreadPoolExecutor(1, f"connector-thread-{request.name}")
@@ -119,8 +117,8 @@ class ConnectorInstance:
         with log_context(self._name, scope="worker"):
             call()
 
-    def _tell(self, kind: str, trace: str = "") -> None:
-        self._news(ConnectorNews(self._name, self.generation, kind, trace))
+    def _tell(self, news: State | Reconfigure | Waits, trace: str | None = None) -> None:
+        self._news(ConnectorNews(self._name, self.generation, news, trace))
 
     # ConnectorContext, on any thread.
 
@@ -129,12 +127,12 @@ class ConnectorInstance:
         return self._name
 
     def request_task_reconfiguration(self) -> None:
-        self._tell("reconfigure")
+        self._tell(Reconfigure())
 
     def raise_error(self, error: Exception) -> None:
         self._failed = True
         log.error("the connector reported an error", exc_info=error)
-        self._tell("failure", stack_trace(error))
+        self._tell(State.FAILED, stack_trace(error))
 
     # On the instance's thread.
 
@@ -167,14 +165,12 @@ class ConnectorInstance:
                     self._request_services()
                     self._connector.start(dict(self._config))
                     self._running = True
-                    self._tell("startup" if self._new else "resume")
+                    self._tell(State.RUNNING)
             else:
                 self._halt(target)
         except Exception as error:
             self._fail(error)
             raise
-        finally:
-            self._new = False
 
     def _request_services(self) -> None:
         """Have those started that tasks will ask for."""
@@ -196,12 +192,12 @@ class ConnectorInstance:
         finally:
             self.services.end()
         self._failed = False if target is TargetState.STOPPED else self._failed
-        self._tell("pause" if target is TargetState.PAUSED else "stop")
+        self._tell(State(target.value))
 
     def _fail(self, error: Exception) -> None:
         self._failed = True
         log.exception("Error while starting or stopping connector %s", self._name)
-        self._tell("failure", stack_trace(error))
+        self._tell(State.FAILED, stack_trace(error))
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """Divide the work; ConnectError unless the connector runs."""

@@ -23,6 +23,7 @@ from connect_py.task.messages import (
     Beat,
     ExtendLease,
     Failed,
+    FromTask,
     SetLogLevels,
     SetTargetState,
     Stop,
@@ -31,7 +32,7 @@ from connect_py.task.messages import (
 )
 from connect_py.worker.child_channel import ChildChannel
 from connect_py.worker.fork_server import ForkServer
-from connect_py.worker.task_host import TaskHostListener, pass_on
+from connect_py.worker.task_host import TaskNews
 
 TASK_MAIN: Final = "connect_py.task.task_process:run_task_process"
 LOOK_SECONDS: Final = 1.0  # how often silence is noticed
@@ -46,13 +47,13 @@ class ProcessTaskHost:
     def __init__(
         self,
         spec: TaskSpec,
-        listener: TaskHostListener,
+        tell: TaskNews,
         server: ForkServer,
         clock: Clock,
         silence_seconds: float,
     ) -> None:
         self._spec = spec
-        self._listener = listener
+        self._tell = tell
         self._server = server
         self._clock = clock
         self._silence_seconds = silence_seconds
@@ -64,7 +65,7 @@ class ProcessTaskHost:
         self._levels: dict[str, int | None] = {}  # changed since the task was specified
         self._stopping = False
         self._cancelled = False
-        self._reported = False  # the listener got the last news, or gets none any more
+        self._reported = False  # the last news was passed on, or none is any more
         self._ended = threading.Event()
         self._report = TaskReport()
         self._thread = threading.Thread(target=self._supervise, name=f"task-host-{spec.id}", daemon=True)
@@ -191,7 +192,7 @@ class ProcessTaskHost:
         self._handle(message)
         return not isinstance(message, Stopped | Failed)
 
-    def _handle(self, message: object) -> None:
+    def _handle(self, message: FromTask) -> None:
         if isinstance(message, LogLine):
             message.emit()
             return
@@ -202,7 +203,7 @@ class ProcessTaskHost:
             if self._reported:
                 return
             self._reported = isinstance(message, Stopped | Failed)
-        pass_on(message, self._spec.id, self._listener, self._reply)
+        self._tell(message, self._reply)
 
     def _reply(self, answer: Answer) -> None:
         with self._lock:
@@ -214,7 +215,7 @@ class ProcessTaskHost:
                 return
             self._reported = True
         log.error("%s", why, extra={"action": "task_process_died"})
-        self._listener.on_failed(self._spec.id, stack_trace(ConnectError(why)))
+        self._tell(Failed(stack_trace(ConnectError(why))), self._reply)
 
 
 def exit_reason(code: int | None) -> str:

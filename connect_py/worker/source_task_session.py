@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import Any, Final, Protocol, TypeVar
 
 from connect_py.api.errors import ConnectError
+from connect_py.futures import done as finished
 from connect_py.log_context import log_context
 from connect_py.model import ConnectorTaskId
 from connect_py.storage.connector_offset_store import ConnectorOffsetStore, ConnectorOffsetStores
+from connect_py.storage.offset_store import OffsetStore
 from connect_py.task.messages import (
     Answer,
     CopySourceOffsets,
@@ -47,19 +49,6 @@ class SourceTaskGate(Protocol):
         """Done when the task, as started under that number, is still this worker's; TaskNotWantedError if not."""
 
 
-class SourceOffsets(Protocol):
-    """Where offsets of source connectors are kept; safe on any thread."""
-
-    def refresh(self, timeout: float) -> None:
-        """Have `get` know everything that was written before this call."""
-
-    def get(self, connector: str, partition: Any) -> Any:
-        """The stored offset of one source partition, or None."""
-
-    def set(self, connector: str, offsets: Sequence[tuple[Any, Any]]) -> Future[None]:
-        """Store offsets; done when they are safe."""
-
-
 class SourceTaskSession:
     """Lives as long as its task. Questions are answered on threads of the connector, where they may wait.
 
@@ -70,7 +59,7 @@ class SourceTaskSession:
     def __init__(
         self,
         spec: TaskSpec,
-        offsets: SourceOffsets | None,
+        offsets: OffsetStore | None,
         stores: ConnectorOffsetStores | None,
         gate: SourceTaskGate | None,
         threads: QuestionThreads,
@@ -116,7 +105,7 @@ class SourceTaskSession:
                     return self._opened().copy(message.offsets)
                 except ConnectError as error:
                     log.warning("offsets are in the connector's own topic only: %s", error)
-                    return _done(None)
+                    return finished(None)
 
         def begun(submitted: Future[Future[None]]) -> None:
             if submitted.cancelled() or submitted.exception() is not None:
@@ -182,32 +171,32 @@ class SourceTaskSession:
             return self._the_gate().fence_zombie_source_tasks(self._spec.id.connector)
         if isinstance(question, VerifyTask):
             self._the_gate().verify_source_task(self._spec.id, self._spec.start_number).result(READ_SECONDS)
-            return _done(self._opened().topic)
+            return finished(self._opened().topic)
         name = self._spec.id.connector
         if self._stores is None and not isinstance(question, MakeOffsetKeys):
             offsets = self._the_offsets()
             if isinstance(question, ReadSourceOffsets):
                 offsets.refresh(READ_SECONDS)
-                return _done([offsets.get(name, partition) for partition in question.partitions])
+                return finished([offsets.get(name, partition) for partition in question.partitions])
             return offsets.set(name, question.offsets)
         store = self._opened()
         if isinstance(question, ReadSourceOffsets):
             store.refresh(READ_SECONDS)
-            return _done([store.get(partition) for partition in question.partitions])
+            return finished([store.get(partition) for partition in question.partitions])
         if isinstance(question, MakeOffsetKeys):
-            return _done([key for key, _ in store.records([(partition, {}) for partition in question.partitions])])
+            return finished([key for key, _ in store.records([(partition, {}) for partition in question.partitions])])
         copied = store.set(question.offsets)
         with self._writing:
             self._writes += 1
         copied.add_done_callback(lambda _: self._written())  # the task need not wait for that
-        return _done(None)
+        return finished(None)
 
     def _the_gate(self) -> SourceTaskGate:
         if self._gate is None:
             raise ConnectError("this worker cannot run source tasks with exactly-once support")
         return self._gate
 
-    def _the_offsets(self) -> SourceOffsets:
+    def _the_offsets(self) -> OffsetStore:
         if self._offsets is None:
             raise ConnectError("this worker keeps no offsets of source connectors")
         return self._offsets
@@ -221,12 +210,6 @@ class SourceTaskSession:
                 opening = self._stores.open(self._spec.id.connector, self._spec.connector_config, READ_SECONDS)
                 self._store = self._closing.enter_context(opening)
             return self._store
-
-
-def _done(value: Any) -> Future[Any]:
-    future: Future[Any] = Future()
-    future.set_result(value)
-    return future
 
 
 def _answered(number: int, done: Future[Any]) -> Answer:

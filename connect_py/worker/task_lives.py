@@ -6,27 +6,41 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Final, TypeAlias
 
 from connect_py.clock import Clock
 from connect_py.error_handling.failed_record import stack_trace
+from connect_py.futures import done
 from connect_py.log_context import log_context
 from connect_py.metrics.task_report import TaskReport
 from connect_py.metrics.worker_metrics import WorkerMetrics
-from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.model import ConnectorTaskId, State, TargetState
 from connect_py.secret_mask import hidden_in
 from connect_py.task.messages import (
     AcquireService,
     Answer,
     CopySourceOffsets,
-    Question,
+    Failed,
+    FenceZombies,
+    FromTask,
+    MakeOffsetKeys,
+    Paused,
+    ReadSourceOffsets,
     ReleaseService,
     RequestService,
+    Resumed,
+    Started,
+    Stopped,
     TaskSpec,
+    TopicUsed,
+    VerifyTask,
+    Waits,
+    WriteSourceOffsets,
 )
 from connect_py.worker.service_registry import ServiceUser
 from connect_py.worker.source_task_session import SourceTaskSession
-from connect_py.worker.task_host import TaskHost, TaskHostListener
+from connect_py.worker.task_host import TaskHost, TaskNews
 from connect_py.worker.worker_listener import WorkerListener
 
 KILL_SECONDS: Final = 5.0  # for a killed process to end
@@ -35,7 +49,7 @@ WRITE_SECONDS: Final = 35.0  # for offsets on their way: the client gives up aft
 Props: TypeAlias = Mapping[str, str]
 ConfigResolver: TypeAlias = Callable[[Props], Props]
 """Replaces the placeholders of config providers in a configuration. ConfigError when a provider cannot read."""
-TaskHostFactory: TypeAlias = Callable[[TaskSpec, TaskHostListener], TaskHost]
+TaskHostFactory: TypeAlias = Callable[[TaskSpec, TaskNews], TaskHost]
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +167,7 @@ class TaskLives:
                     self._end({spec.id: slot.earlier}, self.graceful_seconds)
                 with self._lock:
                     if restarting and not slot.abandoned:
-                        self._listener.on_task_restart(spec.id)
+                        self._listener.on_state(spec.id, State.RESTARTING)
                 levels = dict(self._log_levels)
                 self._metrics.starting(spec.id)
                 configs = dict(self._resolve(spec.connector_config)), dict(self._resolve(spec.task_config))
@@ -164,7 +178,7 @@ class TaskLives:
                 )  # fmt: skip
                 session = self._make_session(resolved)
                 try:
-                    host = self._make_host(resolved, _TaskNews(self._listener, session))
+                    host = self._make_host(resolved, partial(_hear, self._listener, session, spec.id))
                 except BaseException:
                     session.close()  # no other code holds it
                     raise
@@ -183,7 +197,7 @@ class TaskLives:
             except Exception as error:
                 log.exception("task %s could not be started", spec.id)
                 if not slot.abandoned:
-                    self._listener.on_task_failure(spec.id, stack_trace(error))
+                    self._listener.on_state(spec.id, State.FAILED, stack_trace(error))
 
     def stop(self, ids: Iterable[ConnectorTaskId]) -> Future[None]:
         """Ask all of these to stop at once; cancel what is left after `task.shutdown.graceful.timeout.ms`.
@@ -192,9 +206,7 @@ class TaskLives:
         """
         slots = self._take(ids)
         if not slots:
-            done: Future[None] = Future()
-            done.set_result(None)
-            return done
+            return done(None)
         return self._executor.submit(self._end, slots, self.graceful_seconds)
 
     def _take(self, ids: Iterable[ConnectorTaskId]) -> dict[ConnectorTaskId, _Slot]:
@@ -232,13 +244,13 @@ class TaskLives:
         for task, host in late.items():
             log.error("Graceful stop of task %s failed.", task, extra={"action": "task_cancelled"})
             host.cancel()
-            self._listener.on_task_shutdown(task)
+            self._listener.on_state(task, State.UNASSIGNED)
         deadline = self._clock.monotonic() + KILL_SECONDS
         for task, host in late.items():
             if not host.wait(max(0.0, deadline - self._clock.monotonic())):
                 log.error("the process of task %s is still there after it was killed", task)
         for task in unborn:
-            self._listener.on_task_shutdown(task)  # last, when nothing more is heard of a life before
+            self._listener.on_state(task, State.UNASSIGNED)  # last, when nothing more is heard of a life before
         for session in sessions.values():
             session.close()
         deadline = self._clock.monotonic() + write_timeout
@@ -264,31 +276,33 @@ class TaskSession:
         return self.offsets.ended(timeout)
 
 
-class _TaskNews:
-    """Translates a task's news for the worker's listener, and passes its questions on."""
-
-    def __init__(self, listener: WorkerListener, session: TaskSession) -> None:
-        self._listener = listener
-        self._session = session
-        self.on_started = listener.on_task_startup
-        self.on_paused = listener.on_task_pause
-        self.on_resumed = listener.on_task_resume
-        self.on_stopped = listener.on_task_shutdown
-        self.on_waiting = listener.on_task_waiting
-        self.on_topic_used = listener.on_topic_used
-
-    def on_failed(self, id: ConnectorTaskId, trace: str) -> None:  # noqa: A002 - Connect's word
-        self._session.close()
-        self._listener.on_task_failure(id, trace)
-
-    def on_offsets_written(self, message: CopySourceOffsets) -> None:
-        self._session.offsets.copy(message)
-
-    def on_service_wanted(self, message: RequestService | ReleaseService) -> None:
-        self._session.services.take(message)
-
-    def answer(self, question: Question, reply: Callable[[Answer], None]) -> None:
-        if isinstance(question, AcquireService):
-            self._session.services.answer(question, reply)
-        else:
-            self._session.offsets.answer(question, reply)
+def _hear(
+    listener: WorkerListener,
+    session: TaskSession,
+    task: ConnectorTaskId,
+    message: FromTask,
+    reply: Callable[[Answer], None],
+) -> None:
+    """Pass on what a task says: news to the listener, requests and questions to what the worker keeps for it."""
+    match message:
+        case Started() | Resumed():
+            listener.on_state(task, State.RUNNING)
+        case Paused():
+            listener.on_state(task, State.PAUSED)
+        case Stopped():
+            listener.on_state(task, State.UNASSIGNED)
+        case Failed(trace):
+            session.close()
+            listener.on_state(task, State.FAILED, trace)
+        case Waits(waiting):
+            listener.on_waiting(task, waiting)
+        case TopicUsed(topic):
+            listener.on_topic_used(task, topic)
+        case CopySourceOffsets():
+            session.offsets.copy(message)
+        case RequestService() | ReleaseService():
+            session.services.take(message)
+        case AcquireService():
+            session.services.answer(message, reply)
+        case ReadSourceOffsets() | WriteSourceOffsets() | MakeOffsetKeys() | FenceZombies() | VerifyTask():
+            session.offsets.answer(message, reply)

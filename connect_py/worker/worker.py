@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from connect_py.api.config import ConfigKey, ConfigValue, Type, parse
@@ -13,18 +14,21 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import Plugin, PluginKind
 from connect_py.clock import Clock, SystemClock
 from connect_py.error_handling.failed_record import stack_trace
+from connect_py.futures import failed, mapped, pass_on
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.metrics.samples import AnySample
 from connect_py.metrics.worker_metrics import WorkerMetrics
-from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.model import ConnectorTaskId, State, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.storage.connector_offset_store import ConnectorOffsetStores
+from connect_py.storage.offset_store import OffsetStore
 from connect_py.task.messages import (
     TaskSpec,
 )
 from connect_py.task.topic_creation import TopicCreation
 from connect_py.worker.connector_host import ConnectorHost
 from connect_py.worker.connector_hosts import ConnectorHosts
+from connect_py.worker.connector_messages import CallConnector, Define, Question, Validate
 from connect_py.worker.connector_offsets import ConnectorOffsets
 from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.measured_listener import MeasuredListener
@@ -32,8 +36,8 @@ from connect_py.worker.process_task_host import ProcessTaskHost
 from connect_py.worker.producer_fence import fence_producers, why_not_granted
 from connect_py.worker.question_threads import QuestionThreads
 from connect_py.worker.service_registry import DEFAULT_MAX, MAX_KEY, ServiceRegistry
-from connect_py.worker.source_task_session import SourceOffsets, SourceTaskGate, SourceTaskSession
-from connect_py.worker.task_host import TaskHost, TaskHostListener
+from connect_py.worker.source_task_session import SourceTaskGate, SourceTaskSession
+from connect_py.worker.task_host import TaskHost, TaskNews
 from connect_py.worker.task_lives import KILL_SECONDS, ConfigResolver, Props, TaskHostFactory, TaskLives, TaskSession
 from connect_py.worker.worker_listener import WorkerListener
 
@@ -76,7 +80,7 @@ class Worker:
         listener: WorkerListener,
         resolve: ConfigResolver = dict,
         clock: Clock | None = None,
-        source_offsets: SourceOffsets | None = None,
+        source_offsets: OffsetStore | None = None,
         offset_stores: ConnectorOffsetStores | None = None,
         make_task_host: TaskHostFactory | None = None,
     ) -> None:
@@ -121,8 +125,8 @@ class Worker:
             make_task_host or self._process_host, self._session,
         )  # fmt: skip
 
-    def _process_host(self, spec: TaskSpec, listener: TaskHostListener) -> TaskHost:
-        return ProcessTaskHost(spec, listener, self._server, self._clock, self._silence_seconds)
+    def _process_host(self, spec: TaskSpec, tell: TaskNews) -> TaskHost:
+        return ProcessTaskHost(spec, tell, self._server, self._clock, self._silence_seconds)
 
     def _session(self, spec: TaskSpec) -> TaskSession:
         """What the worker keeps for a task whose configuration is resolved."""
@@ -148,7 +152,7 @@ class Worker:
             timeout: Seconds for all tasks together; `task.shutdown.graceful.timeout.ms` unless given.
         """
         self._tasks.end_all(self._tasks.graceful_seconds if timeout is None else timeout)
-        wait([self._connectors.stop_connector(name) for name in sorted(self._connectors.names())])
+        wait([self.stop_connector(name) for name in sorted(self._connectors.names())])
         self.offsets.close()
         self._connectors.close(KILL_SECONDS)
         self._services.close()
@@ -174,21 +178,21 @@ class Worker:
         """Waits for the stop of an earlier instance, which is bounded, and not for the start, which may hang."""
         try:
             if name in self._connectors.names():
-                self._connectors.stop_connector(name).result()
+                self.stop_connector(name).result()
             if restarting:
-                self._listener.on_connector_restart(name)
+                self._listener.on_state(name, State.RESTARTING)
             self._metrics.starting(name)
             try:
                 resolved = self._resolve(config)
                 self._look_at(name, resolved)
             except Exception as error:
-                self._connectors.fail_connector(name, stack_trace(error))
+                self._connectors.holder(name).fail_connector(name, stack_trace(error))
                 raise
-            started = self._connectors.start_connector(name, resolved, target)
+            started = self._connectors.host_for(resolved).start_connector(name, resolved, target)
         except Exception as error:  # noqa: BLE001 - the caller gets it
             outcome.set_exception(error)
             return
-        _pass_on(started, outcome, lambda nothing: nothing)
+        started.add_done_callback(partial(pass_on, outcome))
 
     def _look_at(self, name: str, config: Props) -> None:
         """Note what the connector is; ConfigError for topic creation rules that make no sense.
@@ -206,14 +210,14 @@ class Worker:
 
     def stop_connector(self, name: str) -> Future[None]:
         """Stop a connector and forget it; it has 5 s. Done at once when it does not run here."""
-        return self._connectors.stop_connector(name)
+        return self._connectors.holder(name).stop_connector(name)
 
     def set_target_state(self, name: str, target: TargetState) -> None:
         """Tell the connector and the tasks of that name that run here; the listener hears when they noticed.
 
         STOPPED means nothing to tasks: a caller that wants them stopped calls `stop_tasks`.
         """
-        self._connectors.set_target_state(name, target)
+        self._connectors.holder(name).set_target_state(name, target)
         if target is TargetState.STOPPED:
             return
         self._tasks.set_target_state(name, target)
@@ -226,8 +230,8 @@ class Worker:
 
         Errors: NotFoundError (does not run here), TooManyTasksError (see there), what the connector raised.
         """
-        answer = self._connectors.task_configs(name, max_tasks)
-        return _mapped(answer, lambda made: self._finished_task_configs(name, config, max_tasks, made))
+        answer = self._connectors.holder(name).task_configs(name, max_tasks)
+        return mapped(answer, lambda made: self._finished_task_configs(name, config, max_tasks, made))
 
     def _finished_task_configs(
         self, name: str, config: Props, max_tasks: int, made: Sequence[Mapping[str, str]]
@@ -308,18 +312,16 @@ class Worker:
         try:
             plugin = self._plugins.find_connector(class_name, props.get("connector.plugin.version"))
         except ConnectError as error:
-            unknown: Future[ConnectorValidation] = Future()
-            unknown.set_exception(error)
-            return unknown
+            return failed(error)
         return self.validate_plugin(plugin, props)
 
     def validate_plugin(self, plugin: Plugin, props: Mapping[str, str | None]) -> Future[ConnectorValidation]:
         """Check properties, prefix cut off, against the definitions of a converter, transformation or predicate."""
-        return _mapped(self._connectors.validate(plugin, props), lambda answer: ConnectorValidation(*answer))
+        return mapped(self._ask(Validate, plugin, dict(props)), lambda answer: ConnectorValidation(*answer))
 
     def plugin_definitions(self, plugin: Plugin) -> Future[list[ConfigKey]]:
         """The keys that a plugin defines, in order, without validators and recommenders."""
-        return _mapped(self._connectors.define(plugin), list)
+        return mapped(self._ask(Define, plugin), list)
 
     def call_connector(self, plugin: Plugin, method: str, *arguments: Any) -> Future[Any]:
         """Call a method of a fresh, not started instance of a connector, of this version, with plain arguments.
@@ -327,7 +329,10 @@ class Worker:
         For questions about a connector that does not run. Errors: what the method raised; ConnectError for what
         cannot travel.
         """
-        return self._connectors.call(plugin, method, *arguments)
+        return self._ask(CallConnector, plugin, method, arguments)
+
+    def _ask(self, question: Question, plugin: Plugin, *arguments: Any) -> Future[Any]:
+        return self._connectors.host_of(plugin.location).ask(question, plugin, *arguments)
 
     def fence_producers(self, name: str, config: Props, count: int) -> Future[None]:
         """Have the producers of a source's tasks 0 to `count - 1` write no more; ConnectError in the future."""
@@ -365,21 +370,3 @@ class Worker:
         """The measurements of this worker, and the latest of its connectors and tasks."""
         samples = self._metrics.samples(self._tasks.reports(), self._connectors.names())
         return [*samples, *self._services.samples()]
-
-
-def _mapped(future: Future[Any], change: Callable[[Any], Any]) -> Future[Any]:
-    """A future with the changed result of another."""
-    outcome: Future[Any] = Future()
-    outcome.set_running_or_notify_cancel()
-    _pass_on(future, outcome, change)
-    return outcome
-
-
-def _pass_on(future: Future[Any], outcome: Future[Any], change: Callable[[Any], Any]) -> None:
-    def done(answer: Future[Any]) -> None:
-        try:
-            outcome.set_result(change(answer.result()))
-        except Exception as error:  # noqa: BLE001 - the caller that waits gets it
-            outcome.set_exception(error)
-
-    future.add_done_callback(done)

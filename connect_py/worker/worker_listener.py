@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from connect_py.model import ConnectorTaskId, Waiting
+from connect_py.model import ConnectorTaskId, State, Waiting
+from connect_py.storage.status_table import StatusId
 
 
 class WorkerListener(Protocol):
@@ -15,50 +16,17 @@ class WorkerListener(Protocol):
     nothing more is reported of it.
     """
 
-    def on_connector_startup(self, name: str) -> None:
-        """The connector runs: RUNNING."""
+    def on_state(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
+        """A connector or task reached a state.
 
-    def on_connector_pause(self, name: str) -> None:
-        """The connector was stopped because its target is PAUSED, or waits for it to be lifted: PAUSED."""
+        RUNNING: it has started, or goes on after a pause or a stop. PAUSED and STOPPED: it noticed that target.
+        FAILED: it ended with the error of `trace`, or its process died; tasks of a failed connector are not touched.
+        RESTARTING: a user asked for a restart, and it has stopped for that. UNASSIGNED: it was taken from this worker,
+        ended as asked, or was cancelled because it did not.
+        """
 
-    def on_connector_resume(self, name: str) -> None:
-        """The connector runs again after a pause or stop: RUNNING."""
-
-    def on_connector_stop(self, name: str) -> None:
-        """The connector was stopped because its target is STOPPED: STOPPED."""
-
-    def on_connector_failure(self, name: str, trace: str) -> None:
-        """The connector cannot go on: FAILED. Its tasks are not touched."""
-
-    def on_connector_waiting(self, name: str, waiting: Waiting | None) -> None:
-        """What the running connector waits for has changed; None: nothing."""
-
-    def on_connector_shutdown(self, name: str) -> None:
-        """The connector was taken from this worker: UNASSIGNED."""
-
-    def on_connector_restart(self, name: str) -> None:
-        """A user asked for a restart, and the connector has stopped for it: RESTARTING."""
-
-    def on_task_startup(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
-        """The task has started: RUNNING."""
-
-    def on_task_pause(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
-        """The task noticed its target PAUSED: PAUSED."""
-
-    def on_task_resume(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
-        """The task noticed its target STARTED after a pause: RUNNING."""
-
-    def on_task_failure(self, id: ConnectorTaskId, trace: str) -> None:  # noqa: A002 - Connect's word
-        """The task ended with an error, or its process died: FAILED."""
-
-    def on_task_waiting(self, id: ConnectorTaskId, waiting: Waiting | None) -> None:  # noqa: A002 - Connect's word
-        """What the running task waits for has changed; None: nothing."""
-
-    def on_task_shutdown(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
-        """The task ended as asked, or was cancelled because it did not: UNASSIGNED."""
-
-    def on_task_restart(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
-        """A user asked for a restart, and the task has stopped for it: RESTARTING."""
+    def on_waiting(self, id: StatusId, waiting: Waiting | None) -> None:  # noqa: A002 - Connect's word
+        """What a running connector or task waits for has changed; None: nothing."""
 
     def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - Connect's word
         """The task read or wrote this topic for the first time in its life."""

@@ -3,7 +3,7 @@
 | room | what happens there |
 |---|---|
 | `config` | the keys of a connector become frozen values |
-| `task`, `polls` | rows come in; what a poll needs before it can be staged |
+| `task`, `sink_task` | rows come in, poll by poll; what the coordinator says is carried out |
 | `routing`, `staging` | which table; conversion to its schema; Parquet |
 | `schema` | what a table has, and how it follows the rows |
 | `channel` | how tasks and coordinator talk |

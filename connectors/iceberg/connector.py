@@ -11,7 +11,9 @@ from connect_py.api.connector import SinkConnector
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.service import SharedService
 from connectors.iceberg.config.allowed_settings import refused_settings
-from connectors.iceberg.config.sink_config import CATALOG_NAME, CONFIG_DEF, IcebergSinkConfig, validate
+from connectors.iceberg.config.keys import CATALOG_NAME
+from connectors.iceberg.config.sink_config import IcebergSinkConfig, validate
+from connectors.iceberg.config.sink_options import CONFIG_DEF
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.coordinator.offset_alteration import alter
 from connectors.iceberg.spark.connect_client import CONNECT_SERVICE

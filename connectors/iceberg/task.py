@@ -3,7 +3,7 @@
 Everything happens on the task thread. A poll is taken whole or, partition by partition, not at all: its rows are
 converted as they come, and staged at its end together with its dead letters, because rows of one partition that went
 to several topics come one batch after the other. Then, and on every idle call of `put`, the channel is read.
-`TaskState` decides; the modules of `polls` carry out. Task 0 also owns the coordinator.
+`TaskState` decides; the parts in `sink_task` carry out. Task 0 also owns the coordinator.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from collections.abc import Mapping, Sequence
 
 from connect_py.api.batch import Batch
 from connect_py.api.dead_letter import DeadLetter
-from connect_py.api.errors import NotColumnar, RetriableError
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
-from connect_py.api.task import SinkTask
+from connect_py.api.task import SinkTask, SinkTaskContext
 from connectors.iceberg.channel.channel_topic import ChannelReader, ChannelWriter, create_channel
 from connectors.iceberg.channel.control_events import EventPublisher, EventWriter
-from connectors.iceberg.config.sink_config import FAIL_AFTER_WAITING, IcebergSinkConfig
+from connectors.iceberg.config.keys import FAIL_AFTER_WAITING
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.coordinator.coordinator import Coordinator
 from connectors.iceberg.coordinator.table_manager import TableManager
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.polls.channel_turn import ChannelTurn
-from connectors.iceberg.polls.key_change_holds import KeyChangeHolds
-from connectors.iceberg.polls.poll import TaskParts, now_ms
-from connectors.iceberg.polls.row_conversion import RowConversion
-from connectors.iceberg.polls.task_actions import TaskActions
-from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
 from connectors.iceberg.protocol.task_state import TaskState
-from connectors.iceberg.staging.schemaless_lists import evened
+from connectors.iceberg.sink_task.channel_turn import ChannelTurn
+from connectors.iceberg.sink_task.key_change_stops import KeyChangeStops
+from connectors.iceberg.sink_task.poll import Poll
+from connectors.iceberg.sink_task.row_intake import RowIntake
+from connectors.iceberg.sink_task.table_needs import TableNeeds
+from connectors.iceberg.sink_task.task_actions import TaskActions, now_ms
+from connectors.iceberg.staging.key_changes import KeyChangeWaits
 from connectors.iceberg.staging.stage import Stage
 
 log = logging.getLogger(__name__)
@@ -44,69 +44,47 @@ class IcebergSinkTask(SinkTask):
     """One task of the Iceberg sink."""
 
     def start(self, props: Mapping[str, str]) -> None:
-        config = IcebergSinkConfig.parse(props)
-        context = self.context
-        metrics = IcebergMetrics(context.metrics)
+        config = self._config = IcebergSinkConfig.parse(props)
+        context, metrics = self.context, IcebergMetrics(self.context.metrics)
         name = f"{config.connector}-{context.task}"
-        cycles = config.max_staged_cycles
-        self._state = TaskState(name, context.start_number, lambda: uuid.uuid4().hex, max_staged_cycles=cycles)
-        self._stage = Stage(config, name, context.partition_count)
-        self._offered = False  # offsets went to the group
         context.bound_waiting(config.fail_after_waiting_ms, FAIL_AFTER_WAITING)
+        state = self._state = TaskState(
+            name, context.start_number, lambda: uuid.uuid4().hex, max_staged_cycles=config.max_staged_cycles
+        )
+        stage = self._stage = Stage(config, name, context.partition_count)
+        poll = self._poll = Poll()
+        waits = KeyChangeWaits(config.key_change_wait_ms)
         create_channel(context.client_config, config.channel_topic)
         self._reader = ChannelReader(context.client_config, config.channel_topic)
         self._reader.start_at_end()
         self._writer = ChannelWriter(context.client_config, config.channel_topic)
-        parts = TaskParts(config, context, metrics, self._state, self._stage, self._writer)
-        self._poll = parts.poll
-        self._actions = TaskActions(parts)
-        self._key_changes = KeyChangeHolds(parts, self._actions)
-        dead_letter_rows = DeadLetterRows(config.connector, context.task, props)
-        self._rows = RowConversion(parts, self._actions, self._key_changes, dead_letter_rows)
-        self._coordinator = self._start_coordinator(parts) if context.task == 0 else None
-        self._turn = ChannelTurn(parts, self._actions, self._key_changes, self._reader, self._coordinator)
-
-    def _start_coordinator(self, parts: TaskParts) -> Coordinator:
-        config, context = parts.config, parts.context
-        writer = EventWriter(context.client_config, config.control_topic, config.kafka)
-        events = EventPublisher(config.connect_group, config.catalog_name, writer)
-        tables = TableManager(config, events, parts.metrics, context)
-        tables.request()
-        coordinator = Coordinator(config, context, tables, events, parts.metrics)
-        coordinator.start()
-        return coordinator
+        actions = self._actions = TaskActions(context, state, stage, poll, self._writer)
+        needs = TableNeeds(config, state, stage, actions, metrics)
+        dead_letters = DeadLetterRows(config.connector, context.task, props)
+        self._intake = RowIntake(context, config, state, stage, poll, actions, needs, waits, dead_letters)
+        self._stops = KeyChangeStops(context, state, stage, poll, actions, waits, null_unknown=config.null_unknown)
+        self._coordinator = _coordinator(config, context, metrics) if context.task == 0 else None
+        self._turn = ChannelTurn(
+            context, state, stage, self._reader, self._writer, actions, self._stops, metrics, self._coordinator,
+            max_staged_bytes=config.max_staged_bytes,
+        )  # fmt: skip
+        self._offered = False  # offsets went to the group
 
     def stop(self) -> None:
         coordinator = getattr(self, "_coordinator", None)
         if coordinator is not None:
             coordinator.stop(STOP_SECONDS)
         for name in ("_writer", "_reader", "_stage"):
-            closing = getattr(self, name, None)  # a failed start may not have come this far
-            if closing is not None:
-                closing.close()
+            blocked = getattr(self, name, None)  # a failed start may not have come this far
+            if blocked is not None:
+                blocked.close()
 
     def open(self, partitions: Sequence[TopicPartition]) -> None:
-        described = self._actions.topic_ids({p.topic for p in partitions})
-        topic_ids = described or {}  # described again while partitions wait to be attached
-        try:
-            committed = self.context.committed(partitions)
-        except RetriableError as error:  # marks only spare a detour: the coordinator reads them too
-            log.warning("the group's offsets are not known now: %s", error)
-            committed = {}
-        marks = {p: OffsetMetadata.from_text(at.metadata) for p, at in committed.items()}
-        foreign = [p for p, mark in marks.items() if mark is None]
-        if foreign:
-            log.warning(
-                "the group's offsets of %s were not committed by this connector: once its tables have a ledger, "
-                "these say where it reads, and offsets that other tools set do not count",
-                ", ".join(map(str, foreign)),
-            )  # fmt: skip
-        ids = {p: topic_ids.get(p.topic, "") for p in partitions}
-        self._actions.carry_out(self._state.assign(ids, {p: marks.get(p) for p in partitions}, now_ms()))
+        self._actions.assign(partitions)
 
     def close(self, partitions: Sequence[TopicPartition]) -> None:
         for partition in partitions:
-            self._key_changes.end(partition)
+            self._stops.end(partition)
         self._actions.carry_out(self._state.revoke(partitions))
 
     def position_lost(self, partition: TopicPartition) -> bool:
@@ -116,51 +94,33 @@ class IcebergSinkTask(SinkTask):
         return True
 
     def put(self, records: Sequence[SinkRecord]) -> None:
-        if not records:
+        if records:
+            self._intake.take_records(records)
+        else:
             self._turn.take()
-            return
-        try:
-            batches = Batch.of(records)
-        except NotColumnar:
-            self._put_unlike(records)
-            return
-        for batch in batches:
-            self.put_batch(batch)
-
-    def _put_unlike(self, records: Sequence[SinkRecord]) -> None:
-        """Put records some of which have no column form as they are, and report those that cannot be given one."""
-        try:
-            batches = Batch.of(evened(records))
-        except NotColumnar as error:
-            if len(records) == 1:
-                self._rows.report_shapeless(records[0], error)
-                return
-            middle = len(records) // 2
-            self.put(records[:middle])
-            self.put(records[middle:])
-            return
-        for batch in batches:
-            self.put_batch(batch)
 
     def put_batch(self, batch: Batch) -> None:
-        """Convert the rows that their tables still need; hold a partition whose rows cannot be staged yet."""
-        self._rows.put_batch(batch)
+        self._intake.take(batch)
 
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
-        """Keep a dead letter until its poll ends; records of partitions that wait come again."""
-        self._rows.put_dead_letter(dead_letter)
+        self._intake.take_dead_letter(dead_letter)
 
     def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
         """Stage what the poll brought, and its dead letters: from now on everything below `consumed` is handled."""
-        self._actions.check_whole()
-        self._rows.convert_dead_letters(consumed)
-        consumed = self._key_changes.stop_at_unread_pairs(consumed)
-        self._rows.stage()
+        self._actions.guard.check()
+        self._intake.convert_dead_letters(consumed)
+        consumed = self._stops.limit(consumed)
+        with self._actions.guard:
+            for table, rows, firsts in self._poll.converted:
+                if rows is not None:
+                    self._stage.add(rows)
+                for tp, first in firsts.items():
+                    self._state.handled(tp, table, first)
         for tp, following in consumed.items():
             if self._state.is_reading(tp):
                 self._state.advance(tp, following, self._poll.latest.get(tp))
         self._poll.clear()
-        self._key_changes.hold_at_unread_pairs()
+        self._stops.hold()
         self._turn.take()
 
     def pre_commit(self, current: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -175,3 +135,14 @@ class IcebergSinkTask(SinkTask):
         offsets = self._state.offsets_to_commit()
         self._offered = bool(offsets)
         return {tp: OffsetAndMetadata(at.offset, at.mark.to_text()) for tp, at in offsets.items() if at.mark}
+
+
+def _coordinator(config: IcebergSinkConfig, context: SinkTaskContext, metrics: IcebergMetrics) -> Coordinator:
+    """The coordinator, started."""
+    writer = EventWriter(context.client_config, config.control_topic, config.kafka)
+    events = EventPublisher(config.connect_group, config.catalog_name, writer)
+    tables = TableManager(config, events, metrics, context)
+    tables.request()
+    coordinator = Coordinator(config, context, tables, events, metrics)
+    coordinator.start()
+    return coordinator

@@ -7,52 +7,39 @@ from fastapi import APIRouter, Request, Response
 from connect_py.api.errors import ConfigError
 from connect_py.herder.herder import BadRequestError, Herder
 from rest import deadline, entities
-from rest.description import TEXT, array_of, describe, ref
-from rest.errors import AnsweringRoute, RestError
+from rest.description import TEXT, array_of, ref
+from rest.errors import RestError
 from rest.json_body import parse_json, string_map
 from rest.routers.path import flag, name_in
+from rest.routers.routes import Routes
 
 _BAD_REQUEST = "org.apache.kafka.connect.runtime.rest.errors.BadRequestException"
 
 
 def router(herder: Herder) -> APIRouter:
-    routes = APIRouter(route_class=AnsweringRoute)
+    route = Routes()
 
-    @routes.get(
-        **describe(
-            "/connector-plugins",
-            "Installed plugins",
-            {200: array_of(ref("PluginInfo"))},
-            query={"connectorsOnly": {"type": "boolean", "default": True}},
-        )
-    )
+    @route(
+        "GET", "/connector-plugins", "Installed plugins", {200: array_of(ref("PluginInfo"))},
+        query={"connectorsOnly": {"type": "boolean", "default": True}},
+    )  # fmt: skip
     async def list_plugins(request: Request) -> Response:
         infos = herder.plugins(connectors_only=flag(request, "connectorsOnly", default=True))
         return entities.json_response([entities.plugin_info(i) for i in infos])
 
-    @routes.get(
-        **describe(
-            "/connector-plugins/{plugin}/config",
-            "The keys of a plugin",
-            {200: array_of(ref("ConfigKeyInfo"))},
-            query={"version": TEXT},
-            refusals=[404],
-        )
-    )
+    @route(
+        "GET", "/connector-plugins/{plugin}/config", "The keys of a plugin", {200: array_of(ref("ConfigKeyInfo"))},
+        query={"version": TEXT}, refusals=[404],
+    )  # fmt: skip
     async def plugin_config(request: Request) -> Response:
         version = request.query_params.get("version")
         infos = await deadline.answer(herder, herder.plugin_config(name_in(request, "plugin"), version))
         return entities.json_response([entities.config_key_info(i) for i in infos])
 
-    @routes.put(
-        **describe(
-            "/connector-plugins/{plugin}/config/validate",
-            "Validate a configuration",
-            {200: ref("ConfigInfos")},
-            body=ref("Config"),
-            refusals=[404],
-        )
-    )
+    @route(
+        "PUT", "/connector-plugins/{plugin}/config/validate", "Validate a configuration", {200: ref("ConfigInfos")},
+        body=ref("Config"), refusals=[404],
+    )  # fmt: skip
     async def validate(request: Request) -> Response:
         plugin = name_in(request, "plugin")
         config = string_map(parse_json(await request.body()))
@@ -68,7 +55,7 @@ def router(herder: Herder) -> APIRouter:
             raise RestError(500, f"{error.java_name}: {error}") from error
         return entities.json_response(entities.config_infos(infos))
 
-    return routes
+    return route.router
 
 
 def _bare(name: str) -> str:

@@ -12,11 +12,12 @@ from connect_py.api.errors import NotFoundError
 from connect_py.herder.herder import Config, ConnectorInfo, ConnectorStatus, Created, Herder, InitialState
 from connect_py.model import ConnectorTaskId
 from rest import deadline, entities
-from rest.description import FLAG, TEXTS, array_of, describe, map_of, ref
-from rest.errors import AnsweringRoute, RestError
+from rest.description import FLAG, TEXTS, array_of, map_of, ref
+from rest.errors import RestError
 from rest.json_body import expect_object, known_fields, optional_text, parse_json, string_map
 from rest.location import location_of
 from rest.routers.path import flag, name_in, task_in
+from rest.routers.routes import Routes
 
 _CREATE = "org.apache.kafka.connect.runtime.rest.entities.CreateConnectorRequest"
 _INITIAL_STATE = f"{_CREATE}$InitialState"
@@ -25,16 +26,18 @@ _LOOK_SECONDS = 0.05  # between two looks for a status
 
 
 def router(herder: Herder) -> APIRouter:
-    routes = APIRouter(route_class=AnsweringRoute)
+    route = Routes()
+    for declare in (_connectors, _configs, _states, _tasks, _topics):
+        declare(route, herder)
+    return route.router
 
-    @routes.get(
-        **describe(
-            "/connectors",
-            "Names, or with ?expand=status&expand=info what is known of each",
-            {200: {"oneOf": [TEXTS, map_of(ref("ExpandedConnector"))]}},
-            query={"expand": array_of({"type": "string", "enum": ["status", "info"]})},
-        )
-    )
+
+def _connectors(route: Routes, herder: Herder) -> None:
+    @route(
+        "GET", "/connectors", "Names, or with ?expand=status&expand=info what is known of each",
+        {200: {"oneOf": [TEXTS, map_of(ref("ExpandedConnector"))]}},
+        query={"expand": array_of({"type": "string", "enum": ["status", "info"]})},
+    )  # fmt: skip
     async def list_connectors(request: Request) -> Response:
         await deadline.state_read(herder)
         names = herder.connectors()
@@ -47,45 +50,17 @@ def router(herder: Herder) -> APIRouter:
             members: dict[str, Any] = {}
             for expansion in expansions:
                 if expansion == "info":
-                    members["info"] = await _info(infos[name])
-                elif (status := _status(name)) is not None:
+                    members["info"] = await _info(herder, infos[name])
+                elif (status := _status(herder, name)) is not None:
                     members["status"] = status
             if "status" in members or "status" not in expansions:  # without a status it is not there yet
                 listed[name] = members
         return entities.json_response(listed)
 
-    async def _first_status(name: str) -> ConnectorStatus:
-        """The status of a connector; one that exists and has none yet is given some time to get one."""
-        until = asyncio.get_running_loop().time() + FIRST_STATUS_SECONDS
-        while True:
-            try:
-                return herder.connector_status(name)
-            except NotFoundError:
-                if name not in herder.connectors() or asyncio.get_running_loop().time() > until:
-                    raise
-            await asyncio.sleep(_LOOK_SECONDS)
-
-    def _status(name: str) -> Any:
-        try:
-            return entities.connector_status(herder.connector_status(name))
-        except NotFoundError:
-            return None
-
-    async def _info(future: Future[ConnectorInfo]) -> Any:
-        try:
-            return entities.connector_info(await deadline.answer(herder, future))
-        except NotFoundError:
-            return None  # deleted meanwhile
-
-    @routes.post(
-        **describe(
-            "/connectors",
-            "Create a connector",
-            {201: ref("ConnectorInfo")},
-            body=ref("CreateConnectorRequest"),
-            forwarded=True,
-        )
-    )
+    @route(
+        "POST", "/connectors", "Create a connector", {201: ref("ConnectorInfo")}, body=ref("CreateConnectorRequest"),
+        forwarded=True,
+    )  # fmt: skip
     async def create_connector(request: Request) -> Response:
         members = expect_object(parse_json(await request.body()), _CREATE)
         known_fields(members, _CREATE, "name", "config", "initial_state")
@@ -97,60 +72,42 @@ def router(herder: Herder) -> APIRouter:
         )
         return _created(request, name, created)
 
-    @routes.get(**describe("/connectors/{connector}", "One connector", {200: ref("ConnectorInfo")}, refusals=[404]))
+    @route("GET", "/connectors/{connector}", "One connector", {200: ref("ConnectorInfo")}, refusals=[404])
     async def get_connector(request: Request) -> Response:
         info = await deadline.answer(herder, herder.connector_info(name_in(request)))
         return entities.json_response(entities.connector_info(info))
 
-    @routes.delete(
-        **describe(
-            "/connectors/{connector}",
-            "Delete a connector; committed offsets stay",
-            {204: None},
-            refusals=[404],
-            forwarded=True,
-        )
-    )
+    @route(
+        "DELETE", "/connectors/{connector}", "Delete a connector; committed offsets stay", {204: None},
+        refusals=[404], forwarded=True,
+    )  # fmt: skip
     async def delete_connector(request: Request) -> Response:
         await deadline.answer(herder, herder.delete_connector(name_in(request)))
         return entities.empty_response(204)
 
-    @routes.get(
-        **describe(
-            "/connectors/{connector}/config",
-            "Its configuration, placeholders unresolved",
-            {200: ref("StoredConfig")},
-            refusals=[404],
-        )
-    )
+
+def _configs(route: Routes, herder: Herder) -> None:
+    @route(
+        "GET", "/connectors/{connector}/config", "Its configuration, placeholders unresolved",
+        {200: ref("StoredConfig")}, refusals=[404],
+    )  # fmt: skip
     async def get_config(request: Request) -> Response:
         info = await deadline.answer(herder, herder.connector_info(name_in(request)))
         return entities.json_response(dict(info.config))
 
-    @routes.put(
-        **describe(
-            "/connectors/{connector}/config",
-            "Create a connector or replace its configuration",
-            {200: ref("ConnectorInfo"), 201: ref("ConnectorInfo")},
-            body=ref("Config"),
-            forwarded=True,
-        )
-    )
+    @route(
+        "PUT", "/connectors/{connector}/config", "Create a connector or replace its configuration",
+        {200: ref("ConnectorInfo"), 201: ref("ConnectorInfo")}, body=ref("Config"), forwarded=True,
+    )  # fmt: skip
     async def put_config(request: Request) -> Response:
         name = name_in(request)
         config = _with_name(string_map(parse_json(await request.body())), name)
         return _created(request, name, await deadline.answer(herder, herder.put_connector(name, config, replace=True)))
 
-    @routes.patch(
-        **describe(
-            "/connectors/{connector}/config",
-            "Change some keys; null removes one",
-            {200: ref("ConnectorInfo")},
-            body=ref("Config"),
-            refusals=[404],
-            forwarded=True,
-        )
-    )
+    @route(
+        "PATCH", "/connectors/{connector}/config", "Change some keys; null removes one", {200: ref("ConnectorInfo")},
+        body=ref("Config"), refusals=[404], forwarded=True,
+    )  # fmt: skip
     async def patch_config(request: Request) -> Response:
         name = name_in(request)
         body = parse_json(await request.body())
@@ -159,29 +116,22 @@ def router(herder: Herder) -> APIRouter:
         info = await deadline.answer(herder, herder.patch_connector(name, string_map(body)))
         return entities.json_response(entities.connector_info(info))
 
-    @routes.get(
-        **describe(
-            "/connectors/{connector}/status",
-            "States of the connector and its tasks",
-            {200: ref("ConnectorStateInfo")},
-            refusals=[404],
-        )
-    )
+
+def _states(route: Routes, herder: Herder) -> None:
+    @route(
+        "GET", "/connectors/{connector}/status", "States of the connector and its tasks",
+        {200: ref("ConnectorStateInfo")}, refusals=[404],
+    )  # fmt: skip
     async def get_status(request: Request) -> Response:
         name = name_in(request)
         await deadline.state_read(herder)
-        return entities.json_response(entities.connector_status(await _first_status(name)))
+        return entities.json_response(entities.connector_status(await _first_status(herder, name)))
 
-    @routes.post(
-        **describe(
-            "/connectors/{connector}/restart",
-            "Restart the connector, its tasks, or what failed",
-            {204: None, 202: ref("ConnectorStateInfo")},
-            query={"includeTasks": FLAG, "onlyFailed": FLAG},
-            refusals=[404],
-            forwarded=True,
-        )
-    )
+    @route(
+        "POST", "/connectors/{connector}/restart", "Restart the connector, its tasks, or what failed",
+        {204: None, 202: ref("ConnectorStateInfo")}, query={"includeTasks": FLAG, "onlyFailed": FLAG},
+        refusals=[404], forwarded=True,
+    )  # fmt: skip
     async def restart_connector(request: Request) -> Response:
         name = name_in(request)
         include_tasks, only_failed = flag(request, "includeTasks"), flag(request, "onlyFailed")
@@ -191,104 +141,104 @@ def router(herder: Herder) -> APIRouter:
         plan = herder.restart_connector_and_tasks(name, include_tasks=include_tasks, only_failed=only_failed)
         return entities.json_response(entities.connector_status(await deadline.answer(herder, plan)), 202)
 
-    @routes.put(
-        **describe(
-            "/connectors/{connector}/pause",
-            "Pause: tasks keep their partitions and receive nothing",
-            {202: None},
-            refusals=[404],
-        )
-    )
+    @route(
+        "PUT", "/connectors/{connector}/pause", "Pause: tasks keep their partitions and receive nothing",
+        {202: None}, refusals=[404],
+    )  # fmt: skip
     async def pause_connector(request: Request) -> Response:
         name = name_in(request)
         await deadline.state_read(herder)
         await deadline.call(herder, lambda: herder.pause_connector(name))
         return entities.empty_response(202)
 
-    @routes.put(
-        **describe(
-            "/connectors/{connector}/resume", "Resume a paused or stopped connector", {202: None}, refusals=[404]
-        )
-    )
+    @route("PUT", "/connectors/{connector}/resume", "Resume a paused or stopped connector", {202: None}, refusals=[404])
     async def resume_connector(request: Request) -> Response:
         name = name_in(request)
         await deadline.state_read(herder)
         await deadline.call(herder, lambda: herder.resume_connector(name))
         return entities.empty_response(202)
 
-    @routes.put(
-        **describe(
-            "/connectors/{connector}/stop",
-            "Stop: tasks are removed, offsets may be edited",
-            {204: None},
-            refusals=[404],
-            forwarded=True,
-        )
-    )
+    @route(
+        "PUT", "/connectors/{connector}/stop", "Stop: tasks are removed, offsets may be edited", {204: None},
+        refusals=[404], forwarded=True,
+    )  # fmt: skip
     async def stop_connector(request: Request) -> Response:
         await deadline.answer(herder, herder.stop_connector(name_in(request)))
         return entities.empty_response(204)
 
-    @routes.get(
-        **describe(
-            "/connectors/{connector}/tasks", "Task configurations", {200: array_of(ref("TaskInfo"))}, refusals=[404]
-        )
-    )
+
+def _tasks(route: Routes, herder: Herder) -> None:
+    @route(
+        "GET", "/connectors/{connector}/tasks", "Task configurations", {200: array_of(ref("TaskInfo"))},
+        refusals=[404],
+    )  # fmt: skip
     async def get_tasks(request: Request) -> Response:
         infos = await deadline.answer(herder, herder.task_infos(name_in(request)))
         return entities.json_response([entities.task_info(i) for i in infos])
 
-    @routes.get(
-        **describe(
-            "/connectors/{connector}/tasks/{task}/status",
-            "State of one task",
-            {200: ref("TaskState")},
-            refusals=[404],
-        )
-    )
+    @route(
+        "GET", "/connectors/{connector}/tasks/{task}/status", "State of one task", {200: ref("TaskState")},
+        refusals=[404],
+    )  # fmt: skip
     async def get_task_status(request: Request) -> Response:
         id_ = ConnectorTaskId(name_in(request), task_in(request))
         await deadline.state_read(herder)
         return entities.json_response(entities.task_state(id_.task, herder.task_status(id_)))
 
-    @routes.post(
-        **describe(
-            "/connectors/{connector}/tasks/{task}/restart",
-            "Restart one task",
-            {204: None},
-            refusals=[404],
-            forwarded=True,
-        )
-    )
+    @route(
+        "POST", "/connectors/{connector}/tasks/{task}/restart", "Restart one task", {204: None}, refusals=[404],
+        forwarded=True,
+    )  # fmt: skip
     async def restart_task(request: Request) -> Response:
         await deadline.answer(herder, herder.restart_task(ConnectorTaskId(name_in(request), task_in(request))))
         return entities.empty_response(204)
 
-    @routes.get(
-        **describe(
-            "/connectors/{connector}/topics",
-            "Topics used since the last reset; none for an unknown connector",
-            {200: ref("ActiveTopics")},
-            refusals=[403, 404],
-        )
-    )
+
+def _topics(route: Routes, herder: Herder) -> None:
+    @route(
+        "GET", "/connectors/{connector}/topics", "Topics used since the last reset; none for an unknown connector",
+        {200: ref("ActiveTopics")}, refusals=[403, 404],
+    )  # fmt: skip
     async def get_topics(request: Request) -> Response:
         name = name_in(request)
         await deadline.state_read(herder)
         return entities.json_response({name: {"topics": herder.active_topics(name)}})
 
-    @routes.put(
-        **describe(
-            "/connectors/{connector}/topics/reset", "Forget which topics were used", {202: None}, refusals=[403, 404]
-        )
-    )
+    @route(
+        "PUT", "/connectors/{connector}/topics/reset", "Forget which topics were used", {202: None},
+        refusals=[403, 404],
+    )  # fmt: skip
     async def reset_topics(request: Request) -> Response:
         name = name_in(request)
         await deadline.state_read(herder)
         await deadline.call(herder, lambda: herder.reset_active_topics(name))
         return entities.empty_response(202)
 
-    return routes
+
+async def _first_status(herder: Herder, name: str) -> ConnectorStatus:
+    """The status of a connector; one that exists and has none yet is given some time to get one."""
+    until = asyncio.get_running_loop().time() + FIRST_STATUS_SECONDS
+    while True:
+        try:
+            return herder.connector_status(name)
+        except NotFoundError:
+            if name not in herder.connectors() or asyncio.get_running_loop().time() > until:
+                raise
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _status(herder: Herder, name: str) -> Any:
+    try:
+        return entities.connector_status(herder.connector_status(name))
+    except NotFoundError:
+        return None
+
+
+async def _info(herder: Herder, future: Future[ConnectorInfo]) -> Any:
+    try:
+        return entities.connector_info(await deadline.answer(herder, future))
+    except NotFoundError:
+        return None  # deleted meanwhile
 
 
 def _created(request: Request, name: str, outcome: Created) -> Response:

@@ -7,25 +7,20 @@ from fastapi import APIRouter, Request, Response
 from connect_py.herder.herder import Herder
 from connect_py.herder.request_signature import ALGORITHM_HEADER, AUTHORIZATION_HEADER, RequestSignature
 from rest import deadline, entities
-from rest.description import array_of, describe, ref
-from rest.errors import AnsweringRoute, RestError
+from rest.description import array_of, ref
+from rest.errors import RestError
 from rest.json_body import expect_array, parse_json, string_map
 from rest.routers.path import name_in
+from rest.routers.routes import Routes
 
 
 def router(herder: Herder) -> APIRouter:
-    routes = APIRouter(route_class=AnsweringRoute)
+    route = Routes()
 
-    @routes.post(
-        **describe(
-            "/connectors/{connector}/tasks",
-            "Internal: publish a task set",
-            {204: None},
-            body=array_of(ref("Config")),
-            refusals=[403, 404, 503],
-            forwarded=True,
-        )
-    )
+    @route(
+        "POST", "/connectors/{connector}/tasks", "Internal: publish a task set", {204: None},
+        body=array_of(ref("Config")), refusals=[403, 404, 503], forwarded=True,
+    )  # fmt: skip
     async def put_task_configs(request: Request) -> Response:
         name, body = name_in(request), await request.body()
         configs = [string_map(item) for item in expect_array(parse_json(body))]
@@ -33,21 +28,16 @@ def router(herder: Herder) -> APIRouter:
         await deadline.answer(herder, herder.put_task_configs(name, texts, _signature(request, body)))
         return entities.empty_response(204)
 
-    @routes.put(
-        **describe(
-            "/connectors/{connector}/fence",
-            "Internal: fence older producers of a source connector",
-            {204: None},
-            refusals=[403, 404, 503],
-            forwarded=True,
-        )
-    )
+    @route(
+        "PUT", "/connectors/{connector}/fence", "Internal: fence older producers of a source connector", {204: None},
+        refusals=[403, 404, 503], forwarded=True,
+    )  # fmt: skip
     async def fence(request: Request) -> Response:
         name, body = name_in(request), await request.body()
         await deadline.answer(herder, herder.fence_zombies(name, _signature(request, body)))
         return entities.empty_response(204)
 
-    return routes
+    return route.router
 
 
 def _signature(request: Request, body: bytes) -> RequestSignature | None:

@@ -7,37 +7,30 @@ from fastapi import APIRouter, Request, Response
 from connect_py.herder.herder import Herder, LoggerLevel
 from connect_py.log_context import LEVELS
 from rest import deadline, entities
-from rest.description import TEXTS, describe, map_of, ref
-from rest.errors import AnsweringRoute, RestError
+from rest.description import TEXTS, map_of, ref
+from rest.errors import RestError
 from rest.json_body import parse_json, string_map
 from rest.routers.path import name_in
+from rest.routers.routes import Routes
 
 
 def router(herder: Herder) -> APIRouter:
-    routes = APIRouter(route_class=AnsweringRoute)
+    route = Routes()
 
-    @routes.get(
-        **describe("/admin/loggers", "Levels of the loggers that are not off", {200: map_of(ref("LoggerLevel"))})
-    )
+    @route("GET", "/admin/loggers", "Levels of the loggers that are not off", {200: map_of(ref("LoggerLevel"))})
     async def list_loggers() -> Response:
         return entities.json_response({name: _entity(level) for name, level in herder.logger_levels().items()})
 
-    @routes.get(
-        **describe("/admin/loggers/{logger}", "The level of one logger", {200: ref("LoggerLevel")}, refusals=[404])
-    )
+    @route("GET", "/admin/loggers/{logger}", "The level of one logger", {200: ref("LoggerLevel")}, refusals=[404])
     async def get_logger(request: Request) -> Response:
         return entities.json_response(_entity(herder.logger_level(name_in(request, "logger"))))
 
-    @routes.put(
-        **describe(
-            "/admin/loggers/{logger}",
-            "Set the level of a logger and of those below it, on this worker or on all",
-            {200: TEXTS, 204: None},
-            query={"scope": {"type": "string", "enum": ["worker", "cluster"], "default": "worker"}},
-            body=ref("LevelRequest"),
-            refusals=[404],
-        )
-    )
+    @route(
+        "PUT", "/admin/loggers/{logger}",
+        "Set the level of a logger and of those below it, on this worker or on all", {200: TEXTS, 204: None},
+        query={"scope": {"type": "string", "enum": ["worker", "cluster"], "default": "worker"}},
+        body=ref("LevelRequest"), refusals=[404],
+    )  # fmt: skip
     async def set_level(request: Request) -> Response:
         namespace = name_in(request, "logger")
         text = string_map(parse_json(await request.body())).get("level")
@@ -49,7 +42,7 @@ def router(herder: Herder) -> APIRouter:
         await deadline.call(herder, lambda: herder.set_cluster_logger_level(namespace, str(text)))
         return entities.empty_response(204)
 
-    return routes
+    return route.router
 
 
 def _entity(level: LoggerLevel) -> dict[str, str | int | None]:

@@ -9,19 +9,19 @@ from starlette.concurrency import run_in_threadpool
 
 from connect_py.herder.herder import Herder
 from connect_py.metrics.prometheus_text import CONTENT_TYPE, NameFamily, prometheus_text
-from rest.description import TEXT, describe
-from rest.errors import AnsweringRoute
+from rest.description import TEXT
+from rest.routers.routes import Routes
 
 
 def router(herder: Herder, names: Sequence[NameFamily]) -> APIRouter:
     """Serve the worker's measurements under these names."""
-    routes = APIRouter(route_class=AnsweringRoute)
+    route = Routes()
 
     def render() -> bytes:
         return prometheus_text(herder.metrics(), names)
 
-    @routes.get(**describe("/metrics", "Measurements for Prometheus", {200: TEXT}, media_type=CONTENT_TYPE))
+    @route("GET", "/metrics", "Measurements for Prometheus", {200: TEXT}, media_type=CONTENT_TYPE)
     async def metrics() -> Response:
         return Response(await run_in_threadpool(render), headers={"Content-Type": CONTENT_TYPE})
 
-    return routes
+    return route.router

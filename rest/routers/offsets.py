@@ -11,10 +11,11 @@ from fastapi import APIRouter, Request, Response
 from connect_py.herder.herder import BadRequestError, Herder
 from connect_py.model import ConnectorOffset
 from rest import deadline, entities
-from rest.description import describe, ref
-from rest.errors import AnsweringRoute, RestError
+from rest.description import ref
+from rest.errors import RestError
 from rest.json_body import expect_array, expect_object, known_fields, object_map, parse_json
 from rest.routers.path import name_in
+from rest.routers.routes import Routes
 
 _PATH = "/connectors/{connector}/offsets"
 _REQUEST = "org.apache.kafka.connect.runtime.rest.entities.ConnectorOffsets"
@@ -23,36 +24,28 @@ _ENTRIES = f"java.util.ArrayList<{_ENTRY}>"
 
 
 def router(herder: Herder) -> APIRouter:
-    routes = APIRouter(route_class=AnsweringRoute)
+    route = Routes()
 
-    @routes.get(
-        **describe(
-            _PATH, "What it has committed, in whatever state it is", {200: ref("ConnectorOffsets")}, refusals=[404]
-        )
-    )
+    @route(
+        "GET", _PATH, "What it has committed, in whatever state it is", {200: ref("ConnectorOffsets")},
+        refusals=[404],
+    )  # fmt: skip
     async def get_offsets(request: Request) -> Response:
         found = await deadline.answer(herder, herder.connector_offsets(name_in(request)))
         return entities.json_response(entities.connector_offsets(found))
 
-    @routes.patch(
-        **describe(
-            _PATH,
-            "Change offsets of a stopped connector; null resets one",
-            {200: ref("Message")},
-            body=ref("ConnectorOffsets"),
-            refusals=[404],
-            forwarded=True,
-        )
-    )
+    @route(
+        "PATCH", _PATH, "Change offsets of a stopped connector; null resets one", {200: ref("Message")},
+        body=ref("ConnectorOffsets"), refusals=[404], forwarded=True,
+    )  # fmt: skip
     async def alter_offsets(request: Request) -> Response:
         offsets = _offsets(parse_json(await request.body()))
         return await _altered(request, offsets)
 
-    @routes.delete(
-        **describe(
-            _PATH, "Reset all offsets of a stopped connector", {200: ref("Message")}, refusals=[404], forwarded=True
-        )
-    )
+    @route(
+        "DELETE", _PATH, "Reset all offsets of a stopped connector", {200: ref("Message")}, refusals=[404],
+        forwarded=True,
+    )  # fmt: skip
     async def reset_offsets(request: Request) -> Response:
         return await _altered(request, None)
 
@@ -60,7 +53,7 @@ def router(herder: Herder) -> APIRouter:
         message = await deadline.answer(herder, herder.alter_connector_offsets(name_in(request), offsets))
         return entities.json_response({"message": message})
 
-    return routes
+    return route.router
 
 
 def _offsets(body: Any) -> list[ConnectorOffset]:

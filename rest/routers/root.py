@@ -6,8 +6,9 @@ from fastapi import APIRouter, Response
 
 from connect_py.herder.herder import Herder
 from rest import deadline, entities
-from rest.description import describe, ref
-from rest.errors import AnsweringRoute, RestError
+from rest.description import ref
+from rest.errors import RestError
+from rest.routers.routes import Routes
 
 HEALTHY = "Worker has completed startup and is ready to handle requests."
 STARTING = "Worker is still starting up."
@@ -15,20 +16,17 @@ UNHEALTHY = "Worker was unable to handle this request and may be unable to handl
 
 
 def router(herder: Herder) -> APIRouter:
-    routes = APIRouter(route_class=AnsweringRoute)
+    route = Routes()
     status = ref("WorkerStatus")
 
-    @routes.get(**describe("/", "Version and cluster", {200: ref("ServerInfo")}))
+    @route("GET", "/", "Version and cluster", {200: ref("ServerInfo")})
     async def server_info() -> Response:
         return entities.json_response(entities.server_info(herder.server_info()))
 
-    @routes.get(
-        **describe(
-            "/health",
-            "Whether the worker can do its work",
-            {200: status, 503: status, 500: {"oneOf": [status, ref("Error")]}},
-        )
-    )
+    @route(
+        "GET", "/health", "Whether the worker can do its work",
+        {200: status, 503: status, 500: {"oneOf": [status, ref("Error")]}},
+    )  # fmt: skip
     async def health() -> Response:
         try:
             await deadline.answer(herder, herder.ping(), seconds=deadline.HEALTH_SECONDS)
@@ -41,4 +39,4 @@ def router(herder: Herder) -> APIRouter:
             return entities.json_response({"status": state, "message": message}, code)
         return entities.json_response({"status": "healthy", "message": HEALTHY})
 
-    return routes
+    return route.router

@@ -56,6 +56,7 @@ def test_upserts_and_deletes_by_a_uuid_are_merged_cycle_after_cycle(case: SinkCa
     assert case.lakehouse.assert_ledgers_chain(case.table) >= 2
 
 
+@pytest.mark.long
 def test_unavailable_values_and_an_order_column_work_with_a_uuid_for_a_key(
     case: SinkCase, lakehouse: Lakehouse
 ) -> None:

@@ -20,12 +20,6 @@ EXCEPTIONS: dict[str, tuple[int, str]] = {
     "connect_py/api/schema.py": (549, "Connect's schema with its values: one public module of the API"),
     "connect_py/api/schema.py:Schema.__init__": (73, "declarations: what a schema consists of"),
     "connect_py/converters/avro_schema.py": (546, "one walk of Avro's schema language, each type once"),
-    "connect_py/herder/distributed_herder.py:DistributedHerder.__init__": (78, "declarations: what the herder owns"),
-    "connectors/iceberg/config/sink_config.py": (871, "declarations: every option of the sink"),
-    "connectors/iceberg/config/sink_config.py:_parse": (137, "to be divided by groups of options"),
-    "connectors/iceberg/staging/table_stager.py": (847, "to be divided: rows held, changes, files"),
-    "connectors/iceberg/staging/table_stager.py:TableStager": (670, "as its module"),
-    "rest/routers/connectors.py:router": (265, "declarations: one route after the other"),
 }
 
 

@@ -13,7 +13,7 @@ import words
 
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connectors.iceberg.config.sink_config import NEVER_VALID
+from connectors.iceberg.config.spellings import NEVER_VALID
 from rest.app import ADMIN_ENDPOINTS, ENDPOINTS
 
 ROOT = Path(__file__).parents[2]
@@ -174,6 +174,39 @@ def test_words_are_found_in_every_part_of_a_program(tmp_path: Path, monkeypatch:
     ]
     monkeypatch.setattr(words, "EXCEPTIONS", dict.fromkeys(("told", "Trouble", "Whoever", "nobody"), "why"))
     assert list(words.findings()) == []
+
+
+def test_pages_describe_what_happened_in_plain_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = "The file is gone: 410 Gone, `gone`.\nDead letters, no letters.\nIt ends for good,\nin vain.\n"
+    (tmp_path / "docs" / "how-to").mkdir(parents=True)
+    (tmp_path / "docs" / "how-to" / "dead-letters.md").write_text(page)
+    (tmp_path / "docs" / "told.md").write_text("")
+    monkeypatch.setattr(words, "ROOT", tmp_path)
+    assert [finding.partition(": write")[0] for finding in words.findings()] == [
+        "docs/how-to/dead-letters.md:1: 'gone'",
+        "docs/how-to/dead-letters.md:2: 'letters'",
+        "docs/how-to/dead-letters.md:3: 'for good'",
+        "docs/how-to/dead-letters.md:4: 'in vain'",
+        "docs/told.md: 'told' in the file's name",
+    ]
+
+
+def test_names_of_our_own_are_found_in_every_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = {
+        "connectors/sink/HeldFile.java": 'int heldRows; // held by a lock\nString text = "gone";\n',
+        "native/reader/src/lib.rs": "/* bytes that\nare held */ fn is_gone() {}\nlet dead_letters = 1;\n",
+        "rest/app.py": "letters = 1  # held\nDeadLetters, hold, withheld = 410, 'gone', 1\n",
+    }
+    for name, text in sources.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(words, "ROOT", tmp_path)
+    assert [finding.partition(": write")[0] for finding in words.findings()] == [
+        "connectors/sink/HeldFile.java: 'Held' in the file's name",
+        "connectors/sink/HeldFile.java:1: name 'heldRows'",
+        "native/reader/src/lib.rs:2: name 'is_gone'",
+        "rest/app.py:1: name 'letters'",
+    ]
 
 
 def test_log_lines_to_look_for_are_those_of_the_code() -> None:

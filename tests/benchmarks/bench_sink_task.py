@@ -23,7 +23,7 @@ from connect_py.clock import SystemClock
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry, PluginTable
-from connect_py.task.messages import TaskSpec
+from connect_py.task.messages import Failed, FromTask, TaskSpec
 from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.process_task_host import ProcessTaskHost
 
@@ -37,13 +37,10 @@ UNWRAP = {
 }
 
 
-class Loud:
-    """A listener that prints failures."""
-
-    def __getattr__(self, name: str) -> object:
-        if not name.startswith("on_"):
-            raise AttributeError(name)
-        return lambda *arguments: print(*arguments, file=sys.stderr) if name == "on_failed" else None
+def tell(message: FromTask, _reply: object) -> None:
+    """Print failures."""
+    if isinstance(message, Failed):
+        print(message.trace, file=sys.stderr)
 
 
 def load(broker: KafkaBroker, topic: str, format_: str, events: int) -> int:
@@ -85,7 +82,7 @@ def main() -> None:
         }  # fmt: skip
         worker = {"bootstrap.servers": broker.bootstrap_servers}
         spec = TaskSpec(ConnectorTaskId("bench", 0), worker, config, config, TargetState.STARTED, 1, registry.tables)
-        host = ProcessTaskHost(spec, Loud(), server, SystemClock(), 60.0)  # type: ignore[arg-type] # by __getattr__
+        host = ProcessTaskHost(spec, tell, server, SystemClock(), 60.0)
         host.start()
         deadline = time.monotonic() + 300
         while not result.exists() and time.monotonic() < deadline:

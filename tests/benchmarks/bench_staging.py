@@ -27,7 +27,8 @@ from connect_py.api.schema import Schema, Struct, Type, struct
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema.table import TableDescription, WriteMode
-from connectors.iceberg.staging.table_stager import MemoryBudget, TableStager
+from connectors.iceberg.staging.row_buffer import MemoryBudget
+from connectors.iceberg.staging.table_stager import TableStager
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema
 
 BATCH_ROWS = 2000

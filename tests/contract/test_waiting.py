@@ -9,6 +9,7 @@ import pytest
 
 from connect_py.api.waiting import WaitReporter
 from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.task.messages import Waits
 from connect_py.task.sink_task_context import WorkerSinkTaskContext
 from connect_py.task.source_task_context import WorkerSourceTaskContext
 from connect_py.task.wait_board import SHOWN_AFTER_SECONDS, WaitBoard
@@ -57,7 +58,7 @@ def of_connector(monkeypatch: pytest.MonkeyPatch) -> tuple[WaitReporter, Shown]:
     def shown() -> Mapping[str, str]:
         clock.now += SHOWN_AFTER_SECONDS
         instance.tell_waiting()
-        last = news[-1].waiting if news else None
+        last = news[-1].news.waiting if news and isinstance(news[-1].news, Waits) else None
         return {} if last is None else {last.what: last.reason}
 
     return instance, shown

@@ -8,6 +8,7 @@ from typing import Any
 
 import fixtures.worker_plugins as plugins
 import pytest
+from fixtures.in_process_task_host import InProcessTaskHost
 from fixtures.worker_news import News
 
 from connect_py.clock import SystemClock
@@ -15,27 +16,26 @@ from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginTable
 from connect_py.task.messages import TaskSpec
 from connect_py.worker.fork_server import ForkServer
-from connect_py.worker.in_process_task_host import InProcessTaskHost
 from connect_py.worker.process_task_host import ProcessTaskHost
-from connect_py.worker.task_host import TaskHost, TaskHostListener
+from connect_py.worker.task_host import TaskHost, TaskNews
 
 DEADLINE_SECONDS = 20.0
 TASK = ConnectorTaskId("c", 0)
 
 
-Make = Callable[[TaskSpec, TaskHostListener], TaskHost]
+Make = Callable[[TaskSpec, TaskNews], TaskHost]
 
 
 @pytest.fixture(params=["process", "thread"])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     made: list[TaskHost] = []
 
-    def make(spec: TaskSpec, listener: TaskHostListener) -> TaskHost:
+    def make(spec: TaskSpec, tell: TaskNews) -> TaskHost:
         host: TaskHost
         if request.param == "process":
-            host = ProcessTaskHost(spec, listener, ForkServer(), SystemClock(), 10.0)
+            host = ProcessTaskHost(spec, tell, ForkServer(), SystemClock(), 10.0)
         else:
-            host = InProcessTaskHost(spec, listener, SystemClock())
+            host = InProcessTaskHost(spec, tell, SystemClock())
         made.append(host)
         return host
 
@@ -47,7 +47,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
 
 @pytest.fixture
 def news() -> Any:
-    return News()
+    return News(TASK)
 
 
 def spec(directory: Path, target: TargetState = TargetState.STARTED, **more: str) -> TaskSpec:

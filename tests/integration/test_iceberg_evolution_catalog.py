@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fixtures.iceberg_commit import KEY, Lake, LocalLake, Sink, lake, lake_config
-from fixtures.iceberg_staging_rows import batch, config, record, stage, stager
+from fixtures.iceberg_staging_rows import batch, config, record, stage, stager, wanted_by
 
 from connect_py.api.record import TopicPartition
 from connect_py.api.schema import INT32, INT64, STRING, Schema, Struct, Type, decimal, struct
@@ -23,11 +23,11 @@ from connectors.iceberg.protocol.commit_request import EngineSettings
 from connectors.iceberg.protocol.coordinator_state import CoordinatorState
 from connectors.iceberg.protocol.messages import Need, OpenTable, TableOpened
 from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TopicInfo
-from connectors.iceberg.schema.column_history import HISTORY
 from connectors.iceberg.schema.pending_schema_changes import SchemaChangesPendingError
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.schema.table import TableDescription, TableRequest, WriteMode
 from connectors.iceberg.spark.lake_session import LakeSession
+from connectors.iceberg.staging.column_history import HISTORY
 
 __all__ = ["lake"]
 
@@ -65,7 +65,7 @@ def evolve(keeper: TableManager, name: str, rows: Any, **props: str) -> TableDes
     """What a task asks for, and the answer; again until nothing is lacking."""
     description = describe(keeper, name)
     for _ in range(5):
-        wanted = stager(description, **props).evolution.wanted(rows.value)
+        wanted = wanted_by(stager(description, **props), rows.value)
         if not wanted:
             return description
         wish = TableRequest(None, "", wanted, description.schema_id).to_text()
@@ -152,10 +152,10 @@ def test_what_must_wait_waits_until_somebody_has_changed_the_table(lake: Lake) -
             evolve(keeper, name, rows, **props)
     assert "new" not in columns(lake, name)
     held = describe(keeper, name)
-    wish = TableRequest(None, "", stager(held, **props).evolution.wanted(rows.value), held.schema_id).to_text()
+    wish = TableRequest(None, "", wanted_by(stager(held, **props), rows.value), held.schema_id).to_text()
     lake.catalog.evolve(name, [SchemaChange(ChangeKind.ADD, ("new",), '"string"')])  # somebody
     answer = TableDescription.from_json(json.loads(keeper.prepare(name, Need.EVOLVE, wish)[1]))
-    assert stager(answer, **props).evolution.wanted(rows.value) == ()
+    assert wanted_by(stager(answer, **props), rows.value) == ()
 
 
 def test_sixteen_tasks_that_need_the_same_column_at_once_get_one(lake: Lake) -> None:
@@ -174,7 +174,7 @@ def test_sixteen_tasks_that_need_the_same_column_at_once_get_one(lake: Lake) -> 
             own = [(f"own_{task}", INT32)] * (task % 2)
             wide = struct(("id", INT64), ("new", STRING), *own)
             rows = batch([record(Struct(wide, [None] * len(wide.fields)), 0)])
-            wanted = stager(description, **props).evolution.wanted(rows.value)
+            wanted = wanted_by(stager(description, **props), rows.value)
             if wanted:
                 wish = TableRequest(None, "", wanted, description.schema_id).to_text()
                 asked += state.on_message(OpenTable(str(task), state.epoch, name, Need.EVOLVE, wish))

@@ -13,11 +13,12 @@ from short_form import short_form
 
 from connect_py.api.arrow import arrow_type
 from connect_py.api.schema import BYTES, INT32, INT64, STRING, Schema, Struct, Type, array, decimal, map_of, struct
+from connectors.iceberg.config.partition_by import parse_partition_by, split_outside_brackets
 from connectors.iceberg.protocol.commit_request import EngineName
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema.table import StagedFile, WriteMode
-from connectors.iceberg.staging.partition_by import parse_partition_by, split_outside_brackets
-from connectors.iceberg.staging.table_stager import MemoryBudget, TableStager
+from connectors.iceberg.staging.row_buffer import MemoryBudget
+from connectors.iceberg.staging.table_stager import TableStager
 from connectors.iceberg.staging.timestamps import parse_timestamp
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema, partition_spec
 

@@ -192,7 +192,7 @@ from connect_py.worker.worker import Worker
 
 class Listener:
     def __getattr__(self, name):
-        return lambda *arguments: print(name, flush=True)
+        return lambda *arguments: print(name, *arguments[:2], flush=True)
 
 worker = Worker({{"bootstrap.servers": "127.0.0.1:1", "key.converter": "TextConverter",
                  "value.converter": "TextConverter", "header.converter": "TextHeaderConverter"}},
@@ -209,7 +209,9 @@ time.sleep(60)
     )
     try:
         assert front.stdout is not None
-        assert [front.stdout.readline().strip() for _ in range(2)] == ["on_connector_startup", "on_task_startup"]
+        assert [front.stdout.readline().strip() for _ in range(2)] == [
+            "on_state c State.RUNNING", "on_state c-0 State.RUNNING",
+        ]  # fmt: skip
         children = psutil.Process(front.pid).children(recursive=True)
         assert len(children) >= 3
         front.kill()

@@ -15,13 +15,13 @@ from typing import Any
 import fixtures.service_plugins as plugins
 import psutil
 import pytest
+from fixtures.in_process_task_host import InProcessTaskHost
 from fixtures.worker_news import News
 
 from connect_py.clock import SystemClock
 from connect_py.metrics.samples import OwnSample
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry, PluginTable
-from connect_py.worker.in_process_task_host import InProcessTaskHost
 from connect_py.worker.worker import Worker
 
 SECONDS = 30.0
@@ -52,7 +52,7 @@ def worker(request: pytest.FixtureRequest, news: News) -> Iterator[Worker]:
     """Tasks in processes, and on threads."""
     more: dict[str, Any] = {}
     if request.param == "thread":
-        more["make_task_host"] = lambda spec, listener: InProcessTaskHost(spec, listener, SystemClock())
+        more["make_task_host"] = lambda spec, tell: InProcessTaskHost(spec, tell, SystemClock())
     worker = make_worker(news, **more)
     worker.start()
     yield worker
@@ -225,7 +225,7 @@ from connect_py.worker.worker import Worker
 
 class Listener:
     def __getattr__(self, name):
-        return lambda *arguments: print(name, flush=True)
+        return lambda *arguments: print(name, *arguments[:2], flush=True)
 
 worker = Worker({PROPS!r}, plugins=PluginRegistry([PluginTable(plugins.PLUGINS)]), listener=Listener())
 worker.start()
@@ -239,7 +239,7 @@ time.sleep(60)
     )  # fmt: skip
     try:
         assert front.stdout is not None
-        assert front.stdout.readline().strip() == "on_task_startup"
+        assert front.stdout.readline().strip() == "on_state c-0 State.RUNNING"
         (answer,) = answers(path)
         children = psutil.Process(front.pid).children(recursive=True)
         assert {service_pid(answer), answer["pid"]} <= {child.pid for child in children}

@@ -208,7 +208,8 @@ class Commit:
             raise EngineError
         found.branch = SCRATCH
         if self.on(Switch.OWN_SCRATCH_BRANCH):
-            found.branch = f"{SCRATCH}_{self.request.ledger.epoch.number}_{self.request.cycle}_{world.unique('')}"
+            ledger = self.request.ledger
+            found.branch = f"{SCRATCH}_{ledger.epoch.number}_{ledger.cycle}_{world.unique('')}"
         table.branches[found.branch] = head.id
         world.changed(table)
         yield

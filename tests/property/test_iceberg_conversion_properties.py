@@ -38,7 +38,7 @@ from connect_py.api.schema import (
     time,
     timestamp,
 )
-from connectors.iceberg.config.sink_config import OutOfRange
+from connectors.iceberg.config.sink_options import OutOfRange
 from connectors.iceberg.staging.conversion import RowConverter
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions
 from connectors.iceberg.staging.staged_changes import CHANGE

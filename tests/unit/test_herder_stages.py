@@ -9,7 +9,8 @@ import pytest
 
 from connect_py.api.errors import ConnectError
 from connect_py.clock import SystemClock
-from connect_py.herder.futures import chain, done, mapped_error, pass_on, translated
+from connect_py.futures import done, pass_on
+from connect_py.herder.futures import chain, mapped_error, translated
 from connect_py.herder.herder import Stage, StagedFuture
 from connect_py.herder.stage_board import StageBoard
 

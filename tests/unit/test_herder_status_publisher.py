@@ -35,13 +35,13 @@ def shown(store: Store) -> list[tuple[State, Waiting | None]]:
 
 def test_a_running_task_is_published_again_when_it_begins_to_wait_and_when_that_is_over() -> None:
     publisher, store = made()
-    publisher.on_task_waiting(TASK, CATALOG)
+    publisher.on_waiting(TASK, CATALOG)
     assert store.written == [], "it does not run yet"
-    publisher.on_task_startup(TASK)
-    publisher.on_task_waiting(TASK, None)
-    publisher.on_task_waiting(TASK, CATALOG)
-    publisher.on_task_pause(TASK)
-    publisher.on_task_resume(TASK)
+    publisher.on_state(TASK, State.RUNNING)
+    publisher.on_waiting(TASK, None)
+    publisher.on_waiting(TASK, CATALOG)
+    publisher.on_state(TASK, State.PAUSED)
+    publisher.on_state(TASK, State.RUNNING)
     assert shown(store) == [
         (State.RUNNING, CATALOG), (State.RUNNING, None), (State.RUNNING, CATALOG), (State.PAUSED, None),
         (State.RUNNING, CATALOG),
@@ -51,22 +51,22 @@ def test_a_running_task_is_published_again_when_it_begins_to_wait_and_when_that_
 def test_the_next_life_of_a_task_waits_for_nothing_until_it_says_so() -> None:
     publisher, store = made()
     for end in (
-        lambda: publisher.on_task_failure(TASK, "trace"),
-        lambda: publisher.on_task_restart(TASK),
-        lambda: publisher.on_task_shutdown(TASK),
+        lambda: publisher.on_state(TASK, State.FAILED, "trace"),
+        lambda: publisher.on_state(TASK, State.RESTARTING),
+        lambda: publisher.on_state(TASK, State.UNASSIGNED),
     ):
-        publisher.on_task_startup(TASK)
-        publisher.on_task_waiting(TASK, CATALOG)
+        publisher.on_state(TASK, State.RUNNING)
+        publisher.on_waiting(TASK, CATALOG)
         end()
         assert store.written[-1][1].waiting is None
-        publisher.on_task_startup(TASK)
+        publisher.on_state(TASK, State.RUNNING)
         assert shown(store)[-1] == (State.RUNNING, None)
 
 
 def test_connectors_wait_too_and_repairs_say_it_again() -> None:
     publisher, store = made()
-    publisher.on_connector_startup("c")
-    publisher.on_connector_waiting("c", CATALOG)
+    publisher.on_state("c", State.RUNNING)
+    publisher.on_waiting("c", CATALOG)
     store.put("c", Status(State.RUNNING, "other:1", 9))
     publisher._clock.sleep(10)
     publisher.repair(["c"])

@@ -46,8 +46,8 @@ class Said:
 @pytest.fixture
 def said() -> Said:
     said = Said()
-    said.publisher.on_connector_startup("a")
-    said.publisher.on_task_startup(TASK)
+    said.publisher.on_state("a", State.RUNNING)
+    said.publisher.on_state(TASK, State.RUNNING)
     return said
 
 
@@ -68,8 +68,8 @@ def test_a_status_that_stands_is_not_said_again(said: Said) -> None:
 
 def test_what_ended_with_the_lease_is_not_said_to_run_while_it_starts_again(said: Said) -> None:
     said.leased = False
-    said.publisher.on_connector_shutdown("a")
-    said.publisher.on_task_failure(TASK, "the lease ended")
+    said.publisher.on_state("a", State.UNASSIGNED)
+    said.publisher.on_state(TASK, State.FAILED, "the lease ended")
     for item in ("a", TASK):
         said.store.put(item, Status(State.UNASSIGNED, HERE, 7))
     said.leased = True

@@ -35,9 +35,9 @@ from connect_py.api.schema import (
     time,
     timestamp,
 )
-from connectors.iceberg.config.sink_config import OutOfRange
-from connectors.iceberg.schema.column_history import HISTORY
+from connectors.iceberg.config.sink_options import OutOfRange
 from connectors.iceberg.schema.table import TableDescription
+from connectors.iceberg.staging.column_history import HISTORY
 from connectors.iceberg.staging.conversion import RowConverter
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions
 from connectors.iceberg.staging.timestamps import days_from_civil, parse_timestamp

@@ -256,7 +256,7 @@ def test_rows_routed_to_the_table_of_dead_letters_fail_the_task(
     stand = make_stand(tmp_path, monkeypatch, PROPS)
     routed = {"iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "t"}
     config = IcebergSinkConfig.parse(BASE | PROPS | routed)
-    monkeypatch.setattr(stand.task._rows._tables, "_router", Router(config))
+    stand.task._intake.router = Router(config)
     with pytest.raises(ConnectError, match="which is for dead letters"):
         stand.task.put([record({"n": 1, "t": TABLE}, 0)])
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from iceberg_staging_rows import batch, config, field_ids, record, stage, stager, table
+from iceberg_staging_rows import batch, config, field_ids, record, stage, stager, table, wanted_by
 
 from connect_py.api import arrow
 from connect_py.api.batch import Column, schemaless_column
@@ -36,15 +36,15 @@ from connect_py.api.schema import (
     timestamp,
 )
 from connect_py.testing import FakePluginMetrics
-from connectors.iceberg.config.sink_config import LogicalTypes
+from connectors.iceberg.config.sink_options import LogicalTypes
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.schema.column_default import column_default
-from connectors.iceberg.schema.column_history import HISTORY, ColumnHistory
 from connectors.iceberg.schema.pending_schema_changes import PendingSchemaChanges
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.schema.table import TableDescription
 from connectors.iceberg.schema.table_evolution import TableEvolution
-from connectors.iceberg.schema.type_fit import takes
+from connectors.iceberg.staging.column_history import HISTORY, ColumnHistory
+from connectors.iceberg.staging.type_fit import takes
 from connectors.iceberg.staging.types import TypeOptions
 
 CONNECT = TypeOptions()
@@ -289,7 +289,7 @@ def test_versions_take_the_rows_that_fit_them_and_a_third_type_makes_a_third(tmp
     props = {"tables__evolve_schema_enabled": "true", "ext__evolution__incompatible": "apply"}
     made = stager(have, **props)
     numbers, texts = struct(("id", INT32), ("c", INT32)), struct(("id", INT32), ("c", STRING))
-    assert made.evolution.wanted(batch([record(Struct(texts, [1, "x"]), 0)]).value) == ()
+    assert wanted_by(made, batch([record(Struct(texts, [1, "x"]), 0)]).value) == ()
     files = stage(made, batch([record(Struct(numbers, [1, 7]), 0)]), batch([record(Struct(texts, [2, "x"]), 1)]))
 
     assert pq.read_table(files[0].path).to_pylist() == [

@@ -19,7 +19,7 @@ from connect_py.testing import FakeSharedServices
 from connectors.iceberg.audit.table_history import HistoricSnapshot, TableHistory
 from connectors.iceberg.channel.control_events import COMMIT_COMPLETE, MAGIC, encode_event
 from connectors.iceberg.commands.migrate import migrate
-from connectors.iceberg.config.sink_config import EVOLVE_ADD
+from connectors.iceberg.config.keys import EVOLVE_ADD
 from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.migration.config_review import ConfigReview, review
 from connectors.iceberg.migration.java_event import DATA_COMPLETE, DATA_WRITTEN, JavaEvent

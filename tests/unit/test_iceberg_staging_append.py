@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from iceberg_staging_rows import ORDERS_0, batch, config, field_ids, read, record, stage, stager, table
+from iceberg_staging_rows import ORDERS_0, batch, config, field_ids, read, record, stage, stager, table, wanted_by
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import IcebergType
@@ -29,8 +29,9 @@ from connectors.iceberg.schema.schema_change import ChangeKind
 from connectors.iceberg.schema.table import StagedFile
 from connectors.iceberg.staging.file_output import FileOutput, local_path, why_not_written
 from connectors.iceberg.staging.partitioning import Partitioner, single_value_json
+from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
-from connectors.iceberg.staging.table_stager import MemoryBudget, TableStager
+from connectors.iceberg.staging.table_stager import TableStager
 
 ROW = struct(("id", INT64), ("v", Schema(Type.STRING, optional=True)))
 COLUMNS = [("id", "long"), ("v", "string")]
@@ -289,10 +290,10 @@ def test_rows_beyond_the_memory_budget_are_written_in_order_and_the_spill_file_g
     for start in range(0, 100, 10):
         made.add(made.prepare(batch([row(start + i, start + i) for i in range(10)])))
     assert made.buffered_bytes <= 200
-    assert made._spill_file is not None
+    assert made._buffer._spill_file is not None
     files = made.close_cycle(1, ORDERS_0)
     assert [r["id"] for r in read(files)] == list(range(100))
-    assert made._spill_file is None
+    assert made._buffer._spill_file is None
 
 
 def test_large_rows_are_cut_into_several_files(tmp_path: Path) -> None:
@@ -311,12 +312,12 @@ def test_rows_held_while_the_table_evolves_are_staged_in_the_new_schema(tmp_path
     element = narrow["l"].value_schema
     assert element is not None
     first = batch([record(Struct(narrow, [1, "x", [Struct(element, [1])]]), 0)])
-    assert made.evolution.wanted(first.value) == ()
+    assert wanted_by(made, first.value) == ()
     made.add(made.prepare(first))
     wide_item = struct(("a", INT64), ("b", STRING))
     wide = struct(("id", INT64), ("v", STRING), ("l", array(wide_item)), ("n", STRING))
     second = batch([record(Struct(wide, [2**40, "y", [Struct(wide_item, [2, "q"])], "new"]), 1)])
-    kinds = [(c.kind, ".".join(c.path)) for c in made.evolution.wanted(second.value)]
+    kinds = [(c.kind, ".".join(c.path)) for c in wanted_by(made, second.value)]
     assert kinds == [
         (ChangeKind.WIDEN, "id"), (ChangeKind.WIDEN, "l.element.a"), (ChangeKind.ADD, "l.element.b"),
         (ChangeKind.ADD, "n"),
@@ -328,7 +329,7 @@ def test_rows_held_while_the_table_evolves_are_staged_in_the_new_schema(tmp_path
     made.evolve(
         table([("id", "long"), ("v", "string"), ("l", new_list), ("n", "string")], folder=tmp_path, schema_id=1)
     )
-    assert made.evolution.wanted(second.value) == ()
+    assert wanted_by(made, second.value) == ()
     files = stage(made, second)
     assert read(files) == [
         {"id": 1, "v": "x", "l": [{"a": 1, "b": None}], "n": None},
@@ -349,7 +350,7 @@ def test_discard_forgets_rows_but_leaves_reported_files(tmp_path: Path) -> None:
 def test_a_failing_storage_leaves_no_files_and_keeps_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = stager(table(COLUMNS, folder=tmp_path, spec=spec(("id", "identity", 1))))
     made.add(made.prepare(batch([row(i, i) for i in range(3)])))
-    write = made._output.write
+    write = made._files.output.write
     calls = []
 
     def failing(name: str, rows: pa.Table) -> tuple[str, int]:
@@ -358,7 +359,7 @@ def test_a_failing_storage_leaves_no_files_and_keeps_the_rows(tmp_path: Path, mo
             raise OSError("disk full")
         return write(name, rows)
 
-    monkeypatch.setattr(made._output, "write", failing)
+    monkeypatch.setattr(made._files.output, "write", failing)
     with pytest.raises(OSError, match="disk full"):
         made.close_cycle(1, ORDERS_0)
     assert list((tmp_path / "data").iterdir()) == []
@@ -439,7 +440,7 @@ def test_storage_that_is_not_local_is_written_through_pyiceberg(
     (file,) = made.close_cycle(1, ORDERS_0)
     assert file.size == Path(file.path).stat().st_size
     assert read([file]) == [{"id": 1, "v": "x"}]
-    made._output.remove(file.path)
+    made._files.output.remove(file.path)
     assert not Path(file.path).exists()
 
 

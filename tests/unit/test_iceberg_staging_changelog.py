@@ -14,13 +14,13 @@ from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows, ConfigError, ConnectError
 from connect_py.api.schema import Struct
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.polls.row_tables import with_changelogs
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.routing.router import Routed
+from connectors.iceberg.routing.router import Routed, with_changelogs
 from connectors.iceberg.schema.table import TableDescription, WriteMode
 from connectors.iceberg.staging.changelog import changelog_schema
+from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.stage import Stage
-from connectors.iceberg.staging.table_stager import MemoryBudget, TableStager
+from connectors.iceberg.staging.table_stager import TableStager
 
 SETTINGS = {"tables__upsert_mode_enabled": "true", "ext__envelope": "debezium", "ext__changelog_suffix": "_changes"}
 ROW_FIELDS = [{"id": 1, "name": "id", "required": True, "type": "long"},
@@ -119,10 +119,10 @@ def test_no_other_table_may_have_a_name_of_a_changelog(props: dict[str, str]) ->
 
 
 def test_rows_routed_to_a_name_of_a_changelog_fail_the_task() -> None:
-    routes = config(**SETTINGS, tables__dynamic_enabled="true", tables__route_field="source.table")
+    settings = config(**SETTINGS, tables__dynamic_enabled="true", tables__route_field="source.table")
     rows = batch([event(0, "c", (1, "a"))])
-    assert [each.table for each in with_changelogs(routes, [Routed("db.orders", rows)])] == [
+    assert [each.table for each in with_changelogs(settings, [Routed("db.orders", rows)])] == [
         "db.orders", "db.orders_changes",
     ]  # fmt: skip
     with pytest.raises(ConnectError, match=r"routed to db\.orders_changes, whose name .*changelog-suffix"):
-        with_changelogs(routes, [Routed("db.orders_changes", rows)])
+        with_changelogs(settings, [Routed("db.orders_changes", rows)])

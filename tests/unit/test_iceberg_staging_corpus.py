@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from iceberg_staging_rows import config, field_ids, stager
+from iceberg_staging_rows import config, field_ids, stager, wanted_by
 from transforms_chain import apply_rows, configured
 
 from connect_py.api.arrow import storage_type
@@ -105,7 +105,7 @@ def staged(topic: str, folder: Path, keys: Sequence[str], cut: int | None = None
     )  # fmt: skip
     made: TableStager = stager(description, **MERGE)
     for batch in batches:
-        changes = made.evolution.wanted(batch.value)
+        changes = wanted_by(made, batch.value)
         if changes:
             made.evolve(evolved(made.description, changes))
         made.add(made.prepare(batch))

@@ -108,9 +108,9 @@ def test_a_truncate_alone_is_staged_without_a_file(tmp_path: Path) -> None:
 def test_a_truncate_that_went_to_disk_still_counts(tmp_path: Path) -> None:
     made = merging(tmp_path)
     made.add(made.prepare(batch([event(0, "c", (1, "a"))])))
-    made.spill()
+    made._buffer.spill()
     made.add(made.prepare(batch([event(1, "t"), event(2, "c", (3, "c"))])))
-    made.spill()
+    made._buffer.spill()
     files = made.close_cycle(1, ORDERS_0)
     assert read(files) == [{"id": 3, "v": "c"}]
 
@@ -133,7 +133,7 @@ def test_events_of_a_snapshot_are_left_out_if_asked_for(tmp_path: Path, made: An
 
 def test_a_truncate_in_a_topic_of_several_partitions_is_a_bad_row(tmp_path: Path) -> None:
     made = merging(tmp_path)
-    made._partition_count = lambda topic: 3  # what the cluster would say
+    made._changes._partition_count = lambda topic: 3  # what the cluster would say
     with pytest.raises(BadRows) as raised:
         made.prepare(batch([event(0, "c", (1, "a")), event(1, "t")]))
     assert list(raised.value.errors) == [1]
@@ -295,7 +295,7 @@ def test_a_delete_that_tells_no_place_is_still_staged(tmp_path: Path) -> None:
 
 def test_a_truncate_tells_its_place_where_rows_are_ordered(tmp_path: Path) -> None:
     made = merging(tmp_path, ext__ordering_columns="source.sequence")
-    made._partition_count = lambda topic: 3  # which does not matter then
+    made._changes._partition_count = lambda topic: 3  # which does not matter then
     (file,) = stage(made, *Batch.of([sequenced(plain(0, "c", (1, "a")), 90), sequenced(plain(1, "t"), 95)]))
     assert (file.kind.value, file.order.lstrip("0")) == ("truncates", f"95\x01{95:020d}")
 

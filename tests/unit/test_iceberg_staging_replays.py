@@ -13,7 +13,8 @@ from connect_py.api.errors import BadRows
 from connect_py.api.record import Header, Headers, SinkRecord, TopicPartition
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.staging.table_stager import MemoryBudget, TableStager
+from connectors.iceberg.staging.row_buffer import MemoryBudget
+from connectors.iceberg.staging.table_stager import TableStager
 from connectors.iceberg.staging.types import ORDER
 
 AGAIN = TopicPartition("again", 0)

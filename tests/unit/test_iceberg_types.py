@@ -33,8 +33,8 @@ from connect_py.api.schema import (
     time,
     timestamp,
 )
-from connectors.iceberg.config.sink_config import LogicalTypes
-from connectors.iceberg.staging.partition_by import parse_partition_by, split_outside_brackets
+from connectors.iceberg.config.partition_by import parse_partition_by, split_outside_brackets
+from connectors.iceberg.config.sink_options import LogicalTypes
 from connectors.iceberg.staging.types import (
     TypeOptions,
     arrow_schema,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from connect_py.api.java_regex import JavaRegexError
 from transforms.java_errors import IllegalArgumentError, IndexOutOfBoundsError
-from transforms.java_regex import JavaPattern, JavaRegexError, Replacement
+from transforms.java_regex import JavaPattern, Replacement
 
 
 @pytest.mark.parametrize(

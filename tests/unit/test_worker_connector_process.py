@@ -11,7 +11,7 @@ from connect_py.api.config import ConfigDef
 from connect_py.api.connector import SinkConnector
 from connect_py.api.errors import NotFoundError
 from connect_py.api.plugin import Plugin, PluginKind
-from connect_py.model import TargetState
+from connect_py.model import State, TargetState
 from connect_py.plugins.plugin_registry import PluginTable
 from connect_py.task.channel import Channel
 from connect_py.worker.connector_messages import (
@@ -96,7 +96,7 @@ def test_a_connector_that_cannot_be_made_is_told_and_forgotten() -> None:
     process.handle(start("test.Broken"))
     news = sent.messages.get(timeout=SECONDS)
     assert isinstance(news, ConnectorNews)
-    assert (news.kind, "no such driver" in news.trace) == ("failure", True)
+    assert (news.news, "no such driver" in (news.trace or "")) == (State.FAILED, True)
     assert isinstance(sent.reply(1).error, ValueError)
     process.handle(MakeTaskConfigs(2, "c", 1))
     assert isinstance(sent.reply(2).error, NotFoundError)

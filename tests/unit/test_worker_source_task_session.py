@@ -26,7 +26,7 @@ from connect_py.task.messages import (
     WriteSourceOffsets,
 )
 from connect_py.worker.question_threads import THREADS, QuestionThreads
-from connect_py.worker.source_task_session import SourceOffsets, SourceTaskGate, SourceTaskSession
+from connect_py.worker.source_task_session import SourceTaskGate, SourceTaskSession
 
 SPEC = TaskSpec(ConnectorTaskId("c", 0), {}, {}, {}, TargetState.STARTED, 0, ())
 SECONDS = 30.0
@@ -125,7 +125,7 @@ def test_a_question_that_is_given_up_is_answered_all_the_same() -> None:
 
 def test_a_task_has_ended_only_when_nothing_is_stored_for_it_any_more() -> None:
     offsets, (answers, there, take) = SlowOffsets(), heard()
-    session = SourceTaskSession(SPEC, cast(SourceOffsets, offsets), None, None, QuestionThreads())
+    session = SourceTaskSession(SPEC, cast(OffsetStore, offsets), None, None, QuestionThreads())
     session.answer(WriteSourceOffsets(1, [({"file": "a"}, {"at": 1})]), take)
     assert offsets.writing.wait(SECONDS)
     session.close()
@@ -170,7 +170,7 @@ def test_nothing_is_stored_for_a_task_that_has_ended() -> None:
     offsets, (answers, there, take) = SlowOffsets(), heard()
     threads = QuestionThreads()
     threads.enter("c")  # for another task of the connector
-    session = SourceTaskSession(SPEC, cast(SourceOffsets, offsets), None, None, threads)
+    session = SourceTaskSession(SPEC, cast(OffsetStore, offsets), None, None, threads)
     session.close()
     session.answer(WriteSourceOffsets(1, [({"file": "a"}, {"at": 1})]), take)
     assert there.wait(SECONDS)

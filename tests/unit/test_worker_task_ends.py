@@ -12,12 +12,12 @@ import pytest
 from fixtures.worker_slow_offsets import SlowOffsets
 
 from connect_py.metrics.task_report import TaskReport
-from connect_py.model import ConnectorTaskId, TargetState
+from connect_py.model import ConnectorTaskId, State, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connect_py.task.messages import TaskSpec, WriteSourceOffsets
+from connect_py.storage.offset_store import OffsetStore
+from connect_py.task.messages import Answer, Started, Stopped, TaskSpec, WriteSourceOffsets
 from connect_py.testing import FakeClock
-from connect_py.worker.source_task_session import SourceOffsets
-from connect_py.worker.task_host import TaskHostListener
+from connect_py.worker.task_host import TaskNews
 from connect_py.worker.task_lives import KILL_SECONDS
 from connect_py.worker.worker import Worker
 
@@ -25,24 +25,28 @@ TASK = ConnectorTaskId("c", 0)
 SECONDS = 30.0
 
 
+def ignore(_answer: Answer) -> None:
+    return
+
+
 class SlowHost:
     """A task that ends when the test says so."""
 
-    def __init__(self, spec: TaskSpec, listener: TaskHostListener) -> None:
+    def __init__(self, spec: TaskSpec, tell: TaskNews) -> None:
         self.spec = spec
         self.report = TaskReport()
-        self._listener = listener
+        self.tell = tell
         self.started, self.asked, self._ended = threading.Event(), threading.Event(), threading.Event()
 
     def start(self) -> None:
         self.started.set()
-        self._listener.on_started(self.spec.id)
+        self.tell(Started(), ignore)
 
     def stop(self) -> None:
         self.asked.set()
 
     def end(self) -> None:
-        self._listener.on_stopped(self.spec.id)
+        self.tell(Stopped(), ignore)
         self._ended.set()
 
     def cancel(self) -> None:
@@ -67,27 +71,23 @@ class News:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def on_task_startup(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
-        self.told.append("startup")
-
-    def on_task_shutdown(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
-        self.told.append("shutdown")
-
-    def on_task_restart(self, id: ConnectorTaskId) -> None:  # noqa: A002 - Connect's word
-        self.told.append("restart")
+    def on_state(self, id: ConnectorTaskId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
+        words = {State.RUNNING: "startup", State.UNASSIGNED: "shutdown", State.RESTARTING: "restart"}
+        if state in words:
+            self.told.append(words[state])
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_arguments: None
 
 
 def worker_of(
-    news: News, offsets: SourceOffsets | None = None, **props: str
+    news: News, offsets: OffsetStore | None = None, **props: str
 ) -> tuple[Worker, queue.SimpleQueue[SlowHost]]:
     """A worker, and the hosts that it makes."""
     hosts: queue.SimpleQueue[SlowHost] = queue.SimpleQueue()
 
-    def make(spec: TaskSpec, listener: TaskHostListener) -> SlowHost:
-        host = SlowHost(spec, listener)
+    def make(spec: TaskSpec, tell: TaskNews) -> SlowHost:
+        host = SlowHost(spec, tell)
         hosts.put(host)
         return host
 
@@ -138,8 +138,8 @@ def test_a_task_is_said_to_be_restarting_between_its_stop_and_its_start() -> Non
 class UnkillableHost(SlowHost):
     """Whose process stays although it was killed; waiting for it takes all the time that there is."""
 
-    def __init__(self, spec: TaskSpec, listener: TaskHostListener, clock: FakeClock) -> None:
-        super().__init__(spec, listener)
+    def __init__(self, spec: TaskSpec, tell: TaskNews, clock: FakeClock) -> None:
+        super().__init__(spec, tell)
         self._clock = clock
 
     def wait(self, timeout: float) -> bool:
@@ -151,8 +151,8 @@ def test_processes_that_were_killed_are_waited_for_together() -> None:
     clock, hosts = FakeClock(), list[SlowHost]()
     begun = clock.now
 
-    def make(spec: TaskSpec, listener: TaskHostListener) -> SlowHost:
-        hosts.append(UnkillableHost(spec, listener, clock))
+    def make(spec: TaskSpec, tell: TaskNews) -> SlowHost:
+        hosts.append(UnkillableHost(spec, tell, clock))
         return hosts[-1]
 
     worker = Worker({}, plugins=PluginRegistry([]), listener=News(), make_task_host=make, clock=clock)  # type: ignore[arg-type]
@@ -183,12 +183,12 @@ def test_a_task_that_does_not_stop_in_time_is_told_in_the_words_that_operators_l
 
 def test_a_place_is_free_only_when_the_last_offsets_of_its_task_are_stored() -> None:
     news, offsets = News(), SlowOffsets()
-    worker, hosts = worker_of(news, cast(SourceOffsets, offsets))
+    worker, hosts = worker_of(news, cast(OffsetStore, offsets))
     try:
         worker.start_task(TASK, {}, {}, TargetState.STARTED, 0)
         host = hosts.get(timeout=SECONDS)
         assert host.started.wait(SECONDS)
-        host._listener.answer(WriteSourceOffsets(1, [({"file": "a"}, {"at": 1})]), lambda _: None)
+        host.tell(WriteSourceOffsets(1, [({"file": "a"}, {"at": 1})]), ignore)
         assert offsets.writing.wait(SECONDS)
         stopped = worker.stop_tasks([TASK])
         assert host.asked.wait(SECONDS)
@@ -205,10 +205,11 @@ def test_a_task_whose_process_cannot_be_made_leaves_no_threads_behind() -> None:
     failed = threading.Event()
 
     class Failures(News):
-        def on_task_failure(self, id: ConnectorTaskId, trace: str) -> None:  # noqa: A002 - Connect's word
-            failed.set()
+        def on_state(self, id: ConnectorTaskId, state: State, trace: str | None = None) -> None:  # noqa: A002 - as above
+            if state is State.FAILED:
+                failed.set()
 
-    def make(spec: TaskSpec, listener: TaskHostListener) -> SlowHost:
+    def make(spec: TaskSpec, tell: TaskNews) -> SlowHost:
         raise OSError("no more processes")
 
     worker = Worker({}, plugins=PluginRegistry([]), listener=Failures(), make_task_host=make)  # type: ignore[arg-type]

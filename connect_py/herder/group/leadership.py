@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from connect_py.api.errors import ConnectError
 from connect_py.clock import Clock
-from connect_py.herder.futures import pass_on
+from connect_py.futures import pass_on
 from connect_py.herder.group.leader_state import Decision, LeaderState
 from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.herder.request_queue import RequestQueue

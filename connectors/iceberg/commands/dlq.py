@@ -166,7 +166,7 @@ def replay(
     """
     with errors_exit(1):
         from connectors.iceberg.commands.connector_json import parse_connector
-        from connectors.iceberg.config.sink_config import REPLAY_TOPIC
+        from connectors.iceberg.config.keys import REPLAY_TOPIC
         from connectors.iceberg.dead_letters.dead_letter_record import Fix, latest
         from connectors.iceberg.dead_letters.replay_log import ReplayLog
 
@@ -224,7 +224,7 @@ def _age(text: str) -> timedelta:
 
 def _check_merged(config: IcebergSinkConfig, *, only_missing_keys: bool) -> None:
     """Whether letters may be tried again, given how the tables are kept. ConfigError: they may not, or not so."""
-    from connectors.iceberg.config.sink_config import ORDERING_COLUMNS
+    from connectors.iceberg.config.keys import ORDERING_COLUMNS
     from connectors.iceberg.schema.table import WriteMode
 
     unordered = config.mode is WriteMode.MERGE and not config.ordering_columns

@@ -71,7 +71,7 @@ def _look(config: IcebergSinkConfig, kafka: Mapping[str, str]) -> tuple[list[Tab
     Raises:
         ConnectError: One of them does not answer.
     """
-    from connectors.iceberg.config.sink_config import ClassFamily
+    from connectors.iceberg.config.sink_options import ClassFamily
     from connectors.iceberg.migration.java_position import find_position
     from connectors.iceberg.migration.kafka_traces import control_events, group_offsets
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
-from connectors.iceberg.config.sink_config import CATALOG_PREFIX, HADOOP_PREFIX, SPARK_PREFIX
+from connectors.iceberg.config.keys import CATALOG_PREFIX, HADOOP_PREFIX, SPARK_PREFIX
 
 ALLOWED: Final = "connect_py.spark.settings.allowed"  # worker property: patterns of keys, comma separated, `*` is any
 

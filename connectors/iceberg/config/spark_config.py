@@ -11,7 +11,8 @@ from typing import Final
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.allowed_settings import refused_settings
-from connectors.iceberg.config.sink_config import CATALOG_PREFIX, HADOOP_PREFIX, SPARK_PREFIX, IcebergSinkConfig
+from connectors.iceberg.config.keys import CATALOG_PREFIX, HADOOP_PREFIX, SPARK_PREFIX
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
 STAGING_CATALOG: Final = "connect_py_staging"  # by its tables Spark reads staged files, and writes completed rows
 DEFAULT_HEAP: Final = "1g"

@@ -28,7 +28,8 @@ from connect_py.api.errors import CommitStateUnknownError, ConnectError, Retriab
 from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.channel.channel_topic import ChannelReader, CoordinatorWriter, FencedError, create_channel
 from connectors.iceberg.channel.control_events import EventPublisher
-from connectors.iceberg.config.sink_config import IcebergSinkConfig, Unrouted
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.sink_options import Unrouted
 from connectors.iceberg.coordinator.freshness import Freshness
 from connectors.iceberg.coordinator.kafka_metadata import (
     begins_at_end,

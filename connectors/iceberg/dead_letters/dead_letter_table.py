@@ -10,11 +10,13 @@ import pyarrow as pa
 
 from connect_py.api.command import command_services
 from connect_py.api.errors import ConfigError, ConnectError
-from connectors.iceberg.config.sink_config import DEAD_LETTER_TABLE, IcebergSinkConfig
+from connectors.iceberg.config.keys import DEAD_LETTER_TABLE
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, Place
 from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.spark.lake_client import LakeClient
+from connectors.iceberg.spark.sql_names import literal
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -116,9 +118,8 @@ def _naming(dead_letters: Iterable[DeadLetterRecord]) -> Iterator[str]:
     for (topic, partition, attempt), offsets in sorted(by_file.items()):
         for start in range(0, len(offsets), DELETED):
             some = sorted(offsets)[start : start + DELETED]
-            text = topic.replace("\\", "\\\\").replace("'", "\\'")
             tried = "attempt = " + str(attempt) if attempt else "coalesce(attempt, 0) = 0"
-            parts.append(f"(topic = '{text}' AND partition = {partition} AND {tried} AND `offset` IN "
+            parts.append(f"(topic = {literal(topic)} AND partition = {partition} AND {tried} AND `offset` IN "
                          f"({', '.join(map(str, some))}))")  # fmt: skip
             count += len(some)
             if count >= DELETED:

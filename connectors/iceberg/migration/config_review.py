@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.config.sink_config import NEVER_VALID, ClassFamily, IcebergSinkConfig, respelled
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.sink_options import ClassFamily
+from connectors.iceberg.config.spellings import NEVER_VALID, respelled
 
 Props = Mapping[str, str]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from connectors.iceberg.config.sink_config import IcebergSinkConfig, Unrouted
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.sink_options import Unrouted
 from connectors.iceberg.routing.router import tables_of_text, tables_of_topic
 from connectors.iceberg.schema.table import WriteMode
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 
@@ -14,7 +14,10 @@ from connect_py.api.arrow import schemaless_values, to_values
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, ConnectError, DataError
 from connect_py.api.java_text import java_text
-from connectors.iceberg.config.sink_config import IcebergSinkConfig, Unrouted, is_table_name
+from connectors.iceberg.config.keys import CHANGELOG_SUFFIX
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.sink_options import Unrouted
+from connectors.iceberg.config.topic_rules import is_table_name
 from connectors.iceberg.schema.table import WriteMode
 from connectors.iceberg.staging.columns import any_true, member, tombstones
 
@@ -175,6 +178,23 @@ class Router:
                 raise ConnectError(text)
             raise BadRows({row: DataError(text) for row in pc.indices_nonzero(rest).to_pylist()})
         return Routing(routed, count)
+
+
+def with_changelogs(config: IcebergSinkConfig, routed: Sequence[Routed]) -> Sequence[Routed]:
+    """The same rows once more for the tables that hold the changes of the others.
+
+    Raises:
+        ConnectError: A table's own name is one of a changelog, so what it holds would not be clear.
+    """
+    suffix = config.changelog_suffix
+    if suffix is None:
+        return routed
+    for item in routed:
+        if config.is_changelog(item.table):
+            raise ConnectError(
+                f"rows are routed to {item.table}, whose name is one of a changelog: set another {CHANGELOG_SUFFIX}"
+            )
+    return [*routed, *(Routed(item.table + suffix, item.batch, item.rows) for item in routed)]
 
 
 def tables_of_topic(config: IcebergSinkConfig, topic: str) -> tuple[str, ...]:

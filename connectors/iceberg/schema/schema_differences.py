@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import ALIASES, DECIMAL, Schema, Type
-from connectors.iceberg.config.sink_config import LogicalTypes
+from connectors.iceberg.config.sink_options import LogicalTypes
 from connectors.iceberg.schema.column_default import column_default
-from connectors.iceberg.schema.column_names import ColumnField, ColumnNames, Member, NameMapping, inner_mapping
 from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, EvolutionPolicy, SchemaChange
-from connectors.iceberg.schema.type_fit import takes
+from connectors.iceberg.staging.column_names import ColumnField, ColumnNames, Member, NameMapping, inner_mapping
 from connectors.iceberg.staging.kernels.kernel_compiler import incoming_members
+from connectors.iceberg.staging.type_fit import takes
 from connectors.iceberg.staging.types import (
     IcebergType,
     TypeOptions,

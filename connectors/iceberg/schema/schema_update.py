@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from connectors.iceberg.errors import TableUnsuitableError
-from connectors.iceberg.schema.column_history import HISTORY, ColumnHistory
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.staging.column_history import HISTORY, ColumnHistory
 from connectors.iceberg.staging.full_names import Field, columns_inside
 
 _DEFAULTS_SINCE: Final = 3  # format version

@@ -14,10 +14,10 @@ from connect_py.api.batch import Column
 from connect_py.api.errors import BadRows, DataError
 from connect_py.api.schema import Schema
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.schema.column_names import ColumnNames
 from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, SchemaChange
 from connectors.iceberg.schema.schema_differences import SchemaDifferences
 from connectors.iceberg.schema.table import TableDescription
+from connectors.iceberg.staging.column_names import ColumnNames
 from connectors.iceberg.staging.columns import any_true, as_array, member, tombstones
 from connectors.iceberg.staging.full_names import Field, FullNames
 from connectors.iceberg.staging.types import TypeOptions
@@ -29,7 +29,7 @@ class TableEvolution:
     """One per table description; used by the task thread."""
 
     def __init__(self, description: TableDescription, config: IcebergSinkConfig) -> None:
-        self._description = description
+        self.description = description
         self._policy = config.evolution
         options = TypeOptions.of(config)
         if description.format_version < 3:
@@ -54,7 +54,7 @@ class TableEvolution:
         refused |= {c: "" for c in needed if self._policy[c.kind] is ChangeAction.DEAD_LETTER}
         errors: dict[int, Exception] = {}
         for change, more in refused.items():
-            error = DataError(f"table {self._description.name} would have to {change}{more}")
+            error = DataError(f"table {self.description.name} would have to {change}{more}")
             for row in pc.indices_nonzero(_rows_in_need(change, value)).to_pylist():
                 errors.setdefault(row, error)
         if errors:
@@ -63,7 +63,7 @@ class TableEvolution:
 
     def _impossible(self, changes: Sequence[SchemaChange]) -> dict[SchemaChange, str]:
         """The changes that Iceberg's rules for names refuse, and why."""
-        names, refused = FullNames(json.loads(self._description.schema)["fields"]), {}
+        names, refused = FullNames(json.loads(self.description.schema)["fields"]), {}
         for change in changes:
             path = change.path if change.name is None else (*change.path[:-1], change.name)
             if change.kind in (ChangeKind.ADD, ChangeKind.VERSION, ChangeKind.RENAME):

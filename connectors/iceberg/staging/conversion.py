@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from connect_py.api.batch import Column
 from connect_py.api.schema import Schema
-from connectors.iceberg.schema.column_names import ColumnNames
 from connectors.iceberg.schema.table import TableDescription
+from connectors.iceberg.staging.column_names import ColumnNames
 from connectors.iceberg.staging.columns import as_array, choose, member, tombstones
 from connectors.iceberg.staging.kernels.kernel import Conversion, ConversionOptions, Failure, Kernel, Run, refuse_nulls
 from connectors.iceberg.staging.kernels.kernel_compiler import compile_kernel, incoming_members, with_default

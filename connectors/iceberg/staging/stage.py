@@ -24,7 +24,8 @@ from connectors.iceberg.staging.changelog import changelog_schema
 from connectors.iceberg.staging.columns import any_true, column_at
 from connectors.iceberg.staging.envelope import Envelope, shape
 from connectors.iceberg.staging.full_names import FullNames
-from connectors.iceberg.staging.table_stager import MemoryBudget, StagedRows, TableStager
+from connectors.iceberg.staging.row_buffer import MemoryBudget
+from connectors.iceberg.staging.table_stager import StagedRows, TableStager
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema, type_of_arrow
 
 _DELETED_ID = 1_000_000  # until the catalog assigns one
@@ -82,7 +83,7 @@ class Stage:
         config = self._config
         found = config.table(table).id_columns or self._key_of(table, batch)
         try:
-            schema = self._new_schema(self._rows(table, batch), found)
+            schema = self._new_schema(self.rows(table, batch), found)
             if config.is_changelog(table):
                 return TableRequest(changelog_schema(schema)).to_text()
             if config.marks_deletes(table) and all(f["name"] != DELETED for f in schema["fields"]):
@@ -98,7 +99,7 @@ class Stage:
                 Envelope.of(batch.value)
             except BadRows as bad:
                 return bad  # whatever the table will be
-        rows = self._rows(table, batch)
+        rows = self.rows(table, batch)
         try:
             self._new_schema(rows, ())
             return None
@@ -128,17 +129,11 @@ class Stage:
                 return tuple(field.name for field in column.data.type)
         return ()
 
-    def lacks(self, table: str, answer: str, epoch: Epoch, batch: Batch) -> str | None:
-        """What to ask for when an open table lacks columns of these rows; None when it lacks nothing.
+    def description(self, table: str, answer: str, epoch: Epoch) -> TableDescription:
+        """Of an open table; the same object until the answer changes."""
+        return self._stager(table, answer, epoch).description
 
-        Raises:
-            BadRows: Rows that need a change which makes dead letters.
-        """
-        stager = self._stager(table, answer, epoch)
-        changes = stager.evolution.wanted(self._rows(table, batch))
-        return TableRequest(None, "", changes, stager.description.schema_id).to_text() if changes else None
-
-    def _rows(self, table: str, batch: Batch) -> Column:
+    def rows(self, table: str, batch: Batch) -> Column:
         """What shows the columns of a batch's rows."""
         return shape(batch.value) if self._holds_events(table) else batch.value
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from connectors.iceberg.staging.cdc import groupable
 from connectors.iceberg.staging.columns import as_array
+from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.staging.types import FIELD_ID
 
 OFFSET: Final = "__connect_py_offset"
@@ -35,6 +36,7 @@ _ARROW: Final = {"long": pa.int64(), "int": pa.int32(), "string": pa.string(), "
 EXTRA_SCHEMA: Final = pa.schema(
     [pa.field(name, _ARROW[type_], metadata={FIELD_ID: str(FIELD_IDS[name]).encode()}) for name, type_ in PLAIN]
 )
+BUFFERED_ORDER: Final = pa.field(ORDER, pa.string())
 
 
 class Half(IntEnum):

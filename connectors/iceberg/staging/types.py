@@ -19,11 +19,12 @@ import pyarrow as pa
 from connect_py.api.arrow import DECIMAL_DIGITS
 from connect_py.api.errors import DataError
 from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type, decimal_precision, decimal_scale
-from connectors.iceberg.config.sink_config import ClassFamily, IcebergSinkConfig, LogicalTypes
+from connectors.iceberg.config.partition_by import PartitionTerm
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.sink_options import ClassFamily, LogicalTypes
 from connectors.iceberg.schema.table import WriteMode
 from connectors.iceberg.staging.full_names import FullNames, fields_of
 from connectors.iceberg.staging.kernels.incoming_moment import logical_name, named_moment
-from connectors.iceberg.staging.partition_by import PartitionTerm
 
 IcebergType: TypeAlias = "str | Mapping[str, Any]"
 

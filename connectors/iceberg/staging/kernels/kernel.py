@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from connect_py.api.arrow import schemaless_values, to_values
 from connect_py.api.batch import Path
 from connect_py.api.schema import Schema
-from connectors.iceberg.config.sink_config import IcebergSinkConfig, OutOfRange
-from connectors.iceberg.schema.column_names import ColumnNames, NameMapping, inner_mapping
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.sink_options import OutOfRange
+from connectors.iceberg.staging.column_names import ColumnNames, NameMapping, inner_mapping
 from connectors.iceberg.staging.columns import any_true, as_array
 from connectors.iceberg.staging.types import IcebergType, TypeOptions, arrow_type_of
 

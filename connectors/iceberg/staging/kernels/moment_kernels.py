@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect_py.api.arrow import floor_divide, storage_type
-from connectors.iceberg.config.sink_config import OutOfRange
+from connectors.iceberg.config.sink_options import OutOfRange
 from connectors.iceberg.staging import timestamps
 from connectors.iceberg.staging.columns import as_array, plain
 from connectors.iceberg.staging.kernels.incoming_moment import (

@@ -1,50 +1,56 @@
-"""`ChannelTurn`: what a task does between polls, on its own thread."""
+"""`ChannelTurn`: reads the channel, keeps time, and carries out what follows."""
 
 from __future__ import annotations
 
 import logging
 
-from connectors.iceberg.channel.channel_topic import ChannelReader
-from connectors.iceberg.config.sink_config import MAX_STAGED_BYTES
+from connect_py.api.task import SinkTaskContext
+from connectors.iceberg.channel.channel_topic import ChannelReader, ChannelWriter
+from connectors.iceberg.config.keys import MAX_STAGED_BYTES
 from connectors.iceberg.coordinator.coordinator import Coordinator
 from connectors.iceberg.coordinator.retry_tracker import COORDINATOR, table_to_open
-from connectors.iceberg.polls.key_change_holds import KeyChangeHolds
-from connectors.iceberg.polls.poll import TaskParts, now_ms
-from connectors.iceberg.polls.row_tables import ASK_SECONDS
-from connectors.iceberg.polls.task_actions import TaskActions
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.messages import CommitComplete, Need, OpenTable, TableOpened
+from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.schema.table import TableRequest
+from connectors.iceberg.sink_task.key_change_stops import KeyChangeStops
+from connectors.iceberg.sink_task.table_needs import ASK_SECONDS
+from connectors.iceberg.sink_task.task_actions import TaskActions, now_ms
+from connectors.iceberg.staging.stage import Stage
 
 log = logging.getLogger(__name__)
 
+_NO_ANSWER = "no answer yet; the status of task 0 may tell why"
+
 
 class ChannelTurn:
-    """Owned by the task thread."""
+    """Used by the task thread only: after every poll, and when a poll brings nothing."""
 
     def __init__(
-        self,
-        parts: TaskParts,
-        actions: TaskActions,
-        key_changes: KeyChangeHolds,
-        reader: ChannelReader,
-        coordinator: Coordinator | None,
-    ) -> None:
-        self._config = parts.config
-        self._context = parts.context
-        self._state = parts.state
-        self._stage = parts.stage
-        self._metrics = parts.metrics
-        self._writer = parts.writer
-        self._actions = actions
-        self._key_changes = key_changes
+        self, context: SinkTaskContext, state: TaskState, stage: Stage, reader: ChannelReader, writer: ChannelWriter,
+        actions: TaskActions, stops: KeyChangeStops, metrics: IcebergMetrics, coordinator: Coordinator | None, *,
+        max_staged_bytes: int,
+    ) -> None:  # fmt: skip
+        self._context = context
+        self._state = state
+        self._stage = stage
         self._reader = reader
+        self._writer = writer
+        self._actions = actions
+        self._stops = stops
+        self._metrics = metrics
         self._coordinator = coordinator
         self._awaited: frozenset[str] = frozenset()  # tables, as last reported
+        self._max_staged_bytes = max_staged_bytes
         self._renewed_at = 0  # when credentials to the storage were last looked at
 
     def take(self) -> None:
-        """Read the channel, keep time, carry out."""
-        self._actions.check_whole()
+        """Take one turn.
+
+        Raises:
+            ConnectError: The task must not go on.
+        """
+        self._actions.guard.check()
         if self._coordinator is not None:
             self._coordinator.check()
         self._writer.poll()
@@ -52,32 +58,31 @@ class ChannelTurn:
         for message in self._reader.poll():
             self._actions.carry_out(self._state.on_message(message, now))
             if isinstance(message, TableOpened):
-                self._key_changes.answered(message.table)
+                self._stops.waits.answered(message.table)
             if isinstance(message, CommitComplete):
                 self._context.request_commit()  # the group follows the tables at once, not a flush interval later
         self._actions.carry_out(self._state.on_tick(now))
-        self._show_waiting()
-        self._key_changes.look_after()
+        self._tell_waiting()
+        self._stops.check()
         self._renew_credentials(now)
         self._metrics.staged(self._state.staged_cycles)
-        self._bound_staging()
+        self._bound_staged_bytes()
 
-    def _show_waiting(self) -> None:
+    def _tell_waiting(self) -> None:
         """Say what keeps partitions of this task waiting; of task 0 the coordinator says more."""
         if self._coordinator is not None:
             return
-        attached = self._state.is_attached()
-        self._context.waits(COORDINATOR, None if attached else "no answer yet; the status of task 0 may tell why")
+        self._context.waits(COORDINATOR, None if self._state.is_attached() else _NO_ANSWER)
         awaited = self._state.awaited_tables()
         for table in self._awaited - awaited:
             self._context.waits(table_to_open(table), None)
         for table in awaited:
-            self._context.waits(table_to_open(table), "no answer yet; the status of task 0 may tell why")
+            self._context.waits(table_to_open(table), _NO_ANSWER)
         self._awaited = awaited
 
-    def _bound_staging(self) -> None:
+    def _bound_staged_bytes(self) -> None:
         """Read nothing while the open cycle holds as much as it may: the commit before it takes long."""
-        staged, limit = self._stage.staged_bytes, self._config.max_staged_bytes
+        staged, limit = self._stage.staged_bytes, self._max_staged_bytes
         paused = self._state.fill(full=staged >= limit)
         if paused and staged >= limit:
             log.warning(

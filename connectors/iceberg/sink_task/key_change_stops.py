@@ -1,4 +1,4 @@
-"""`KeyChangeHolds`: stops partitions before the insert of a changed key, as `KeyChangeWaits` decides."""
+"""`KeyChangeStops`: stops partitions before inserts whose delete was not read, as `KeyChangeWaits` decides."""
 
 from __future__ import annotations
 
@@ -8,41 +8,45 @@ from collections.abc import Mapping
 
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.config.sink_config import UNKNOWN_VALUE
-from connectors.iceberg.polls.poll import TaskParts, now_ms
-from connectors.iceberg.polls.task_actions import TaskActions
+from connect_py.api.task import SinkTaskContext
+from connectors.iceberg.config.keys import UNKNOWN_VALUE
 from connectors.iceberg.protocol.actions import Seek
 from connectors.iceberg.protocol.messages import Need
+from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.schema.table import TableRequest
+from connectors.iceberg.sink_task.poll import Poll
+from connectors.iceberg.sink_task.task_actions import TaskActions, now_ms
 from connectors.iceberg.staging.key_changes import WAITING, KeyChangeWaits, UnreadPair
+from connectors.iceberg.staging.stage import Stage
 
 log = logging.getLogger(__name__)
 
 
-class KeyChangeHolds:
-    """Owned by the task thread."""
+class KeyChangeStops:
+    """Used by the task thread only."""
 
-    def __init__(self, parts: TaskParts, actions: TaskActions) -> None:
-        self._config = parts.config
-        self._context = parts.context
-        self._state = parts.state
-        self._stage = parts.stage
-        self._poll = parts.poll
+    def __init__(
+        self, context: SinkTaskContext, state: TaskState, stage: Stage, poll: Poll, actions: TaskActions,
+        waits: KeyChangeWaits, *, null_unknown: bool,
+    ) -> None:  # fmt: skip
+        self._context = context
+        self._state = state
+        self._stage = stage
+        self._poll = poll
         self._actions = actions
-        self._waits = KeyChangeWaits(parts.config.key_change_wait_ms)
-        self.limit = self._waits.limit
-        self.answered = self._waits.answered
+        self.waits = waits
+        self._null_unknown = null_unknown
 
-    def stop_at_unread_pairs(self, consumed: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    def limit(self, consumed: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """Drop the poll's rows of partitions that have to stop within them; returns up to where the others are handled.
 
         A staged file cannot be cut: such a partition is read once more, up to the insert that has to wait.
         """
         found = self._unread_pairs()
         for partition, unread in found.items():
-            self._waits.begin(partition, unread, now_ms())
+            self.waits.begin(partition, unread, now_ms())
             self._actions.carry_out([Seek(partition, self._state.next_offset(partition))])
-        limits = {tp: self._waits.limit(tp) for tp in consumed}
+        limits = {tp: self.waits.limit(tp) for tp in consumed}
         return {
             tp: following if (limit := limits[tp]) is None else min(following, limit)
             for tp, following in consumed.items() if tp not in found
@@ -65,32 +69,31 @@ class KeyChangeHolds:
             found |= more
         return found
 
-    def hold_at_unread_pairs(self) -> None:
-        """Stop the partitions that have come to an insert that waits."""
-        for partition in self._waits.partitions():
-            unread = self._waits.unread(partition)
+    def hold(self) -> None:
+        """Hold the partitions that were read up to the insert that has to wait."""
+        for partition in self.waits.partitions():
+            unread = self.waits.unread(partition)
             if self._state.is_reading(partition) and self._state.next_offset(partition) >= unread.offset:
-                request = TableRequest(None, "a changed key").to_text()
-                self._actions.carry_out(self._state.hold(partition, unread.table, Need.PAIR, request, now_ms()))
+                self._actions.hold(partition, unread.table, Need.PAIR, TableRequest(None, "a changed key").to_text())
                 self._context.waits(WAITING, f"{partition} stops at {unread.offset}: the delete of {unread.keys} comes")
 
-    def look_after(self) -> None:
+    def check(self) -> None:
         """Go on with partitions whose delete was read; give up those that wait in vain."""
-        if not self._waits:
+        if not self.waits:
             return
         self._stage.renew(self._state.answer)
-        for partition in self._waits.read(self._stage.known_pairs, self._state.filter_position):
+        for partition in self.waits.read(self._stage.known_pairs, self._state.filter_position):
             self.end(partition)
         at = self._state.read_to, self._state.committed_to
-        for partition in self._waits.in_vain(now_ms(), self._ends_of_others, *at):
-            unread = self._waits.unread(partition)
+        for partition in self.waits.in_vain(now_ms(), self._ends_of_others, *at):
+            unread = self.waits.unread(partition)
             others = ", ".join(str(other.partition) for other in self._others(partition))
             why = (
                 f"table {unread.table}: the key {unread.keys} was changed (old, new): {partition} has the insert at "
                 f"offset {unread.offset}, which lacks values of the old row, and no delete of the old key was read "
                 f"from the partitions {others or partition.partition}"
             )
-            if not self._config.null_unknown:
+            if not self._null_unknown:
                 raise ConnectError(f"{why}; {UNKNOWN_VALUE}=null would go on without them")
             log.warning("%s: they are null", why, extra={"action": "values_unavailable", "table": unread.table})
             self._stage.stage_alone(unread.table, partition, unread.offset)
@@ -98,9 +101,9 @@ class KeyChangeHolds:
 
     def end(self, partition: TopicPartition) -> None:
         """The partition waits no longer, or is not ours any more."""
-        self._waits.end(partition)
+        self.waits.end(partition)
         self._actions.carry_out(self._state.release(partition))
-        if not self._waits:
+        if not self.waits:
             self._context.waits(WAITING, None)
 
     def _others(self, partition: TopicPartition) -> list[TopicPartition]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import DECIMAL, PRECISION, Schema, Type
-from connectors.iceberg.config.sink_config import LogicalTypes
+from connectors.iceberg.config.sink_options import LogicalTypes
 from connectors.iceberg.staging.full_names import fields_of
 from connectors.iceberg.staging.types import (
     VARIABLE_SCALE_DECIMAL,

@@ -1,15 +1,17 @@
-"""`TaskActions`: carries out what `TaskState` asks for, and knows whether what is staged is whole."""
+"""`TaskActions`: carries out what `TaskState` decides."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
 
 from connect_py.api.errors import ConnectError, NotFoundError, RetriableError
 from connect_py.api.record import TopicPartition
+from connect_py.api.task import SinkTaskContext
+from connectors.iceberg.channel.channel_topic import ChannelWriter
 from connectors.iceberg.faults import fault_point
-from connectors.iceberg.polls.poll import BlockedPartition, TaskParts, now_ms
 from connectors.iceberg.protocol.actions import (
     CloseFiles,
     DescribeTopics,
@@ -22,24 +24,84 @@ from connectors.iceberg.protocol.actions import (
     Send,
     TaskAction,
 )
-from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.protocol.messages import Need
+from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
+from connectors.iceberg.protocol.task_state import TaskState
+from connectors.iceberg.sink_task.poll import Poll
+from connectors.iceberg.staging.stage import Stage
 
 log = logging.getLogger(__name__)
 
 
-class TaskActions:
-    """Owned by the task thread."""
+def now_ms() -> int:
+    """Of a clock that only goes forward."""
+    return int(time.monotonic() * 1000)
 
-    def __init__(self, parts: TaskParts) -> None:
-        self._context = parts.context
-        self._state = parts.state
-        self._stage = parts.stage
-        self._poll = parts.poll
-        self._writer = parts.writer
-        self._broken = False  # what is staged is not what the state says: nothing is reported any more
+
+class StagingGuard:
+    """Remembers that a step of staging, which runs `with` it, broke off: what is staged is not what the state says.
+
+    Offsets given up in a closing commit are read again by the next task; a report of now would hide rows.
+    """
+
+    def __init__(self) -> None:
+        self._broken = False
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._broken = self._broken or kind is not None
+
+    def check(self) -> None:
+        """Refuse to go on after a poll was staged, or a cycle closed, in part."""
+        if self._broken:
+            raise ConnectError("staging broke off earlier; the task must start again")
+
+
+class TaskActions:
+    """Used by the task thread only."""
+
+    def __init__(
+        self, context: SinkTaskContext, state: TaskState, stage: Stage, poll: Poll, writer: ChannelWriter
+    ) -> None:
+        self._context = context
+        self._state = state
+        self._stage = stage
+        self._poll = poll
+        self._writer = writer
+        self.guard = StagingGuard()
+
+    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        """Ask the coordinator where these partitions stand."""
+        # Topics that cannot be described now are asked for again while we wait to be attached.
+        topic_ids = self.topic_ids({p.topic for p in partitions}) or {}
+        ids = {p: topic_ids.get(p.topic, "") for p in partitions}
+        self.carry_out(self._state.assign(ids, self._committed(partitions), now_ms()))
+
+    def _committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetMetadata | None]:
+        """What stands beside the group's offsets."""
+        try:
+            committed = self._context.committed(partitions)
+        except RetriableError as error:  # marks only spare a detour: the coordinator reads them too
+            log.warning("the group's offsets are not known now: %s", error)
+            committed = {}
+        marks = {p: OffsetMetadata.from_text(at.metadata) for p, at in committed.items()}
+        foreign = [p for p, mark in marks.items() if mark is None]
+        if foreign:
+            log.warning(
+                "the group's offsets of %s were not committed by this connector: once its tables have a ledger, "
+                "these say where it reads, and offsets that other tools set do not count",
+                ", ".join(map(str, foreign)),
+            )  # fmt: skip
+        return {p: marks.get(p) for p in partitions}
 
     def carry_out(self, actions: Iterable[TaskAction]) -> None:
-        """One after the other, in the order given."""
+        """Do these, in their order.
+
+        Raises:
+            ConnectError: The task must not go on.
+        """
         for action in actions:
             match action:
                 case Send(message):
@@ -65,6 +127,10 @@ class TaskActions:
                 case Fail(reason):
                     raise ConnectError(reason)
 
+    def hold(self, partition: TopicPartition, table: str, need: Need, request: str) -> None:
+        """Stop a partition until the coordinator has answered for a table."""
+        self.carry_out(self._state.hold(partition, table, need, request, now_ms()))
+
     def _close_files(self, cycle: int) -> None:
         """Step 2: describe the topics again, close the files, report.
 
@@ -80,7 +146,7 @@ class TaskActions:
             return
         fault_point("before_close_files")
         try:
-            with self.whole():
+            with self.guard:
                 self._stage.renew(self._state.answer)
                 ended = self._stage.ended()
                 staged = {} if ended else self._stage.close_cycle(cycle)
@@ -111,30 +177,3 @@ class TaskActions:
                 log.warning("topic %s cannot be described now: %s", topic, error)
                 return None
         return found
-
-    def epoch(self) -> Epoch:
-        """Of the coordinator that is followed."""
-        epoch = self._state.epoch
-        if epoch is None:
-            raise ConnectError("rows are handled before any coordinator was heard of")
-        return epoch
-
-    def hold_partition(self, partition: TopicPartition, why: BlockedPartition) -> None:
-        """Stop a partition where the poll began, and forget what the poll brought of it."""
-        self._poll.drop(partition)
-        self.carry_out(self._state.hold(partition, why.table, why.need, why.request, now_ms()))
-
-    def check_whole(self) -> None:
-        """Refuse to go on after a batch was staged, or a cycle closed, in part.
-
-        Offsets given up in a closing commit are read again by the next task; a report of now would hide rows.
-        """
-        if self._broken:
-            raise ConnectError("staging broke off earlier; the task must start again")
-
-    @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Around what is staged or closed whole: what breaks off in it is not reported, see `check_whole`."""
-        self._broken = True
-        yield
-        self._broken = False

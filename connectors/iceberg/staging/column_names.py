@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from connect_py.api.schema import Schema
-from connectors.iceberg.schema.column_history import ColumnHistory
-from connectors.iceberg.schema.type_fit import takes
+from connectors.iceberg.staging.column_history import ColumnHistory
+from connectors.iceberg.staging.type_fit import takes
 from connectors.iceberg.staging.types import TypeOptions
 
 NAME_MAPPING = "schema.name-mapping.default"

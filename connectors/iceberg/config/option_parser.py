@@ -1,0 +1,257 @@
+"""`OptionParser`: a connector's properties become the members of its configuration, or problems by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any
+
+from connect_py.api.config import with_prefix
+from connect_py.api.errors import ConfigError
+from connectors.iceberg.config import keys
+from connectors.iceberg.config.partition_by import list_items
+from connectors.iceberg.config.remote_url import check_installed, remote_address
+from connectors.iceberg.config.sink_options import CONFIG_DEF, ClassFamily, LogicalTypes, SinkOptions
+from connectors.iceberg.config.spellings import respelled, unknown_keys
+from connectors.iceberg.config.table_config import TableConfig, checked, partition_terms, table_config
+from connectors.iceberg.config.topic_rules import TopicRule, is_table_name, topic_rules
+from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, EvolutionPolicy
+from connectors.iceberg.schema.table import WriteMode
+
+_EVOLVE: Mapping[ChangeKind, str] = MappingProxyType({
+    ChangeKind.ADD: keys.EVOLVE_ADD, ChangeKind.WIDEN: keys.EVOLVE_WIDEN, ChangeKind.OPTIONAL: keys.EVOLVE_OPTIONAL,
+    ChangeKind.RENAME: keys.EVOLVE_RENAME, ChangeKind.VERSION: keys.EVOLVE_INCOMPATIBLE,
+})  # fmt: skip
+
+
+class OptionParser:
+    """Used once. Options are looked at group by group, and the first problem is the one that an error names."""
+
+    def __init__(self, props: Mapping[str, str]) -> None:
+        self._props = props
+        self._known, self._warnings = respelled(props)
+        self._values = CONFIG_DEF.parse(self._known)
+        self._problems: list[tuple[str, str]] = []
+        self._connector = props.get("name", "")
+        self._family = ClassFamily.of(props.get("connector.class", ""))
+        self._tables: tuple[str, ...] | None = (
+            None if self._values[keys.TABLES] is None else tuple(self._values[keys.TABLES])
+        )
+        self._table_props = with_prefix(self._known, keys.TABLE_PREFIX)
+        self._catalog = {key: value for key, value in with_prefix(self._known, keys.CATALOG_PREFIX).items() if key}
+        # `iceberg.spark.master` is `spark.master`; so is `iceberg.spark.spark.master`.
+        spark = with_prefix(self._known, keys.SPARK_PREFIX)
+        self._spark = {"spark." + key.removeprefix("spark."): value for key, value in spark.items()}
+        self._create = with_prefix(self._known, keys.AUTO_CREATE_PREFIX)
+        asked = bool(self._values[keys.CDC_FIELD]) or self._values[keys.UPSERT_MODE]
+        usual_mode = WriteMode.MERGE if asked else WriteMode.APPEND
+        self._mode = usual_mode if self._values[keys.WRITE_MODE] == "auto" else WriteMode(self._values[keys.WRITE_MODE])
+        self._apache_merges = self._mode is WriteMode.MERGE and self._family is ClassFamily.APACHE
+        self._default_table = TableConfig("")
+        self._rules: tuple[TopicRule, ...] = ()
+        self._unavailable = b""
+
+    def parse(self) -> tuple[dict[str, Any] | None, list[tuple[str, str]]]:
+        """The members of the configuration, or the (key, problem) pairs that stand against it."""
+        self._check_destinations()
+        self._read_tables()
+        self._check_changes()
+        self._check_commits()
+        self._check_group()
+        if self._spark.get("spark.remote"):
+            self._check_remote()
+        self._check_new_tables()
+        self._check_dead_letters()
+        return (None, self._problems) if self._problems else (self._members(), [])
+
+    def _refuse(self, key: str, why: str) -> None:
+        self._problems.append((key, why))
+
+    def _check_destinations(self) -> None:
+        tables, dynamic = self._tables, self._values[keys.DYNAMIC]
+        if not self._catalog:
+            self._refuse(keys.CATALOG_PREFIX, "Must specify Iceberg catalog properties")
+        if "type" in self._catalog and "catalog-impl" in self._catalog:
+            self._refuse(keys.CATALOG_PREFIX, "Cannot create catalog, both type and catalog-impl are set")
+        by_topic = bool((self._values[keys.TOPIC_TO_TABLE] or "").strip())
+        if tables is not None and dynamic:
+            self._refuse(keys.TABLES, "Cannot specify both static and dynamic table names")
+        elif by_topic and (tables or dynamic):
+            self._refuse(keys.TOPIC_TO_TABLE, f"cannot be combined with {keys.TABLES} or {keys.DYNAMIC}")
+        elif dynamic and not self._has_route_field():
+            self._refuse(keys.ROUTE_FIELD, "Must specify a route field if using dynamic table names")
+        elif not dynamic and not by_topic and not any(tables or ()):
+            self._refuse(keys.TABLES, "Must specify table name(s)")
+        if tables and any(tables):
+            for name in tables:
+                if not is_table_name(name):
+                    self._refuse(keys.TABLES, f"{name or 'an empty item'} is not a table name")
+
+    def _has_route_field(self) -> bool:
+        return bool((self._values[keys.ROUTE_FIELD] or "").strip())
+
+    def _read_tables(self) -> None:
+        values = self._values
+        try:
+            self._default_table = TableConfig(
+                "",
+                checked(keys.ID_COLUMNS, list_items, values[keys.ID_COLUMNS] or ""),
+                checked(keys.PARTITION_BY, partition_terms, values[keys.PARTITION_BY] or ""),
+                values[keys.COMMIT_BRANCH] or None,
+            )
+            self._rules = topic_rules(values[keys.TOPIC_TO_TABLE])
+            self._unavailable = _unavailable(values[keys.UNAVAILABLE_VALUE])
+            for name in self._tables or ():
+                table = table_config(self._table_props, name, self._default_table, self._warnings)
+                if table.route_regex is not None and not self._has_route_field():
+                    raise ConfigError(
+                        f"{keys.TABLE_PREFIX}{name}.route-regex", f"has no effect without {keys.ROUTE_FIELD}"
+                    )
+        except ConfigError as error:
+            self._refuse(error.key, error.why)
+
+    def _check_changes(self) -> None:
+        """What rows mean, and what that needs."""
+        values, merges = self._values, self._mode is WriteMode.MERGE
+        envelopes = values[keys.ENVELOPE] == "debezium"
+        if envelopes and values[keys.CDC_FIELD]:
+            self._refuse(keys.ENVELOPE, f"says itself what each change is; cannot be combined with {keys.CDC_FIELD}")
+        if envelopes and not merges:
+            self._refuse(keys.ENVELOPE, f"needs MERGE: set {keys.UPSERT_MODE}")
+        no_operations = not envelopes and (values[keys.CDC_FIELD] or "").rpartition(".")[2] not in ("op", "__op")
+        if values[keys.SNAPSHOT_EVENTS] == "ignore" and (no_operations or not merges):
+            needed = f"{keys.ENVELOPE}=debezium, or a {keys.CDC_FIELD} that is Debezium's own op or __op"
+            self._refuse(keys.SNAPSHOT_EVENTS, f"needs {needed}")
+        suffix = values[keys.CHANGELOG_SUFFIX]
+        if suffix and (not envelopes or not merges):
+            self._refuse(keys.CHANGELOG_SUFFIX, f"needs MERGE, and {keys.ENVELOPE}=debezium to see the rows before")
+        elif suffix:
+            templates = [name for rule in self._rules for name in rule.templates]
+            for name in (*(self._tables or ()), *templates, values[keys.DEAD_LETTER_TABLE] or ""):
+                if name.strip().endswith(suffix):
+                    why = "ends so itself, and would be taken for the changes of another one"
+                    self._refuse(keys.CHANGELOG_SUFFIX, f"table {name} {why}")
+
+    def _check_commits(self) -> None:
+        values = self._values
+        if (values[keys.CDC_FIELD] or values[keys.UPSERT_MODE]) and self._apache_merges:
+            self._warnings.append(f"{keys.CDC_FIELD} and {keys.UPSERT_MODE} turn on MERGE; Apache's sink ignored them")
+        engine = values[keys.COMMIT_ENGINE]
+        if engine in ("append", "delta"):
+            self._warnings.append(f"{keys.COMMIT_ENGINE}={engine} means auto: there is one engine now")
+        if engine == "merge" and self._mode is WriteMode.APPEND:
+            self._refuse(keys.COMMIT_ENGINE, "merge needs keys; rows are appended here")
+        if keys.COMMIT_TIMEOUT in self._props and values[keys.COMMIT_TIMEOUT] >= values[keys.COMMIT_INTERVAL]:
+            self._warnings.append(
+                f"{keys.COMMIT_TIMEOUT} is not below {keys.COMMIT_INTERVAL}: a slow task delays the next commit"
+            )
+        if keys.COMMIT_THREADS in self._props:
+            self._warnings.append(f"{keys.COMMIT_THREADS} has no effect: tables are committed one after the other")
+
+    def _check_group(self) -> None:
+        group, usual = self._group(), f"connect-{self._connector}"
+        real_group = self._props.get("consumer.override.group.id", usual)
+        if group != real_group:
+            self._warnings.append(f"{keys.CONNECT_GROUP} is {group}, but the connector reads in group {real_group}")
+
+    def _group(self) -> str:
+        return self._values[keys.CONNECT_GROUP] or f"connect-{self._connector}"
+
+    def _check_remote(self) -> None:
+        """What does not go together with Spark Connect."""
+        remote = keys.SPARK_PREFIX + "remote"
+        try:
+            remote_address(self._spark["spark.remote"])
+            check_installed()
+        except ConfigError as error:
+            self._refuse(remote, error.why)
+        if "spark.master" in self._spark:
+            self._refuse(remote, f"names a Spark, and {keys.SPARK_PREFIX}master another one")
+        if self._values[keys.COMMIT_ENGINE] == "delta":
+            self._refuse(keys.COMMIT_ENGINE, f"delta is not SQL: it cannot go through {remote}")
+        ours = ("spark.remote", "spark.driver.memory", "spark.driver.extraJavaOptions")
+        idle = [key for key in self._spark if key not in ours and not key.startswith(("spark.sql.", "spark.hadoop."))]
+        for key in sorted(idle):
+            self._warnings.append(f"{keys.SPARK_PREFIX}{key.removeprefix('spark.')} has no effect with {remote}")
+
+    def _check_new_tables(self) -> None:
+        given = "format-version" in self._create
+        version = self._create.get("format-version", "2")
+        if version not in ("1", "2", "3"):
+            self._refuse(keys.AUTO_CREATE_PREFIX + "format-version", f"{version} is not 1, 2 or 3")
+        elif self._values[keys.JSON_TYPE] == "variant" and version != "3" and given:
+            self._refuse(keys.JSON_TYPE, "variant needs format version 3")
+        elif version == "1" and self._mode is WriteMode.MERGE:
+            self._refuse(keys.AUTO_CREATE_PREFIX + "format-version", "MERGE needs format version 2 or 3")
+
+    def _check_dead_letters(self) -> None:
+        props, values = self._props, self._values
+        dead_letters, replay = (values[keys.DEAD_LETTER_TABLE] or "").strip(), (values[keys.REPLAY_TOPIC] or "").strip()
+        if dead_letters:
+            if not is_table_name(dead_letters) or "." not in dead_letters:
+                self._refuse(keys.DEAD_LETTER_TABLE, f"{dead_letters} is not of the form namespace.table")
+            elif dead_letters in (self._tables or ()):
+                self._refuse(
+                    keys.DEAD_LETTER_TABLE, f"{dead_letters} is one of {keys.TABLES}: dead letters need their own"
+                )
+            elif (props.get("errors.tolerance") or "none").strip().lower() != "all":
+                self._warnings.append(f"{keys.DEAD_LETTER_TABLE} has no effect without errors.tolerance=all")
+        if replay and not dead_letters:
+            self._refuse(keys.REPLAY_TOPIC, f"has no effect without {keys.DEAD_LETTER_TABLE}")
+        elif replay and replay in [topic.strip() for topic in (props.get("topics") or "").split(",")]:
+            self._refuse(keys.REPLAY_TOPIC, f"{replay} is one of the connector's own topics")
+        if replay and self._mode is WriteMode.MERGE and not values[keys.ORDERING_COLUMNS]:
+            self._warnings.append(
+                f"{keys.REPLAY_TOPIC}: of merged tables without {keys.ORDERING_COLUMNS} it is not known whether "
+                "a record that is tried again is older than its row: it is inserted where its key is missing, and left "
+                "out elsewhere"
+            )
+
+    def _members(self) -> dict[str, Any]:
+        known, values, tables = self._known, self._values, self._tables
+        suffix, dead_letters = values[keys.CHANGELOG_SUFFIX], (values[keys.DEAD_LETTER_TABLE] or "").strip()
+        changelogs = [name + suffix for name in tables or () if suffix]
+        destinations = list(filter(None, [*tables, *changelogs, dead_letters])) if tables else ()
+        warnings = [*self._warnings, *unknown_keys(known, CONFIG_DEF.keys, destinations)]
+        usual_types = LogicalTypes.FULL if self._apache_merges else LogicalTypes.CONNECT
+        options = [(member.name, member.metadata) for member in fields(SinkOptions) if member.metadata]
+        return {name: option["read"](values[option["key"]]) for name, option in options} | {
+            "connector": self._connector,
+            "family": self._family,
+            "default_table": self._default_table,
+            "warnings": tuple(dict.fromkeys(warnings)),
+            "topic_rules": self._rules,
+            "evolution": _evolution(values),
+            "auto_create_props": self._create,
+            "write_props": {k: v for prefix in keys.WRITE_PREFIXES for k, v in with_prefix(known, prefix).items()},
+            "table_props": self._table_props,
+            "catalog": self._catalog,
+            "hadoop": with_prefix(known, keys.HADOOP_PREFIX),
+            "kafka": with_prefix(known, keys.KAFKA_PREFIX),
+            "spark": self._spark,
+            "mode": self._mode,
+            "logical_types": usual_types
+            if values[keys.LOGICAL_TYPES] == "auto"
+            else LogicalTypes(values[keys.LOGICAL_TYPES]),
+            "unavailable_value": self._unavailable,
+            "connect_group": self._group(),
+            "control_group": values[keys.CONTROL_GROUP] or f"cg-control-{self._connector}",
+            "commit_max_failures": values[keys.COMMIT_MAX_FAILURES] if keys.COMMIT_MAX_FAILURES in known else None,
+            "target_file_size_bytes": values[keys.TARGET_FILE_SIZE] if keys.TARGET_FILE_SIZE in known else None,
+        }
+
+
+def _evolution(values: Mapping[str, Any]) -> EvolutionPolicy:
+    usual = ChangeAction.APPLY if values[keys.EVOLVE_SCHEMA] else ChangeAction.IGNORE
+    given = {kind: values[key] for kind, key in _EVOLVE.items()}
+    return {kind: usual if action == "auto" else ChangeAction(action) for kind, action in given.items()}
+
+
+def _unavailable(text: str) -> bytes:
+    if not text.startswith("hex:"):
+        return text.encode()
+    try:
+        return bytes.fromhex(text.removeprefix("hex:"))
+    except ValueError as error:
+        raise ConfigError(keys.UNAVAILABLE_VALUE, "expected hexadecimal digits after hex:") from error

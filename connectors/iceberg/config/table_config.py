@@ -1,0 +1,73 @@
+"""`TableConfig`: what is configured for one table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from connect_py.api.errors import ConfigError
+from connectors.iceberg.config.java_pattern import compile_java_pattern
+from connectors.iceberg.config.keys import TABLE_PREFIX
+from connectors.iceberg.config.partition_by import PartitionTerm, list_items, parse_partition_by
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TableConfig:
+    """What is configured for one table, defaults filled in."""
+
+    name: str
+    id_columns: tuple[str, ...] = ()
+    partition_by: tuple[PartitionTerm, ...] = ()
+    commit_branch: str | None = None  # None: main
+    route_regex: re.Pattern[str] | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)  # field of the records -> the name it had
+
+
+def table_config(table_props: Mapping[str, str], name: str, default: TableConfig, warnings: list[str]) -> TableConfig:
+    """The settings of a table, by its full name or else the last part of it; what is missing is as in `default`."""
+    short = name.rpartition(".")[2]
+
+    def read(setting: str, parse: Callable[[str], T], default: T) -> T:
+        key, found = f"{TABLE_PREFIX}{name}.{setting}", table_props.get(f"{name}.{setting}")
+        if found is None and short != name:
+            found = table_props.get(f"{short}.{setting}")
+            if found is not None:
+                warnings.append(f"{TABLE_PREFIX}{short}.{setting} names the table by its last part only, use {key}")
+        return default if found is None else checked(key, parse, found)
+
+    return TableConfig(
+        name, read("id-columns", list_items, default.id_columns),
+        read("partition-by", partition_terms, default.partition_by),
+        read("commit-branch", optional_text, default.commit_branch), read("route-regex", compile_java_pattern, None),
+        read("renamed", _renamed, {}),
+    )  # fmt: skip
+
+
+def _renamed(text: str) -> Mapping[str, str]:
+    """`new:old` pairs, comma separated. ValueError: not of that form."""
+    pairs = [item.partition(":") for item in text.split(",") if item.strip()]
+    if not all(new.strip() and old.strip() for new, _, old in pairs):
+        raise ValueError("expected new:old, comma separated")
+    return {new.strip(): old.strip() for new, _, old in pairs}
+
+
+def partition_terms(text: str) -> tuple[PartitionTerm, ...]:
+    """The terms of a partition spec."""
+    return parse_partition_by(list_items(text))
+
+
+def checked(key: str, read: Callable[[str], T], text: str) -> T:
+    """What a text of a key is read as."""
+    try:
+        return read(text)
+    except ValueError as error:
+        raise ConfigError(key, str(error)) from error
+
+
+def optional_text(text: str | None) -> str | None:
+    """Without blanks around it; None: nothing is left."""
+    return (text or "").strip() or None
