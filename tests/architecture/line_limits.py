@@ -8,8 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("connect_py", "connectors", "transforms", "rest", "native")
 SPARK = ("connectors/iceberg/spark",)
-# Lower them when the code gets shorter.
-LIMITS = {SPARK: 3_865, PRODUCT: 73_300}
+# Lower them when the code gets shorter. Both were raised once by the commands about a table's history.
+LIMITS = {SPARK: 3_873, PRODUCT: 74_335}
 SUFFIXES = (".py", ".java", ".rs")
 
 

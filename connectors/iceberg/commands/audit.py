@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect_py.api.command import command_services, uses_java
-from connect_py.api.errors import ConfigError
+from connect_py.api.command import uses_java
 from connectors.iceberg.commands.exit_status import errors_exit
+from connectors.iceberg.commands.table_options import AsJson, Catalog, CatalogProperties, Config, Table, table_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from connectors.iceberg.audit.table_audit import AuditReport, Finding, GroupAudit
-    from connectors.iceberg.config.spark_config import SparkConfig
 
 UNDECIDED = 2
 
 
 @uses_java
 def audit(
-    table: Annotated[str, typer.Argument(help="Full name of the table: namespace.table.")],
-    config: Annotated[
-        Path | None, typer.Option("--config", help="The connector as it is posted: its catalog, branch and group.")
-    ] = None,
-    catalog_property: Annotated[
-        list[str] | None,
-        typer.Option("--catalog-property", metavar="KEY=VALUE", help="As after `iceberg.catalog.`; may be repeated."),
-    ] = None,
-    catalog: Annotated[str, typer.Option(help="Name of the catalog, unless --config says it.")] = "iceberg",
+    table: Table,
+    config: Config = None,
+    catalog_property: CatalogProperties = None,
+    catalog: Catalog = "iceberg",
     branch: Annotated[str | None, typer.Option(help="The branch that the connector commits to.")] = None,
     group: Annotated[
         str | None, typer.Option(help="Connect group: `connect-<connector>`. [default: every one that wrote here]")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Prove from a table's snapshots that offset ranges follow each other and no data file is in twice.
 
@@ -45,44 +38,16 @@ def audit(
     """
     with errors_exit(UNDECIDED):
         from connectors.iceberg.audit.table_audit import audit as judge
-        from connectors.iceberg.spark.lake_client import LakeClient
 
-        settings, ref, only = _settings(table, config, catalog_property or [], catalog)
-        with LakeClient(command_services(), settings) as lake:
-            report = judge(lake.history(table, branch or ref), group or only)
+        place = table_place(table, config, catalog_property, catalog)
+        with place.open() as lake:
+            report = judge(lake.history(table, branch or place.ref), group or place.group)
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:
         for line in _lines(report):
             typer.echo(line)
     raise typer.Exit(int(report.verdict))
-
-
-def _settings(
-    table: str, config: Path | None, catalog_properties: list[str], catalog: str
-) -> tuple[SparkConfig, str, str | None]:
-    """How to reach the catalog, the ref, and the group if a connector says it.
-
-    Raises:
-        ConfigError: An option or the file makes no sense.
-    """
-    from connectors.iceberg.commands.connector_json import parse_connector
-    from connectors.iceberg.config.spark_config import SparkConfig
-
-    given: dict[str, str] = {}
-    for item in catalog_properties:
-        key, separator, value = item.partition("=")
-        if not separator:
-            raise ConfigError("--catalog-property", f"{item} is not of the form key=value")
-        given[key] = value
-    if config is None:
-        if not given:
-            raise ConfigError("", "where is the catalog? Give --config connector.json or --catalog-property type=…")
-        return SparkConfig(catalog, given), "main", None
-    parsed = parse_connector(config)
-    catalog_settings = {**parsed.catalog, **given}
-    settings = SparkConfig(parsed.catalog_name, catalog_settings, parsed.hadoop_settings(), parsed.spark)
-    return settings, parsed.table(table).commit_branch or "main", parsed.connect_group
 
 
 def _lines(report: AuditReport) -> Iterable[str]:

@@ -160,6 +160,7 @@ def _report(program: ServiceProgram, metrics: DriverMetrics, runtime: SparkRunti
 def _end_with_worker(program: ServiceProgram, runtime: SparkRuntime, ending: threading.Event) -> None:
     program.wait_for_end()
     ending.set()
+    logging.disable()  # py4j logs each call that the end of the JVM cuts short
     runtime.stop()
     os._exit(0)
 

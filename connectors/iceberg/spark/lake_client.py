@@ -87,6 +87,7 @@ class LakeClient:
     remove_files = _asked(LakeSession.remove_files)
     history = _asked(LakeSession.history)
     delete_rows = _asked(LakeSession.delete_rows)
+    run = _asked(LakeSession.run)
 
     def commit(self, request: CommitRequest) -> CommitOutcome:
         remote = self._remote() if request.mode is WriteMode.MERGE and request.files else None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from connectors.iceberg.audit.table_history import TableHistory
 from connectors.iceberg.config.file_io_properties import file_io_properties
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _ATTEMPTS = 5  # of a change of a schema
 _POSITIONS = ("connect-py.ledger.", "kafka.connect.source-offsets.")  # long, and of no use to tasks
@@ -63,7 +64,7 @@ class LakeSession:
         with translating("the catalog", of_table=False):
             self._catalog = JavaCatalog(spark, catalog)
         self.spark = spark
-        self._name = catalog
+        self.catalog_name = catalog
         self.engine = CommitEngine(spark, self._catalog, catalog, settings)
         self._connect: ConnectClient | None = None
 
@@ -176,7 +177,12 @@ class LakeSession:
     def delete_rows(self, name: str, condition: str, branch: str | None = None) -> None:
         """Delete the rows of a table that fulfil a condition in SQL, in a commit of its own."""
         with translating(name):
-            self.spark.sql(f"DELETE FROM {relation(self._name, name, branch)} WHERE {condition}")
+            self.spark.sql(f"DELETE FROM {relation(self.catalog_name, name, branch)} WHERE {condition}")
+
+    def run(self, name: str, function: Callable[..., T], *args: Any) -> T:
+        """Call a function with this session, the name, and `args`. These and the result travel between processes."""
+        with translating(name):
+            return function(self, name, *args)
 
     def table(self, name: str) -> JavaTable:
         """Java's view of a table, for this package."""

@@ -1,0 +1,143 @@
+"""`connect-py diff`: the rows in which two snapshots of a table differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from connect_py.api.command import uses_java
+from connectors.iceberg.commands.exit_status import errors_exit
+from connectors.iceberg.commands.table_options import (
+    POINT,
+    AsJson,
+    Branch,
+    Catalog,
+    CatalogProperties,
+    Config,
+    Table,
+    TablePlace,
+    table_place,
+)
+
+if TYPE_CHECKING:
+    from connectors.iceberg.history.table_diff import TableDiff
+    from connectors.iceberg.protocol.table_metadata import TableMetadata
+
+DIFFERENT, UNDECIDED = 1, 2
+
+
+@uses_java
+def diff(
+    table: Table,
+    before: Annotated[str, typer.Argument(metavar="A", help=f"The first state: {POINT}.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="The second state, likewise.")],
+    config: Config = None,
+    catalog_property: CatalogProperties = None,
+    catalog: Catalog = "iceberg",
+    branch: Branch = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of the key; may be repeated. [default: the connector's, or the identifier fields]"),
+    ] = None,
+    without_key: Annotated[
+        bool, typer.Option("--without-key", help="Compare whole rows, and how often they occur.")
+    ] = False,
+    limit: Annotated[int, typer.Option(help="Rows to show.", min=0)] = 20,
+    parquet: Annotated[str | None, typer.Option(metavar="FOLDER", help="Write all rows to a new folder.")] = None,
+    to_table: Annotated[str | None, typer.Option(metavar="TABLE", help="Write all rows to a new table.")] = None,
+    sql: Annotated[bool, typer.Option("--sql", help="Print the statement as well.")] = False,
+    timeout: Annotated[int, typer.Option(help="Seconds that Spark may take.", min=1)] = 3600,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two snapshots of a table: rows inserted, updated and deleted; counts first, then rows.
+
+    Rows of a merged table are compared by key. Those of a table without key are compared whole: how often each occurs.
+    Columns are matched by field id. Exit status 0: equal; 1: different; 2: not known.
+    """
+    with errors_exit(UNDECIDED):
+        from rich.console import Console
+
+        from connectors.iceberg.history.table_diff import DiffRequest, compare, read_metadata
+        from connectors.iceberg.history.table_point import find_point
+
+        place = table_place(table, config, catalog_property, catalog)
+        folder = parquet if parquet is None or "://" in parquet else Path(parquet).absolute().as_uri()
+        with Console(stderr=True).status(f"comparing {table}"), place.open(timeout) as lake:
+            metadata = lake.run(table, read_metadata)
+            ref = branch or place.ref
+            points = find_point(metadata, before, ref), find_point(metadata, after, ref)
+            keys = () if without_key else tuple(key or ()) or key_columns(place, metadata, points)
+            found = lake.run(table, compare, DiffRequest(points[0], points[1], keys, limit, folder, to_table))
+    if as_json:
+        typer.echo(json.dumps({"table": table, **found.to_json()}, indent=2))
+    else:
+        for line in _lines(table, found):
+            typer.echo(line)
+        if sql:
+            typer.echo(f"\n{found.sql}")
+    raise typer.Exit(DIFFERENT if found.total else 0)
+
+
+def key_columns(place: TablePlace, metadata: TableMetadata, points: tuple[int, int]) -> tuple[str, ...]:
+    """The columns that make a row's key; empty: there is none, because rows are appended."""
+    from connectors.iceberg.history.table_diff import later_schema
+    from connectors.iceberg.schema.table import WriteMode
+
+    connector = place.connector
+    if connector is not None and connector.mode is WriteMode.APPEND:
+        return ()
+    named = connector.table(place.table).id_columns if connector is not None else ()
+    schema = later_schema(metadata, *points)
+    fields = set(schema.get("identifier-field-ids") or ())
+    return tuple(named) or tuple(each["name"] for each in schema["fields"] if each["id"] in fields)
+
+
+def _lines(table: str, found: TableDiff) -> Iterator[str]:
+    """The difference for people."""
+    from connectors.iceberg.history.table_diff import RowChange
+
+    request = found.request
+    by = f"rows by key ({', '.join(request.keys)})" if request.keys else "whole rows, the table has no key"
+    yield f"{table}: {request.before} -> {request.after}, {by}"
+    for what in ("added", "dropped", "retyped"):
+        if names := getattr(found.columns, what):
+            yield f"columns {what}: {', '.join(names)}"
+    if found.columns.renamed:
+        yield f"columns renamed: {', '.join(f'{old} -> {new}' for old, new in found.columns.renamed)}"
+    for change in RowChange:
+        if change is not RowChange.UPDATED or request.keys:
+            count = found.counts.get(change, 0)
+            if change is not RowChange.SEVERAL_ROWS:
+                yield f"{count:>9} {change.value}"
+            elif count:
+                yield f"{count:>9} keys with several rows in one state, which are not compared"
+    if found.rows:
+        yield ""
+        yield from map(_row, found.rows)
+        if request.limit == len(found.rows) < found.total:
+            yield "..."
+    for where in filter(None, (request.parquet, request.table)):
+        yield f"all rows are in {where}"
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    before, after = row.get("before"), row.get("after")
+    times = f" {row['times']} times" if row.get("times", 1) != 1 else ""
+    if row.get("key") is None:
+        return f"{row['change']}{times} {_values(after or before or {})}"
+    if row["change"] != "updated" or not before or not after:
+        return f"{row['change']} {_values(after or before or {})}"
+    changes = ", ".join(f"{name}: {_text(before.get(name))} -> {_text(after.get(name))}" for name in row["changed"])
+    return f"updated {_values(row['key'])}: {changes}"
+
+
+def _values(row: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={_text(value)}" for name, value in row.items())
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

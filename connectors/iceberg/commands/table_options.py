@@ -1,0 +1,86 @@
+"""Options of commands that ask a table, and how they get at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from connect_py.api.command import command_services
+from connect_py.api.errors import ConfigError
+
+if TYPE_CHECKING:
+    from connectors.iceberg.config.sink_config import IcebergSinkConfig
+    from connectors.iceberg.config.spark_config import SparkConfig
+    from connectors.iceberg.spark.lake_client import LakeClient
+
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="Full name of the table: namespace.table.")]
+Config = Annotated[
+    Path | None, typer.Option("--config", help="The connector as it is posted: its catalog, branch and group.")
+]
+CatalogProperties = Annotated[
+    list[str] | None,
+    typer.Option("--catalog-property", metavar="KEY=VALUE", help="As after `iceberg.catalog.`; may be repeated."),
+]
+Catalog = Annotated[str, typer.Option(help="Name of the catalog, unless --config says it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+Branch = Annotated[
+    str | None, typer.Option(help="The branch whose history counts. [default: the connector's, or main]")
+]
+POINT = "a snapshot id, a branch or tag, a time (2026-01-02T03:04:05Z), first or last"
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """Where a table is."""
+
+    table: str
+    spark: SparkConfig
+    connector: IcebergSinkConfig | None  # None: only the catalog was named
+
+    @property
+    def ref(self) -> str:
+        """The ref that the connector commits to."""
+        named = self.connector.table(self.table).commit_branch if self.connector is not None else None
+        return named or "main"
+
+    @property
+    def group(self) -> str | None:
+        return self.connector.connect_group if self.connector is not None else None
+
+    @contextmanager
+    def open(self, timeout_seconds: float = 120.0) -> Iterator[LakeClient]:
+        """A session in a Spark driver that ends with the block."""
+        from connectors.iceberg.spark.lake_client import LakeClient
+
+        with LakeClient(command_services(), self.spark, deadline_seconds=timeout_seconds) as lake:
+            yield lake
+
+
+def table_place(table: str, config: Path | None, catalog_properties: list[str] | None, catalog: str) -> TablePlace:
+    """Read the options.
+
+    Raises:
+        ConfigError: An option or the file makes no sense.
+    """
+    from connectors.iceberg.commands.connector_json import parse_connector
+    from connectors.iceberg.config.spark_config import SparkConfig
+
+    given: dict[str, str] = {}
+    for item in catalog_properties or ():
+        key, separator, value = item.partition("=")
+        if not separator:
+            raise ConfigError("--catalog-property", f"{item} is not of the form key=value")
+        given[key] = value
+    if config is None:
+        if not given:
+            raise ConfigError("", "where is the catalog? Give --config connector.json or --catalog-property type=…")
+        return TablePlace(table, SparkConfig(catalog, given), None)
+    parsed = parse_connector(config)
+    catalog_settings = {**parsed.catalog, **given}
+    settings = SparkConfig(parsed.catalog_name, catalog_settings, parsed.hadoop_settings(), parsed.spark)
+    return TablePlace(table, settings, parsed)

@@ -1,0 +1,243 @@
+"""Snapshots as people ask for them: by id, ref, time and offset, and who made them; without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from connect_py.api.errors import ConfigError
+from connectors.iceberg.commands.diff import diff as diff_command
+from connectors.iceberg.commands.history import at as at_command
+from connectors.iceberg.commands.history import history as history_command
+from connectors.iceberg.history.offset_search import OffsetPlace, find_offset, parse_offset
+from connectors.iceberg.history.snapshot_entry import entries
+from connectors.iceberg.history.table_point import NotInHistoryError, find_point, snapshot_at_time
+from connectors.iceberg.protocol.ledger import Ledger, LedgerEntry, LedgerProperty, TopicLedger, ledger_key
+from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+
+KEY = ledger_key("connect-orders")
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+MINUTE = 60_000
+Entries = Mapping[int, tuple[int, int, int]]  # generation, base, next
+
+
+def ledger(cycle: int, entries: Entries, topic: str = "T1", table: str = "U1") -> Ledger:
+    partitions = {number: LedgerEntry(*entry) for number, entry in entries.items()}
+    return Ledger(Epoch(7, "a1"), f"c{cycle}", cycle, table, "K1", {"orders": TopicLedger(topic, partitions)})
+
+
+def snapshot(number: int, of: Ledger | None, parent: int | None, **summary: str) -> dict[str, Any]:
+    """Snapshot n, made n minutes after the epoch of time."""
+    operation = summary.pop("operation", "append")
+    texts = {"operation": operation, **{key.replace("_", "-"): text for key, text in summary.items()}}
+    if of is not None:
+        texts |= {KEY: of.to_json(), "kafka.connect.commit-id": of.commit, "kafka.connect.task-id": "orders-0"}
+    return {
+        "snapshot-id": number, "timestamp-ms": number * MINUTE, "sequence-number": number, "summary": texts,
+        "schema-id": 0, **({} if parent is None else {"parent-snapshot-id": parent}),
+    }  # fmt: skip
+
+
+def table(
+    *snapshots: dict[str, Any], opened: int = 0, property_of: tuple[Ledger, int] | None = None, **more: Any
+) -> TableMetadata:
+    """A table whose main is at the last snapshot. `property_of`: the ledger that its property repeats, and where."""
+    properties = {}
+    if property_of is not None:
+        properties[KEY] = LedgerProperty(*property_of, {P0: Position(0, opened), P1: Position(0, opened)}).to_json()
+    refs = {"main": {"snapshot-id": snapshots[-1]["snapshot-id"], "type": "branch"}} if snapshots else {}
+    document = {
+        "table-uuid": "U1", "format-version": 2, "location": "/t", "current-schema-id": 0, "default-spec-id": 0,
+        "schemas": [{"schema-id": 0, "fields": []}], "partition-specs": [{"spec-id": 0, "fields": []}],
+        "snapshots": list(snapshots), "refs": refs, "properties": properties,
+        "snapshot-log": [{"timestamp-ms": s["timestamp-ms"], "snapshot-id": s["snapshot-id"]} for s in snapshots],
+    }  # fmt: skip
+    return TableMetadata({**document, **more})
+
+
+CYCLE_1, CYCLE_2, CYCLE_4 = (
+    ledger(1, {0: (0, 5, 10), 1: (0, 5, 5)}),
+    ledger(2, {0: (0, 10, 20), 1: (0, 5, 9)}),
+    ledger(4, {0: (0, 20, 31), 1: (0, 9, 9)}),
+)
+WHOLE = table(
+    snapshot(1, CYCLE_1, None), snapshot(2, CYCLE_2, 1), snapshot(3, None, 2, operation="replace"),
+    snapshot(4, CYCLE_4, 3), opened=5, property_of=(CYCLE_4, 4),
+)  # fmt: skip
+EXPIRED = table(
+    snapshot(3, None, 2, operation="replace"), snapshot(4, CYCLE_4, 3), opened=5, property_of=(CYCLE_4, 4)
+)  # fmt: skip
+
+
+# --- points
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("first", 1), ("last", 4), ("2", 2), ("main", 4), ("1970-01-01T00:02:30Z", 2), ("1970-01-01T00:03", 3),
+        ("1970-01-01T01:02:30+01:00", 2), ("19700102", 4), ("2100-01-01", 4),
+    ],
+)  # fmt: skip
+def test_a_point_is_a_snapshot_a_ref_a_time_or_an_end(text: str, number: int) -> None:
+    assert find_point(WHOLE, text) == number
+
+
+@pytest.mark.parametrize(
+    ("metadata", "text", "why"),
+    [
+        (WHOLE, "77", "snapshot 77 is none of the table's"),
+        (EXPIRED, "2", "snapshot 2 was expired"),
+        (WHOLE, "mian", "mian is no snapshot id, no branch or tag of the table (main), no time"),
+        (WHOLE, "2026-13-01", "2026-13-01 is no snapshot id"),
+        (WHOLE, "1970-01-01T00:00:30Z", "as old as 1970-01-01T00:00:30.000Z: the history that is left begins at "
+         "1970-01-01T00:01:00.000Z"),
+        (table(), "last", "the table has no snapshot yet"),
+        (table(), "2026-01-01", "the table has no snapshot yet"),
+    ],
+)  # fmt: skip
+def test_a_point_that_is_not_there_says_why(metadata: TableMetadata, text: str, why: str) -> None:
+    with pytest.raises(NotInHistoryError) as raised:
+        find_point(metadata, text)
+    assert why in str(raised.value)
+
+
+def test_a_time_is_what_readers_saw_also_before_a_roll_back() -> None:
+    log = [{"timestamp-ms": at * MINUTE, "snapshot-id": number} for at, number in ((1, 1), (2, 2), (5, 1))]
+    refs = {"main": {"snapshot-id": 1, "type": "branch"}, "audit": {"snapshot-id": 2, "type": "branch"}}
+    rolled = table(snapshot(1, CYCLE_1, None), snapshot(2, CYCLE_2, 1), refs=refs, **{"snapshot-log": log})
+    assert [snapshot_at_time(rolled, minutes * MINUTE) for minutes in (1, 3, 6)] == [1, 2, 1]
+    assert snapshot_at_time(rolled, 6 * MINUTE, "audit") == 2
+    assert [each.id for each in entries(rolled)] == [1]
+    assert [(each.id, each.on_ref) for each in entries(rolled, everything=True)] == [(2, False), (1, True)]
+
+
+# --- offsets
+
+
+@pytest.mark.parametrize(("offset", "number"), [(5, 1), (9, 1), (10, 2), (19, 2), (20, 4), (30, 4)])
+def test_an_offset_is_in_the_snapshot_whose_commit_brought_it(offset: int, number: int) -> None:
+    place = find_offset(WHOLE, P0, offset)
+    assert (place.snapshot, place.range is not None and place.range.snapshot, place.note) == (number, number, "")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "partition", "offset", "why"),
+    [
+        (WHOLE, P0, 4, "orders-0: offset 4 is not in the table, which begins at offset 5"),
+        (WHOLE, P0, 31, "offset 31 is not committed: main ends before 31"),
+        (EXPIRED, P0, 4, "begins at offset 5"),
+        (WHOLE, TopicPartition("orders", 7), 4, "speaks of orders-7: the table knows orders:0, orders:1"),
+        (table(snapshot(1, None, None)), P0, 4, "no connector of ours wrote to it"),
+        (table(), P0, 4, "no connector of ours wrote to it"),
+    ],
+)
+def test_an_offset_that_no_snapshot_holds_says_why(
+    metadata: TableMetadata, partition: TopicPartition, offset: int, why: str
+) -> None:
+    with pytest.raises(NotInHistoryError) as raised:
+        find_offset(metadata, partition, offset)
+    assert why in str(raised.value)
+
+
+def test_an_offset_of_an_expired_snapshot_is_in_the_oldest_one_that_is_left() -> None:
+    place = find_offset(EXPIRED, P0, 12)
+    assert (place.snapshot, place.range) == (4, None)
+    assert "expired" in place.note
+    without = table(snapshot(5, None, 4, operation="replace"), property_of=(CYCLE_4, 4))
+    assert find_offset(without, P0, 30) == OffsetPlace(5, None)
+    with pytest.raises(NotInHistoryError, match="not committed"):
+        find_offset(without, P0, 31)
+
+
+def test_an_offset_that_was_read_again_names_all_commits_of_it() -> None:
+    moved = table(
+        snapshot(1, CYCLE_1, None), snapshot(2, CYCLE_2, 1), snapshot(5, ledger(5, {0: (1, 12, 25)}), 2), opened=5
+    )  # fmt: skip
+    place = find_offset(moved, P0, 15)
+    assert (place.snapshot, [each.snapshot for each in place.again]) == (2, [5])
+    assert "read again" in place.note
+    created_again = table(snapshot(1, CYCLE_1, None), snapshot(2, ledger(2, {0: (0, 0, 9)}, topic="T2"), 1))
+    place = find_offset(created_again, P0, 6)
+    assert (place.snapshot, [each.snapshot for each in place.again]) == (2, [1])
+
+
+def test_a_ledger_that_came_with_a_copy_is_not_this_tables() -> None:
+    copied = table(snapshot(1, ledger(1, {0: (0, 0, 9)}, table="U2"), None))
+    with pytest.raises(NotInHistoryError, match="speaks of orders-0"):
+        find_offset(copied, P0, 3)
+    assert entries(copied)[0].writer.kind == "other"
+
+
+@pytest.mark.parametrize("text", ["orders", "orders:1", "orders:x:1", ":0:1", "orders:0:-1"])
+def test_an_offset_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_offset(text)
+
+
+def test_a_topic_may_have_any_name() -> None:
+    assert parse_offset("shop.public.a:b:0:12") == (TopicPartition("shop.public.a:b", 0), 12)
+
+
+# --- entries
+
+
+def test_entries_say_who_wrote_and_what_came_and_went() -> None:
+    metadata = table(
+        snapshot(1, CYCLE_1, None, added_records="5", **{"kafka.connect.valid-through-ts": "1970-01-01T00:00:59.000Z"}),
+        snapshot(2, CYCLE_2, 1, added_records="4", added_position_deletes="7", removed_position_deletes="4",
+                 operation="overwrite"),
+        snapshot(3, None, 2, operation="replace", added_records="6", deleted_records="9", engine_name="spark",
+                 engine_version="4.1.2"),
+        snapshot(4, None, 3, added_records="1", deleted_records="2", added_equality_deletes="3", app_name="nightly"),
+        snapshot(5, None, 4, **{"kafka.connect.offsets.control.connect-old": "{}"}),
+    )  # fmt: skip
+    newest, foreign, compacted, merged, first = entries(metadata)
+    writer = first.writer
+    assert (writer.kind, writer.name, writer.commit, writer.task, writer.epoch, writer.cycle) == (
+        "connector", "connect-orders", "c1", "orders-0", 7, 1,
+    )  # fmt: skip
+    assert (first.rows_in, first.rows_out, first.offsets) == (5, 0, {"orders": {0: 10, 1: 5}})
+    assert first.valid_through == "1970-01-01T00:00:59.000Z"
+    assert (merged.rows_in, merged.rows_out) == (4, 3)
+    assert (compacted.rows_in, compacted.rows_out, compacted.engine) == (0, 0, "spark 4.1.2")
+    assert (foreign.writer.kind, foreign.writer.name, foreign.rows_out, foreign.equality_deletes) == (
+        "other", "nightly", 2, 3,
+    )  # fmt: skip
+    assert (newest.writer.kind, newest.writer.name, newest.refs) == ("java-sink", "connect-old", ("main",))
+    assert json.loads(json.dumps(first.to_json()))["source_offsets"] == {"orders": {"0": 10, "1": 5}}
+
+
+# --- commands, before Spark starts
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["at", "db.t"], "say one of --time, --offset, --snapshot and --ref"),
+        (["at", "db.t", "--time", "2026-01-01", "--ref", "main"], "say one of"),
+        (["at", "db.t", "--time", "yesterday"], "--time: yesterday is no time such as"),
+        (["at", "db.t", "--offset", "orders/0/1"], "--offset: orders/0/1 is not of the form"),
+        (["at", "db.t", "--snapshot", "main"], "--snapshot: main is no id"),
+        (["at", "db.t", "--ref", "main"], "where is the catalog?"),
+        (["history", "db.t"], "where is the catalog?"),
+        (["history", "db.t", "--catalog-property", "type"], "type is not of the form key=value"),
+        (["diff", "db.t", "first", "last"], "where is the catalog?"),
+        (["diff", "db.t", "first", "last", "--config", "/missing.json"], "/missing.json"),
+    ],
+)
+def test_a_command_that_makes_no_sense_ends_with_2_and_one_line(arguments: list[str], said: str) -> None:
+    app = typer.Typer()
+    for name, command in (("at", at_command), ("history", history_command), ("diff", diff_command)):
+        app.command(name)(command)
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr.replace(str(Path.cwd()), "")
+    assert result.stderr.count("\n") == 1
