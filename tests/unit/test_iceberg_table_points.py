@@ -147,7 +147,7 @@ def test_an_offset_that_no_snapshot_holds_says_why(
     assert why in str(raised.value)
 
 
-def test_an_offset_of_an_expired_snapshot_is_in_the_oldest_one_that_is_left() -> None:
+def test_an_offset_of_an_expired_snapshot_is_in_the_oldest_kept_one() -> None:
     place = find_offset(EXPIRED, P0, 12)
     assert (place.snapshot, place.range) == (4, None)
     assert "expired" in place.note

@@ -46,21 +46,9 @@ class TableMetadata:
         return {name: ref["snapshot-id"] for name, ref in (self._document.get("refs") or {}).items()}
 
     @cached_property
-    def tags(self) -> frozenset[str]:
-        """Names of the refs that are no branches."""
-        return frozenset(name for name, ref in (self._document.get("refs") or {}).items() if ref["type"] == "tag")
-
-    @cached_property
     def snapshot_log(self) -> Sequence[tuple[int, int]]:
         """When, in milliseconds, main came to be at which snapshot; oldest first."""
         return [(each["timestamp-ms"], each["snapshot-id"]) for each in self._document.get("snapshot-log") or ()]
-
-    def moved(self, ref: str, snapshot: int) -> TableMetadata:
-        """The metadata if a ref were at this snapshot."""
-        refs = {**(self._document.get("refs") or {})}
-        refs[ref] = {"type": "branch", **refs.get(ref, {}), "snapshot-id": snapshot}
-        current = {"current-snapshot-id": snapshot} if ref == MAIN else {}
-        return TableMetadata({**self._document, "refs": refs, **current})
 
     def schema_of(self, snapshot: int) -> Mapping[str, Any]:
         """The schema with which a snapshot was written, and with which readers of it see it."""
