@@ -84,7 +84,7 @@ class JavaDateFormat:
 
     def _format(self, millis: int) -> str:
         days, rest = divmod(millis, MILLIS_PER_DAY)
-        moment = _Moment(days, rest)
+        moment = _DateTime(days, rest)
         return "".join(p.text if not p.letter else _FORMATTERS[p.letter](moment, p.count) for p in self._parts)
 
     def parse(self, text: str) -> int:
@@ -156,7 +156,7 @@ _SETTERS: Mapping[str, Callable[[_Fields, int], None]] = {
 }  # week numbers and days of the week are read over: a date decides
 
 
-class _Moment:
+class _DateTime:
     """A day and the milliseconds of it, taken apart."""
 
     def __init__(self, days: int, millis: int) -> None:
@@ -195,7 +195,7 @@ def _name_text(name: str, count: int) -> str:
     return name if count >= 4 else name[:3]
 
 
-_FORMATTERS: Mapping[str, Callable[[_Moment, int], str]] = {
+_FORMATTERS: Mapping[str, Callable[[_DateTime, int], str]] = {
     "G": lambda m, n: "AD" if m.year > 0 else "BC",
     "y": lambda m, n: _year_text(m.year, n),
     "Y": lambda m, n: f"{m.week[0] % 100:02d}" if n == 2 else _padded(m.week[0], n),

@@ -18,10 +18,10 @@ from connect_py.api.schema import Type as SchemaType
 from transforms.field_transformation import FieldTransformation
 from transforms.java_date_format import MILLIS_PER_DAY, JavaDateFormatError, java_date_format
 from transforms.java_errors import NullPointerError
-from transforms.moment_form import SCHEMAS, Form, form_of, form_of_value
 from transforms.requirements import require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import for_both
+from transforms.timestamp_form import SCHEMAS, Form, form_of, form_of_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -146,12 +146,12 @@ class TimestampConverter(FieldTransformation[R]):
 
     def fast(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
         """Numbers to numbers, where nothing overflows."""
-        from transforms.moment_columns import moments
+        from transforms.timestamp_columns import timestamps
 
         form = form_of(schema)
         if Form.STRING in (form, self._target):
             return None
-        return moments(data, form, self._target, self._times, self._through)
+        return timestamps(data, form, self._target, self._times, self._through)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         from transforms.columns import blamed, finished

@@ -44,13 +44,13 @@ def java_text(schema: Schema | None, value: Value) -> str:
         return base64.b64encode(value).decode()
     if isinstance(value, int) and schema is not None and schema.name in (DATE, TIME, TIMESTAMP):
         try:
-            return _moment_text(timedelta(days=value) if schema.name == DATE else timedelta(milliseconds=value))
+            return _date_text(timedelta(days=value) if schema.name == DATE else timedelta(milliseconds=value))
         except OverflowError:  # before the year 1 or after 9999
             return str(value)
     return str(value)
 
 
-def _moment_text(since: timedelta) -> str:
+def _date_text(since: timedelta) -> str:
     """Java's `Date.toString` in UTC."""
     moment = _EPOCH + since
     day, month = _DAYS[moment.weekday()], _MONTHS[moment.month - 1]

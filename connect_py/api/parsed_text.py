@@ -252,15 +252,15 @@ def _embedded(schema: Schema | None, value: Any) -> str:
         return "{" + ",".join(f"{_embedded(keys, k)}:{_embedded(items, v)}" for k, v in value.items()) + "}"
     if schema is not None and isinstance(value, int):
         if schema.name == DATE and schema.type is Type.INT32:
-            return _moment(value * _MILLIS_PER_DAY)[:-14]
+            return _iso_timestamp(value * _MILLIS_PER_DAY)[:-14]
         if schema.name == TIME and schema.type is Type.INT32:
-            return _moment(value)[-13:]
+            return _iso_timestamp(value)[-13:]
         if schema.name == TIMESTAMP and schema.type is Type.INT64:
-            return _moment(value)
+            return _iso_timestamp(value)
     return java_text(schema, value)
 
 
-def _moment(millis: int) -> str:
+def _iso_timestamp(millis: int) -> str:
     """ISO text of milliseconds since the epoch, in UTC, for any year."""
     days, rest = divmod(millis, _MILLIS_PER_DAY)
     cycles = (days + 719_162) // 146_097  # 400 years each, counted from year 1

@@ -182,7 +182,7 @@ def _decimal128(members: Document, name: str) -> BsonValue:
     return BsonValue(Kind.DECIMAL128, str(number))
 
 
-def _moment(members: Document, name: str) -> BsonValue:
+def _date(members: Document, name: str) -> BsonValue:
     found = members[name]
     if found.kind is Kind.STRING:
         return BsonValue(Kind.DATE_TIME, _milliseconds(found.value))
@@ -243,7 +243,7 @@ _SINGLE: Final[Mapping[str, Callable[[Document, str], BsonValue | None]]] = {
     "$numberLong": lambda members, name: _number(Kind.INT64, _text(members, name)),
     "$numberDouble": _double,
     "$numberDecimal": _decimal128,
-    "$date": _moment,
+    "$date": _date,
     "$timestamp": _timestamp,
     "$binary": _binary_document,
     "$uuid": lambda members, name: BsonValue(Kind.BINARY, (UUID(_text(members, name)).bytes, 4)),

@@ -8,7 +8,7 @@ from datetime import date
 from decimal import Context, Decimal
 
 from connect_py.api.schema import DECIMAL, Schema
-from connectors.iceberg.staging.kernels.incoming_moment import MICRO, named_moment
+from connectors.iceberg.staging.kernels.temporal_type import MICRO, named_temporal_type
 from connectors.iceberg.staging.partitioning import single_value_json
 from connectors.iceberg.staging.timestamps import MICROS_PER_DAY
 from connectors.iceberg.staging.types import IcebergType, decimal_parts
@@ -29,11 +29,11 @@ def column_default(schema: Schema, type_: IcebergType) -> str | None:
         return None
     if schema.name == DECIMAL and isinstance(default, Decimal):
         return _decimal(default, type_)
-    moment = named_moment(schema)
-    if moment is not None and isinstance(default, int) and type_ in ("date", "time", "timestamp", "timestamptz"):
-        if moment.kind != type_.removesuffix("tz"):
+    temporal = named_temporal_type(schema)
+    if temporal is not None and isinstance(default, int) and type_ in ("date", "time", "timestamp", "timestamptz"):
+        if temporal.kind != type_.removesuffix("tz"):
             return None
-        value = default if type_ == "date" else default * MICRO // moment.per_second
+        value = default if type_ == "date" else default * MICRO // temporal.per_second
         days = value if type_ == "date" else value // MICROS_PER_DAY
         return single_value_json(value, type_) if days in (_DAYS if type_ != "time" else (0,)) else None
     if isinstance(default, float) and not math.isfinite(default):

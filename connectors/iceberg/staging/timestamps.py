@@ -23,7 +23,7 @@ _ZONE = re.compile(r"[Zz]|([+-])(\d\d)(?::?(\d\d)(?::?(\d\d))?)?", re.ASCII)
 _LARGEST_OFFSET = 18 * 3600  # seconds; of Java's `ZoneOffset`
 
 
-class MomentOutOfRange(ValueError):  # noqa: N818 - a fact about the moment, handled by configuration
+class TimestampOutOfRange(ValueError):  # noqa: N818 - a fact about the moment, handled by configuration
     """A moment that the column cannot hold."""
 
     def __init__(self, *, late: bool) -> None:
@@ -81,7 +81,7 @@ def parse_date(text: str) -> int:
     """`yyyy-MM-dd`, perhaps with `Z`: days since the epoch.
 
     Raises:
-        MomentOutOfRange: infinity, or further away than any timestamp.
+        TimestampOutOfRange: infinity, or further away than any timestamp.
         ValueError: No such text.
     """
     _check_infinity(text)
@@ -90,7 +90,7 @@ def parse_date(text: str) -> int:
         raise ValueError("expected yyyy-MM-dd")
     days = _days(match)
     if abs(days) > MAX_DAYS:
-        raise MomentOutOfRange(late=days > 0)
+        raise TimestampOutOfRange(late=days > 0)
     return days
 
 
@@ -98,7 +98,7 @@ def parse_time(text: str) -> int:
     """`HH:mm[:ss[.fraction]]`, perhaps with `Z`: microseconds of the day.
 
     Raises:
-        MomentOutOfRange: 24:00.
+        TimestampOutOfRange: 24:00.
         ValueError: No such text.
     """
     match = _TIME.match(text)
@@ -106,7 +106,7 @@ def parse_time(text: str) -> int:
         raise ValueError("expected HH:mm:ss")
     micros = _nanos_of_day(match, until_24=True) // 1000
     if micros >= MICROS_PER_DAY:
-        raise MomentOutOfRange(late=True)
+        raise TimestampOutOfRange(late=True)
     return micros
 
 
@@ -117,7 +117,7 @@ def parse_timestamp(text: str, *, zoned: bool, nanos: bool = False) -> int:
     `nanos`: nanoseconds since the epoch.
 
     Raises:
-        MomentOutOfRange: infinity, or more microseconds (nanoseconds) than 64 bits hold.
+        TimestampOutOfRange: infinity, or more microseconds (nanoseconds) than 64 bits hold.
         ValueError: No such text.
     """
     _check_infinity(text)
@@ -139,10 +139,10 @@ def parse_timestamp(text: str, *, zoned: bool, nanos: bool = False) -> int:
     if not nanos:
         moment //= 1000
     if not INT64_MIN < moment < INT64_MAX:
-        raise MomentOutOfRange(late=moment > 0)
+        raise TimestampOutOfRange(late=moment > 0)
     return moment
 
 
 def _check_infinity(text: str) -> None:
     if text in ("infinity", "-infinity"):
-        raise MomentOutOfRange(late=text == "infinity")
+        raise TimestampOutOfRange(late=text == "infinity")

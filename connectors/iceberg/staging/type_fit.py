@@ -20,7 +20,7 @@ from connectors.iceberg.staging.types import (
     type_of_schema,
 )
 
-_MOMENTS = frozenset({"date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"})
+_TEMPORAL_TYPES = frozenset({"date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"})
 _INTEGER_DIGITS = {"int": 10, "long": 19}
 # By column: the types of fields that it takes too, beside its own.
 _TAKES: Mapping[str, frozenset[str]] = {
@@ -28,10 +28,10 @@ _TAKES: Mapping[str, frozenset[str]] = {
     "float": frozenset({"int", "long"}),  # schemaless numbers change between whole and not
     "double": frozenset({"int", "long", "float"}),
     "string": frozenset({"int", "long", "float", "double", "boolean", "uuid"}),
-    **{name: _MOMENTS - {"time"} for name in _MOMENTS if name.startswith("timestamp")},
+    **{name: _TEMPORAL_TYPES - {"time"} for name in _TEMPORAL_TYPES if name.startswith("timestamp")},
 }
 _CONTAINERS = {Type.STRUCT: "struct", Type.ARRAY: "list", Type.MAP: "map"}
-_READ_FROM_TEXT = _MOMENTS | {"string", "uuid", "binary"}  # a text is how these usually travel
+_READ_FROM_TEXT = _TEMPORAL_TYPES | {"string", "uuid", "binary"}  # a text is how these usually travel
 
 
 def takes(column: IcebergType, schema: Schema | None, type_: pa.DataType, options: TypeOptions) -> bool:
@@ -54,7 +54,7 @@ def takes(column: IcebergType, schema: Schema | None, type_: pa.DataType, option
         )
     text = schema.type is Type.STRING
     choices = [replace(options, logical_types=LogicalTypes.FULL) if PRECISION in schema.parameters else options]
-    if column in _MOMENTS or column == "uuid":  # then the logical name decides
+    if column in _TEMPORAL_TYPES or column == "uuid":  # then the logical name decides
         choices.append(replace(options, logical_types=LogicalTypes.FULL, times=True))
     for choice in choices:
         try:

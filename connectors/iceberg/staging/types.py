@@ -24,7 +24,7 @@ from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import ClassFamily, LogicalTypes
 from connectors.iceberg.schema.table import WriteMode
 from connectors.iceberg.staging.full_names import FullNames, fields_of
-from connectors.iceberg.staging.kernels.incoming_moment import logical_name, named_moment
+from connectors.iceberg.staging.kernels.temporal_type import logical_name, named_temporal_type
 
 IcebergType: TypeAlias = "str | Mapping[str, Any]"
 
@@ -198,9 +198,9 @@ def type_of_schema(schema: Schema, options: TypeOptions, ids: Iterator[int] | No
     if schema.type is Type.BYTES and schema.name == DECIMAL:
         return decimal_type(schema, options)
     if name is not None:
-        full, moment, known = options.logical_types is LogicalTypes.FULL, named_moment(schema), None
-        if moment is not None and schema.type is moment.schema_type and (full or name in _CONNECT_NAMES):
-            known = moment.column_type
+        full, temporal, known = options.logical_types is LogicalTypes.FULL, named_temporal_type(schema), None
+        if temporal is not None and schema.type is temporal.schema_type and (full or name in _CONNECT_NAMES):
+            known = temporal.column_type
         elif full:
             known = _FULL_NAMES.get((name, schema.type))
         if known is None and name == "uuid" and schema.type is Type.STRING and options.uuid:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from connect_py.api.schema import Schema, Struct, Type, Value
-from connectors.iceberg.staging.kernels.incoming_moment import MICRO, NANO, Moment, named_moment
+from connectors.iceberg.staging.kernels.temporal_type import MICRO, NANO, TemporalType, named_temporal_type
 from connectors.iceberg.staging.types import JSON
 
 _OBJECT, _ARRAY = 2, 3  # basic types; 0 is a primitive, 1 a short text
@@ -78,8 +78,8 @@ def _leaf(value: Any, schema: Schema | None) -> bytes:
     if isinstance(value, bool):
         return _primitive(_TRUE if value else _FALSE)
     if isinstance(value, int):
-        moment = named_moment(schema)
-        return _integer(value) if moment is None else _moment(value, moment)
+        temporal = named_temporal_type(schema)
+        return _integer(value) if temporal is None else _temporal(value, temporal)
     if isinstance(value, float):
         single = schema is not None and schema.type is Type.FLOAT32
         return _primitive(_FLOAT, struct.pack("<f", value)) if single else _primitive(_DOUBLE, struct.pack("<d", value))
@@ -94,14 +94,14 @@ def _leaf(value: Any, schema: Schema | None) -> bytes:
     raise ValueError(f"a {type(value).__name__} has no form as a variant")
 
 
-def _moment(value: int, moment: Moment) -> bytes:
-    if moment.kind == "date":
+def _temporal(value: int, temporal: TemporalType) -> bytes:
+    if temporal.kind == "date":
         return _primitive(_DATE, value.to_bytes(4, "little", signed=True))
-    if moment.kind == "timestamp" and moment.per_second == NANO:
-        kind = _LOCAL_NANO_TIMESTAMP if moment.wall else _NANO_TIMESTAMP
+    if temporal.kind == "timestamp" and temporal.per_second == NANO:
+        kind = _LOCAL_NANO_TIMESTAMP if temporal.wall else _NANO_TIMESTAMP
         return _primitive(kind, value.to_bytes(8, "little", signed=True))
-    micros = value * MICRO // moment.per_second
-    kind = _TIME if moment.kind == "time" else _LOCAL_TIMESTAMP if moment.wall else _TIMESTAMP
+    micros = value * MICRO // temporal.per_second
+    kind = _TIME if temporal.kind == "time" else _LOCAL_TIMESTAMP if temporal.wall else _TIMESTAMP
     if not -(1 << 63) <= micros < 1 << 63:
         raise ValueError("is out of range")
     return _primitive(kind, micros.to_bytes(8, "little", signed=True))

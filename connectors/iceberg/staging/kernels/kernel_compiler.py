@@ -14,9 +14,9 @@ from connect_py.api.errors import DataError
 from connect_py.api.schema import Schema, Type
 from connectors.iceberg.staging.columns import as_array, choose, list_offsets, member, some_value
 from connectors.iceberg.staging.full_names import fields_of
-from connectors.iceberg.staging.kernels import moment_kernels, number_kernels, text_kernels
-from connectors.iceberg.staging.kernels.incoming_moment import logical_name
+from connectors.iceberg.staging.kernels import number_kernels, temporal_kernels, text_kernels
 from connectors.iceberg.staging.kernels.kernel import Conversion, Failure, Kernel, Run, Unfit, refuse_nulls
+from connectors.iceberg.staging.kernels.temporal_type import logical_name
 from connectors.iceberg.staging.types import default_values
 
 
@@ -200,8 +200,8 @@ _KERNELS: Mapping[str, Callable[[Conversion], Kernel | None]] = {
     "int": number_kernels.integer, "long": number_kernels.integer, "float": number_kernels.floating,
     "double": number_kernels.floating, "decimal": number_kernels.decimal, "boolean": text_kernels.boolean,
     "string": text_kernels.string, "uuid": text_kernels.uuid, "binary": text_kernels.binary,
-    "fixed": text_kernels.binary, "date": moment_kernels.date, "time": moment_kernels.time,
-    "timestamp": moment_kernels.timestamp, "timestamptz": moment_kernels.timestamp,
-    "timestamp_ns": moment_kernels.timestamp, "timestamptz_ns": moment_kernels.timestamp,
+    "fixed": text_kernels.binary, "date": temporal_kernels.date, "time": temporal_kernels.time,
+    "timestamp": temporal_kernels.timestamp, "timestamptz": temporal_kernels.timestamp,
+    "timestamp_ns": temporal_kernels.timestamp, "timestamptz_ns": temporal_kernels.timestamp,
     "variant": text_kernels.variant, "struct": _struct, "list": _list, "map": _map,
 }  # fmt: skip

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from connect_py.api.arrow import storage_type
 from connect_py.api.java_text import double_text, float_text
 from connectors.iceberg.staging.columns import any_true, member
-from connectors.iceberg.staging.kernels.incoming_moment import incoming_moment
 from connectors.iceberg.staging.kernels.kernel import Conversion, Kernel, Run, Unfit, convert_each, each, is_text, keep
+from connectors.iceberg.staging.kernels.temporal_type import temporal_type_of
 from connectors.iceberg.staging.timestamps import INT64_MAX, INT64_MIN
 from connectors.iceberg.staging.types import VARIABLE_SCALE_DECIMAL
 
@@ -108,7 +108,7 @@ def decimal(at: Conversion) -> Kernel | None:
                 return slow(data, run)
 
         return rescaled
-    if pa.types.is_integer(type_) and incoming_moment(at.schema, type_) is None:
+    if pa.types.is_integer(type_) and temporal_type_of(at.schema, type_) is None:
         inner = decimal(replace(at, type=_LONGS))
         return lambda data, run: data.cast(_LONGS) if inner is None else inner(data.cast(_LONGS), run)
     if pa.types.is_floating(type_) or is_text(type_):

@@ -1,4 +1,4 @@
-"""Moments as columns of integers: kernels that are exact where nothing overflows."""
+"""Dates, times and timestamps as columns of integers: kernels that are exact where nothing overflows."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pyarrow.compute as pc
 from connect_py.api.arrow import as_logical, floor_divide, storage_type
 from connect_py.api.schema import Schema, date, time, timestamp
 from transforms.java_date_format import MILLIS_PER_DAY
-from transforms.moment_form import Form
+from transforms.timestamp_form import Form
 
 _SAFE = 1 << 62
 
 
-def moments(data: pa.Array, form: Form, target: Form, times: int, through: int) -> pa.Array | None:
+def timestamps(data: pa.Array, form: Form, target: Form, times: int, through: int) -> pa.Array | None:
     """Convert; `times` and `through` make milliseconds of numbers. None: a number is so large that it may overflow."""
     numbers = data.view(storage_type(data.type)).cast(pa.int64())
     if form is Form.DATE:

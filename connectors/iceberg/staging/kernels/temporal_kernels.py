@@ -12,17 +12,17 @@ from connect_py.api.arrow import floor_divide, storage_type
 from connectors.iceberg.config.sink_options import OutOfRange
 from connectors.iceberg.staging import timestamps
 from connectors.iceberg.staging.columns import as_array, plain
-from connectors.iceberg.staging.kernels.incoming_moment import (
+from connectors.iceberg.staging.kernels.kernel import Conversion, Kernel, Run, Unfit, each, is_text, keep
+from connectors.iceberg.staging.kernels.number_kernels import integer
+from connectors.iceberg.staging.kernels.temporal_type import (
     MICRO,
     MILLI,
     NANO,
-    Moment,
+    TemporalType,
     has_other_unit,
-    incoming_moment,
+    temporal_type_of,
 )
-from connectors.iceberg.staging.kernels.kernel import Conversion, Kernel, Run, Unfit, each, is_text, keep
-from connectors.iceberg.staging.kernels.number_kernels import integer
-from connectors.iceberg.staging.timestamps import INT64_MAX, INT64_MIN, MICROS_PER_DAY, MomentOutOfRange
+from connectors.iceberg.staging.timestamps import INT64_MAX, INT64_MIN, MICROS_PER_DAY, TimestampOutOfRange
 
 _CLAMPED_DAYS = (-719_162, 2_932_896)  # 0001-01-01 and the end of 9999
 _CLAMPED_MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)  # the same
@@ -39,14 +39,14 @@ _LEAST_TIMESTAMP = 13  # characters of a text; Arrow takes shorter ones, dates a
 def date(at: Conversion) -> Kernel | None:
     if is_text(at.type):
         return _of_texts(at, timestamps.parse_date)
-    moment = _moment(at, Moment("date", 0))
-    if moment.kind == "time":
+    temporal = _temporal(at, TemporalType("date", 0))
+    if temporal.kind == "time":
         raise Unfit
 
     def kernel(data: pa.Array, run: Run) -> pa.Array:
         days = plain(data).cast(pa.int64())
-        if moment.kind == "timestamp":
-            days = floor_divide(days, 86_400 * moment.per_second)
+        if temporal.kind == "timestamp":
+            days = floor_divide(days, 86_400 * temporal.per_second)
         days = _in_range(days, (-timestamps.MAX_DAYS, timestamps.MAX_DAYS), _CLAMPED_DAYS, at, run)
         return days.cast(pa.int32()).view(pa.date32())
 
@@ -56,12 +56,12 @@ def date(at: Conversion) -> Kernel | None:
 def time(at: Conversion) -> Kernel | None:
     if is_text(at.type):
         return _of_texts(at, timestamps.parse_time)
-    moment = _moment(at, Moment("time", MILLI))
-    if moment.kind != "time":
+    temporal = _temporal(at, TemporalType("time", MILLI))
+    if temporal.kind != "time":
         raise Unfit
 
     def kernel(data: pa.Array, run: Run) -> pa.Array:
-        micros = _to_micros(plain(data).cast(pa.int64()), moment, at, run)
+        micros = _to_micros(plain(data).cast(pa.int64()), temporal, at, run)
         return _in_range(micros, _CLAMPED_TIME, _CLAMPED_TIME, at, run).view(pa.time64("us"))
 
     return kernel
@@ -75,15 +75,16 @@ def timestamp(at: Conversion) -> Kernel | None:
     if is_text(at.type):
         return _of_texts(at, lambda text: timestamps.parse_timestamp(text, zoned=zoned, nanos=nanos))
     whole = integer(replace(at, target="long")) if pa.types.is_floating(at.type) else None
-    moment = Moment("timestamp", MILLI) if whole is not None else _moment(at, Moment("timestamp", MILLI))
-    if moment.kind == "time":
+    usual = TemporalType("timestamp", MILLI)
+    temporal = usual if whole is not None else _temporal(at, usual)
+    if temporal.kind == "time":
         raise Unfit
 
     def kernel(data: pa.Array, run: Run) -> pa.Array:
         numbers = plain(data).cast(pa.int64()) if whole is None else whole(data, run)
-        if nanos and moment.per_second == NANO:
+        if nanos and temporal.per_second == NANO:
             return numbers.view(wanted)
-        micros = _to_micros(numbers, moment, at, run)
+        micros = _to_micros(numbers, temporal, at, run)
         if nanos:
             limits = (-_MOST_MICROS, _MOST_MICROS)
             micros = pc.multiply(_in_range(micros, limits, limits, at, run), 1000)
@@ -92,20 +93,20 @@ def timestamp(at: Conversion) -> Kernel | None:
     return kernel
 
 
-def _moment(at: Conversion, usual: Moment) -> Moment:
+def _temporal(at: Conversion, usual: TemporalType) -> TemporalType:
     """What the incoming numbers mean; `usual`: plain ones."""
-    moment = incoming_moment(at.schema, at.type)
-    if moment is None and (not pa.types.is_integer(at.type) or has_other_unit(at.schema)):
+    temporal = temporal_type_of(at.schema, at.type)
+    if temporal is None and (not pa.types.is_integer(at.type) or has_other_unit(at.schema)):
         raise Unfit
-    return moment or usual
+    return temporal or usual
 
 
-def _to_micros(data: pa.Int64Array, moment: Moment, at: Conversion, run: Run) -> pa.Int64Array:
-    if moment.per_second == NANO:
+def _to_micros(data: pa.Int64Array, temporal: TemporalType, at: Conversion, run: Run) -> pa.Int64Array:
+    if temporal.per_second == NANO:
         return floor_divide(data, 1000)
-    if moment.per_second == MICRO:  # the ends of the range mean infinity
+    if temporal.per_second == MICRO:  # the ends of the range mean infinity
         return _in_range(data, (INT64_MIN + 1, INT64_MAX - 1), _CLAMPED_MICROS, at, run)
-    factor = MICROS_PER_DAY if moment.kind == "date" else MICRO // moment.per_second
+    factor = MICROS_PER_DAY if temporal.kind == "date" else MICRO // temporal.per_second
     limit, (first, last) = INT64_MAX // factor, _CLAMPED_MICROS
     return pc.multiply(_in_range(data, (-limit, limit), (first // factor, last // factor), at, run), factor)
 
@@ -135,7 +136,7 @@ def _of_texts(at: Conversion, parse: Callable[[str], int]) -> Kernel:
     def one(text: str) -> int | None:
         try:
             return parse(text)
-        except MomentOutOfRange as out:
+        except TimestampOutOfRange as out:
             if policy is OutOfRange.NULL:
                 return None
             if policy is OutOfRange.CLAMP:

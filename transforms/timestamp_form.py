@@ -1,4 +1,4 @@
-"""How moments are written: as texts, numbers or one of Connect's three types."""
+"""How dates, times and timestamps are written: as texts, numbers or one of Connect's three types."""
 
 from __future__ import annotations
 
