@@ -40,7 +40,7 @@ def validate(worker: WorkerProcess, config: Mapping[str, str]) -> tuple[int, dic
     return body["error_count"], {value["name"]: value["errors"] for value in values if value["errors"]}
 
 
-def test_unknown_connector_class_is_refused_with_the_names_of_those_there_are(case: SinkCase) -> None:
+def test_unknown_connector_class_error_lists_the_available_connector_classes(case: SinkCase) -> None:
     answer = post(case.worker, case.name, {"connector.class": "com.example.NoSuchConnector", "topics": "t"})
     assert answer.status_code == 400
     assert answer.json()["error_code"] == 400
@@ -116,7 +116,7 @@ def test_combinations_that_make_no_sense_are_told_with_their_key(
     assert any(key in line and text in line for line in answer.json()["message"].splitlines()), answer.text
 
 
-def test_merge_into_a_table_without_key_columns_fails_and_names_the_setting(case: SinkCase) -> None:
+def test_merge_without_key_columns_fails_and_names_the_setting(case: SinkCase) -> None:
     case.create_topic()
     case.produce({"id": 1}, {"id": 2}, {"id": 2})
     case.start(iceberg__tables__upsert_mode_enabled="true")
@@ -186,7 +186,7 @@ def test_catalog_that_cannot_be_reached_is_waited_for(case: SinkCase, tmp_path: 
     case.assert_complete([1, 2])
 
 
-def test_rest_catalog_that_refuses_connections_is_named_while_it_is_tried_again(case: SinkCase) -> None:
+def test_status_names_the_rest_catalog_that_refuses_connections(case: SinkCase) -> None:
     case.create_topic()
     case.produce_ids([1, 2])
     nobody = f"http://127.0.0.1:{free_port()}"
@@ -210,7 +210,7 @@ def test_rest_catalog_that_refuses_connections_is_named_while_it_is_tried_again(
     case.worker.wait_until(lambda: case.waiting() is None, 30, "nothing to be waited for")
 
 
-def test_a_task_that_waits_for_its_catalog_fails_where_the_configuration_says_so(case: SinkCase) -> None:
+def test_task_fails_after_waiting_too_long_for_its_catalog(case: SinkCase) -> None:
     case.create_topic()
     nobody = f"http://127.0.0.1:{free_port()}"
     elsewhere = {key: value for key, value in case.config().items() if not key.startswith("iceberg.catalog")}
@@ -221,7 +221,7 @@ def test_a_task_that_waits_for_its_catalog_fails_where_the_configuration_says_so
     assert case.waiting() is None, "a failed task waits for nothing"
 
 
-def test_a_schema_registry_that_is_away_is_told_by_the_status_and_fails_the_task_if_asked(case: SinkCase) -> None:
+def test_unavailable_schema_registry_shows_in_status_or_fails_the_task(case: SinkCase) -> None:
     case.create_topic()
     case.produce(b"\0\0\0\0\1x")
     nobody = f"http://127.0.0.1:{free_port()}"
@@ -237,7 +237,7 @@ def test_a_schema_registry_that_is_away_is_told_by_the_status_and_fails_the_task
     assert "waited for schema registry longer than iceberg.ext.fail-after-waiting-ms=5000" in case.await_failure()
 
 
-def test_warehouse_that_cannot_be_written_holds_the_rows_and_is_named(case: SinkCase, tmp_path: Path) -> None:
+def test_rows_wait_while_the_named_warehouse_is_not_writable(case: SinkCase, tmp_path: Path) -> None:
     """A file lies where the warehouse's folder should be: also root cannot write below it."""
     case.create_topic()
     case.produce_ids([1, 2])
@@ -269,7 +269,7 @@ def own_worker(
         process.close()
 
 
-def test_where_java_was_removed_only_the_iceberg_sink_fails_and_says_so(
+def test_worker_without_java_fails_only_the_iceberg_sink(
     own_worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     """A connector that comes to a worker without Java is refused at once: `test_spark_drivers.py`."""

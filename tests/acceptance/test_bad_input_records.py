@@ -48,7 +48,7 @@ def avro(number: int, schema_id: int = KNOWN_ID) -> bytes:
     return b"\x00" + schema_id.to_bytes(4, "big") + bytes([2 * number])  # a small int is one zig-zag byte
 
 
-def test_record_that_is_not_json_fails_the_task_names_itself_and_stays_unread(case: SinkCase) -> None:
+def test_invalid_json_record_fails_the_task_and_stays_uncommitted(case: SinkCase) -> None:
     case.create_topic()
     case.produce({"id": 1}, {"id": 2}, b"{ not json", {"id": 4})
     case.start()
@@ -69,7 +69,7 @@ def tolerant() -> dict[str, str]:
     return {key.replace(".", "__"): value for key, value in TOLERANT.items()}
 
 
-def test_tolerated_records_go_to_the_dead_letters_with_connects_headers_and_the_good_ones_arrive(
+def test_tolerated_bad_records_become_dead_letters_with_connect_error_headers(
     case: SinkCase, lakehouse: Lakehouse
 ) -> None:
     case.create_topic()
@@ -97,9 +97,7 @@ def test_tolerated_records_go_to_the_dead_letters_with_connects_headers_and_the_
     assert "1099511627776" in error_headers(letters[5])["exception.message"] or letters[5].value() is not None
 
 
-def test_value_that_does_not_fit_its_column_fails_the_task_and_names_record_and_column(
-    case: SinkCase, lakehouse: Lakehouse
-) -> None:
+def test_value_of_wrong_type_fails_the_task_naming_its_column(case: SinkCase, lakehouse: Lakehouse) -> None:
     case.create_topic()
     lakehouse.catalog.create_table(case.table, Schema(NestedField(1, "id", IntegerType(), required=True)))
     case.produce({"id": 1}, {"id": "two"}, {"id": 3})
@@ -113,7 +111,7 @@ def test_value_that_does_not_fit_its_column_fails_the_task_and_names_record_and_
     case.read_dead_letters(1)
 
 
-def test_unknown_schema_id_fails_the_task_until_the_registry_knows_it(case: SinkCase, registry: Stub) -> None:
+def test_unknown_schema_id_fails_the_task_until_it_is_registered(case: SinkCase, registry: Stub) -> None:
     case.create_topic()
     case.produce(avro(1), avro(2, UNKNOWN_ID), avro(3))
     case.start(**avro_config(registry))
@@ -147,7 +145,7 @@ def test_registry_that_is_down_is_waited_for(case: SinkCase, registry: Stub) -> 
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
 
 
-def test_null_in_the_key_of_a_merged_table_fails_the_task_and_names_the_record(case: SinkCase) -> None:
+def test_null_in_merge_key_fails_the_task_naming_the_record(case: SinkCase) -> None:
     case.create_topic()
     merge = {"iceberg__tables__upsert_mode_enabled": "true", "iceberg__tables__default_id_columns": "id"}
     case.produce({"id": 1, "v": "a"}, {"id": None, "v": "b"}, {"id": 3, "v": "c"})
@@ -164,9 +162,7 @@ def rows_of(case: SinkCase) -> list[dict[str, Any]]:
     return sorted(case.lakehouse.rows(case.table).to_pylist(), key=lambda row: row["id"])
 
 
-def test_column_that_the_table_lacks_is_left_out_unless_the_schema_may_evolve(
-    case: SinkCase, lakehouse: Lakehouse
-) -> None:
+def test_missing_column_is_left_out_unless_schema_evolution_is_enabled(case: SinkCase, lakehouse: Lakehouse) -> None:
     case.create_topic()
     lakehouse.catalog.create_table(case.table, Schema(NestedField(1, "id", IntegerType(), required=False)))
     case.produce({"id": 1, "more": "x"})

@@ -99,7 +99,7 @@ def case(worker: WorkerProcess, kafka_broker: KafkaBroker, tmp_path: Path) -> Si
 
 @pytest.mark.long
 @pytest.mark.parametrize(("tasks", "backlog", "later"), [("1", 300, 60), ("3", 30, 10)])
-def test_rows_whose_keys_change_keep_their_values_from_a_backlog_on_and_after_a_restart(
+def test_rows_with_changed_keys_keep_their_values_across_a_restart(
     case: SinkCase, worker: WorkerProcess, tasks: str, backlog: int, later: int
 ) -> None:
     """Where another task reads the delete, its commit comes first: a cycle of seconds for each chain of changes."""
@@ -116,7 +116,7 @@ def test_rows_whose_keys_change_keep_their_values_from_a_backlog_on_and_after_a_
     assert set(worker.states(case.name)) == {"RUNNING"}
 
 
-def test_an_insert_whose_delete_is_nowhere_fails_the_task_and_says_so_or_has_null(case: SinkCase) -> None:
+def test_insert_without_its_delete_fails_the_task_or_has_null(case: SinkCase) -> None:
     case.create_topic(PARTITIONS)
     shop = Shop(case, 0)
     shop._send = Producer({"bootstrap.servers": case.bootstrap_servers})

@@ -53,7 +53,7 @@ def said(folder: Path, pattern: str) -> int:
 
 
 @pytest.mark.long
-def test_rows_are_exact_after_an_executor_and_then_the_driver_die_in_the_middle_of_a_merge(
+def test_rows_are_exact_after_executor_and_driver_die_during_merge(
     worker: WorkerProcess, kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path: Path
 ) -> None:
     lakehouse = Lakehouse(tmp_path / "lake")

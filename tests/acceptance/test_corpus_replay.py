@@ -89,6 +89,6 @@ def test_table_without_key_gets_one_row_per_event(world: World, replayed: str, l
 
 @pytest.mark.timeout(300)  # as above
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_ledgers_of_every_table_chain(world: World, replayed: str, layout: str) -> None:
+def test_ledgers_of_every_replayed_table_form_a_chain(world: World, replayed: str, layout: str) -> None:
     for table in COLUMNS:
         assert world.lakehouse.assert_ledgers_chain(f"{namespace_of(replayed)}.{layout}_{table}") >= 1

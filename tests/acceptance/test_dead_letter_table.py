@@ -186,7 +186,7 @@ def counted(worker: WorkerProcess, topic: str, reason: str) -> float | None:
 
 
 @pytest.mark.timeout(240)  # three connectors at once, each with a JVM, on a crowded machine
-def test_bad_records_of_every_stage_are_in_topic_and_table_and_all_others_in_the_sink_table(
+def test_dead_letter_topic_and_table_contain_every_bad_record(
     worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:
     check_formats(FORMATS[:3], 20_000, worker, lakehouse, kafka_broker, topic_prefix)
@@ -195,7 +195,7 @@ def test_bad_records_of_every_stage_are_in_topic_and_table_and_all_others_in_the
 @pytest.mark.long
 @pytest.mark.timeout(3600)  # a million records of each format
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_million_records(
+def test_million_records_per_format_split_into_rows_and_dead_letters(
     form: str, worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:
     check_formats([form], 1_000_000, worker, lakehouse, kafka_broker, topic_prefix)
@@ -203,7 +203,7 @@ def test_a_million_records(
 
 @pytest.mark.long
 @pytest.mark.timeout(240)  # two lives of a worker with a JVM
-def test_a_kill_between_the_commits_of_rows_and_letters_neither_loses_nor_doubles_any(
+def test_kill_between_row_and_dead_letter_commits_keeps_records_exact(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
     lake = Lakehouse(tmp_path / "lake")
@@ -246,7 +246,7 @@ BROKEN, MISFIT = 3, 7  # records
 
 @pytest.mark.long
 @pytest.mark.timeout(360)  # six commands with a JVM each beside the worker's, on a crowded machine
-def test_fixed_records_land_under_their_first_offsets_and_a_second_replay_changes_nothing(
+def test_replayed_dead_letters_keep_their_original_offsets_and_land_once(
     worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
     made = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, f"{topic_prefix}replayed")

@@ -59,7 +59,7 @@ def earlier(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seconds", [0.0, 0.7, 1.6])  # from a commit until the kill: where in the next cycle it comes
-def test_this_version_goes_on_exactly_after_an_earlier_one_was_killed(
+def test_worker_continues_exactly_after_an_earlier_version_was_killed(
     seconds: float, earlier: Path, tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str,
     spark_environment: dict[str, str],
 ) -> None:  # fmt: skip

@@ -132,7 +132,7 @@ def assert_nothing_is_left(lakehouse: Lakehouse, table: str) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)  # a cluster or server, a connector with its JVM, and two commits by SQL
 @pytest.mark.parametrize(("kind", "engine"), [("cluster", {ENGINE: "merge"}), ("connect", {})])
-def test_table_that_is_merged_by_another_spark_holds_what_the_source_held(
+def test_table_merged_by_external_spark_equals_the_source_table(
     world: World, tmp_path: Path, spark_environment: Mapping[str, str], kind: str, engine: dict[str, str]
 ) -> None:
     """The table has values that are not sent."""
@@ -226,7 +226,7 @@ def finished(there: World, name: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)  # a server and three commits by SQL
-def test_server_that_knows_the_catalog_and_would_keep_its_tables_sees_every_new_branch(
+def test_spark_connect_server_with_cached_catalog_sees_every_new_branch(
     world: World, tmp_path: Path, spark_environment: Mapping[str, str]
 ) -> None:
     there = at(world, "known")
@@ -245,7 +245,7 @@ def test_server_that_knows_the_catalog_and_would_keep_its_tables_sees_every_new_
 @pytest.mark.long
 @pytest.mark.timeout(1200)  # a server, two lives of a worker
 @pytest.mark.parametrize("point", ["after_scratch_branch", "after_merge", "after_swap"])
-def test_worker_that_dies_around_a_merge_over_spark_connect_loses_and_doubles_nothing(
+def test_worker_death_around_spark_connect_merge_loses_or_doubles_nothing(
     world: World, tmp_path: Path, spark_environment: Mapping[str, str], point: str
 ) -> None:
     there = at(world, f"kill-{point}")
@@ -264,7 +264,7 @@ def test_worker_that_dies_around_a_merge_over_spark_connect_loses_and_doubles_no
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)  # two lives of a server
-def test_spark_connect_server_that_dies_in_a_merge_and_returns_loses_and_doubles_nothing(
+def test_spark_connect_server_death_during_merge_loses_or_doubles_nothing(
     world: World, tmp_path: Path, spark_environment: Mapping[str, str]
 ) -> None:
     there = at(world, "server-dies")

@@ -87,7 +87,7 @@ def test_a_worker_killed_twice_loses_and_doubles_nothing(
 @pytest.mark.long
 @pytest.mark.timeout(1500)  # a million events at a rate that spans ten kills, twice compared row by row
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_worker_killed_ten_times_during_a_million_events_loses_and_doubles_nothing(
+def test_worker_killed_ten_times_loses_or_doubles_no_event(
     form: str, tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, registry_url: str,
     spark_environment: dict[str, str],
 ) -> None:  # fmt: skip

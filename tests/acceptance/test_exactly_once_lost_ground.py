@@ -96,7 +96,7 @@ class Sink:
     ("mode", "deaths"),
     [pytest.param("upsert", 1, marks=pytest.mark.long), pytest.param("append", 3, marks=pytest.mark.long)],
 )
-def test_a_driver_killed_in_the_midst_of_commits_is_replaced_and_nothing_is_lost_or_doubled(
+def test_driver_killed_during_commits_is_replaced_and_rows_stay_exact(
     mode: str,
     deaths: int,
     tmp_path: Path,
@@ -125,7 +125,7 @@ def test_a_driver_killed_in_the_midst_of_commits_is_replaced_and_nothing_is_lost
 
 @pytest.mark.long  # in every run: test_a_renamed_table_keeps_its_rows_and_a_new_one_gets_what_follows
 @pytest.mark.timeout(150)  # a worker with Spark, on two cores that others share
-def test_a_table_dropped_and_made_again_is_a_new_table_that_misses_nothing_since(
+def test_recreated_table_has_every_row_since_the_drop(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
     sink = Sink(tmp_path, kafka_broker, topic_prefix, "append")

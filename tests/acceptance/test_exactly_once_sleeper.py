@@ -131,7 +131,7 @@ def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None
 @pytest.mark.long
 @pytest.mark.timeout(240)  # two workers with Spark, and the time-outs after which the second one takes over
 @pytest.mark.parametrize("mode", ["upsert", "append"])
-def test_a_worker_that_slept_before_its_swap_changes_nothing_when_it_wakes(
+def test_worker_suspended_before_its_swap_changes_nothing_after_waking(
     mode: str, tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
     """As after a suspended machine: every process of the worker sleeps, wakes, and goes on where it was."""
@@ -151,7 +151,7 @@ def test_a_worker_that_slept_before_its_swap_changes_nothing_when_it_wakes(
 
 @pytest.mark.long
 @pytest.mark.timeout(240)  # two workers with Spark, and the time-outs after which the second one takes over
-def test_a_driver_that_sleeps_ends_with_its_killed_worker_and_changes_nothing(
+def test_suspended_driver_ends_with_its_killed_worker_without_any_change(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
     """Driver and JVM sleep while the worker is killed: they are killed with it, asleep as they are."""

@@ -104,7 +104,7 @@ def kills(worker: WorkerProcess, lines: Committed, path: Path, topic: str, times
 
 
 @pytest.mark.timeout(240)  # two lives of a worker, a lease in between
-def test_a_worker_killed_in_mid_stream_writes_each_line_exactly_once(
+def test_source_worker_killed_mid_stream_writes_each_line_exactly_once(
     worker: WorkerProcess, lines: Committed, topic_prefix: str, tmp_path: Path
 ) -> None:
     kills(worker, lines, tmp_path / "in.txt", f"{topic_prefix}lines", 1)
@@ -119,7 +119,7 @@ def test_a_worker_killed_six_times_writes_each_line_exactly_once(
 
 
 @pytest.mark.timeout(120)
-def test_a_zombie_of_a_task_is_fenced_before_the_task_starts_and_its_open_transaction_is_never_seen(
+def test_zombie_source_task_is_fenced_and_its_open_transaction_aborted(
     worker: WorkerProcess, lines: Committed, kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
     topic, path = f"{topic_prefix}lines", tmp_path / "in.txt"
@@ -164,7 +164,7 @@ def owner_of(workers: list[WorkerProcess], name: str) -> WorkerProcess:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_task_that_moves_between_workers_by_death_and_by_sleep_writes_each_line_exactly_once(
+def test_task_moved_between_workers_writes_each_line_exactly_once(
     kafka_broker: KafkaBroker, lines: Committed, topic_prefix: str, tmp_path: Path
 ) -> None:
     properties = {

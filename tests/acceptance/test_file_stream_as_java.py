@@ -81,7 +81,7 @@ def run(worker: WorkerProcess, servers: str, shared: str, source: Path, folder: 
 
 @pytest.mark.long  # a worker in Java and one of ours, one after the other
 @pytest.mark.timeout(300)
-def test_the_same_file_gives_the_same_records_and_the_same_topic_the_same_lines(
+def test_file_stream_connectors_produce_the_same_data_as_java(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
     servers, shared, source = kafka_broker.bootstrap_servers, f"{topic_prefix}values", tmp_path / "in.txt"

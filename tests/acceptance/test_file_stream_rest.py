@@ -25,7 +25,7 @@ def worker(kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> Iter
 
 @pytest.mark.long  # lines travel as far, and through a restart, when connectors go from Java to ours and back
 @pytest.mark.timeout(120)  # three lives of a worker
-def test_lines_travel_from_file_to_file_and_a_restart_goes_on_where_it_stopped(
+def test_file_stream_connectors_continue_from_their_offsets_after_a_restart(
     worker: WorkerProcess, topic_prefix: str, tmp_path: Path
 ) -> None:
     source, target, topic = tmp_path / "in.txt", tmp_path / "out.txt", f"{topic_prefix}lines"

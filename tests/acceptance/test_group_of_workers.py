@@ -164,7 +164,7 @@ def ask_often(group: GroupUnderTest) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)  # three workers, 61 tasks, and a session's time-out for each thing that happens to them
-def test_nothing_runs_twice_and_no_line_is_lost_whatever_happens_to_workers(tmp_path: Path) -> None:
+def test_worker_failures_lose_no_line_and_run_no_task_twice(tmp_path: Path) -> None:
     with group_at_work(tmp_path) as group:
         ask_often(group)
         kill(group, group.leader())
@@ -176,7 +176,7 @@ def test_nothing_runs_twice_and_no_line_is_lost_whatever_happens_to_workers(tmp_
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_group_outlives_kills_of_several_and_two_minutes_without_a_broker(tmp_path: Path) -> None:
+def test_group_survives_several_kills_and_two_minutes_without_broker(tmp_path: Path) -> None:
     with group_at_work(tmp_path) as group:
         leader = group.leader()
         kill(group, (leader + 1) % 3)

@@ -60,7 +60,7 @@ def nested(id_: int, levels: int) -> bytes:
     return f'{{"id":{id_},"d":'.encode() + b'{"a":' * (levels - 1) + b"1" + b"}" * levels
 
 
-def test_records_that_are_nested_too_deep_are_dead_letters_whether_the_table_is_there_or_not(case: SinkCase) -> None:
+def test_deeply_nested_records_are_dead_letters_with_or_without_table(case: SinkCase) -> None:
     case.create_topic()
     deep = [nested(1, 80), nested(2, 501), nested(3, 999)]
     case.produce(*deep[:2], nested(4, 40))
@@ -72,7 +72,7 @@ def test_records_that_are_nested_too_deep_are_dead_letters_whether_the_table_is_
     assert [m.value() for m in case.read_dead_letters(3)] == deep
 
 
-def test_a_record_that_is_nested_too_deep_is_named_by_the_trace(case: SinkCase) -> None:
+def test_task_trace_names_the_too_deeply_nested_record(case: SinkCase) -> None:
     case.create_topic()
     case.produce({"id": 1}, nested(2, 80))
     case.start()
@@ -81,7 +81,7 @@ def test_a_record_that_is_nested_too_deep_is_named_by_the_trace(case: SinkCase) 
     assert f"nesting depth exceeds the maximum allowed ({MAX_NESTING})" in trace
 
 
-def test_records_that_no_table_can_be_made_of_are_dead_letters(case: SinkCase) -> None:
+def test_records_without_a_possible_table_schema_are_dead_letters(case: SinkCase) -> None:
     case.create_topic()
     refused: list[bytes] = [
         b"17",
@@ -134,7 +134,7 @@ def typed(id_: int, **members: tuple[str, Any]) -> bytes:
     return json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": payload}).encode()
 
 
-def test_a_required_column_takes_nulls_once_its_field_is_dropped_or_of_another_type(case: SinkCase) -> None:
+def test_required_column_becomes_optional_when_its_field_disappears_or_changes(case: SinkCase) -> None:
     case.create_topic()
     case.produce(typed(1, c=("int32", 1), gone=("string", "x")), typed(2, c=("int32", 2), gone=("string", "y")))
     case.start(

@@ -36,7 +36,7 @@ def worker(kafka_broker: KafkaBroker, tmp_path: Path) -> Iterator[WorkerProcess]
         made.close()
 
 
-def test_a_worker_serves_its_clients_while_1300_idle_connections_are_open(worker: WorkerProcess) -> None:
+def test_worker_serves_clients_while_1300_idle_connections_are_open(worker: WorkerProcess) -> None:
     host, _, port = worker.url.removeprefix("http://").partition(":")
     lines = worker.log_path.read_text().count("\n")
     with ExitStack() as stack:

@@ -67,9 +67,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("which", ["oldest", "newest"])
-def test_the_wheel_alone_installs_without_a_compiler_and_runs_the_quickstart(
-    wheel: Path, home: Path, which: str
-) -> None:
+def test_wheel_installs_without_a_compiler_and_runs_the_quickstart(wheel: Path, home: Path, which: str) -> None:
     python = _interpreter(which)
     tools = home / "tools"  # the whole path of all that runs here: no compiler, no Java
     tools.mkdir()

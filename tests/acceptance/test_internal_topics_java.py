@@ -192,7 +192,7 @@ def everything(worker: WorkerProcess) -> dict[str, Any]:
     return found
 
 
-def test_each_value_and_key_of_java_is_what_we_would_write(runs: dict[str, Run]) -> None:
+def test_internal_topic_records_of_java_encode_to_the_same_bytes(runs: dict[str, Run]) -> None:
     for kind, records in runs["java"].topics.records.items():
         assert records
         for record in records:
@@ -266,7 +266,7 @@ def test_both_write_the_same_offsets_under_the_same_keys(runs: dict[str, Run]) -
         assert java == ours
 
 
-def test_we_read_what_java_answers(runs: dict[str, Run]) -> None:
+def test_internal_topics_of_java_read_as_its_rest_answers(runs: dict[str, Run]) -> None:
     run = runs["java"]
     config, statuses, offsets = run.topics.config(), run.topics.status(), run.topics.offsets()
     own = run.topics.offsets(f"{run.worker.group}-own")
@@ -288,7 +288,7 @@ def plainly(entries: Iterable[Any]) -> list[str]:
     return sorted(json.dumps(entry, sort_keys=True) for entry in entries)
 
 
-def test_java_answers_what_we_wrote(runs: dict[str, Run]) -> None:
+def test_java_worker_answers_the_same_from_our_internal_topics(runs: dict[str, Run]) -> None:
     ours = runs["ours"]
     java = JavaWorker(ours.worker.directory, ours.worker.servers, ours.worker.group, PROPERTIES)
     try:

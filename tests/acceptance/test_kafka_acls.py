@@ -73,7 +73,7 @@ def test_a_worker_needs_no_more_than_the_manual_lists(broker: AclBroker, tmp_pat
 
 @pytest.mark.long
 @pytest.mark.timeout(300)  # a minute for an administrator, and workers that start at once
-def test_a_worker_ends_with_2_after_a_minute_and_names_what_is_not_granted(broker: AclBroker, tmp_path: Path) -> None:
+def test_worker_exits_with_2_and_names_the_missing_acl(broker: AclBroker, tmp_path: Path) -> None:
     everything = {group: grants(group) for group in ("no-create", "no-write", "no-read", "no-group")}
     granted = {
         "no-create": without(everything["no-create"], TOPIC, "-control", [CREATE, DESCRIBE, READ, WRITE]),
@@ -127,9 +127,7 @@ def source(folder: Path) -> dict[str, str]:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)  # workers start three times, each after the wait for others
-def test_a_worker_alone_goes_on_without_transactions_and_a_second_one_refuses_to_start(
-    broker: AclBroker, tmp_path: Path
-) -> None:
+def test_single_worker_runs_without_transactions_but_a_second_is_refused(broker: AclBroker, tmp_path: Path) -> None:
     broker.allow([*without(grants("lone"), TRANSACTIONAL_ID, "", [WRITE, DESCRIBE]),
                   (TOPIC, LINES, ResourcePatternType.LITERAL, WRITE),
                   (TOPIC, LINES, ResourcePatternType.LITERAL, CREATE)])  # fmt: skip
@@ -159,7 +157,7 @@ def test_a_worker_alone_goes_on_without_transactions_and_a_second_one_refuses_to
 
 @pytest.mark.long
 @pytest.mark.timeout(240)  # a broker of its own, and a wait for other workers
-def test_a_worker_alone_goes_on_where_the_cluster_can_keep_no_transactions(tmp_path: Path) -> None:
+def test_single_worker_runs_on_a_cluster_without_transaction_support(tmp_path: Path) -> None:
     with KafkaBroker(properties={"transaction.state.log.replication.factor": "3"}) as small:
         one = worker(tmp_path, small, "small", {})
         try:
@@ -173,7 +171,7 @@ def test_a_worker_alone_goes_on_where_the_cluster_can_keep_no_transactions(tmp_p
 
 
 @pytest.mark.timeout(150)  # a worker starts
-def test_an_iceberg_sink_whose_transactional_id_is_not_granted_is_refused(broker: AclBroker, tmp_path: Path) -> None:
+def test_iceberg_sink_without_acl_for_its_transactional_id_is_refused(broker: AclBroker, tmp_path: Path) -> None:
     broker.allow(grants("sinks"))
     client = {**broker.client, **{f"producer.{key}": value for key, value in broker.client.items()}}
     one = worker(tmp_path, broker, "sinks", client)
@@ -191,7 +189,7 @@ def test_an_iceberg_sink_whose_transactional_id_is_not_granted_is_refused(broker
         one.close()
 
 
-def test_the_coordinator_of_an_iceberg_sink_fails_and_names_the_id_that_is_not_granted(broker: AclBroker) -> None:
+def test_coordinator_without_transactional_acl_fails_and_names_the_id(broker: AclBroker) -> None:
     """A task that tried again would wait for ever, and look as if it ran."""
     with pytest.raises(ConnectError, match=r"'connect-x-coordinator' is not granted \(ACL: Write and Describe") as told:
         CoordinatorWriter(lambda kind: dict(translate(broker.client, kind)), "channel", "connect-x-coordinator")

@@ -34,7 +34,7 @@ def series(worker: WorkerProcess) -> dict[str, float]:
 
 
 @pytest.mark.timeout(120)
-def test_a_scrape_tells_of_the_worker_its_group_its_tasks_their_lag_and_forgets_what_is_deleted(
+def test_metrics_cover_worker_and_tasks_and_drop_deleted_connectors(
     worker: WorkerProcess, topic_prefix: str, tmp_path: Path
 ) -> None:
     topic, lines, copy = f"{topic_prefix}lines", tmp_path / "in.txt", tmp_path / "out.txt"

@@ -120,7 +120,7 @@ def rewind_and_die_at(points: Iterable[str], folder: Path, broker: KafkaBroker, 
 
 @pytest.mark.long
 @pytest.mark.timeout(300)  # five lives of a task with its JVM, on two cores that others share
-def test_facts_come_again_after_a_rewind_in_spite_of_a_crash_are_skipped_and_start_over(
+def test_appended_rows_follow_every_offset_change_despite_a_crash(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
     name = f"{topic_prefix}facts"
@@ -163,7 +163,7 @@ def test_facts_come_again_after_a_rewind_in_spite_of_a_crash_are_skipped_and_sta
 
 
 @pytest.mark.timeout(200)  # two lives of a task with its JVM, on two cores that others share
-def test_a_table_kept_by_key_is_the_same_after_a_rewind(
+def test_upsert_table_is_the_same_after_an_offset_rewind(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
     name, topic, table, events, keys = f"{topic_prefix}sink", f"{topic_prefix}orders", "db.orders", 3000, 500
@@ -208,7 +208,7 @@ def test_a_table_kept_by_key_is_the_same_after_a_rewind(
 
 @pytest.mark.long
 @pytest.mark.timeout(900)  # two lives of a task with its JVM per point
-def test_a_death_at_any_point_after_a_rewind_loses_and_doubles_nothing(
+def test_worker_death_after_a_rewind_loses_or_doubles_nothing(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
     points = (

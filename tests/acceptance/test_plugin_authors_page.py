@@ -45,7 +45,7 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def test_transformation_and_sink_are_short(package: Path) -> None:
+def test_example_transformation_and_sink_have_at_most_thirty_lines(package: Path) -> None:
     for name in ("prefix", "lines_sink"):
         lines = (package / "lines_plugin" / f"{name}.py").read_text().split("\nclass ", 1)[1].splitlines()
         assert len([line for line in lines if line]) <= 30

@@ -55,7 +55,7 @@ def answers(worker: WorkerProcess, method: str, path: str) -> tuple[int, str]:
 
 
 @pytest.mark.timeout(240)  # two workers start, and tasks restart again and again
-def test_restarts_right_after_a_change_of_the_configuration_wait_for_it(
+def test_restart_after_a_configuration_change_waits_for_the_new_tasks(
     workers: list[WorkerProcess], tmp_path: Path
 ) -> None:
     """The tasks of the old configuration are being stopped, or stand nowhere yet."""
@@ -74,7 +74,7 @@ def test_restarts_right_after_a_change_of_the_configuration_wait_for_it(
     one.wait_for_states("a", *["RUNNING"] * (1 + TASKS))
 
 
-def test_a_restart_right_after_the_creation_waits_until_the_connector_has_a_worker(
+def test_restart_after_creation_waits_until_the_connector_is_assigned(
     workers: list[WorkerProcess], tmp_path: Path
 ) -> None:
     for number in range(TRIES):
@@ -85,9 +85,7 @@ def test_a_restart_right_after_the_creation_waits_until_the_connector_has_a_work
 
 
 @pytest.mark.timeout(180)  # two workers start
-def test_offsets_are_changed_right_after_a_stop_once_the_tasks_have_ended(
-    workers: list[WorkerProcess], tmp_path: Path
-) -> None:
+def test_offset_reset_right_after_a_stop_waits_for_the_tasks(workers: list[WorkerProcess], tmp_path: Path) -> None:
     one = workers[0]
     one.put("o", sink(tmp_path))
     for _ in range(TRIES // 2):

@@ -49,7 +49,7 @@ def says_so(client: httpx.Client) -> bool:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)  # a session has to time out, and health takes 10 s to find out
-def test_case_52_health_says_what_the_worker_waits_for_and_reads_answer_at_once(tmp_path: Path) -> None:
+def test_case_52_health_and_reads_answer_at_once_without_broker(tmp_path: Path) -> None:
     with worker_whose_broker_went_away(tmp_path) as (worker, broker, client):
         begun = time.monotonic()
         assert client.get("/connectors").json() == ["a"]
@@ -64,7 +64,7 @@ def test_case_52_health_says_what_the_worker_waits_for_and_reads_answer_at_once(
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_case_52_a_write_waits_for_the_group_and_times_out_with_the_stage(tmp_path: Path) -> None:
+def test_case_52_write_without_broker_times_out_naming_the_stage(tmp_path: Path) -> None:
     with worker_whose_broker_went_away(tmp_path) as (_, _, client):
         status, message = error(client.put("/connectors/b/config", json=CONFIG))
         assert status == 500
@@ -72,7 +72,7 @@ def test_case_52_a_write_waits_for_the_group_and_times_out_with_the_stage(tmp_pa
 
 
 @pytest.mark.timeout(180)  # a worker and a broker of its own start, and the client tells of its brokers every 5 s
-def test_a_sink_whose_own_cluster_is_away_says_so_in_its_status(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+def test_sink_status_reports_that_its_own_cluster_is_unavailable(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
     with KafkaBroker() as other:
         worker = WorkerProcess(tmp_path, kafka_broker.bootstrap_servers, "other-away")
 

@@ -65,7 +65,7 @@ def eventually(check: Callable[[], bool], seconds: float = 30) -> None:
         time.sleep(0.1)
 
 
-def test_root_and_health(client: httpx.Client) -> None:
+def test_root_and_health_report_version_cluster_and_healthy_status(client: httpx.Client) -> None:
     """Cases 1 and 2."""
     root = client.get("/").json()
     assert list(root) == ["version", "commit", "kafka_cluster_id"]
@@ -88,7 +88,7 @@ def test_create_answers_201_with_location_and_texts_of_numbers(client: httpx.Cli
     assert error(client.get("/connectors/b")) == (404, "Connector b not found")
 
 
-def test_names_that_do_not_fit(client: httpx.Client, sink: dict[str, str]) -> None:
+def test_connector_name_that_is_blank_or_mismatched_is_refused(client: httpx.Client, sink: dict[str, str]) -> None:
     """Cases 14 and 15."""
     assert error(client.post("/connectors", json={"config": {**sink, "name": "b3"}})) == (
         400,
@@ -113,7 +113,7 @@ def test_a_class_that_is_missing_or_unknown(client: httpx.Client) -> None:
     )
 
 
-def test_a_taken_name_is_409_but_an_invalid_config_is_400_first(
+def test_existing_name_is_409_but_an_invalid_config_is_400(
     client: httpx.Client, running: str, sink: dict[str, str]
 ) -> None:
     """Cases 17 and 18."""
@@ -180,7 +180,9 @@ def test_unknown_connectors_have_the_texts_that_clients_match(client: httpx.Clie
     assert client.get("/connectors/zz/topics").json() == {"zz": {"topics": []}}
 
 
-def test_restarts(worker: WorkerProcess, client: httpx.Client, running: str) -> None:
+def test_restart_requests_answer_with_the_planned_connector_and_task_states(
+    worker: WorkerProcess, client: httpx.Client, running: str
+) -> None:
     """Case 26."""
     assert client.post(f"/connectors/{running}/restart").status_code == 204
     planned = client.post(f"/connectors/{running}/restart?includeTasks=true")
@@ -195,7 +197,9 @@ def test_restarts(worker: WorkerProcess, client: httpx.Client, running: str) -> 
     assert error(client.post(f"/connectors/{running}/tasks/7/restart")) == (404, "Unknown task: a-7")
 
 
-def test_pause_stop_resume(worker: WorkerProcess, client: httpx.Client, running: str) -> None:
+def test_connector_follows_pause_stop_and_resume_requests(
+    worker: WorkerProcess, client: httpx.Client, running: str
+) -> None:
     """Cases 27 and 43."""
     assert client.put(f"/connectors/{running}/pause").status_code == 202
     worker.wait_for_states(running, "PAUSED", "PAUSED")
@@ -211,7 +215,7 @@ def test_pause_stop_resume(worker: WorkerProcess, client: httpx.Client, running:
     assert tasks[0]["config"]["task.class"] == "org.apache.kafka.connect.file.FileStreamSinkTask"
 
 
-def test_plugins_are_listed_by_kind(client: httpx.Client) -> None:
+def test_connector_plugins_are_listed_and_sorted_by_type(client: httpx.Client) -> None:
     """Cases 38 and 51."""
     listed = client.get("/connector-plugins").json()
     assert {"class": SINK, "type": "sink", "version": listed[0]["version"]} in listed
@@ -274,7 +278,7 @@ def test_validate_that_cannot_run_is_500(client: httpx.Client, sink: dict[str, s
     assert "contains no connector type" in message
 
 
-def test_patch_sets_and_removes_keys(client: httpx.Client, sink: dict[str, str]) -> None:
+def test_config_patch_sets_new_keys_and_removes_null_keys(client: httpx.Client, sink: dict[str, str]) -> None:
     """Case 22."""
     held = {"name": "patched", "config": {**sink, "demo.x": "1"}, "initial_state": "STOPPED"}
     assert client.post("/connectors", json=held).status_code == 201
@@ -326,7 +330,7 @@ def test_a_failed_task_is_restarted_only_if_tasks_are_included(
     assert client.delete("/connectors/failing").status_code == 204
 
 
-def test_validate_with_a_version_that_is_not_installed_shows_the_common_keys(client: httpx.Client) -> None:
+def test_validation_with_an_uninstalled_version_shows_the_common_keys(client: httpx.Client) -> None:
     """Case 50."""
     body = validate(client, {"connector.class": ALIAS, "name": "v", "topics": "t", "connector.plugin.version": "99"})
     assert (body["error_count"], len(body["configs"])) == (2, 19)
@@ -377,7 +381,7 @@ def test_levels_reach_the_worker_and_its_task_processes(
     assert client.put("/admin/loggers/connect_py.task", json={"level": "INFO"}).status_code == 200
 
 
-def test_internal_endpoints_take_nothing_unsigned(client: httpx.Client, running: str) -> None:
+def test_internal_endpoints_refuse_unsigned_and_wrongly_signed_requests(client: httpx.Client, running: str) -> None:
     unsigned = (400, "Internal request missing required signature")
     assert error(client.post(f"/connectors/{running}/tasks", json=[])) == unsigned
     assert error(client.put(f"/connectors/{running}/fence")) == unsigned
@@ -388,7 +392,7 @@ def test_internal_endpoints_take_nothing_unsigned(client: httpx.Client, running:
     )
 
 
-def test_topics_are_reset(client: httpx.Client, running: str) -> None:
+def test_topic_reset_empties_the_active_topics_of_a_connector(client: httpx.Client, running: str) -> None:
     """Case 30."""
     assert client.put(f"/connectors/{running}/topics/reset").status_code == 202
     eventually(lambda: client.get(f"/connectors/{running}/topics").json() == {running: {"topics": []}})

@@ -124,7 +124,7 @@ def test_many_made_up_requests_get_no_unforeseen_answer(worker: WorkerProcess) -
     fuzz(worker, settings(QUIET, max_examples=100))
 
 
-def test_after_all_that_the_worker_is_healthy_and_its_log_clean(worker: WorkerProcess) -> None:
+def test_worker_is_healthy_with_a_clean_log_after_fuzzing(worker: WorkerProcess) -> None:
     assert httpx.get(f"{worker.url}/health", timeout=100).status_code == 200
     log = worker.log_path.read_text()
     assert SECRET not in log

@@ -76,7 +76,7 @@ BODIES = (
 )  # fmt: skip
 
 
-def test_every_difference_is_explained() -> None:
+def test_documentation_lists_exactly_the_known_rest_api_differences() -> None:
     """One row for each in the table of the documentation, and none more."""
     text = COMPATIBILITY.read_text()
     section = text.split("## Answers of the REST API", 1)[1].split("\n## ", 1)[0]
@@ -127,7 +127,7 @@ def source(**changes: Any) -> dict[str, Any]:
 # --- HTTP
 
 
-def test_cross_origin(pair: SideBySide) -> None:
+def test_cross_origin_requests_get_the_same_answers_as_java(pair: SideBySide) -> None:
     untyped = Difference(UNTYPED, "* /nope*", "header content-type", "<missing>", "application/json")
     with pair.differing_only_in(untyped) as ask:
         for origin in (
@@ -143,7 +143,7 @@ def test_cross_origin(pair: SideBySide) -> None:
                 ask(method, path, headers={"Origin": origin}, name=f"from {origin}")
 
 
-def test_paths_and_verbs(pair: SideBySide) -> None:
+def test_every_path_and_method_answers_the_same_as_java(pair: SideBySide) -> None:
     with pair.differing_only_in(
         Difference(UNTYPED, "*", "header content-type", "<missing>", "application/json"),
         Difference(PAGES, "*", "header content-type", "text/html*", "application/json"),
@@ -192,7 +192,7 @@ BODILESS_ENDPOINTS = (
 )  # fmt: skip
 
 
-def test_media_types(pair: SideBySide) -> None:
+def test_media_types_are_accepted_and_refused_the_same_as_java(pair: SideBySide) -> None:
     with pair.differing_only_in(
         Difference(UNTYPED, "*", "header content-type", "<missing>", "application/json"),
         Difference(PAGES, "* (garbage*)", "status", "400", "415"),
@@ -243,7 +243,7 @@ def test_bodies_that_are_no_json_or_the_wrong_json(pair: SideBySide) -> None:
 # --- life of connectors
 
 
-def test_life_of_a_sink(pair: SideBySide) -> None:
+def test_sink_lifecycle_requests_answer_the_same_as_java(pair: SideBySide) -> None:
     with pair.differing_only_in(
         *BODIES,
         Difference(RENAMED, "PATCH /connectors/a/config (other name)", "status", "200", "400"),
@@ -328,7 +328,7 @@ def read_all(pair: SideBySide, name: str) -> None:
         pair.ask("GET", f"/connectors/a{path}", name=name)
 
 
-def test_life_of_a_source(pair: SideBySide) -> None:
+def test_source_lifecycle_requests_answer_the_same_as_java(pair: SideBySide) -> None:
     with pair.differing_only_in() as ask:
         ask("POST", "/connectors", json_body={"name": "source", "config": source()})
         pair.wait_for_states("source", "RUNNING", "RUNNING")
@@ -343,7 +343,7 @@ def test_life_of_a_source(pair: SideBySide) -> None:
         ask("DELETE", "/connectors/source")
 
 
-def test_connectors_that_nobody_knows(pair: SideBySide) -> None:
+def test_unknown_connectors_get_the_same_answers_as_java(pair: SideBySide) -> None:
     with pair.differing_only_in() as ask:
         for path in ("", "/config", "/status", "/tasks", "/tasks/0/status", "/topics", "/offsets"):
             ask("GET", f"/connectors/zz{path}")
@@ -358,7 +358,7 @@ def test_connectors_that_nobody_knows(pair: SideBySide) -> None:
         ask("DELETE", "/connectors/zz/offsets")
 
 
-def test_configurations_that_are_refused(pair: SideBySide) -> None:
+def test_invalid_configurations_are_refused_the_same_as_java(pair: SideBySide) -> None:
     with pair.differing_only_in(
         *BODIES,
         Difference(
@@ -400,7 +400,7 @@ def test_configurations_that_are_refused(pair: SideBySide) -> None:
         ask("GET", "/connectors")
 
 
-def test_first_states_names_and_failures(pair: SideBySide) -> None:
+def test_initial_states_names_and_failures_answer_the_same_as_java(pair: SideBySide) -> None:
     with pair.differing_only_in(
         Difference(BRACES, "POST /connectors (a{b})", "status", "500", "201"),
         Difference(TRACES, "*", "*.trace", "org.apache.kafka.connect.errors.ConnectException: Couldn't find or create*",
@@ -443,7 +443,7 @@ SHARED_TRANSFORMATIONS = (
 )  # fmt: skip
 
 
-def test_plugins(pair: SideBySide) -> None:
+def test_connector_plugins_and_their_configs_are_the_same_as_java(pair: SideBySide) -> None:
     with pair.differing_only_in(
         *DEFINITIONS,
         Difference(OTHER_PLUGINS, "GET /connector-plugins", "body[sink *", java="<missing>"),
@@ -480,7 +480,7 @@ SINGLE_VALUES = {
 }  # fmt: skip
 
 
-def test_validation_of_sinks(pair: SideBySide) -> None:
+def test_sink_configurations_are_validated_the_same_as_java(pair: SideBySide) -> None:
     path, full = "/connector-plugins/{}/config/validate", {"name": "v", **sink()}
     alias = {**full, "transforms": "a", "predicates": "p"}
     regex = {"name": "v", "connector.class": SINK, "topics.regex": "d.*"}
@@ -565,7 +565,7 @@ def test_validation_of_sinks(pair: SideBySide) -> None:
             ask("PUT", path.format("FileStreamSink"), json_body=config, name=name)
 
 
-def test_validation_of_sources(pair: SideBySide) -> None:
+def test_source_configurations_are_validated_the_same_as_java(pair: SideBySide) -> None:
     plain = {"name": "v", "connector.class": SOURCE, "topic": "t"}
     values = {
         "exactly.once.support": "required", "transaction.boundary": "connector",
@@ -593,7 +593,7 @@ def test_validation_of_sources(pair: SideBySide) -> None:
 # --- offsets, loggers, calls between workers
 
 
-def test_offsets_of_a_sink(pair: SideBySide) -> None:
+def test_sink_offset_requests_answer_the_same_as_java(pair: SideBySide) -> None:
     partition = {"kafka_topic": TOPIC, "kafka_partition": 0}
     entry = {"partition": partition, "offset": {"kafka_offset": 2}}
     one = {"kafka_offset": 1}
@@ -649,7 +649,7 @@ def test_offsets_of_a_sink(pair: SideBySide) -> None:
         ask("DELETE", "/connectors/lines-to-file")
 
 
-def test_offsets_of_a_source(pair: SideBySide) -> None:
+def test_source_offset_requests_answer_the_same_as_java(pair: SideBySide) -> None:
     path, file = "/connectors/rewound/offsets", {"filename": FILE}
     with pair.differing_only_in(
         Difference(MEMBERS, "GET * (the same in another order)", "body.offsets[*"),
@@ -692,7 +692,7 @@ def test_offsets_of_a_source(pair: SideBySide) -> None:
         ask("DELETE", "/connectors/rewound")
 
 
-def test_loggers(pair: SideBySide) -> None:
+def test_logger_requests_answer_the_same_as_java(pair: SideBySide) -> None:
     untyped = Difference(UNTYPED, "*", "header content-type", "<missing>", "application/json")
     with pair.differing_only_in(untyped) as ask:
         for logger in ("root", "ROOT", "none.such"):
@@ -717,7 +717,7 @@ def test_loggers(pair: SideBySide) -> None:
         ask("POST", "/admin/loggers", headers=J)
 
 
-def test_calls_between_workers(pair: SideBySide) -> None:
+def test_internal_requests_between_workers_answer_the_same_as_java(pair: SideBySide) -> None:
     algorithm, signature = "X-Connect-Request-Signature-Algorithm", {"X-Connect-Authorization": "AAAA"}
     with pair.differing_only_in(*BODIES[1:]) as ask:
         for method, path, body in (("PUT", "/connectors/zz/fence", None), ("POST", "/connectors/zz/tasks", b"[]")):

@@ -133,7 +133,7 @@ def test_requests_wait_until_a_starting_worker_has_read_its_topics(
 
 @pytest.mark.long
 @pytest.mark.timeout(150)  # a worker starts
-def test_requests_that_wait_for_a_worker_that_stops_before_it_has_started_are_answered_with_503(
+def test_waiting_requests_get_503_when_a_starting_worker_stops(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
     worker = WorkerProcess(tmp_path, kafka_broker.bootstrap_servers, f"{topic_prefix}g")

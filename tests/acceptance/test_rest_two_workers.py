@@ -87,7 +87,7 @@ def sink(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.timeout(300)
-def test_case_40_a_follower_takes_a_connector_and_answers_for_itself(
+def test_case_40_follower_creates_a_connector_under_its_own_location(
     follower: httpx.Client, leader: httpx.Client, tmp_path: Path
 ) -> None:
     body = {"name": "b", "config": sink(tmp_path)}

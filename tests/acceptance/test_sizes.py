@@ -207,9 +207,7 @@ def test_rows_of_two_thousand_columns_and_deep_ones_pass(case: SinkCase, levels:
 @pytest.mark.parametrize(
     ("delay", "feeding"), [pytest.param(6, 10, marks=pytest.mark.long), pytest.param(30, 100, marks=pytest.mark.long)]
 )
-def test_a_slow_catalog_pauses_reading_and_a_full_disk_fails_the_task_and_nothing_else(
-    case: SinkCase, delay: int, feeding: int
-) -> None:
+def test_slow_catalog_pauses_reading_and_full_disk_fails_the_task(case: SinkCase, delay: int, feeding: int) -> None:
     create(case, 4)
     case.start(
         iceberg__control__commit__interval_ms="300",

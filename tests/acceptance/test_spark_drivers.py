@@ -93,7 +93,7 @@ def write(cases: list[SinkCase], text: str) -> None:
 
 
 @pytest.mark.long
-def test_ten_connectors_share_a_driver_and_one_that_hangs_or_kills_it_harms_no_table(
+def test_hung_or_killed_shared_driver_harms_none_of_ten_connectors(
     worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker
 ) -> None:
     cases = [
@@ -134,7 +134,7 @@ def test_ten_connectors_share_a_driver_and_one_that_hangs_or_kills_it_harms_no_t
 
 
 @pytest.mark.long
-def test_a_connector_may_have_a_driver_of_its_own_up_to_a_limit(
+def test_connectors_may_have_their_own_drivers_up_to_the_limit(
     worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker
 ) -> None:
     cases = [
@@ -166,7 +166,7 @@ def test_a_connector_may_have_a_driver_of_its_own_up_to_a_limit(
     ],
     ids=["nothing", "jars", "java"],
 )  # fmt: skip
-def test_a_worker_that_cannot_start_spark_refuses_the_connector_when_it_is_made(
+def test_worker_that_cannot_start_spark_refuses_an_iceberg_connector(
     spark_environment: Mapping[str, str], lakehouse: Lakehouse, kafka_broker: KafkaBroker, tmp_path: Path,
     lacking: Mapping[str, str], why: str, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

@@ -55,7 +55,7 @@ def application(folder: Path) -> dict[str, str]:
     raise AssertionError("the log has no settings")
 
 
-def test_each_cycle_that_replaces_rows_is_one_merge_on_the_scratch_branch(
+def test_cycle_that_replaces_rows_is_one_merge_on_scratch_branch(
     worker: WorkerProcess, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     lakehouse = Lakehouse(tmp_path / "lake")

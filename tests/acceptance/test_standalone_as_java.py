@@ -43,7 +43,7 @@ def pair(kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> Iterat
         yield pair
 
 
-def test_requests_have_the_same_answers(
+def test_standalone_worker_answers_requests_the_same_as_java(
     pair: SideBySide, kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
     topic = f"{topic_prefix}t"
@@ -99,7 +99,7 @@ def test_requests_have_the_same_answers(
         ask("GET", "/connectors/two/status", name="gone")
 
 
-def test_offsets_of_javas_worker_are_taken_over_without_a_line_lost_or_repeated(
+def test_standalone_offsets_of_java_continue_without_lost_or_repeated_lines(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
     topic, lines = f"{topic_prefix}t", tmp_path / "in.txt"

@@ -66,7 +66,9 @@ def folder(tmp_path: Path, spark_environment: dict[str, str]) -> Iterator[Path]:
 
 
 @pytest.mark.timeout(150)  # a worker with Spark comes to its first commit on two cores that others share
-def test_sigterm_ends_every_process(folder: Path, kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+def test_sigterm_ends_every_process_of_the_worker_in_time(
+    folder: Path, kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
     sink = RunningSink(folder, kafka_broker, topic_prefix)
     try:
         sink.start()

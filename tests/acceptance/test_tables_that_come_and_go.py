@@ -27,9 +27,7 @@ def ids(lakehouse: Lakehouse, table: str) -> list[Any]:
     return sorted(lakehouse.rows(table).column("id").to_pylist())
 
 
-def test_rows_for_a_table_that_nobody_made_are_dead_letters_until_somebody_makes_it(
-    case: SinkCase, lakehouse: Lakehouse
-) -> None:
+def test_rows_for_a_missing_table_are_dead_letters_until_created(case: SinkCase, lakehouse: Lakehouse) -> None:
     here, later = f"{case.table}_here", f"{case.table}_later"
     lakehouse.catalog.create_table(here, COLUMNS)
     case.create_topic()
@@ -61,7 +59,7 @@ def test_rows_for_a_table_that_nobody_made_are_dead_letters_until_somebody_makes
     assert ids(lakehouse, later) in ([6], [2, 6])  # what is read again on the way is routed again
 
 
-def test_a_renamed_table_keeps_its_rows_and_a_new_one_gets_what_follows(case: SinkCase, lakehouse: Lakehouse) -> None:
+def test_renamed_table_keeps_its_rows_while_a_new_one_continues(case: SinkCase, lakehouse: Lakehouse) -> None:
     case.create_topic()
     case.produce_ids([1, 2])
     case.start()
@@ -78,7 +76,7 @@ def test_a_renamed_table_keeps_its_rows_and_a_new_one_gets_what_follows(case: Si
     assert case.ids() == [5]
 
 
-def test_a_table_that_is_dropped_is_left_out_if_asked_and_others_go_on(case: SinkCase, lakehouse: Lakehouse) -> None:
+def test_dropped_table_is_skipped_while_the_other_tables_continue(case: SinkCase, lakehouse: Lakehouse) -> None:
     other = f"{case.table}_other"
     for table in (case.table, other):
         lakehouse.catalog.create_table(table, COLUMNS)
@@ -103,7 +101,7 @@ def test_a_table_that_is_dropped_is_left_out_if_asked_and_others_go_on(case: Sin
     assert set(ids(lakehouse, other)) <= {2, 3, 4}
 
 
-def test_a_change_that_is_left_to_a_person_holds_its_rows_and_is_listed(case: SinkCase, lakehouse: Lakehouse) -> None:
+def test_rows_wait_for_a_schema_change_that_a_user_approves(case: SinkCase, lakehouse: Lakehouse) -> None:
     lakehouse.catalog.create_table(case.table, COLUMNS)
     case.create_topic()
     case.produce({"id": 1})
@@ -127,7 +125,7 @@ def test_a_change_that_is_left_to_a_person_holds_its_rows_and_is_listed(case: Si
 
 
 @pytest.mark.long
-def test_a_quiet_table_that_is_rolled_back_is_told_of_and_filled_again(case: SinkCase, lakehouse: Lakehouse) -> None:
+def test_idle_table_that_is_rolled_back_is_logged_and_refilled(case: SinkCase, lakehouse: Lakehouse) -> None:
     lakehouse.catalog.create_table(case.table, COLUMNS)
     case.create_topic()
     case.produce_ids([1, 2])
@@ -168,7 +166,7 @@ def metrics(case: SinkCase) -> str:
     return "\n".join(shown)
 
 
-def test_control_topic_and_channel_may_be_deleted_while_the_connector_runs(case: SinkCase) -> None:
+def test_running_connector_survives_the_deletion_of_its_control_topics(case: SinkCase) -> None:
     control = f"{case.name}-control"
     case.create_topic(2)
     case.start(iceberg__control__topic=control, tasks__max="2")
@@ -182,9 +180,7 @@ def test_control_topic_and_channel_may_be_deleted_while_the_connector_runs(case:
     case.assert_complete(range(1, 50))
 
 
-def test_a_table_whose_catalog_goes_back_in_time_is_filled_again_from_its_own_position(
-    case: SinkCase, lakehouse: Lakehouse
-) -> None:
+def test_table_restored_from_a_backup_is_refilled_from_its_position(case: SinkCase, lakehouse: Lakehouse) -> None:
     def restore() -> None:
         lakehouse.catalog.drop_table(case.table)
         lakehouse.catalog.register_table(case.table, backup)

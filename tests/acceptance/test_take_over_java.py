@@ -242,7 +242,7 @@ def wait_for_offsets(worker: WorkerProcess, name: str, offsets: list[dict[str, i
 
 
 @pytest.mark.long
-def test_the_second_kind_of_worker_in_a_group_is_refused_either_way(place: Place) -> None:
+def test_java_worker_and_ours_refuse_to_share_a_group(place: Place) -> None:
     java = place.java.start()
     second = place.other(WorkerProcess).start(wait=False)
     assert second.wait(SETTLE_SECONDS) == START_FAILED

@@ -40,7 +40,7 @@ def rows(case: SinkCase) -> dict[int, str | None]:
     return made
 
 
-def test_upserts_and_deletes_by_a_uuid_are_merged_cycle_after_cycle(case: SinkCase, lakehouse: Lakehouse) -> None:
+def test_upserts_and_deletes_by_uuid_key_merge_over_several_cycles(case: SinkCase, lakehouse: Lakehouse) -> None:
     make_table(lakehouse, case)
     case.create_topic()
     case.produce(*(event(n, "c", f"v{n}", n) for n in (1, 2, 3)), event(1, "u", "v1 again", 4))
@@ -57,9 +57,7 @@ def test_upserts_and_deletes_by_a_uuid_are_merged_cycle_after_cycle(case: SinkCa
 
 
 @pytest.mark.long
-def test_unavailable_values_and_an_order_column_work_with_a_uuid_for_a_key(
-    case: SinkCase, lakehouse: Lakehouse
-) -> None:
+def test_unavailable_values_and_ordering_columns_work_with_uuid_keys(case: SinkCase, lakehouse: Lakehouse) -> None:
     make_table(lakehouse, case)
     case.create_topic()
     case.produce(*(event(n, "c", f"v{n}", n) for n in (1, 2)))

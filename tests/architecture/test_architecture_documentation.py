@@ -52,7 +52,7 @@ def test_worker_properties_in_the_documentation_are_valid(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", _blocks("python"))
-def test_programs_in_the_documentation_compile(text: str) -> None:
+def test_every_program_in_the_documentation_compiles_as_python(text: str) -> None:
     compile(text, "documentation", "exec")
 
 
@@ -98,7 +98,7 @@ def _anchors(page: Path) -> set[str]:
     }
 
 
-def test_links_between_pages_lead_somewhere() -> None:
+def test_every_link_between_pages_has_an_existing_target() -> None:
     links = [(page, to) for page in PAGES for to in re.findall(r"\]\(([^)\s]+)\)", page.read_text())]
     dead = []
     for page, to in links:

@@ -59,13 +59,13 @@ def _loaded_after(statements: str) -> set[str]:
     return set(answer.stdout.split())
 
 
-def test_the_import_contracts_hold() -> None:
+def test_import_linter_reports_no_broken_import_contract() -> None:
     command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=55, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
-def test_circles_of_modules_are_found() -> None:
+def test_import_circles_between_modules_are_found_and_listed() -> None:
     assert list(import_circles.circles({"a": ["b"], "b": ["c"], "c": ["a", "b"], "d": ["a"]})) == [
         ["a", "b", "c", "a"], ["b", "c", "b"],
     ]  # fmt: skip
@@ -84,11 +84,11 @@ def test_functions_and_type_checkers_import_too(tmp_path: Path, monkeypatch: pyt
     assert [set(circle) for circle in import_circles.circles(import_circles.imports())] == [{"rest.app", "rest.pages"}]
 
 
-def test_every_part_of_the_runtime_has_its_place_in_the_layers() -> None:
+def test_every_runtime_package_has_a_place_in_the_layers() -> None:
     assert _parts_of_the_runtime() - _layered() == OUTSIDE_THE_LAYERS
 
 
-def test_no_part_of_the_runtime_but_the_api_is_open_to_plugins() -> None:
+def test_plugins_may_import_only_the_api_of_the_runtime() -> None:
     contract = _contract("Plugins see connect_py.api only")
     closed = set(contract["forbidden_modules"]) | set(contract["source_modules"])
     assert _parts_of_the_runtime() - closed == SEEN_BY_PLUGINS
@@ -106,7 +106,7 @@ def test_the_front_process_has_no_column_library_and_no_spark(module: str) -> No
     assert _loaded_after(f"import {module}").isdisjoint(COLUMNS_AND_SPARK)
 
 
-def test_listing_plugins_loads_no_plugin() -> None:
+def test_listing_plugins_imports_no_plugin_pyarrow_or_spark() -> None:
     loaded = _loaded_after(
         "from connect_py.plugins.plugin_registry import PluginRegistry\nPluginRegistry.discover().available()"
     )

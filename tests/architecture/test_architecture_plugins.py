@@ -46,7 +46,7 @@ def test_a_plugin_loads_and_is_of_its_kind(plugin: Plugin) -> None:
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=_name)
-def test_a_plugin_says_in_a_sentence_what_each_key_is_for(plugin: Plugin) -> None:
+def test_every_plugin_documents_each_configuration_key_in_words(plugin: Plugin) -> None:
     definition = REGISTRY.load(plugin).config_def
     assert isinstance(definition, ConfigDef)
     wordless = [key.name for key in definition if not re.search(r"\w+ \w+", key.doc)]
@@ -61,5 +61,5 @@ def test_a_connector_names_its_task_as_java_does(plugin: Plugin) -> None:
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=_name)
-def test_a_plugin_has_a_version(plugin: Plugin) -> None:
+def test_every_plugin_that_we_ship_has_a_version(plugin: Plugin) -> None:
     assert REGISTRY.version(plugin)

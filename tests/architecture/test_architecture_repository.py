@@ -50,7 +50,7 @@ def test_no_file_names_a_package_registry() -> None:
     assert list(_lines(_files(), REGISTRIES)) == []
 
 
-def test_build_files_hold_no_address() -> None:
+def test_build_files_contain_no_address_of_any_machine() -> None:
     build = [path for path in _files() if any(path.match(pattern) for pattern in BUILD_FILES)]
     assert {"Makefile", "pyproject.toml", "run"} <= {path.name for path in build}
     assert list(_lines(build, ADDRESSES)) == []
@@ -89,7 +89,7 @@ def _logs_trace(node: ast.AST) -> bool:
     return named or any(keyword.arg == "exc_info" for keyword in node.keywords)
 
 
-def test_every_exception_to_a_rule_has_its_reason_on_the_line() -> None:
+def test_every_lint_exception_has_its_reason_on_the_line() -> None:
     """`# noqa: CODE - reason`, `# type: ignore[code]  # reason`; style only (`fmt:`) needs none."""
     bare = re.compile(r"#\s*(noqa(?!: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)* -)|type: ignore(?!\[[a-z-]+(, ?[a-z-]+)*\]\s+#))")
     product = [path for path in _files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in PACKAGES]

@@ -98,7 +98,7 @@ def test_a_static_token_and_headers_go_with_each_request(registry: Stub, make: M
 
 
 @pytest.mark.parametrize("source", ["OAUTHBEARER", "SASL_OAUTHBEARER_INHERIT"])
-def test_tokens_are_fetched(registry: Stub, make: Make, source: str) -> None:
+def test_bearer_token_is_fetched_from_the_configured_token_endpoint(registry: Stub, make: Make, source: str) -> None:
     with token_endpoint("me", "mine") as address:
         configs = {
             "bearer.auth.client.id": "me", "bearer.auth.client.secret": "mine",
@@ -236,7 +236,7 @@ def test_a_server_that_is_away_is_passed_over(registry: Stub, make: Make, random
         assert number(make(**{"schema.registry.url": urls, "url.randomize": randomize})) == 5
 
 
-def test_the_latest_version_is_asked_for_again_when_its_time_is_over(
+def test_latest_schema_version_is_requested_again_after_its_cache_expires(
     registry: Stub, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     latest = {**GIVEN, "use.latest.version": "true"}
@@ -283,7 +283,7 @@ def test_no_more_answers_about_written_schemas_are_kept_than_told(registry: Stub
     assert len(made._ids._found) == 2
 
 
-def test_unknown_ids_are_waited_for_once_in_a_while_and_asked_for_once(registry: Stub) -> None:
+def test_unknown_schema_ids_are_waited_for_and_requested_only_once(registry: Stub) -> None:
     now = [0.0]
     known = SchemaRegistry({"schema.registry.url": registry.url}, monotonic=lambda: now[0])
     with pytest.raises(UnavailableError):
@@ -312,7 +312,7 @@ def test_who_may_not_ask_is_refused_at_once(registry: Stub, make: Make) -> None:
     assert "401" in str(caught.value.__cause__)
 
 
-def test_schemas_with_rules_are_refused_for_what_the_rules_are_about(registry: Stub, make: Make) -> None:
+def test_schemas_with_active_read_rules_are_refused_naming_the_rule(registry: Stub, make: Make) -> None:
     def rule(mode: str, **more: Any) -> dict[str, Any]:
         return {"name": f"rule-{mode}", "kind": "TRANSFORM", "mode": mode, "type": "ENCRYPT", **more}
 
@@ -552,7 +552,7 @@ def test_nulls_are_written_as_their_default_unless_told_otherwise(make: Make) ->
     assert kept.value.values == [None]
 
 
-def test_maps_with_optional_texts_as_keys_are_maps_when_told_so(registry: Stub, make: Make) -> None:
+def test_maps_with_optional_string_keys_become_maps_if_configured(registry: Stub, make: Make) -> None:
     row = struct(("m", map_of(OPTIONAL_STRING, INT32)), name="shop.Maps")
     read = both_ways(make, row, Struct(row, [{"a": 1}]), **{"allow.optional.map.keys": "true"})
     assert written(registry)["fields"][0]["type"]["type"] == "map"

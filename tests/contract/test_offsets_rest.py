@@ -48,7 +48,7 @@ def test_offsets_are_listed_in_connects_form(client: httpx.Client, herder: FakeH
     assert client.get("/connectors/zz/offsets").status_code == 404
 
 
-def test_a_request_keeps_the_kinds_of_its_values_and_the_last_of_equal_partitions(
+def test_offset_request_keeps_value_types_and_the_last_duplicate_partition(
     client: httpx.Client, herder: FakeHerder
 ) -> None:
     body = (
@@ -80,7 +80,7 @@ def test_a_request_keeps_the_kinds_of_its_values_and_the_last_of_equal_partition
         ("", 500, "Cannot invoke"),
     ],
 )
-def test_a_body_of_another_shape_is_refused_before_the_connector_is_looked_for(
+def test_malformed_offset_request_is_refused_before_the_connector_lookup(
     client: httpx.Client, body: str, status: int, begin: str
 ) -> None:
     """Cases 31 and 34 of the REST API."""
@@ -102,7 +102,7 @@ def at(topic: Any, partition: Any, offset: Any) -> ConnectorOffset:
     return ConnectorOffset({"kafka_topic": topic, "kafka_partition": partition}, {"kafka_offset": offset})
 
 
-def test_a_sinks_numbers_may_be_texts_and_its_topic_any_scalar() -> None:
+def test_sink_offsets_accept_numbers_as_text_and_scalar_topics() -> None:
     parsed = parse_sink_offsets(
         [
             at("t", 0, 5),
@@ -151,7 +151,7 @@ def test_a_sinks_numbers_may_be_texts_and_its_topic_any_scalar() -> None:
         ),
     ],
 )
-def test_a_sinks_offset_that_cannot_be_read_is_refused_in_connects_words(entry: ConnectorOffset, text: str) -> None:
+def test_invalid_sink_offset_is_refused_with_the_message_of_connect(entry: ConnectorOffset, text: str) -> None:
     """Case 34 of the REST API."""
     with pytest.raises(BadRequestError) as refused:
         parse_sink_offsets([entry])

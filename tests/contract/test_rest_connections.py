@@ -52,7 +52,7 @@ def ended_after(client: socket.socket, send: bytes = b"", every: float = 0.05) -
     raise AssertionError("the server did not end the connection")
 
 
-def test_a_client_is_served_while_others_hold_more_connections_than_the_limit(
+def test_client_is_served_while_others_exceed_the_connection_limit(
     address: tuple[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     with ExitStack() as stack:
@@ -109,7 +109,7 @@ def test_a_connection_between_two_requests_is_ended(address: tuple[str, int]) ->
         assert 0.8 < ended_after(client) < 5
 
 
-def test_a_line_that_clients_can_cause_is_logged_once_a_minute() -> None:
+def test_log_line_caused_by_clients_appears_once_per_minute() -> None:
     once = OncePerMinute("socket.accept() out")
 
     def passes(message: str, second: float) -> bool:

@@ -52,7 +52,7 @@ def following(follower: FakeHerder) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_case_40_a_follower_forwards_and_answers_with_its_own_location(following, leader) -> None:
+def test_case_40_follower_forwards_and_answers_with_its_own_location(following, leader) -> None:
     created = following.post("/connectors", json={"name": "b é/1", "config": CONFIG})
     assert created.status_code == 201
     assert created.headers["location"] == f"{following.base_url}/connectors/b%20%C3%A9/1"
@@ -125,7 +125,7 @@ def test_a_leader_that_is_gone_is_an_io_error(following, follower) -> None:
         (b"502 Bad Gateway", "IO Error trying to forward REST request: "),
     ],
 )
-def test_what_is_no_workers_answer_is_500_and_redirects_are_not_followed(following, follower, answer, expected) -> None:
+def test_invalid_leader_answer_is_500_and_redirects_are_not_followed(following, follower, answer, expected) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         follower.leader_url = f"http://127.0.0.1:{server.getsockname()[1]}"
         seen: list[bytes] = []

@@ -78,7 +78,7 @@ def test_a_request_past_its_deadline_names_the_stage(client: httpx.Client, herde
     )
 
 
-def test_what_is_listed_waits_until_it_was_read_and_a_late_answer_names_the_stage(
+def test_list_request_before_the_first_read_times_out_naming_stage(
     client: httpx.Client, herder: FakeHerder, monkeypatch
 ) -> None:
     monkeypatch.setattr("rest.deadline.REQUEST_SECONDS", 0.05)
@@ -103,7 +103,7 @@ def test_a_failure_of_a_worker_that_stops_is_503(client: httpx.Client, herder: F
     assert client.get("/connectors").status_code == 200
 
 
-def test_a_validation_past_its_deadline_names_its_own_stage_without_a_period(
+def test_validation_timeout_names_its_own_stage_without_a_period(
     client: httpx.Client, herder: FakeHerder, monkeypatch
 ) -> None:
     monkeypatch.setattr("rest.deadline.REQUEST_SECONDS", 0.05)
@@ -148,7 +148,9 @@ def test_a_validation_past_its_deadline_names_its_own_stage_without_a_period(
         ("GET", "/connectors/%zz", {}, None, (400, "HTTP 400 Bad Request")),
     ],
 )  # fmt: skip
-def test_refusals_have_the_error_shape(client, method, path, headers, body, expected) -> None:
+def test_refused_requests_answer_with_the_error_format_of_connect(
+    client, method, path, headers, body, expected
+) -> None:
     """Cases 4, 6, 7, 23, 25, 28, 29 and 38."""
     assert error(client.request(method, path, headers=headers, content=body)) == expected
 
@@ -218,7 +220,7 @@ def test_names_are_trimmed_on_post_and_must_match_the_config(client: httpx.Clien
     assert client.put("/connectors/a/config", json={**config, "name": None}).json()["config"]["name"] == "a"
 
 
-def test_put_config_creates_then_replaces(client: httpx.Client) -> None:
+def test_config_put_creates_a_connector_and_then_replaces_it(client: httpx.Client) -> None:
     config = {"connector.class": "DemoSink"}
     created = client.put("/connectors/new/config", json=config)
     assert (created.status_code, "location" in created.headers) == (201, True)
@@ -226,7 +228,7 @@ def test_put_config_creates_then_replaces(client: httpx.Client) -> None:
     assert (replaced.status_code, "location" in replaced.headers) == (200, False)
 
 
-def test_a_name_with_slash_percent_and_umlaut_can_be_created_and_addressed(client: httpx.Client) -> None:
+def test_connector_name_with_slash_percent_and_umlaut_can_be_addressed(client: httpx.Client) -> None:
     created = client.post("/connectors", json={"name": "a/b %é", "config": {"connector.class": "DemoSink"}})
     assert created.headers["location"].endswith("/connectors/a/b%20%25%C3%A9")
     assert client.get("/connectors/a%2Fb%20%25%C3%A9").json()["name"] == "a/b %é"
@@ -268,7 +270,7 @@ def test_only_the_word_true_is_true(client: httpx.Client) -> None:
     }  # fmt: skip
 
 
-def test_expand_takes_repeated_parameters_only(client: httpx.Client) -> None:
+def test_expand_parameter_accepts_repetition_but_no_comma_separated_list(client: httpx.Client) -> None:
     both = client.get("/connectors?expand=status&expand=info").json()["a"]
     assert list(both) == ["status", "info"]
     assert both["status"]["tasks"][0] == {
@@ -328,7 +330,7 @@ def test_a_port_in_use_is_said_before_anything_starts(herder: FakeHerder) -> Non
 
 
 @pytest.mark.parametrize("size", [8_300, 70_000])
-def test_a_target_or_a_header_that_is_too_large_is_refused_as_jetty_does(client: httpx.Client, size: int) -> None:
+def test_too_large_target_or_header_is_refused_as_by_jetty(client: httpx.Client, size: int) -> None:
     """The parser itself gives up on the second size."""
 
     def asked(target: str, headers: dict[str, str]) -> tuple[int, bytes]:

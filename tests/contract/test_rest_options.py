@@ -73,7 +73,7 @@ def test_users_are_let_in_and_others_get_the_bare_text(protected: httpx.Client) 
         assert "www-authenticate" not in refused.headers
 
 
-def test_routing_comes_before_users(protected: httpx.Client) -> None:
+def test_unknown_paths_and_methods_are_refused_before_authentication(protected: httpx.Client) -> None:
     assert error(protected.get("/nope")) == (404, "HTTP 404 Not Found")
     assert error(protected.delete("/connectors")) == (405, "HTTP 405 Method Not Allowed")
 
@@ -99,7 +99,7 @@ def jaas(tmp_path: Path, users: str, entry: str = "KafkaConnect") -> dict[str, s
     return {"KAFKA_OPTS": f"-Xmx1g -Djava.security.auth.login.config={tmp_path / 'jaas.conf'}"}
 
 
-def test_users_are_read_from_the_file_that_the_jaas_entry_names(tmp_path: Path) -> None:
+def test_users_are_read_from_the_file_in_the_jaas_entry(tmp_path: Path) -> None:
     props = {"rest.extension.classes": EXTENSION}
     with service(props, jaas(tmp_path, "ann=s\\u00e9cret\n")) as served:
         assert httpx.get(f"{served.advertised_url}connectors").status_code == 401
@@ -179,7 +179,7 @@ def test_header_rules_that_cannot_be_read_are_refused(text: str) -> None:
 # ------------------------------------------------------------------ listeners
 
 
-def test_admin_paths_are_beside_the_others_or_off_or_on_listeners_of_their_own() -> None:
+def test_admin_paths_can_be_shared_disabled_or_on_separate_listeners() -> None:
     with service({}) as together:
         assert httpx.get(f"{together.advertised_url}admin/loggers/app").json() == {
             "level": "INFO", "last_modified": None,

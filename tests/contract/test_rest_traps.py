@@ -56,13 +56,13 @@ def test_no_answer_of_the_framework_escapes(client: httpx.Client) -> None:
     assert error(client.put("/connectors/a/config", content=b"[1]", headers=J))[0] == 500  # never 422
 
 
-def test_every_path_is_served_with_a_slash_at_its_end_and_without_redirect(client: httpx.Client) -> None:
+def test_every_path_with_a_trailing_slash_is_served_without_redirect(client: httpx.Client) -> None:
     for path in ("/connectors/", "/connectors/a/", "/connectors/a/status/", "/health/", "/connector-plugins/"):
         assert client.get(path).status_code == 200, path
     assert error(client.get("/connectors/a//")) == (400, "HTTP 400 Bad Request")
 
 
-def test_status_of_a_connector_that_was_just_created_is_waited_for(
+def test_status_request_waits_for_a_connector_that_was_just_created(
     client: httpx.Client, herder: FakeHerder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = ["no status", "no status either"]
@@ -85,7 +85,7 @@ def test_status_of_a_connector_that_was_just_created_is_waited_for(
 # ------------------------------------------------------------------ paths
 
 
-def test_names_are_decoded_segment_by_segment_and_a_plus_is_a_plus(client: httpx.Client, herder: FakeHerder) -> None:
+def test_names_are_decoded_per_path_segment_and_plus_stays_plus(client: httpx.Client, herder: FakeHerder) -> None:
     for name in ("a/b", "a+b", "a b", "ü", "50%", "a?b#c", "a;b", "a\\b", "{x}", ".."):
         assert client.post("/connectors", json={"name": name, "config": CONFIG}).status_code == 201
         encoded = "".join(f"%{byte:02X}" for byte in name.encode())
@@ -111,7 +111,7 @@ def test_location_is_absolute_and_encoded_as_a_path(client: httpx.Client, name: 
     assert headers["location"] == f"http://me:99/connectors/{shown}"
 
 
-def test_integers_in_paths_are_javas(client: httpx.Client) -> None:
+def test_integers_in_paths_are_parsed_as_by_java(client: httpx.Client) -> None:
     for text in ("0", "00", "%2B0", "+0"):
         assert client.get(f"/connectors/a/tasks/{text}/status").status_code == 200, text
     for text in ("-1", "2147483647"):
@@ -129,7 +129,7 @@ def test_byte_order_marks_and_wider_encodings_are_read(client: httpx.Client, enc
     assert client.put("/connectors/enc/config", content=body, headers=J).json()["config"]["x"] == "é"
 
 
-def test_the_last_of_equal_keys_wins_and_numbers_keep_their_text(client: httpx.Client) -> None:
+def test_last_duplicate_config_key_wins_and_numbers_keep_their_text(client: httpx.Client) -> None:
     body = b'{"connector.class":"DemoSink","x":1,"x":-0.10E+2,"y":12345678901234567890123,"z":false,"n":null}'
     config = client.put("/connectors/num/config", content=body, headers=J).json()["config"]
     assert (config["x"], config["y"], config["z"], "n" in config) == (
@@ -213,7 +213,7 @@ def test_accept_is_obeyed_before_anything_is_looked_up(client, accept, status, c
 # ------------------------------------------------------------------ verbs and headers
 
 
-def test_every_get_answers_head_with_the_same_headers_and_every_path_answers_options(client: httpx.Client) -> None:
+def test_every_get_path_also_answers_head_and_options(client: httpx.Client) -> None:
     for path in ("/", "/health", "/connectors", "/connectors/a/status", "/connectors/zz", "/nope"):
         got, head = client.get(path), client.head(path)
         assert (head.status_code, head.content) == (got.status_code, b"")
@@ -232,7 +232,7 @@ def test_every_get_answers_head_with_the_same_headers_and_every_path_answers_opt
     assert error(client.get("/connectors/a/fence")) == (405, "HTTP 405 Method Not Allowed")
 
 
-def test_a_connection_is_kept_after_a_refusal_that_did_not_read_the_body(client: httpx.Client) -> None:
+def test_connection_stays_open_after_a_refusal_with_an_unread_body(client: httpx.Client) -> None:
     refused = b"PUT /connectors/a HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
     with closing(socket.create_connection((client.base_url.host, client.base_url.port), timeout=20)) as sock:
         for request, status in ((refused, 405), (refused, 405), (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 200)):
@@ -243,7 +243,7 @@ def test_a_connection_is_kept_after_a_refusal_that_did_not_read_the_body(client:
             assert response.status == status
 
 
-def test_null_members_are_shown_and_only_traces_and_versions_left_out(client: httpx.Client) -> None:
+def test_answers_show_null_members_except_traces_and_versions(client: httpx.Client) -> None:
     definition = client.get("/connector-plugins/DemoSink/config").json()[0]
     assert (definition["default_value"], definition["group"]) == (None, None)
     assert client.get("/admin/loggers/app").json()["last_modified"] is None
@@ -262,7 +262,7 @@ def test_the_description_names_exactly_what_is_served(client: httpx.Client) -> N
 # ------------------------------------------------------------------ loggers
 
 
-def test_case_39_loggers(client: httpx.Client, herder: FakeHerder) -> None:
+def test_case_39_logger_levels_are_listed_changed_and_validated(client: httpx.Client, herder: FakeHerder) -> None:
     assert client.get("/admin/loggers").json() == {
         "app": {"level": "INFO", "last_modified": None}, "root": {"level": "INFO", "last_modified": 1767225600000},
     }  # fmt: skip
@@ -300,7 +300,9 @@ def java() -> Iterator[JavaGateway]:
         process.wait(20)
 
 
-def test_javas_default_client_is_understood(client: httpx.Client, java: JavaGateway, caplog) -> None:
+def test_default_http_client_of_java_is_served_despite_http2_upgrade(
+    client: httpx.Client, java: JavaGateway, caplog
+) -> None:
     """It offers an upgrade to HTTP/2 (`Upgrade: h2c`) with its first request, body and all."""
     net = java.jvm.java.net
     http_client = net.http.HttpClient.newHttpClient()

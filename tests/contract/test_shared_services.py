@@ -115,12 +115,12 @@ def test_two_users_of_equal_services_share_one_process(host: Host) -> None:
     assert ask(ServiceAddress(first.socket, first.secret, 0), "secret") == ask(second, "secret")
 
 
-def test_other_settings_are_another_process(host: Host) -> None:
+def test_service_with_other_settings_runs_in_another_process(host: Host) -> None:
     user = host.user()
     assert pid_of(user.shared_service(echo())) != pid_of(user.shared_service(echo({"mark": "x"})))
 
 
-def test_only_who_knows_the_secret_is_served_and_only_the_user_sees_the_socket(host: Host) -> None:
+def test_service_socket_is_private_and_requires_the_secret(host: Host) -> None:
     address = host.user().shared_service(echo())
     with pytest.raises(ConnectionResetError):
         ask(ServiceAddress(address.socket, "guess", 1))
@@ -129,7 +129,7 @@ def test_only_who_knows_the_secret_is_served_and_only_the_user_sees_the_socket(h
     assert folder.st_uid == os.getuid()
 
 
-def test_after_a_death_a_user_gets_the_address_of_the_next_process(host: Host) -> None:
+def test_user_gets_the_new_address_after_a_service_death(host: Host) -> None:
     user = host.user()
     first = user.shared_service(echo())
     dead = pid_of(first)
@@ -140,7 +140,7 @@ def test_after_a_death_a_user_gets_the_address_of_the_next_process(host: Host) -
     assert pid_of(second) != dead
 
 
-def test_a_user_whose_connection_broke_for_another_reason_gets_the_same_address_again(host: Host) -> None:
+def test_user_with_a_broken_connection_gets_the_same_address_again(host: Host) -> None:
     user = host.user()
     first = user.shared_service(echo())
     assert user.shared_service(echo(), broken=first.generation) == first
@@ -164,7 +164,7 @@ def test_a_service_can_be_released_and_asked_for_again(host: Host) -> None:
     assert pid_of(user.shared_service(echo())) != pid
 
 
-def test_a_lasting_failure_is_told_with_its_text_and_tried_again_when_asked_again(host: Host, tmp_path: Path) -> None:
+def test_permanent_failure_raises_its_text_and_a_new_request_retries(host: Host, tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     failing = echo({"fail": "Java 17 is not installed", "count.starts": str(starts)})
     user = host.user()
@@ -175,7 +175,7 @@ def test_a_lasting_failure_is_told_with_its_text_and_tried_again_when_asked_agai
         assert len(starts.read_text().splitlines()) == count
 
 
-def test_a_service_that_does_not_come_up_is_a_retriable_error(host: Host, tmp_path: Path) -> None:
+def test_service_that_does_not_start_raises_a_retriable_error(host: Host, tmp_path: Path) -> None:
     switch = tmp_path / "switch"
     switch.touch()
     dying = echo({"die.while": str(switch)})
@@ -207,7 +207,7 @@ def test_prints_of_a_program_do_not_disturb_the_contract(host: Host) -> None:
 # What the worker does besides.
 
 
-def test_secrets_stand_neither_in_the_process_list_nor_in_the_log(
+def test_secrets_appear_neither_in_process_list_nor_in_log(
     worker: RegistryHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -220,7 +220,7 @@ def test_secrets_stand_neither_in_the_process_list_nor_in_the_log(
         assert secret not in seen
 
 
-def test_a_service_that_dies_again_and_again_is_started_with_back_off(worker: RegistryHost, tmp_path: Path) -> None:
+def test_service_that_dies_repeatedly_is_started_again_with_backoff(worker: RegistryHost, tmp_path: Path) -> None:
     switch, starts = tmp_path / "switch", tmp_path / "starts"
     switch.touch()
     dying = echo({"die.while": str(switch), "count.starts": str(starts)})
@@ -232,7 +232,7 @@ def test_a_service_that_dies_again_and_again_is_started_with_back_off(worker: Re
     assert (values["connect_py_service_users"], values["connect_py_service_up"]) == (1, 0)
 
 
-def test_measurements_of_a_program_are_served_and_go_with_its_process(worker: RegistryHost) -> None:
+def test_metrics_of_a_service_disappear_with_its_process(worker: RegistryHost) -> None:
     def found() -> dict[str, float]:
         return {s.name: s.value for s in worker.registry.samples() if "instance" in s.tags}
 
@@ -269,7 +269,7 @@ def test_what_a_service_started_ends_with_it(worker: RegistryHost) -> None:
     assert gone(child)
 
 
-def test_a_program_that_does_not_end_is_killed_after_the_grace(worker: RegistryHost) -> None:
+def test_service_that_does_not_end_is_killed_after_the_timeout(worker: RegistryHost) -> None:
     user = worker.user()
     pid = pid_of(user.shared_service(echo({"hang.at.end": "yes"})))
     worker.end(user)
@@ -287,7 +287,7 @@ def test_a_program_that_breaks_its_promise_of_lines_is_replaced(worker: Registry
     until(lambda: user.shared_service(silent).generation > first.generation, "it was not replaced")
 
 
-def test_a_service_requested_early_waits_for_its_users_only_so_long(worker: RegistryHost, tmp_path: Path) -> None:
+def test_service_requested_early_is_reused_and_ends_with_its_user(worker: RegistryHost, tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     early = worker.registry.user("connector orders")
     service = echo({"count.starts": str(starts)})
@@ -300,7 +300,7 @@ def test_a_service_requested_early_waits_for_its_users_only_so_long(worker: Regi
     assert gone(pid)
 
 
-def test_a_service_that_is_wanted_again_while_it_ends_is_started_again(worker: RegistryHost) -> None:
+def test_service_requested_while_it_ends_is_started_again(worker: RegistryHost) -> None:
     user, other = worker.user(), worker.user()
     slow = echo({"hang.at.end": "yes"})
     pid = pid_of(user.shared_service(slow))
@@ -357,7 +357,7 @@ def test_a_service_that_cannot_be_is_refused(worker: RegistryHost, service: Shar
         worker.user().shared_service(service)
 
 
-def test_a_failure_is_told_to_the_user_that_only_requested_the_service(worker: RegistryHost, tmp_path: Path) -> None:
+def test_failure_of_a_requested_service_reaches_its_first_user(worker: RegistryHost, tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     failing = echo({"fail": "no Java", "count.starts": str(starts)})
     user = worker.user()
@@ -391,7 +391,7 @@ def test_closing_ends_every_service_and_leaves_no_folder(worker: RegistryHost) -
         worker.user().shared_service(echo())
 
 
-def test_folders_of_dead_workers_are_swept_and_those_of_living_ones_are_not(
+def test_only_service_folders_of_dead_workers_are_removed(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     above = tmp_path_factory.mktemp("s")  # not long: else another folder is taken

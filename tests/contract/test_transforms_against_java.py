@@ -316,7 +316,7 @@ def test_configurations_that_java_refuses_are_refused(java: JavaPlugins, name: s
     assert ours["refused"][1] != theirs["refused"][1] or "unix.precision" in configs  # there, Java's order is random
 
 
-def test_a_date_format_that_is_none_is_refused_before_the_first_record(java: JavaPlugins) -> None:
+def test_invalid_date_format_is_refused_before_the_first_record(java: JavaPlugins) -> None:
     configs = {"timestamp.format": "bbb"}
     theirs = java.ask("apply", f"{KAFKA}.TimestampRouter", configs, [record_node(rows_of(1)[0])])
     assert theirs["outcomes"][0]["failed"][0] == "java.lang.IllegalArgumentException"
@@ -502,7 +502,7 @@ KNOWN_WRITTEN: Final[Known] = {
 }
 
 
-def test_values_of_other_schemas_are_written_or_refused_as_by_java(java: JavaPlugins) -> None:
+def test_values_of_other_schemas_convert_or_fail_as_in_java(java: JavaPlugins) -> None:
     found = []
     for name in SIMPLE:
         made = simple_converter(name, PluginKind.CONVERTER)
@@ -530,5 +530,5 @@ def test_headers_are_read_as_java_reads_them(java: JavaPlugins) -> None:
         assert our == their or any(explains(found) for explains in KNOWN.values()), found
 
 
-def test_the_documentation_names_every_difference() -> None:
+def test_documentation_names_every_known_difference_from_java() -> None:
     assert undocumented({**KNOWN, **KNOWN_WRITTEN}) == []

@@ -359,6 +359,6 @@ def test_configurations_that_java_refuses_are_refused(java: JavaPlugins, name: s
     assert "refused" in ours
 
 
-def test_the_documentation_names_every_difference() -> None:
+def test_documentation_names_every_known_difference_from_vendors() -> None:
     for known in (OF_EVENTS, OF_HEADERS, OF_CHANGES, OF_TEXTS, OF_OUTBOXES, OF_DOCUMENTS):
         assert undocumented(known) == []

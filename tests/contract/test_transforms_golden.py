@@ -248,7 +248,7 @@ def test_unknown_delete_mode_is_refused_in_javas_words() -> None:
 
 
 @pytest.mark.parametrize("form", ["rows", "columns"])
-def test_columns_named_by_a_header_are_dropped_as_java_drops_them(form: str) -> None:
+def test_columns_named_by_a_header_are_dropped_as_in_java(form: str) -> None:
     name = "changed-then-drop-fields"
     entry = {**INDEX[name], "transforms": INDEX[name]["transforms"][1:]}
     changed, golden = _golden("changed-record-state"), _golden(name)

@@ -79,7 +79,7 @@ def reporter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
             return of_task(kind)
 
 
-def test_what_is_waited_for_is_shown_with_the_newest_reason_until_it_is_over(
+def test_status_shows_the_newest_reason_until_the_wait_ends(
     reporter: tuple[WaitReporter, Shown],
 ) -> None:
     waits, shown = reporter

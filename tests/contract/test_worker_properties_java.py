@@ -77,7 +77,7 @@ def test_every_key_of_java_is_defined_alike(mode: str, definition: ConfigDef) ->
     assert ours == java
 
 
-def test_every_value_that_java_refuses_is_refused_in_the_same_words() -> None:
+def test_worker_refuses_invalid_property_values_with_the_messages_of_java() -> None:
     wrong = []
     for line in lines("refusals.jsonl"):
         props = {key: value for key, value in {**PROPS, **line["change"]}.items() if value is not None}
@@ -98,7 +98,7 @@ def test_every_value_that_java_refuses_is_refused_in_the_same_words() -> None:
 
 
 @pytest.mark.parametrize(("kind", "make"), [("admin", AdminClient), ("producer", Producer), ("consumer", Consumer)])
-def test_every_default_of_java_written_out_makes_a_client_and_no_setting_is_unknown(
+def test_explicit_java_defaults_make_a_client_without_any_warning(
     kind: Kind, make: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     defaults = {

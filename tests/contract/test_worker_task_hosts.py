@@ -81,9 +81,7 @@ def test_a_task_is_paused_and_resumed(make: Make, news: Any, tmp_path: Path) -> 
     news.wait_for_all("started", "paused", "resumed")
 
 
-def test_a_task_that_is_paused_from_the_start_can_be_stopped_without_having_started(
-    make: Make, news: Any, tmp_path: Path
-) -> None:
+def test_task_paused_from_the_start_can_be_stopped_without_starting(make: Make, news: Any, tmp_path: Path) -> None:
     host = make(spec(tmp_path, TargetState.PAUSED), news)
     host.start()
     news.wait_for_all("paused")
@@ -92,7 +90,7 @@ def test_a_task_that_is_paused_from_the_start_can_be_stopped_without_having_star
     assert not (tmp_path / "record").exists()
 
 
-def test_a_failed_start_is_told_with_its_trace_and_nothing_follows(make: Make, news: Any, tmp_path: Path) -> None:
+def test_failed_task_start_is_reported_only_once_with_its_trace(make: Make, news: Any, tmp_path: Path) -> None:
     (tmp_path / "fail-start").touch()
     host = make(spec(tmp_path), news)
     host.start()
@@ -112,7 +110,7 @@ def test_a_configuration_that_cannot_be_run_fails_the_task(
     assert "Class no.such.Converter could not be found." in news.items[0][2]
 
 
-def test_what_a_running_task_waits_for_is_told_once_and_when_it_is_over(make: Make, news: Any, tmp_path: Path) -> None:
+def test_running_task_reports_the_start_and_end_of_a_wait(make: Make, news: Any, tmp_path: Path) -> None:
     (tmp_path / "gate").touch()
     host = make(spec(tmp_path), news)
     host.start()
@@ -123,7 +121,7 @@ def test_what_a_running_task_waits_for_is_told_once_and_when_it_is_over(make: Ma
     news.wait_for_all("started", "waiting", "waiting")
 
 
-def test_a_cancelled_task_is_silent(make: Make, news: Any, tmp_path: Path) -> None:
+def test_cancelled_task_reports_nothing_after_its_cancellation(make: Make, news: Any, tmp_path: Path) -> None:
     host = make(spec(tmp_path), news)
     host.start()
     news.wait_for_all("started")

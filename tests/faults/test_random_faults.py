@@ -28,7 +28,7 @@ def seeds() -> range:
 
 
 @pytest.mark.timeout(120 + 200 * len(seeds()))
-def test_after_random_faults_tables_equal_the_source_and_the_audit_passes(
+def test_tables_equal_the_source_and_pass_audit_after_random_faults(
     tmp_path: Path, spark_environment: dict[str, str]
 ) -> None:
     record = FaultRecord(Path(RECORD) if RECORD else None)

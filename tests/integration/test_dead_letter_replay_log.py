@@ -55,7 +55,7 @@ def visible(broker: KafkaBroker, prefix: str) -> list[Message]:
         consumer.close()
 
 
-def test_a_letter_is_written_with_its_bytes_its_time_and_its_first_place_and_never_twice(
+def test_replayed_record_keeps_bytes_timestamp_and_origin_and_appears_once(
     kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:
     assert open_log(kafka_broker, topic_prefix).write([letter(1), letter(2)]) == 2
@@ -70,7 +70,7 @@ def test_a_letter_is_written_with_its_bytes_its_time_and_its_first_place_and_nev
 
 
 @pytest.mark.parametrize(("point", "left"), [("before_replay_commit", 0), ("after_replay_commit", 2)])
-def test_a_death_leaves_all_or_nothing_and_the_next_replay_completes_it(
+def test_replay_writes_all_or_nothing_and_the_next_completes_it(
     point: str, left: int, kafka_broker: KafkaBroker, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(faults.SPEC_VARIABLE, f"{point}=raise")
@@ -93,9 +93,7 @@ def test_a_replay_that_another_one_overtook_writes_nothing(kafka_broker: KafkaBr
     assert len(visible(kafka_broker, topic_prefix)) == 1
 
 
-def test_a_look_makes_no_topic_and_disturbs_no_replay_that_is_under_way(
-    kafka_broker: KafkaBroker, topic_prefix: str
-) -> None:
+def test_reading_replay_log_creates_no_topic_and_fences_no_replay(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
     settings = {"bootstrap.servers": kafka_broker.bootstrap_servers}
     look = ReplayLog(settings, f"{topic_prefix}again", f"{topic_prefix}sink")
     assert look.written() == set()

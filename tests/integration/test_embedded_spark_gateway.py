@@ -21,7 +21,7 @@ from connectors.iceberg.spark.gateway import JAVA_VARIABLE, SparkGateway
 QUICK = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
-def test_jvm_listens_and_has_iceberg_spark_and_sqlite_on_its_class_path(
+def test_jvm_listens_with_iceberg_spark_and_sqlite_on_its_classpath(
     spark_environment: dict[str, str], tmp_path: Path
 ) -> None:
     log = tmp_path / "spark.log"
@@ -94,7 +94,7 @@ def test_what_to_do_comes_before_the_variables_that_are_missing(monkeypatch: pyt
         SparkGateway()
 
 
-def test_what_java_prints_before_it_listens_is_not_taken_for_the_address(spark_environment: dict[str, str]) -> None:
+def test_java_output_before_listening_is_not_parsed_as_the_address(spark_environment: dict[str, str]) -> None:
     with SparkGateway([*QUICK, "--show-version"]) as gateway:
         assert gateway.port > 0
         assert gateway.running

@@ -82,7 +82,7 @@ def run(worker: Worker, config: Mapping[str, str]) -> ConnectorTaskId:
     return task
 
 
-def test_lines_travel_from_file_to_file_and_a_restart_goes_on_behind_the_last_one(
+def test_file_stream_connectors_continue_after_the_last_line_on_restart(
     worker: Worker, offsets: Offsets, kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
     source_file, sink_file = tmp_path / "in.txt", tmp_path / "out.txt"

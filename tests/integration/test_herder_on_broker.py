@@ -138,7 +138,9 @@ def test_pause_resume_stop_and_delete_are_seen_in_the_statuses(kafka_broker: Kaf
             one.herder.delete_connector("a").result(SECONDS)
 
 
-def test_initial_states_never_start_first(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+def test_connector_with_paused_or_stopped_initial_state_never_starts_tasks(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
     with running(kafka_broker, topic_prefix) as one:
         for name, initial, shown in (
             ("p", InitialState.PAUSED, State.PAUSED),
@@ -233,7 +235,7 @@ def test_restarted_worker_resumes_from_the_topics(kafka_broker: KafkaBroker, top
         eventually(lambda: two.herder.active_topics("a") == [])
 
 
-def test_second_worker_takes_its_share_answers_for_the_leader_and_takes_over_when_that_one_leaves(
+def test_second_worker_takes_its_share_and_then_replaces_the_leader(
     kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:
     now = {"scheduled.rebalance.max.delay.ms": "0"}
@@ -309,7 +311,7 @@ def test_config_topic_holds_javas_records_in_javas_order(kafka_broker: KafkaBrok
 
 
 @pytest.mark.timeout(120)  # a broker of its own stops and starts, and a write has to time out
-def test_work_survives_a_broker_that_is_away_and_writes_go_on_afterwards(topic_prefix: str) -> None:
+def test_tasks_survive_a_broker_outage_and_config_writes_continue_afterwards(topic_prefix: str) -> None:
     with KafkaBroker() as broker, running(broker, topic_prefix, **{"session.timeout.ms": "60000"}) as one:
         create(one)
         eventually(lambda: one.tasks() == {0: State.RUNNING})
@@ -332,9 +334,7 @@ def test_work_survives_a_broker_that_is_away_and_writes_go_on_afterwards(topic_p
         assert "b" not in one.herder.connectors() or one.state("b") is State.RUNNING  # it may have arrived after all
 
 
-def test_group_in_use_by_members_of_another_kind_is_refused_with_a_reason(
-    kafka_broker: KafkaBroker, topic_prefix: str
-) -> None:
+def test_worker_refuses_a_group_with_members_of_another_protocol(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
     other = Consumer(
         {"bootstrap.servers": kafka_broker.bootstrap_servers, "group.id": f"{topic_prefix}g",
          "partition.assignment.strategy": "range", "session.timeout.ms": 6000}

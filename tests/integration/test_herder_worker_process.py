@@ -101,7 +101,7 @@ def worker(folder: Path, props: Mapping[str, str]) -> Iterator[Running]:
     assert process.returncode == 0, one.log.read_text()
 
 
-def test_file_sink_lives_through_everything_rest_can_do_and_a_restart_of_the_worker(
+def test_file_sink_survives_every_rest_operation_and_a_worker_restart(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
     servers = kafka_broker.bootstrap_servers
@@ -168,7 +168,7 @@ def outcome(folder: Path, props: Mapping[str, str]) -> tuple[int, str]:
     return status, (folder / "worker.log").read_text()
 
 
-def test_wrong_usage_ends_with_1(tmp_path: Path) -> None:
+def test_wrong_command_line_prints_usage_and_exits_with_1(tmp_path: Path) -> None:
     for arguments in ([], ["a", "b"], ["--log-level", "LOUD", "a"], ["--no-such-option", "a"]):
         command = [*COMMAND, *arguments]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=tmp_path, check=False)
@@ -191,7 +191,7 @@ def test_bad_properties_end_with_2_and_javas_words(tmp_path: Path) -> None:
         ({"key.converter": "com.example.Nope"}, "Class com.example.Nope could not be found."),
     ],
 )
-def test_settings_that_only_a_client_or_a_plugin_refuses_end_with_2_too(
+def test_worker_exits_with_2_when_client_or_plugin_refuses_settings(
     kafka_broker: KafkaBroker, tmp_path: Path, topic_prefix: str, more: dict[str, str], said: str
 ) -> None:
     status, text = outcome(tmp_path, properties(kafka_broker.bootstrap_servers, topic_prefix, free_port(), **more))
@@ -241,7 +241,9 @@ def test_unreachable_kafka_is_named_while_it_is_tried_again(tmp_path: Path, topi
         process.wait()
 
 
-def test_nothing_outlives_a_killed_worker(kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> None:
+def test_child_processes_end_after_their_worker_is_killed(
+    kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
+) -> None:
     props = properties(kafka_broker.bootstrap_servers, topic_prefix, free_port())
     process = start(tmp_path, props)
     try:

@@ -23,9 +23,7 @@ from connectors.iceberg.spark.lake_client import LakeClient
         ),
     ],
 )
-def test_a_catalog_that_no_waiting_makes_is_an_error_of_the_configuration(
-    properties: dict[str, str], said: str
-) -> None:
+def test_catalog_that_can_never_work_is_a_configuration_error(properties: dict[str, str], said: str) -> None:
     with FakeSharedServices() as services:
         lake = LakeClient(services, SparkConfig("iceberg", properties))
         lake.start()

@@ -83,7 +83,7 @@ def test_ordered_changes_in_several_partitions_end_as_in_the_database(lake: Lake
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)  # as above
-def test_ordered_deletes_that_mark_in_several_partitions_end_as_in_the_database(lake: Lake) -> None:
+def test_ordered_soft_deletes_from_several_partitions_match_the_database(lake: Lake) -> None:
     several_partitions(lake, lambda: Source(3, by_key=False, marks=True), 20)
 
 
@@ -120,7 +120,7 @@ KINDS = [  # form, whether events tell their place, whether the connector orders
     ("version", "engine"),
     short_form([(3, EngineName.MERGE), (2, EngineName.MERGE), (3, EngineName.FULL_MERGE)], [(3, EngineName.MERGE)]),
 )
-def test_rows_whose_keys_change_have_their_own_values_however_partitions_are_read(
+def test_rows_with_changed_keys_keep_values_in_any_reading_order(
     lake: Lake, version: int, engine: EngineName, examples: int
 ) -> None:
     """Keys are used again and changed back; each partition is read at its own pace, and waits where tasks do."""

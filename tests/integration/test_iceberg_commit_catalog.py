@@ -65,7 +65,7 @@ def test_missing_table_is_told_from_an_unreachable_catalog(lake: Lake) -> None:
         lake.catalog.load("shop.nowhere", KEY)
 
 
-def test_changes_of_a_schema_are_one_update_and_may_come_twice(lake: Lake) -> None:
+def test_schema_changes_are_one_update_and_can_be_repeated(lake: Lake) -> None:
     sink = lake.make(version=3)
     before = sink.description().schema_id
     point = '{"type":"struct","fields":[{"id":1,"name":"x","required":false,"type":"double"}]}'
@@ -132,7 +132,7 @@ def test_clean_up_removes_old_files_that_nobody_references(lake: Lake) -> None:
     assert len(sink.rows()) == 1
 
 
-def test_clean_up_leaves_what_a_table_that_was_renamed_has_in_the_folder_of_the_new_one(lake: Lake) -> None:
+def test_cleanup_keeps_files_of_a_renamed_table_in_the_folder(lake: Lake) -> None:
     renamed = lake.make()
     renamed.commit(renamed.stage([order(1, "a")]))
     name, renamed.name = renamed.name, f"{renamed.name}_old"
@@ -145,7 +145,7 @@ def test_clean_up_leaves_what_a_table_that_was_renamed_has_in_the_folder_of_the_
     assert len(renamed.rows()) == 1
 
 
-def test_clean_up_leaves_what_other_tables_have_in_the_same_folder_and_all_where_the_owner_says_so(lake: Lake) -> None:
+def test_cleanup_keeps_files_of_other_tables_and_respects_gc_enabled(lake: Lake) -> None:
     shared = f"file://{lake.folder}/shared"
     tables = [lake.make(**{"write.data.path": shared, "gc.enabled": collected}) for collected in ("true", "false")]
     for sink in tables:
@@ -156,7 +156,7 @@ def test_clean_up_leaves_what_other_tables_have_in_the_same_folder_and_all_where
     assert [len(sink.rows()) for sink in tables] == [1, 1]
 
 
-def test_expired_history_shows_as_incomplete(lake: Lake) -> None:
+def test_table_view_with_expired_snapshots_is_marked_incomplete(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     for number in "abc":
         sink.commit(sink.stage([order(1, number)]))
@@ -223,7 +223,7 @@ def test_driver_that_died_or_hangs_is_replaced(spark_environment: dict[str, str]
 
 
 @pytest.mark.timeout(120)  # starts Spark
-def test_users_of_one_driver_have_sessions_of_their_own_and_it_ends_with_the_last(
+def test_driver_gives_users_separate_sessions_and_ends_with_the_last(
     spark_environment: dict[str, str], tmp_path: Path
 ) -> None:
     with FakeSharedServices() as services:
@@ -260,7 +260,7 @@ def serve(lake: Lake, connection: Connection) -> None:
         driver_program._User(lake.runtime, connection, driver_program.DriverMetrics()).serve()
 
 
-def test_statement_that_takes_too_long_is_interrupted_and_the_session_goes_on(
+def test_statement_past_its_timeout_is_interrupted_and_the_session_continues(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver_program, "LakeSession", EndlessSession)
@@ -279,7 +279,7 @@ def test_statement_that_takes_too_long_is_interrupted_and_the_session_goes_on(
     serving.join()
 
 
-def test_class_that_forces_files_is_kept_and_compiled_again_when_it_is_torn(
+def test_cached_file_sync_class_is_recompiled_when_jar_is_torn(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jvm: Any = lake.catalog.spark._jvm
@@ -347,7 +347,7 @@ def session_of(lake: Lake, config: SparkConfig, folder: Path) -> Iterator[Lake]:
 
 
 @pytest.mark.parametrize("hadoop", [{}, {"said.of": "file systems"}])
-def test_files_of_a_commit_are_on_the_disk_before_the_catalog_refers_to_them(
+def test_commit_files_are_synced_before_the_catalog_refers_to_them(
     lake: Lake, tmp_path: Path, hadoop: dict[str, str]
 ) -> None:
     config = dataclasses.replace(lake_config(tmp_path), hadoop_properties=hadoop)
@@ -364,7 +364,7 @@ def test_files_of_a_commit_are_on_the_disk_before_the_catalog_refers_to_them(
 
 
 @pytest.mark.parametrize("engine", [EngineName.MERGE, EngineName.FULL_MERGE])
-def test_what_spark_writes_for_a_commit_is_on_the_disk_and_has_no_checksums_that_could_be_torn(
+def test_files_that_spark_writes_are_synced_and_have_no_checksums(
     lake: Lake, engine: EngineName, tmp_path: Path
 ) -> None:
     staged: list[Path] = []
@@ -386,9 +386,7 @@ def test_what_spark_writes_for_a_commit_is_on_the_disk_and_has_no_checksums_that
     assert not [path for path in folders if path.parent not in forced]
 
 
-def test_metadata_that_a_catalog_of_folders_renames_are_whole_before_and_their_names_are_on_the_disk_after(
-    lake: Lake, tmp_path: Path
-) -> None:
+def test_hadoop_catalog_syncs_metadata_before_and_after_each_rename(lake: Lake, tmp_path: Path) -> None:
     config = SparkConfig("lake", {"type": "hadoop", "warehouse": f"file://{tmp_path}/warehouse"})
     with session_of(lake, config, tmp_path) as other:
         with recorded(lake, tmp_path) as forced:

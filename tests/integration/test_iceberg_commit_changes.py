@@ -35,7 +35,7 @@ def ledgers(reader: Reader) -> int:
     return sum(snapshot.ledger is not None for snapshot in reader.sink.load().view.ancestors)
 
 
-def test_a_truncate_empties_the_table_in_the_commit_of_what_follows_it(make: Make) -> None:
+def test_truncate_and_the_rows_after_it_share_one_commit(make: Make) -> None:
     source = Source(1, by_key=True)
     reader = make(source)
     write(source, 1, 2, 3)
@@ -51,7 +51,7 @@ def test_a_truncate_empties_the_table_in_the_commit_of_what_follows_it(make: Mak
         assert outcome.counts.replaced_rows == 3
 
 
-def test_rows_that_came_before_a_lagging_truncate_stay_in_their_partitions(make: Make) -> None:
+def test_lagging_truncate_removes_no_rows_of_other_partitions(make: Make) -> None:
     source = Source(2, by_key=True)
     reader = make(source)
     write(source, 2, 4)
@@ -75,7 +75,7 @@ def test_a_truncate_alone_is_a_commit(make: Make) -> None:
     assert outcome.snapshot_id == reader.sink.version().ledger_snapshot
 
 
-def test_a_snapshot_that_is_read_again_replaces_the_rows_that_are_there(make: Make) -> None:
+def test_repeated_source_snapshot_replaces_the_existing_rows(make: Make) -> None:
     source = Source(1, by_key=True)
     reader = make(source)
     write(source, 1, 2)
@@ -89,7 +89,7 @@ def test_a_snapshot_that_is_read_again_replaces_the_rows_that_are_there(make: Ma
     assert reader.rows() == source.rows
 
 
-def test_a_changed_key_finds_its_values_after_the_delete_was_committed(make: Make) -> None:
+def test_changed_key_finds_its_values_after_its_delete_was_committed(make: Make) -> None:
     source = Source(1, by_key=True)
     reader = make(source)
     write(source, 1, 2)
@@ -117,7 +117,7 @@ def test_a_changed_key_finds_values_that_no_snapshot_had(make: Make) -> None:
     assert outcome.counts.unmatched_patches == 0
 
 
-def test_a_key_that_was_new_and_changed_in_one_cycle_is_found(make: Make) -> None:
+def test_key_added_and_changed_in_one_cycle_is_found(make: Make) -> None:
     """That cycle removes no row of the table, and is its first."""
     source = Source(1, by_key=True)
     reader = make(source)
@@ -142,7 +142,7 @@ def test_a_value_that_is_nowhere_is_null_and_counted(make: Make) -> None:
         assert outcome.counts.unmatched_patches == 1
 
 
-def test_changes_in_several_partitions_without_an_order_are_an_error_that_names_them(make: Make) -> None:
+def test_unordered_changes_in_several_partitions_fail_naming_the_partitions(make: Make) -> None:
     source = Source(2, by_key=False)
     reader = make(source)
     write(source, 1, 1)
@@ -175,7 +175,7 @@ ONE_CYCLE = {  # keys lie in partitions of their own
 
 
 @pytest.mark.parametrize("name", short_form(ONE_CYCLE, ["changed twice", "used again after a truncate"]))
-def test_values_that_were_not_sent_come_from_the_row_that_had_the_key_last(make: Make, name: str) -> None:
+def test_unsent_values_come_from_the_last_row_of_the_key(make: Make, name: str) -> None:
     source = Source(3, by_key=True)
     reader = make(source)
     write(source, 1, 2)
@@ -206,7 +206,7 @@ ANYWHERE = {  # every third step is in the same partition, wherever its key was 
 
 
 @pytest.mark.parametrize("name", short_form(ANYWHERE, ["that of a row that is gone", "the old key used again"]))
-def test_values_that_were_not_sent_are_the_newest_of_all_partitions(make: Make, name: str) -> None:
+def test_unsent_values_are_the_newest_of_all_partitions(make: Make, name: str) -> None:
     """A partition alone would take its own value, though another partition has a newer one, or a delete."""
     source = Source(3, by_key=False)
     reader = make(source)
@@ -218,7 +218,7 @@ def test_values_that_were_not_sent_are_the_newest_of_all_partitions(make: Make, 
     assert outcome.counts.unmatched_patches == 0
 
 
-def test_a_key_that_is_used_again_before_the_change_of_it_was_read_gives_its_older_row(make: Make) -> None:
+def test_changed_key_takes_the_older_row_of_a_reused_key(make: Make) -> None:
     source = Source(3, by_key=True)
     reader = make(source)
     write(source, 1)
@@ -232,7 +232,7 @@ def test_a_key_that_is_used_again_before_the_change_of_it_was_read_gives_its_old
     assert outcome.counts.unmatched_patches == 0
 
 
-def test_an_insert_whose_delete_was_not_read_is_not_committed_and_takes_no_value_of_another_row(make: Make) -> None:
+def test_insert_with_unread_delete_is_not_committed(make: Make) -> None:
     """Nobody has read yet what came between the row in the table and the change of its key."""
     source = Source(3, by_key=True)
     reader = make(source)
@@ -245,7 +245,7 @@ def test_an_insert_whose_delete_was_not_read_is_not_committed_and_takes_no_value
     assert set(reader.rows()) == {1}
 
 
-def test_an_insert_that_waited_in_vain_has_null_and_its_delete_is_of_no_use_later(make: Make) -> None:
+def test_insert_committed_without_its_delete_has_null_permanently(make: Make) -> None:
     source = Source(3, by_key=True)
     reader = make(source)
     write(source, 1)
@@ -262,7 +262,7 @@ def test_an_insert_that_waited_in_vain_has_null_and_its_delete_is_of_no_use_late
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["in one cycle", "in cycles of their own"])
-def test_a_changed_key_whose_row_is_older_than_the_table_has_null_and_is_counted(lake: Lake, apart: bool) -> None:
+def test_changed_key_with_a_row_before_the_table_has_null(lake: Lake, apart: bool) -> None:
     source = Source(3, by_key=True)
     (reader,) = readers(lake, 3, source, [EngineName.MERGE])
     write(source, 1)
@@ -295,9 +295,7 @@ IN_SHORT = {("again", "ordered"), ("new in between", "without one"), ("there and
         for reused in REUSED for kind in KINDS
     ],
 )  # fmt: skip
-def test_an_insert_finds_the_life_of_its_old_key_whenever_the_delete_was_committed(
-    lake: Lake, reused: str, kind: str
-) -> None:
+def test_insert_finds_its_old_key_whenever_the_delete_was_committed(lake: Lake, reused: str, kind: str) -> None:
     place, ordered = KINDS[kind]
     source = Source(3, by_key=True, place=place, ordered=ordered)
     (reader,) = readers(lake, 3, source, [EngineName.MERGE])
@@ -314,7 +312,7 @@ def test_an_insert_finds_the_life_of_its_old_key_whenever_the_delete_was_committ
     assert not reader.sink.description().open_pairs
 
 
-def test_the_row_of_an_old_key_is_found_after_others_have_expired_the_snapshot_that_removed_it(lake: Lake) -> None:
+def test_old_key_row_is_found_after_its_snapshot_has_expired(lake: Lake) -> None:
     source = Source(3, by_key=True)
     (reader,) = readers(lake, 3, source, [EngineName.MERGE])
     write(source, 1)
@@ -335,7 +333,7 @@ def test_the_row_of_an_old_key_is_found_after_others_have_expired_the_snapshot_t
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("spec", short_form([None, BY_REGION], [BY_REGION]))
-def test_rows_tried_again_are_inserted_only_where_no_row_of_their_key_is(
+def test_retried_rows_are_inserted_only_where_their_key_is_missing(
     lake: Lake, engine: EngineName, spec: str | None
 ) -> None:
     sink = lake.make(spec=spec)

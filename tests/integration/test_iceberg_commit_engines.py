@@ -67,7 +67,9 @@ def test_commit_without_files_needs_no_key(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("version", "spec"), short_form(itertools.product((2, 3), (None, BY_REGION)), [(2, BY_REGION), (3, None)])
 )
-def test_upserts_replace_and_deletes_remove(lake: Lake, engine: EngineName, version: int, spec: str | None) -> None:
+def test_upserts_replace_rows_and_deletes_remove_rows_by_key(
+    lake: Lake, engine: EngineName, version: int, spec: str | None
+) -> None:
     sink = lake.make(spec=spec, version=version)
     sink.commit(sink.stage([order(1, "a"), order(1, "b", None), order(2, "a", "south"), order(3, "x")]), engine)
     upserts = sink.stage([order(1, "a", "south", amount=None), order(9, "new", notes=None)])
@@ -117,7 +119,7 @@ def test_missing_branch_begins_at_main_and_takes_the_commits(lake: Lake, engine:
     assert KEY in branch.request([]).summary
 
 
-def test_branch_that_was_dropped_unpublished_is_missed_also_after_its_snapshots_expired(lake: Lake) -> None:
+def test_dropped_unpublished_branch_is_detected_after_its_snapshots_expired(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     for number in (1, 2):
         lake.sql(f"INSERT INTO lake.{sink.name} (shop, number) VALUES ({number}, 'of somebody else')")
@@ -130,7 +132,7 @@ def test_branch_that_was_dropped_unpublished_is_missed_also_after_its_snapshots_
     assert look_up(sink.load().view).standing is Standing.BRANCH_LOST
 
 
-def test_commit_that_a_tag_keeps_while_main_is_expired_was_not_rolled_back(lake: Lake) -> None:
+def test_tagged_commit_on_an_expired_main_counts_as_expired(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     sink.commit(sink.stage([order(1, "a")]))
     lake.sql(f"ALTER TABLE lake.{sink.name} CREATE TAG kept")
@@ -141,7 +143,7 @@ def test_commit_that_a_tag_keeps_while_main_is_expired_was_not_rolled_back(lake:
     assert look_up(sink.load().view).standing is Standing.EXPIRED
 
 
-def test_roll_back_to_below_which_everything_was_expired_is_not_guessed_at(lake: Lake) -> None:
+def test_rollback_below_expired_snapshots_counts_as_lost(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     first = sink.commit(sink.stage([order(1, "a")])).snapshot_id
     lake.sql(f"INSERT INTO lake.{sink.name} (shop, number) VALUES (2, 'of somebody else')")
@@ -188,7 +190,7 @@ def test_first_rows_of_an_empty_merge_table_are_appended(lake: Lake) -> None:
     assert sink.commit(sink.stage([order(1, "a")])).engine is EngineName.MERGE
 
 
-def test_merge_that_finds_no_staged_key_is_an_append_for_other_readers(lake: Lake) -> None:
+def test_merge_without_matching_keys_is_an_append_snapshot(lake: Lake) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a")]))
     outcome = sink.commit(sink.stage([order(1, "b"), order(2, "a")]))
@@ -196,7 +198,7 @@ def test_merge_that_finds_no_staged_key_is_an_append_for_other_readers(lake: Lak
     assert [dict(row)["operation"] for row in lake.rows(f"{sink.name}.snapshots", "operation")] == ["append"] * 2
 
 
-def test_copy_on_write_table_is_merged_by_sql_and_gets_no_deletes(lake: Lake) -> None:
+def test_copy_on_write_table_is_merged_without_any_delete_files(lake: Lake) -> None:
     sink = lake.make(**{"write.merge.mode": "copy-on-write"})
     sink.commit(sink.stage([order(1, "a"), order(1, "b")]))
     outcome = sink.commit(sink.stage([order(1, "a", "south")]))
@@ -245,7 +247,7 @@ def metadata_files(lake: Lake, sink: Sink) -> set[str]:
     return {path.name for path in folder.glob("*.avro")}
 
 
-def test_file_with_other_rows_than_were_reported_is_refused_and_leaves_nothing(lake: Lake) -> None:
+def test_staged_file_with_a_wrong_row_count_is_refused(lake: Lake) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a")]))
     there = metadata_files(lake, sink)
@@ -283,7 +285,7 @@ def test_compaction_during_a_commit_makes_it_start_over(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_expiry_that_takes_the_scratch_branch_makes_a_commit_start_over(
+def test_commit_starts_over_when_its_scratch_branch_is_dropped(
     lake: Lake, engine: EngineName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = lake.make()
@@ -366,7 +368,7 @@ def test_commit_that_did_not_land_stays_unknown_until_asked_again(lake: Lake, mo
     assert keys(sink) == [(1, "a")]
 
 
-def test_roll_back_to_the_expected_ledger_is_noticed_by_the_property(lake: Lake) -> None:
+def test_rollback_to_the_expected_ledger_is_detected_by_the_property(lake: Lake) -> None:
     sink = lake.make()
     first = sink.commit(sink.stage([order(1, "a")]))
     late = sink.request(sink.stage([order(1, "late")]))
@@ -377,7 +379,7 @@ def test_roll_back_to_the_expected_ledger_is_noticed_by_the_property(lake: Lake)
     assert keys(sink) == [(1, "a")]
 
 
-def test_table_made_anew_of_its_own_rows_is_told_from_one_that_is_empty_again(lake: Lake) -> None:
+def test_replaced_table_is_distinguished_from_a_table_emptied_again(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     first = sink.commit(sink.stage([order(1, "a")]))
     table = f"lake.{sink.name}"
@@ -390,7 +392,7 @@ def test_table_made_anew_of_its_own_rows_is_told_from_one_that_is_empty_again(la
 
 
 @pytest.mark.parametrize("version", short_form([2, 3], [3]))
-def test_roll_back_of_foreign_rows_during_a_commit_makes_it_start_over_and_leaves_no_files(
+def test_commit_starts_over_without_orphan_files_after_a_rollback(
     lake: Lake, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = lake.make(version=version)

@@ -113,9 +113,7 @@ def test_numbers_that_are_equal_are_one_key(lake: Lake, there: float, comes: flo
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("version", short_form([2, 3], [3]))
-def test_keys_and_values_are_found_under_the_present_names_of_their_columns(
-    lake: Lake, version: int, engine: EngineName
-) -> None:
+def test_keys_and_values_are_found_under_renamed_column_names(lake: Lake, version: int, engine: EngineName) -> None:
     sink = lake.make(version=version, spec=BY_REGION)
     sink.commit(sink.stage([order(1, "a"), order(1, "b"), order(1, "c", notes=["kept"])]))
     renamed = {"number": "no", "region": "area", "amount": "number", "notes": "remarks"}  # one takes another's name
@@ -138,9 +136,7 @@ def test_keys_and_values_are_found_under_the_present_names_of_their_columns(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("version", short_form([2, 3], [2]))
-def test_rows_staged_before_a_key_was_widened_or_renamed_are_found(
-    lake: Lake, version: int, engine: EngineName
-) -> None:
+def test_rows_staged_before_a_key_column_change_are_merged(lake: Lake, version: int, engine: EngineName) -> None:
     sink = lake.make(version=version)
     sink.commit(sink.stage([order(shop, "a", notes=[str(shop)]) for shop in range(4)]))
     staged = sink.stage([order(0, "a", "south"), order(9, "a")])
@@ -164,7 +160,7 @@ def test_rows_staged_before_a_key_was_widened_or_renamed_are_found(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_key_column_that_is_gone_is_named_and_nothing_is_committed(lake: Lake, engine: EngineName) -> None:
+def test_commit_fails_naming_the_key_column_that_is_missing(lake: Lake, engine: EngineName) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a")]))
     staged = sink.stage([order(1, "a", "south")])
@@ -182,9 +178,7 @@ def test_key_column_that_is_gone_is_named_and_nothing_is_committed(lake: Lake, e
         [(None, 2), ("copy-on-write", 3), ("merge-on-read", 3)],
     ),
 )
-def test_tables_that_others_made_and_filled_are_merged_as_their_write_mode_says(
-    lake: Lake, version: int, mode: str | None
-) -> None:
+def test_foreign_tables_are_merged_according_to_their_write_mode(lake: Lake, version: int, mode: str | None) -> None:
     name = f"shop.t{uuid.uuid4().hex[:10]}"
     properties = f"'format-version' = '{version}'" + (f", 'write.merge.mode' = '{mode}'" if mode else "")
     lake.sql(

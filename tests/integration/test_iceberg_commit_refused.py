@@ -79,9 +79,7 @@ def numbers(sink: Sink) -> list[object]:
         [(EngineName.APPEND, "0"), (EngineName.MERGE, "4"), (EngineName.FULL_MERGE, "0")],
     ),
 )
-def test_commit_that_was_made_and_refused_is_in_the_table_and_can_be_read(
-    lake: Lake, engine: EngineName, retries: str
-) -> None:
+def test_commit_that_the_catalog_reports_as_failed_stays_readable(lake: Lake, engine: EngineName, retries: str) -> None:
     mode = WriteMode.APPEND if engine is EngineName.APPEND else WriteMode.MERGE
     sink = lake.make(mode=mode, **{"commit.retry.num-retries": retries})
     sink.commit(sink.stage([order(1, "a")]))
@@ -118,7 +116,7 @@ def test_evolution_that_was_made_and_refused_is_made_once(lake: Lake) -> None:
         [(3, "merge-on-read")],
     ),
 )
-def test_statement_that_was_made_on_its_branch_and_refused_leaves_nothing_that_cannot_be_read(
+def test_branch_statement_reported_as_failed_leaves_the_table_readable(
     lake: Lake, version: int, mode: str, refused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = lake.make(version=version, **{"write.merge.mode": mode})

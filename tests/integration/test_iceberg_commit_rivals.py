@@ -105,7 +105,7 @@ WHAT_OTHERS_DO = short_form([(*case, act) for case in CASES for act in FOREIGN],
 
 @pytest.mark.parametrize("step", OFTEN)
 @pytest.mark.parametrize(("version", "spec", "properties", "act"), WHAT_OTHERS_DO)
-def test_what_others_do_to_the_table_between_two_steps_is_kept_and_the_commit_is_exact(
+def test_concurrent_changes_between_steps_are_kept_and_commit_is_exact(
     lake: Lake,
     version: int,
     spec: str | None,
@@ -180,7 +180,7 @@ def test_coordinator_that_another_one_overtakes_between_two_steps_commits_nothin
 
 @pytest.mark.parametrize("step", OFTEN)
 @pytest.mark.parametrize("act", short_form([compact, expire, insert], [compact]))
-def test_what_others_do_while_rows_are_completed_makes_no_value_old(
+def test_concurrent_changes_while_completing_rows_leave_no_stale_values(
     lake: Lake, act: Callable[[Sink, Table], None], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, table = seeded(lake, 3, BY_REGION, {})
@@ -196,7 +196,7 @@ def test_what_others_do_while_rows_are_completed_makes_no_value_old(
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_commit_that_died_between_two_steps_is_made_by_the_next_one_which_sweeps(
+def test_next_commit_completes_and_cleans_up_a_crashed_one(
     lake: Lake, version: int, step: str, engine: EngineName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class DiedError(BaseException):

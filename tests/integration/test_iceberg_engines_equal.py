@@ -79,7 +79,7 @@ def ordered(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     ("version", "spec"), short_form(itertools.product((2, 3), (None, BY_REGION)), [(2, BY_REGION)])
 )
-def test_merge_and_full_merge_leave_the_last_state_of_each_key(lake: Lake, version: int, spec: str | None) -> None:
+def test_merge_and_full_merge_keep_the_last_state_per_key(lake: Lake, version: int, spec: str | None) -> None:
     @settings(max_examples=4, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=UNSHRUNK)
     @given(st.lists(CYCLE, min_size=2, max_size=4))
     def check(cycles: list[dict[tuple[int, str], Change]]) -> None:

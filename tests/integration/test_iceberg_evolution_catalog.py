@@ -78,7 +78,7 @@ def append(lake: Lake, description: TableDescription, *batches: Any, **props: st
     Sink(lake, description.name, WriteMode.APPEND, ()).commit(files)
 
 
-def test_a_renamed_column_keeps_its_id_and_rows_of_both_names_go_there(lake: Lake) -> None:
+def test_renamed_column_keeps_its_id_and_takes_both_names(lake: Lake) -> None:
     props = {"ext__evolution__rename": "apply", "tables__evolve_schema_enabled": "true"}
     name = make(lake, [("id", "int"), ("b", "string")])
     props["table__" + name.replace(".", "__") + "__renamed"] = "b_new:b"
@@ -99,7 +99,7 @@ def test_a_renamed_column_keeps_its_id_and_rows_of_both_names_go_there(lake: Lak
     assert not lake.catalog.evolve(name, [SchemaChange(ChangeKind.RENAME, ("b",), name="b_new")])
 
 
-def test_a_change_that_does_not_fit_makes_a_column_beside_the_other_ones(lake: Lake) -> None:
+def test_incompatible_type_change_adds_a_new_version_of_the_column(lake: Lake) -> None:
     props = {"ext__evolution__incompatible": "apply", "ext__logical_types": "full"}
     name = make(lake, [("id", "int"), ("c", "decimal(6, 2)")])
     keeper = keeper_of(lake, **props)
@@ -123,7 +123,7 @@ def test_a_change_that_does_not_fit_makes_a_column_beside_the_other_ones(lake: L
     ]
 
 
-def test_the_default_of_a_new_field_is_that_of_older_rows_where_the_format_knows_defaults(lake: Lake) -> None:
+def test_older_rows_get_the_field_default_where_the_format_allows(lake: Lake) -> None:
     props = {"tables__evolve_schema_enabled": "true", "ext__logical_types": "full"}
     row = struct(
         ("id", INT32),
@@ -158,7 +158,7 @@ def test_what_must_wait_waits_until_somebody_has_changed_the_table(lake: Lake) -
     assert wanted_by(stager(answer, **props), rows.value) == ()
 
 
-def test_sixteen_tasks_that_need_the_same_column_at_once_get_one(lake: Lake) -> None:
+def test_sixteen_tasks_that_request_the_same_column_get_one(lake: Lake) -> None:
     """The requests of all tasks reach one coordinator; what one of them gets answered reaches everybody."""
     props = {"tables__evolve_schema_enabled": "true"}
     name = make(lake, [("id", "int")])
@@ -196,7 +196,7 @@ def test_sixteen_tasks_that_need_the_same_column_at_once_get_one(lake: Lake) -> 
     assert len(answers) == 1 + TASKS // 2
 
 
-def test_changes_by_two_writers_at_once_are_all_made_and_each_once(lake: Lake) -> None:
+def test_concurrent_schema_changes_by_two_writers_are_each_applied_once(lake: Lake) -> None:
     """A coordinator and whoever else works on the table: the catalog's compare-and-swap decides, and we try again."""
     name = make(lake, [("id", "int")])
     same = SchemaChange(ChangeKind.ADD, ("new",), '"string"')
@@ -214,7 +214,7 @@ def test_changes_by_two_writers_at_once_are_all_made_and_each_once(lake: Lake) -
     assert len({id_ for id_, _ in found.values()}) == len(found)
 
 
-def test_variants_are_read_by_spark(lake: Lake) -> None:
+def test_json_stored_as_variant_is_readable_by_spark(lake: Lake) -> None:
     props = {"ext__json_type": "variant", "tables__evolve_schema_enabled": "true"}
     name = make(lake, [("id", "int")])
     row = struct(("id", INT32), ("doc", Schema(Type.STRING, name="io.debezium.data.Json", optional=True)))

@@ -71,19 +71,19 @@ def test_without_the_library_for_s3_the_one_command_is_named(
 
 
 @pytest.mark.usefixtures("jars")
-def test_a_key_that_the_storage_refuses_is_told_with_the_setting_to_look_at(tmp_path: Path, s3: S3Server) -> None:
+def test_refused_storage_credentials_error_names_the_setting_to_check(tmp_path: Path, s3: S3Server) -> None:
     with pytest.raises(CatalogUnavailableError, match=r"refuses the credentials: see iceberg\.catalog\.s3\.\*: .* 403"):
         _create(tmp_path, **s3.settings(key="somebody-else"))
 
 
 @pytest.mark.usefixtures("jars")
-def test_a_bucket_that_does_not_exist_is_told_with_the_setting_to_look_at(tmp_path: Path, s3: S3Server) -> None:
+def test_missing_bucket_error_names_the_setting_to_check(tmp_path: Path, s3: S3Server) -> None:
     with pytest.raises(CatalogUnavailableError, match=r"see iceberg\.catalog\.warehouse, .*bucket does not exist"):
         _create(tmp_path, **{**s3.settings(), "warehouse": "s3://nobodys-bucket/orders"})
 
 
 @pytest.mark.usefixtures("jars")
-def test_clean_up_leaves_a_folder_whose_name_begins_as_that_of_the_table(tmp_path: Path, s3: S3Server) -> None:
+def test_cleanup_keeps_a_folder_that_shares_the_table_prefix(tmp_path: Path, s3: S3Server) -> None:
     settings = {
         "type": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/catalog.db", "warehouse": f"s3://{BUCKET}", **s3.settings(),
     }  # fmt: skip
@@ -99,7 +99,7 @@ def test_clean_up_leaves_a_folder_whose_name_begins_as_that_of_the_table(tmp_pat
     assert s3.files("data") == [f"{BUCKET}/data/orders_eu/{name}"]
 
 
-def test_a_task_that_writes_a_file_outlasts_storage_that_is_away_for_seconds(tmp_path: Path) -> None:
+def test_file_write_survives_storage_that_is_unavailable_for_seconds(tmp_path: Path) -> None:
     port = free_port()
     settings = S3Server(f"http://127.0.0.1:{port}").settings()
     made = table([("n", "long")], folder=tmp_path)

@@ -106,7 +106,7 @@ def wide(lake: Lake, sink: Sink, *values: str) -> int:
     return head(sink)
 
 
-def test_values_are_compared_null_safe_with_nan_maps_and_nested_fields(lake: Lake) -> None:
+def test_snapshot_difference_compares_nulls_nan_maps_and_nested_fields(lake: Lake) -> None:
     sink = lake.make(WIDE, mode=WriteMode.APPEND)
     same = "(1, float('NaN'), map('a', 1, 'b', 2), named_struct('city', 'Bern', 'code', NULL), NULL)"
     before = wide(lake, sink, same, "(2, NULL, map('a', 1), NULL, 1)", "(3, 0.5F, NULL, NULL, 1)")

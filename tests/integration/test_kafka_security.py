@@ -97,9 +97,7 @@ def test_a_login_with_a_token_of_an_endpoint(broker: SecureBroker, stores: Store
 
 
 @pytest.mark.parametrize("kind", ["JKS", "PKCS12", "PEM", "text"])
-def test_a_certificate_of_the_client_from_each_kind_of_key_store(
-    broker: SecureBroker, stores: Stores, kind: str
-) -> None:
+def test_client_certificate_works_from_each_kind_of_key_store(broker: SecureBroker, stores: Stores, kind: str) -> None:
     props = {
         "bootstrap.servers": broker.certificate_servers, "security.protocol": "SSL", **stores.trust("PEM"),
         **stores.own(kind),
@@ -108,7 +106,7 @@ def test_a_certificate_of_the_client_from_each_kind_of_key_store(
 
 
 @pytest.mark.timeout(180)  # a broker and a worker's process on a busy machine
-def test_a_worker_runs_on_secrets_of_a_provider_and_shows_none_of_them(
+def test_worker_takes_secrets_from_config_provider_and_hides_them(
     broker: SecureBroker, stores: Stores, tmp_path: Path
 ) -> None:
     login = f'{JAVA_SECURITY}.plain.PlainLoginModule required username="{USER}" password="{escaped(USER_PASSWORD)}";'

@@ -47,7 +47,7 @@ def stores(kafka_broker: KafkaBroker, shared: OffsetStore, shared_topic: Storage
     return ConnectorOffsetStores(shared, props, shared_topic)
 
 
-def test_a_topic_of_the_connectors_own_counts_and_the_workers_is_what_it_falls_back_to(
+def test_own_offsets_topic_of_connector_wins_over_worker_topic(
     stores: ConnectorOffsetStores, shared: OffsetStore, clients: StorageClients, topic_prefix: str
 ) -> None:
     own = {"offsets.storage.topic": f"{topic_prefix}own"}
@@ -69,7 +69,7 @@ def test_a_topic_of_the_connectors_own_counts_and_the_workers_is_what_it_falls_b
     assert shared.offsets("c") == []
 
 
-def test_without_a_topic_of_its_own_a_connector_shares_the_workers(
+def test_connector_without_own_offsets_topic_shares_the_worker_topic(
     stores: ConnectorOffsetStores, shared: OffsetStore, shared_topic: StorageTopic
 ) -> None:
     for config in ({}, {"offsets.storage.topic": shared_topic.name}):

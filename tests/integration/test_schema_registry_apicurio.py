@@ -109,7 +109,7 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("format", CONVERTERS)
-def test_two_versions_in_one_poll_are_read_as_they_were_written(
+def test_two_schema_versions_in_one_poll_keep_their_schemas(
     make: Callable[..., RegistryConverter],
     topic_prefix: str,
     format: str,  # noqa: A002 - Connect's word
@@ -233,7 +233,7 @@ def test_schemas_are_looked_up_where_they_must_not_be_registered(
 
 
 @pytest.mark.parametrize("format", short_form(CONVERTERS, ["avro"]))
-def test_an_unknown_id_is_waited_for_and_then_a_bad_record(
+def test_unknown_schema_id_is_retried_and_then_becomes_bad_record(
     make: Callable[..., RegistryConverter],
     monkeypatch: pytest.MonkeyPatch,
     format: str,  # noqa: A002 - Connect's word
@@ -338,7 +338,7 @@ class Source:
         return all(any(f"[{self._prefix}{each}|task-0]" in line for line in told) for each in CONVERTERS)
 
 
-def test_a_registry_that_stops_in_mid_stream_delays_what_sources_send_and_loses_none(
+def test_registry_outage_delays_source_records_and_loses_none(
     apicurio: ApicurioRegistry,
     make: Callable[..., RegistryConverter],
     kafka_broker: KafkaBroker,
@@ -367,7 +367,7 @@ def test_a_registry_that_stops_in_mid_stream_delays_what_sources_send_and_loses_
         source.worker.close()
 
 
-def test_a_registry_that_stops_in_mid_stream_delays_records_and_loses_none(
+def test_registry_outage_delays_sink_records_and_loses_none(
     apicurio: ApicurioRegistry,
     make: Callable[..., RegistryConverter],
     worker: Worker,

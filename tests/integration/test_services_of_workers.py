@@ -59,7 +59,7 @@ def _no_shadow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.timeout(180)  # a broker and a worker's process on a busy machine
 @pytest.mark.parametrize("kind", ["distributed", "standalone"])
-def test_tasks_of_a_worker_share_a_service_that_ends_with_the_worker(
+def test_worker_tasks_share_one_service_that_ends_with_worker(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path, kind: str
 ) -> None:
     topic = f"{topic_prefix}t"

@@ -81,7 +81,7 @@ def amounts(sink: Sink) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     ("version", "spec"), short_form(itertools.product((1, 2, 3), (None, BY_REGION)), [(2, BY_REGION), (3, None)])
 )
-def test_upserts_deletes_and_partial_rows_land_by_one_merge_on_the_server(
+def test_upserts_deletes_and_partial_rows_land_in_one_server_merge(
     lake: Lake, client: Callable[..., ConnectClient], version: int, spec: str | None
 ) -> None:
     sink = lake.make(version=version, spec=spec)
@@ -150,7 +150,7 @@ def test_commit_of_others_while_the_server_merges_repeats_the_merge(
     assert refs(sink) == {"main"}
 
 
-def test_branches_of_staged_files_that_another_commit_prevented_are_made_again(
+def test_staging_branches_are_recreated_after_a_conflicting_commit(
     lake: Lake, client: Callable[..., ConnectClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = lake.make(version=3)
@@ -195,7 +195,7 @@ def test_swap_of_unknown_outcome_is_found_by_its_id(
     assert amounts(sink) == [(1, "a", "south", "['a', None]")]
 
 
-def test_server_that_is_away_is_named_and_the_same_request_lands_later(
+def test_unavailable_server_is_named_and_same_request_lands_later(
     lake: Lake, server: ConnectServer, client: Callable[..., ConnectClient]
 ) -> None:
     sink = lake.make(version=3)
@@ -211,7 +211,7 @@ def test_server_that_is_away_is_named_and_the_same_request_lands_later(
     assert amounts(sink) == [(1, "a", "south", "['a', None]")]
 
 
-def test_table_that_the_server_does_not_know_is_refused_without_a_secret(client: Callable[..., ConnectClient]) -> None:
+def test_table_unknown_to_server_is_refused_without_showing_secrets(client: Callable[..., ConnectClient]) -> None:
     connect = client(**{"spark.sql.catalog.lake.password": "tell-nobody"})
     with pytest.raises(
         TableUnsuitableError, match=r"table shop\.t: Spark Connect at .*TABLE_OR_VIEW_NOT_FOUND"
@@ -220,7 +220,7 @@ def test_table_that_the_server_does_not_know_is_refused_without_a_secret(client:
     assert "tell-nobody" not in str(told.value)
 
 
-def test_statement_that_never_ends_is_interrupted_and_the_next_one_runs(
+def test_endless_statement_is_interrupted_and_the_next_one_runs(
     lake: Lake, server: ConnectServer, client: Callable[..., ConnectClient]
 ) -> None:
     lake.make()  # the namespace

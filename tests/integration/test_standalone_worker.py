@@ -48,7 +48,7 @@ def topic(kafka_broker: KafkaBroker, topic_prefix: str) -> Callable[[str], str]:
 
 
 @pytest.mark.timeout(240)  # two starts of a worker, one restart of a connector, on a busy machine
-def test_connectors_of_the_command_line_run_and_go_on_where_they_were_after_a_restart(
+def test_command_line_connectors_run_and_resume_after_worker_restart(
     worker: StandaloneProcess, kafka_broker: KafkaBroker, topic: Callable[[str], str], tmp_path: Path
 ) -> None:
     lines = topic("lines")
@@ -143,7 +143,7 @@ def test_requests_are_answered_as_by_javas_standalone_worker(worker: StandaloneP
 
 
 @pytest.mark.timeout(180)  # a worker's process on a busy machine
-def test_a_connector_that_cannot_be_created_ends_the_worker_with_3(worker: StandaloneProcess, tmp_path: Path) -> None:
+def test_connector_creation_failure_ends_worker_with_exit_status_3(worker: StandaloneProcess, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text('{"name":"x","connector.class":"FileStreamSource"}')
     worker.connectors = (tmp_path / "bad.json",)
     worker.start(wait=False)
@@ -153,7 +153,7 @@ def test_a_connector_that_cannot_be_created_ends_the_worker_with_3(worker: Stand
     worker.wait_until(lambda: not worker.survivors(), 30, "its processes to end")
 
 
-def test_wrong_usage_and_wrong_properties_have_exit_statuses_of_their_own(tmp_path: Path) -> None:
+def test_wrong_usage_and_wrong_properties_have_different_exit_statuses(tmp_path: Path) -> None:
     command = str(Path(sys.executable).parent / "connect-standalone")
     usage = subprocess.run([command], capture_output=True, text=True, timeout=60, check=False)
     assert (usage.returncode, "Usage: connect-standalone" in usage.stderr) == (1, True)

@@ -71,7 +71,7 @@ def config_store(
         store.stop()
 
 
-def test_config_store_reads_back_what_it_wrote_and_so_does_the_next_one(
+def test_config_store_reads_back_its_writes_after_a_restart(
     clients: StorageClients, topic: Callable[..., str], topic_prefix: str
 ) -> None:
     name, leader = topic("config"), LeaderProducer(clients, topic_prefix)
@@ -94,7 +94,7 @@ def test_config_store_reads_back_what_it_wrote_and_so_does_the_next_one(
         assert store.snapshot().target_state("a") is TargetState.STARTED
 
 
-def test_java_written_records_and_an_aborted_transaction_are_read_as_they_count(
+def test_config_store_reads_java_records_and_skips_aborted_transactions(
     kafka_broker: KafkaBroker, clients: StorageClients, topic: Callable[..., str], topic_prefix: str
 ) -> None:
     name = topic("config")
@@ -191,7 +191,7 @@ def test_offsets_keep_javas_keys_and_javas_partition(
     assert len({p for p in found if p >= 0}) == 1
 
 
-def test_what_leader_and_members_write_is_read_by_whoever_comes_next(
+def test_control_topic_records_are_read_by_the_next_reader(
     clients: StorageClients, topic: Callable[..., str], topic_prefix: str
 ) -> None:
     name, leader = topic("control"), LeaderProducer(clients, topic_prefix)
@@ -222,7 +222,7 @@ def test_what_leader_and_members_write_is_read_by_whoever_comes_next(
         control.stop()
 
 
-def test_reading_a_topic_that_never_comes_ends_with_a_time_out_that_names_it(clients: StorageClients) -> None:
+def test_reading_a_missing_topic_ends_with_timeout_naming_it(clients: StorageClients) -> None:
     log = KafkaBasedLog("missing-topic", clients, "x", lambda record: None, read_committed=True)
     log.start()
     with pytest.raises(LogTimeoutError, match="while reading topic 'missing-topic' to its end"):
@@ -249,7 +249,7 @@ def test_record_that_cannot_be_applied_does_not_stop_the_reader(
     log.stop()
 
 
-def test_topics_are_created_with_their_settings_and_checked_when_they_exist(
+def test_topics_are_created_with_settings_and_checked_when_existing(
     kafka_broker: KafkaBroker, clients: StorageClients, topic_prefix: str
 ) -> None:
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
@@ -304,7 +304,7 @@ class _SaysLower:
 
 
 @pytest.mark.parametrize(("ends", "times"), [([1], 1), ([0, 1], 1), ([1, 1], 2)])
-def test_an_end_that_goes_back_is_asked_for_again_and_if_it_did_all_is_read_again(
+def test_log_end_that_goes_back_is_requested_again_before_rereading(
     ends: list[int], times: int, clients: StorageClients, topic: Callable[..., str]
 ) -> None:
     name, seen = topic("log"), []
@@ -341,7 +341,7 @@ class _FallsSilent:
         return getattr(self._real, name)
 
 
-def test_a_client_that_falls_silent_gets_a_successor_that_goes_on_where_it_stood(
+def test_silent_client_is_replaced_and_reading_resumes_at_same_position(
     clients: StorageClients, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip

@@ -14,9 +14,7 @@ SECONDS = 20.0
 TASK = ConnectorTaskId("a", 0)
 
 
-def test_a_topic_that_another_worker_made_forgotten_is_recorded_when_it_is_used_again(
-    kafka_broker: KafkaBroker, topic_prefix: str
-) -> None:
+def test_topic_reset_by_another_worker_is_recorded_on_next_use(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
     clients = StorageClients({"bootstrap.servers": kafka_broker.bootstrap_servers}, topic_prefix)
     name = f"{topic_prefix}status"
     TopicAdmin(clients.admin()).ensure(StorageTopic(name, "status.storage.topic", 2, 1, {"cleanup.policy": "compact"}))

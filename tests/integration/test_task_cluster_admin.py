@@ -20,7 +20,7 @@ def admin(kafka_broker: KafkaBroker) -> ClusterAdmin:
     return ClusterAdmin({"bootstrap.servers": kafka_broker.bootstrap_servers})
 
 
-def test_a_topic_is_created_once_and_has_an_id_and_partitions(admin: ClusterAdmin, topic_prefix: str) -> None:
+def test_topic_is_created_once_with_its_id_and_partitions(admin: ClusterAdmin, topic_prefix: str) -> None:
     topic = f"{topic_prefix}t"
     assert admin.create_topic(topic, 3, 1)
     assert not admin.create_topic(topic, 3, 1)
@@ -31,7 +31,7 @@ def test_a_topic_is_created_once_and_has_an_id_and_partitions(admin: ClusterAdmi
     assert admin.log_range([TopicPartition(topic, 2)]) == {TopicPartition(topic, 2): (0, 0)}
 
 
-def test_the_end_for_readers_of_committed_transactions_is_before_an_open_one(
+def test_committed_end_offset_is_before_an_open_transaction(
     admin: ClusterAdmin, kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:
     topic = f"{topic_prefix}t"
@@ -58,7 +58,7 @@ def test_a_missing_topic_is_not_found(admin: ClusterAdmin, topic_prefix: str) ->
         admin.partition_count(f"{topic_prefix}no-such-topic")
 
 
-def test_group_offsets_carry_metadata_and_are_changed_only_while_nobody_is_in_the_group(
+def test_group_offsets_carry_metadata_and_change_only_in_empty_groups(
     admin: ClusterAdmin, kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:
     topic, group = f"{topic_prefix}t", f"{topic_prefix}g"
@@ -142,9 +142,7 @@ def pretended() -> Iterator[PretendedCluster]:
 
 
 @pytest.mark.parametrize("moved", [KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE])
-def test_a_group_whose_coordinator_moves_is_asked_for_again_and_the_process_lives_on(
-    pretended: PretendedCluster, moved: int
-) -> None:
+def test_offset_request_is_retried_when_the_group_coordinator_moves(pretended: PretendedCluster, moved: int) -> None:
     admin = ClusterAdmin({"bootstrap.servers": pretended.servers})
     pretended.refuse(OFFSET_FETCH, moved, moved)
     assert admin.committed("g", [TopicPartition("t", 0)]) == {}

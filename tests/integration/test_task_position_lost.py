@@ -62,9 +62,7 @@ def read(consumer: SinkConsumer, count: int) -> list[int]:
     return offsets
 
 
-def test_reading_goes_on_where_the_configuration_says_unless_the_task_sees_to_it(
-    kafka_broker: KafkaBroker, topic: str
-) -> None:
+def test_lost_position_follows_auto_offset_reset_unless_task_handles_it(kafka_broker: KafkaBroker, topic: str) -> None:
     listener = Listener(deals=False)
     consumer = make(kafka_broker, topic, listener, "earliest")
     try:
@@ -76,7 +74,7 @@ def test_reading_goes_on_where_the_configuration_says_unless_the_task_sees_to_it
         consumer.close()
 
 
-def test_what_the_client_said_of_a_position_before_a_seek_does_not_move_the_one_after_it(
+def test_client_error_from_before_a_seek_leaves_new_position_unchanged(
     kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:
     name = f"{topic_prefix}orders"
@@ -107,7 +105,9 @@ def test_what_the_client_said_of_a_position_before_a_seek_does_not_move_the_one_
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_task_that_sees_to_it_says_where_to_read_on(strategy: str, kafka_broker: KafkaBroker, topic: str) -> None:
+def test_task_that_handles_lost_position_seeks_to_next_offset(
+    strategy: str, kafka_broker: KafkaBroker, topic: str
+) -> None:
     listener = Listener(deals=True)
     consumer = make(kafka_broker, topic, listener, "earliest", strategy)
     try:
@@ -124,7 +124,7 @@ def test_a_task_that_sees_to_it_says_where_to_read_on(strategy: str, kafka_broke
         consumer.close()
 
 
-def test_without_a_word_on_where_to_begin_a_lost_position_is_an_error(kafka_broker: KafkaBroker, topic: str) -> None:
+def test_lost_position_without_auto_offset_reset_is_an_error(kafka_broker: KafkaBroker, topic: str) -> None:
     listener = Listener(deals=False)
     first = make(kafka_broker, topic, listener, "earliest")
     read(first, 4)
@@ -138,7 +138,7 @@ def test_without_a_word_on_where_to_begin_a_lost_position_is_an_error(kafka_brok
         consumer.close()
 
 
-def test_a_position_is_not_lost_when_retention_removes_the_marker_of_a_transaction(
+def test_position_survives_when_retention_removes_a_transaction_marker(
     kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:
     name = f"{topic_prefix}orders"

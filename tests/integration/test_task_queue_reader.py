@@ -112,7 +112,7 @@ def test_large_pieces_hold_what_single_messages_hold(
     assert {bool(record[5]) for record in singly} == {True, False}, "with headers and without"
 
 
-def test_a_topic_that_is_deleted_is_told_and_the_others_are_read_on(
+def test_deleted_topic_is_logged_and_other_topics_are_still_read(
     kafka_broker: KafkaBroker, topic_prefix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     going, staying = f"{topic_prefix}going", f"{topic_prefix}staying"
@@ -230,7 +230,7 @@ def test_rebalances_pauses_and_seeks_lose_and_double_nothing(
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_partition_that_was_given_away_while_it_was_paused_is_read_when_it_comes_back(
+def test_paused_partition_is_read_again_after_it_moved_and_returned(
     strategy: str, kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:
     topic = f"{topic_prefix}t"

@@ -25,7 +25,7 @@ def description(wheel: Path) -> str:
 
 
 @pytest.mark.skipif(shutil.which("cargo") is None, reason="no Rust compiler is installed")
-def test_a_wheel_with_compiled_libraries_is_for_its_platform_and_every_python_3(tmp_path: Path) -> None:
+def test_compiled_wheel_fits_its_platform_and_every_python_3(tmp_path: Path) -> None:
     wheel = build_wheel(copy_sources(tmp_path / "sources"), tmp_path / "made")
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     assert wheel.name.endswith(f"-py3-none-{platform}.whl")
@@ -33,7 +33,7 @@ def test_a_wheel_with_compiled_libraries_is_for_its_platform_and_every_python_3(
     assert "Root-Is-Purelib: false" in description(wheel)
 
 
-def test_a_wheel_made_without_a_rust_compiler_is_for_every_machine(tmp_path: Path) -> None:
+def test_wheel_built_without_rust_compiler_fits_every_platform(tmp_path: Path) -> None:
     sources, nothing = copy_sources(tmp_path / "sources"), tmp_path / "nothing"
     nothing.mkdir()
     stale = sources / "build" / "lib" / "connect_py"

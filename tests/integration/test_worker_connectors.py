@@ -81,7 +81,7 @@ def test_a_connector_that_is_not_to_run_never_starts_first(
         worker.task_configs("c", config(), 1).result(DEADLINE_SECONDS)
 
 
-def test_a_connector_that_fails_to_start_is_failed_and_can_be_started_again(worker: Worker, news: News) -> None:
+def test_connector_that_fails_to_start_can_be_started_again(worker: Worker, news: News) -> None:
     with pytest.raises(ConnectError, match="fails as asked"):
         start(worker, **{"fail.connector": "true"})
     assert "fails as asked" in news.wait_for("connector_failure", "c")[2]
@@ -104,7 +104,7 @@ def test_a_connector_whose_stop_hangs_is_given_up(worker: Worker, news: News) ->
     news.wait_for("connector_startup", "c", 2)
 
 
-def test_secrets_in_task_configurations_go_back_to_the_placeholders_they_were(worker: Worker) -> None:
+def test_secrets_in_task_configurations_become_their_placeholders_again(worker: Worker) -> None:
     whole = config(password="${file:secret}")
     worker.start_connector("c", whole, TargetState.STARTED).result(DEADLINE_SECONDS)
     (made,) = worker.task_configs("c", whole, 1).result(DEADLINE_SECONDS)
@@ -143,9 +143,7 @@ def test_definitions_of_any_plugin_are_listed(worker: Worker, registry: PluginRe
     assert worker.validate_plugin(plugin, {"x": "1"}).result(DEADLINE_SECONDS).values == {}
 
 
-def test_a_dead_connector_process_fails_its_connectors_and_the_next_request_has_a_new_one(
-    worker: Worker, news: News
-) -> None:
+def test_killed_connector_process_fails_its_connectors_and_is_replaced(worker: Worker, news: News) -> None:
     start(worker)
     (pid,) = [p.pid for p in psutil.Process().children(recursive=True) if _is_child_of_fork_server(p)]
     os.kill(pid, signal.SIGKILL)
@@ -161,9 +159,7 @@ def _is_child_of_fork_server(process: psutil.Process) -> bool:
     return parent is not None and parent.pid != os.getpid() and parent.ppid() == os.getpid()
 
 
-def test_a_connector_that_is_started_after_the_end_of_a_lease_runs_once_there_is_another(
-    worker: Worker, news: News
-) -> None:
+def test_connector_started_after_lease_end_runs_with_the_next_lease(worker: Worker, news: News) -> None:
     """A worker that was cut off, or slept, begins again: nothing of its old lease may end what runs by the new one."""
     start(worker)
     worker.extend_lease(time.monotonic())

@@ -107,9 +107,7 @@ def service_value(worker: Worker, name: str) -> float | None:
     return samples[0].value if samples else None
 
 
-def test_tasks_share_a_service_with_the_settings_of_the_worker_until_the_last_one_stops(
-    worker: Worker, news: News, tmp_path: Path
-) -> None:
+def test_tasks_share_a_configured_service_until_the_last_one_stops(worker: Worker, news: News, tmp_path: Path) -> None:
     path = tmp_path / "answers"
     for number in (0, 1):
         start_task(worker, news, path, number)
@@ -127,7 +125,7 @@ def test_tasks_share_a_service_with_the_settings_of_the_worker_until_the_last_on
     assert service_value(worker, "deaths_total") == 0
 
 
-def test_a_task_goes_on_with_the_next_process_when_its_service_dies(worker: Worker, news: News, tmp_path: Path) -> None:
+def test_task_continues_with_new_process_when_its_service_dies(worker: Worker, news: News, tmp_path: Path) -> None:
     path = tmp_path / "answers"
     start_task(worker, news, path)
     os.kill(service_pid(answers(path)[0]), signal.SIGKILL)
@@ -136,9 +134,7 @@ def test_a_task_goes_on_with_the_next_process_when_its_service_dies(worker: Work
     assert news.failures == []
 
 
-def test_a_lasting_failure_of_a_service_fails_the_task_with_its_text(
-    worker: Worker, news: News, tmp_path: Path
-) -> None:
+def test_lasting_service_failure_fails_task_with_the_error_text(worker: Worker, news: News, tmp_path: Path) -> None:
     whole = config(tmp_path / "answers", **{"echo.fail": "Java 17 is not installed"})
     worker.start_task(ConnectorTaskId("c", 0), whole, whole, TargetState.STARTED, 1)
     trace = news.wait_for("task_failure", ConnectorTaskId("c", 0))[2]
@@ -210,7 +206,7 @@ def test_offsets_are_changed_with_the_help_of_a_service(with_processes: Worker, 
     until(lambda: service_value(with_processes, "up") == 0, "the service did not end")
 
 
-def test_a_worker_killed_for_certain_takes_its_services_along_and_the_next_one_removes_their_folder(
+def test_sigkill_of_worker_ends_services_and_successor_removes_their_folder(
     tmp_path: Path,
 ) -> None:
     path, temporary = tmp_path / "answers", tmp_path.parents[1] / f"s{os.getpid()}"

@@ -50,7 +50,7 @@ def test_records_reach_the_sink_and_their_offsets_the_group(sink: Sink, news: Ne
     assert sink.events("start")[0]["group"] == f"connect-{sink.name}"
 
 
-def test_log_lines_of_a_task_process_arrive_here_with_their_context(
+def test_log_lines_of_task_process_arrive_with_their_context(
     sink: Sink, news: News, caplog: pytest.LogCaptureFixture
 ) -> None:
     sink.create_topic()
@@ -118,7 +118,7 @@ def test_partitions_move_to_a_second_task_without_loss_or_repetition(sink: Sink,
     assert sink.committed() == {0: (100, ""), 1: (100, "")}
 
 
-def test_a_retriable_error_brings_the_same_rows_again_and_later_ones_after_them(sink: Sink, news: News) -> None:
+def test_retriable_error_redelivers_same_rows_before_the_later_ones(sink: Sink, news: News) -> None:
     sink.create_topic()
     sink.switch("retry")
     sink.produce(["a", "b"])
@@ -135,7 +135,7 @@ def test_a_retriable_error_brings_the_same_rows_again_and_later_ones_after_them(
 
 
 @pytest.mark.parametrize("converter", ["test.TextConverter", "test.TextColumnConverter"])
-def test_bad_records_go_to_the_dead_letter_topic_byte_for_byte(sink: Sink, news: News, converter: str) -> None:
+def test_bad_records_reach_dead_letter_topic_byte_for_byte(sink: Sink, news: News, converter: str) -> None:
     sink.create_topic()
     sink.produce(["a"])
     sink.produce(["bad"], key="k", headers=[("h", b"1")], timestamp=1_700_000_000_000)
@@ -167,7 +167,7 @@ def test_bad_records_go_to_the_dead_letter_topic_byte_for_byte(sink: Sink, news:
     sink.stop(task)
 
 
-def test_without_tolerance_the_task_fails_and_the_offset_stays_before_the_bad_record(sink: Sink, news: News) -> None:
+def test_bad_record_without_tolerance_fails_task_and_stays_uncommitted(sink: Sink, news: News) -> None:
     sink.create_topic()
     sink.produce(["a"])
     task = sink.start(mark="m")
@@ -182,7 +182,7 @@ def test_without_tolerance_the_task_fails_and_the_offset_stays_before_the_bad_re
     assert task in sink.worker.running_tasks()
 
 
-def test_a_server_that_is_away_is_waited_for_while_the_task_keeps_its_place(sink: Sink, news: News) -> None:
+def test_converter_retries_unavailable_server_while_task_keeps_its_partitions(sink: Sink, news: News) -> None:
     sink.create_topic()
     sink.produce(["a", "away", "b"])
     task = sink.start(**{
@@ -196,7 +196,7 @@ def test_a_server_that_is_away_is_waited_for_while_the_task_keeps_its_place(sink
     sink.stop(task)
 
 
-def test_a_stop_during_a_wait_leaves_the_records_for_the_next_life(sink: Sink, news: News) -> None:
+def test_stop_during_retry_leaves_records_for_the_next_start(sink: Sink, news: News) -> None:
     sink.create_topic()
     sink.produce(["a", "away"])
     task = sink.start(**{
@@ -212,7 +212,7 @@ def test_a_stop_during_a_wait_leaves_the_records_for_the_next_life(sink: Sink, n
     assert sink.committed().get(0, (0, ""))[0] <= 0
 
 
-def test_an_error_of_put_fails_the_task_with_its_cause_in_the_trace(sink: Sink, news: News) -> None:
+def test_put_error_fails_the_task_with_cause_in_trace(sink: Sink, news: News) -> None:
     sink.create_topic()
     sink.produce(["fail"])
     task = sink.start()
@@ -231,7 +231,7 @@ def test_a_killed_process_is_a_failed_task_that_says_so(sink: Sink, news: News) 
     assert trace.startswith("org.apache.kafka.connect.errors.ConnectException: ")
 
 
-def test_a_process_that_is_silent_is_killed_and_its_task_failed(
+def test_silent_task_process_is_killed_and_its_task_fails(
     kafka_broker: KafkaBroker, registry: PluginRegistry, news: News, topic_prefix: str, tmp_path: Path
 ) -> None:
     worker = Worker({**worker_props(kafka_broker), "session.timeout.ms": "2500"}, plugins=registry, listener=news)

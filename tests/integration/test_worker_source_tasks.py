@@ -153,7 +153,7 @@ def numbers(until: int, *without: int) -> list[str]:
     return [str(n) for n in range(until) if n not in without]
 
 
-def test_filtered_and_tolerated_records_count_as_done_and_a_restart_goes_on_behind_them(make: Make) -> None:
+def test_filtered_and_tolerated_records_move_the_source_offset_forward(make: Make) -> None:
     bench = make()
     config = bench.config(
         **{"transforms": "d", "transforms.d.type": "test.DropSevens", "errors.tolerance": "all", "until": "14"}
@@ -171,7 +171,7 @@ def test_filtered_and_tolerated_records_count_as_done_and_a_restart_goes_on_behi
     assert bench.values(bench.topic) == numbers(16, 7, 13)
 
 
-def test_a_transaction_that_the_task_aborts_is_dropped_and_does_not_come_again(make: Make) -> None:
+def test_transaction_aborted_by_task_is_dropped_and_not_repeated(make: Make) -> None:
     bench = make(**{"exactly.once.source.support": "enabled"})
     config = bench.config(**{"transaction.boundary": "connector", "aborted": "1,2"})
     task = bench.run(config, start_number=7)
@@ -186,7 +186,7 @@ def test_a_transaction_that_the_task_aborts_is_dropped_and_does_not_come_again(m
 
 
 @pytest.mark.parametrize("boundary", ["poll", "interval"])
-def test_offsets_get_into_the_connectors_own_topic_with_the_records_and_are_copied(make: Make, boundary: str) -> None:
+def test_own_offsets_topic_is_written_transactionally_and_copied(make: Make, boundary: str) -> None:
     bench = make(**{"exactly.once.source.support": "enabled"})
     own = f"{bench.prefix}own-offsets"
     config = bench.config(**{
@@ -203,7 +203,7 @@ def test_offsets_get_into_the_connectors_own_topic_with_the_records_and_are_copi
 
 
 @pytest.mark.parametrize("boundary", [pytest.param("poll", marks=pytest.mark.long), "interval"])
-def test_a_transaction_that_the_broker_gave_up_while_it_was_away_is_repeated_and_no_record_is_lost_or_doubled(
+def test_transaction_expired_in_broker_outage_is_repeated_without_loss(
     make: Make, kafka_broker: KafkaBroker, boundary: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = make(**{"exactly.once.source.support": "enabled"})
@@ -261,7 +261,7 @@ def test_one_record_tells_whether_its_transaction_was_committed(kafka_broker: Ka
     assert not is_committed(settings, places[3], check)  # nothing follows it
 
 
-def test_a_source_may_not_write_to_the_topic_of_its_offsets_in_transactions(make: Make) -> None:
+def test_transactional_source_may_not_write_to_its_offsets_topic(make: Make) -> None:
     bench = make(**{"exactly.once.source.support": "enabled"})
     bench.run(bench.config(topic=f"{bench.prefix}offsets"))
     assert "may not write to" in bench.failure()
@@ -281,7 +281,7 @@ def test_a_topic_that_nobody_makes_is_waited_for(make: Make) -> None:
     assert bench.listener.failures == []
 
 
-def test_topic_settings_of_a_group_reach_the_new_topic_and_impossible_ones_fail_the_task(make: Make) -> None:
+def test_topic_creation_settings_apply_and_invalid_ones_fail_the_task(make: Make) -> None:
     bench = make()
     topic = f"{bench.prefix}made"
     creation = {

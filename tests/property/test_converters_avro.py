@@ -200,7 +200,7 @@ def test_micros_stay_a_plain_long_that_remembers_its_unit(registry: Stub) -> Non
     assert read(registry, {"type": "int", "logicalType": "date"}, -5) == (date(), -5)
 
 
-def test_a_null_branch_makes_a_type_optional_and_drops_the_default(registry: Stub) -> None:
+def test_null_branch_makes_type_optional_and_drops_the_default(registry: Stub) -> None:
     schema = {"type": "record", "name": "a.R", "fields": [{"name": "s", "type": ["null", "string"], "default": None},
                                                            {"name": "i", "type": "int", "default": 7}]}  # fmt: skip
     expected = struct(("s", OPTIONAL_STRING), ("i", INT32.replace(default=7)), name="a.R")
@@ -241,7 +241,7 @@ def test_a_record_that_contains_itself_is_a_data_error(registry: Stub) -> None:
         read(registry, schema, {"next": None})
 
 
-def test_the_version_of_the_subject_is_the_version_of_the_schema(registry: Stub) -> None:
+def test_subject_version_becomes_the_version_of_the_schema(registry: Stub) -> None:
     registry.schemas[77] = {"schema": '"int"', "subjects": [{"subject": "versioned-value", "version": 3}]}
     made = converter(registry)
     assert made.to_connect("versioned", b"\0\0\0\0\x4d\x02") == (INT32.replace(version=3), 1)
@@ -271,7 +271,7 @@ def test_an_id_in_a_header_goes_before_the_prefix(registry: Stub) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_registry_that_is_away_is_retriable_and_never_a_bad_record(registry: Stub, status: int) -> None:
+def test_registry_outage_is_retriable_and_never_a_bad_record(registry: Stub, status: int) -> None:
     made = converter(registry)
     data = message(register(registry, "int"), "int", 1)
     registry.down = status
@@ -292,7 +292,7 @@ def test_a_registry_that_does_not_listen_is_retriable() -> None:
         made.to_connect("t", b"\0\0\0\0\1\2")
 
 
-def test_an_unknown_id_is_retried_for_a_while_and_then_a_bad_record(registry: Stub) -> None:
+def test_unknown_schema_id_is_retriable_until_grace_period_ends(registry: Stub) -> None:
     now = [0.0]
     known = registry_module.SchemaRegistry({"schema.registry.url": registry.url}, monotonic=lambda: now[0])
     with pytest.raises(RetriableError):
@@ -317,7 +317,7 @@ def test_two_ids_and_a_tombstone_make_two_runs_in_order(registry: Stub) -> None:
     assert runs[0].column.tombstone.to_pylist() == [False, True, False]
 
 
-def test_a_page_in_the_registrys_place_is_retriable_and_a_programming_error_is_not(
+def test_html_page_from_registry_is_retriable_unlike_a_programming_error(
     registry: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = registry_module.SchemaRegistry({"schema.registry.url": registry.url})
@@ -345,7 +345,7 @@ def test_maps_are_columns_unless_a_key_comes_twice(registry: Stub) -> None:
     assert by_columns(made, [good, twice])[1].value == {"a": 2}
 
 
-def test_recorded_avro_needs_no_reference(registry: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_avro_is_read_without_the_row_form(registry: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         raise AssertionError("row by row")
 

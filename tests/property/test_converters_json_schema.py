@@ -130,11 +130,11 @@ def test_null_messages_and_null_payloads_are_tombstones(registry: Stub) -> None:
         (DECIMAL_TYPE, Schema(Type.BYTES, name=DECIMAL, version=1, parameters={"scale": "2"})),
     ],
 )
-def test_types_are_mapped(tree: Any, schema: Schema) -> None:
+def test_json_schema_types_map_to_connect_types(tree: Any, schema: Schema) -> None:
     assert mapped(tree) == schema
 
 
-def test_enums_are_strings_with_parameters() -> None:
+def test_enum_becomes_string_with_its_values_as_parameters() -> None:
     enum = "io.confluent.connect.json.Enum"
     assert mapped({"enum": ["A", "B"]}).parameters == {enum: "", f"{enum}.A": "A", f"{enum}.B": "B"}
 
@@ -157,7 +157,7 @@ def test_missing_members_of_nested_structs_are_errors(registry: Stub) -> None:
     assert "Invalid null value for required STRING field" in str(caught.value.__cause__)
 
 
-def test_missing_members_have_their_default(registry: Stub) -> None:
+def test_missing_member_takes_the_default_of_its_schema(registry: Stub) -> None:
     assert read(registry, an_object(a={"type": "integer", "default": 7}), {}).value["a"] == 7
 
 
@@ -173,7 +173,7 @@ def test_members_of_unions_are_chosen_by_validity(registry: Stub) -> None:
     assert "Did not find matching oneof field" in str(caught.value.__cause__)
 
 
-def test_generalized_unions_have_other_names(registry: Stub) -> None:
+def test_generalized_union_fields_have_numbered_connect_union_names(registry: Stub) -> None:
     union = {"oneOf": [{"type": "integer"}, {"type": "string"}]}
     schema, _ = read(registry, an_object(u=union), {"u": 1}, **{"generalized.sum.type.support": "true"})
     assert [f.name for f in schema["u"].fields] == ["connect_union_field_0", "connect_union_field_1"]
@@ -197,7 +197,7 @@ def test_decimals_are_read_as_text_and_as_numbers(registry: Stub) -> None:
     assert read(registry, an_object(d=DECIMAL_TYPE), {"d": 1.5}).value["d"] == Decimal("1.5")
 
 
-def test_references_come_from_the_registry(registry: Stub) -> None:
+def test_schema_references_are_resolved_from_the_registry(registry: Stub) -> None:
     schema_id = next(_ids)
     registry.schemas[90] = {
         "schema": json.dumps({"type": "object", "properties": {"city": {"type": "string"}}}), "schemaType": "JSON",
@@ -236,7 +236,7 @@ def test_schemas_without_a_connect_form_are_data_errors(registry: Stub, schema: 
     assert text in str(caught.value.__cause__)
 
 
-def test_members_without_a_name_in_the_schema_are_kept_in_a_map_if_asked(registry: Stub) -> None:
+def test_members_without_schema_go_into_a_map_when_configured(registry: Stub) -> None:
     line = {**an_object(sku={"type": "string"}), "additionalProperties": {"type": "integer"}}
     closed = {**an_object(a={"type": "string"}), "additionalProperties": False}
     tree = an_object(id={"type": "integer"}, line=line, closed=closed)
@@ -300,7 +300,7 @@ columnar: Counter[bool] = Counter()
 @both_forms(JsonSchemaConverter)
 @given(PLANS, st.lists(_orders, min_size=1, max_size=3), st.none() | st.sampled_from(POOL), st.integers(0, 2**32),
        st.binary(max_size=12))  # fmt: skip
-def test_columns_equal_rows(
+def test_json_schema_columns_equal_rows_on_damaged_messages_too(
     impatient: RegistryConverter,
     plan: Plan,
     orders: list[Any],

@@ -51,11 +51,11 @@ def test_columns_of_schemaless_json_give_the_rows_of_the_reference(decoder: str,
         columnar[agree(converter(), poll, twice=True)] += 1  # the second call starts with what the first one learned
 
 
-def test_most_schemaless_polls_were_columns() -> None:
+def test_most_schemaless_polls_were_converted_in_columns() -> None:
     assert columnar[True] >= columnar.total() / 4
 
 
-def test_columns_of_recorded_plain_json_give_the_rows_of_the_reference() -> None:
+def test_columns_of_recorded_schemaless_json_equal_the_reference_rows() -> None:
     for topic, data in recorded("json-plain").items():
         made = converter()
         rows = by_columns(made, data)
@@ -71,7 +71,7 @@ def test_a_tombstone_never_ends_a_run(tombstone_first: bool) -> None:
     assert len(runs) == 1
 
 
-def test_a_number_that_is_no_integer_is_never_cut_to_one() -> None:
+def test_fractional_number_is_never_cut_to_an_integer() -> None:
     data = [b'{"a":1}', b'{"a":2.5}']
     with pytest.raises(NotColumnar):
         converter().to_batch("t", data)

@@ -59,9 +59,7 @@ columnar: Counter[bool] = Counter()
 @with_and_without
 @both_forms(JsonConverter)
 @given(poll=schema_polls(), replace=st.sampled_from(["true", "false"]))
-def test_columns_of_json_with_schema_give_the_rows_of_the_reference(
-    decoder: str, poll: list[Message], replace: str
-) -> None:
+def test_columns_of_json_with_schema_equal_the_reference_rows(decoder: str, poll: list[Message], replace: str) -> None:
     with reading_by(decoder):
         columnar[agree(converter(replace_null_with_default=replace), poll, twice=True)] += 1
 
@@ -115,7 +113,7 @@ def test_two_schemas_make_two_runs_and_a_tombstone_makes_none() -> None:
     assert runs[0].column.tombstone.to_pylist() == [True, False, True, False]
 
 
-def test_a_payload_whose_envelope_is_not_closed_is_not_cut_short() -> None:
+def test_payload_in_unclosed_envelope_is_a_bad_record() -> None:
     whole = b'{"schema":{"type":"int32"},"payload":12}'
     (run,) = converter().to_batch("t", [whole, whole[:-1]])
     assert run.column.data.to_pylist() == [12, None]
@@ -146,7 +144,7 @@ def test_what_nobody_asked_for_is_refused_as_by_the_reference(decoder: str, enve
 
 
 @with_and_without
-def test_a_default_of_negative_scale_keeps_the_type_of_its_column(decoder: str) -> None:
+def test_default_of_negative_scale_keeps_the_column_type(decoder: str) -> None:
     schema = (
         b'{"type":"bytes","name":"org.apache.kafka.connect.data.Decimal","version":1,'
         b'"parameters":{"scale":"-2"},"optional":true,"default":"AQ==","field":"d"}'

@@ -97,7 +97,7 @@ def test_a_damaged_message_is_odd_or_means_what_it_says(row: dict[str, Any], dam
 
 @settings(max_examples=examples(2000), deadline=None)
 @given(st.from_regex(r"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", fullmatch=True))
-def test_numbers_are_the_nearest_doubles(text: str) -> None:
+def test_decoded_numbers_are_the_nearest_doubles_to_their_text(text: str) -> None:
     ((value,), odd) = read(Node(Kind.FLOAT64), text.encode())
     if odd:
         integer = "." not in text and "e" not in text.lower()
@@ -127,7 +127,7 @@ def test_texts_that_are_no_text_are_odd(text: bytes) -> None:
     assert read(Node(Kind.TEXT), text) == ([None], [0])
 
 
-def test_escapes_are_read() -> None:
+def test_escapes_in_json_strings_are_decoded_natively() -> None:
     text = b'"\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\\ud83d\\ude00\\u0000"'
     assert read(Node(Kind.TEXT), text) == ([json.loads(text)], [])
 
@@ -147,14 +147,14 @@ TREES = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(TREES)
-def test_members_that_nobody_asked_for_are_passed_if_the_plan_says_so(other: Any) -> None:
+def test_members_outside_the_plan_are_skipped_when_plan_allows(other: Any) -> None:
     node = Node(Kind.OBJECT, low=IGNORES_OTHERS, children=[Node(Kind.BOOLEAN, "x")])
     text = json.dumps({"other": other, "x": True}).encode()
     assert read(node, text) == ([{"x": True}], [])
     assert read(node, text[:-1])[1] == [0]
 
 
-def test_names_may_be_escaped() -> None:
+def test_member_names_with_escapes_match_the_planned_names() -> None:
     node = Node(Kind.OBJECT, children=[Node(Kind.INT32, "x é", low=-5, high=5)])
     assert read(node, b'{"\\u0078 \\u00e9":1}', '{"x é":2}'.encode()) == ([{"x é": 1}, {"x é": 2}], [])
 
@@ -206,7 +206,7 @@ def test_memory_of_columns_is_given_back() -> None:
     assert process.memory_info().rss - before < 100 << 20
 
 
-def test_columns_outlive_their_decoder() -> None:
+def test_decoded_columns_stay_readable_after_decoder_is_deleted() -> None:
     decoder = NativeDecoder(EVENT)
     column = decoder.read_json([b'{"t":"kept"}'] * 5)[0].array().field("t")
     del decoder

@@ -122,7 +122,7 @@ def read(registry: Stub, data: bytes | None, **configs: str) -> Any:
     return found
 
 
-def test_null_message_is_a_tombstone(registry: Stub) -> None:
+def test_null_message_is_read_as_a_tombstone(registry: Stub) -> None:
     assert read(registry, None) == NULL
 
 
@@ -149,7 +149,7 @@ def test_numbers_dates_and_decimals_have_connects_types(registry: Stub) -> None:
     assert schema["at"].name == "org.apache.kafka.connect.data.Timestamp"
 
 
-def test_timestamps_keep_microseconds_when_asked(registry: Stub) -> None:
+def test_timestamps_keep_microseconds_when_the_option_is_set(registry: Stub) -> None:
     sent = framed(1, order(at={"seconds": 1, "nanos": 2_003_999}))
     schema, value = read(registry, sent, **{"connect_py.timestamp.micros": "true"})
     assert value["at"] == 1_002_003
@@ -201,7 +201,7 @@ def test_struct_names_have_the_package_only_when_asked(registry: Stub) -> None:
     )  # fmt: skip
 
 
-def test_fields_carry_their_number(registry: Stub) -> None:
+def test_connect_fields_carry_their_protobuf_tag_number(registry: Stub) -> None:
     schema = read(registry, framed(1, order())).schema
     assert schema["note"].parameters["io.confluent.connect.protobuf.Tag"] == "5"
 
@@ -241,7 +241,7 @@ def test_id_and_indexes_may_stand_in_a_header(registry: Stub) -> None:
     made.close()
 
 
-def test_imports_come_from_the_registry(registry: Stub) -> None:
+def test_protobuf_imports_are_resolved_from_the_registry(registry: Stub) -> None:
     home = b"\x0a\x07\x0a\x05Paris"
     value = read(registry, binary.pack(">bI", 0, 4) + b"\0" + home).value
     assert value["at"]["city"] == "Paris"
@@ -327,7 +327,7 @@ def named_parts(message: bytes) -> tuple[bytes, bytes]:
 @both_forms(ProtobufConverter)
 @given(PLANS, st.lists(_orders, min_size=1, max_size=3), st.none() | st.sampled_from(POOL), st.integers(0, 2**32),
        st.binary(max_size=12), _others)  # fmt: skip
-def test_columns_equal_rows(
+def test_protobuf_columns_equal_rows_on_damaged_messages_too(
     impatient: RegistryConverter,
     plan: Plan,
     orders: list[Any],
@@ -352,7 +352,7 @@ def of_proto2(registry: Stub, request: pytest.FixtureRequest) -> Iterator[Protob
 
 
 @given(st.lists(_olds, min_size=1, max_size=4))
-def test_columns_of_proto2_equal_rows_where_fields_with_a_default_are_absent(
+def test_proto2_columns_equal_rows_when_fields_with_default_are_absent(
     of_proto2: ProtobufConverter, olds: list[dict[str, Any]]
 ) -> None:
     assert agree(of_proto2, [(framed(2, classes(OLD)["Old"](**values)), ()) for values in olds])
@@ -370,7 +370,7 @@ def test_messages_of_one_type_are_one_run_of_columns(registry: Stub) -> None:
     made.close()
 
 
-def test_structs_compare_by_schema_too(registry: Stub) -> None:
+def test_structs_of_two_equal_messages_are_equal(registry: Stub) -> None:
     first, second = (read(registry, framed(1, order(id=1))).value for _ in range(2))
     assert isinstance(first, Struct)
     assert first == second

@@ -94,7 +94,7 @@ ROW = struct(("id", INT32), ("note", OPTIONAL_STRING), name="shop.Row", version=
 
 
 @pytest.mark.parametrize("format", ["avro", "json"])
-def test_the_schema_comes_back_whole(registry: Stub, format: str) -> None:  # noqa: A002 - Connect's word
+def test_written_schema_comes_back_with_all_its_attributes(registry: Stub, format: str) -> None:  # noqa: A002 - Connect's word
     schema = struct(
         ("id", Schema(Type.INT16, doc="number", parameters={"p": "q"})), ("price", decimal(2, optional=True)),
         ("on", date(default=3)), ("many", array(OPTIONAL_STRING)), ("n", Schema(Type.INT32, optional=True, default=7)),
@@ -108,7 +108,7 @@ def test_the_schema_comes_back_whole(registry: Stub, format: str) -> None:  # no
 
 
 @pytest.mark.parametrize("format", CONVERTERS)
-def test_nulls_are_null_messages(registry: Stub, format: str) -> None:  # noqa: A002 - Connect's word
+def test_null_value_is_written_as_a_null_message(registry: Stub, format: str) -> None:  # noqa: A002 - Connect's word
     made = converter(registry, format)
     assert made.from_connect("t", ROW, None) is None
     made.close()
@@ -120,7 +120,12 @@ def test_nulls_are_null_messages(registry: Stub, format: str) -> None:  # noqa: 
      ("TopicRecordNameStrategy", "t-shop.Row")],
 )  # fmt: skip
 @pytest.mark.parametrize("format", CONVERTERS)
-def test_subjects_are_named_by_strategy(registry: Stub, format: str, strategy: str, subject: str) -> None:  # noqa: A002
+def test_schema_subjects_are_named_by_the_configured_strategy(
+    registry: Stub,
+    format: str,  # noqa: A002 - Connect's word
+    strategy: str,
+    subject: str,
+) -> None:
     registry.schemas.clear()
     made = converter(registry, format, **{"value.subject.name.strategy": strategy})
     made.from_connect("t", ROW, Struct(ROW, [1, None]))
@@ -154,7 +159,7 @@ def test_a_registry_that_is_away_is_waited_for(registry: Stub) -> None:
     made.close()
 
 
-def test_unknown_strategies_are_refused(registry: Stub) -> None:
+def test_unknown_subject_name_strategy_is_refused_as_config_error(registry: Stub) -> None:
     with pytest.raises(ConfigError, match="is unknown"):
         converter(registry, "avro", **{"value.subject.name.strategy": "Mine"})
 
@@ -202,7 +207,7 @@ def test_values_that_do_not_fit_are_data_errors(registry: Stub, format: str) -> 
     made.close()
 
 
-def test_unions_are_written_as_unions(registry: Stub) -> None:
+def test_connect_unions_are_written_as_avro_unions(registry: Stub) -> None:
     branch = struct(("a", INT32), name="shop.Branch", optional=True)
     union = struct(("string", OPTIONAL_STRING), ("Branch", branch), name="io.confluent.connect.avro.Union")
     schema = struct(("u", union), name="shop.Outer")

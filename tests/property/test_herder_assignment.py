@@ -50,7 +50,7 @@ def test_everything_configured_is_assigned_once_and_evenly(connectors: dict[str,
 
 
 @given(CONNECTORS, MEMBERS, st.randoms())
-def test_order_of_maps_means_nothing_and_the_result_is_a_fixed_point(  # A3, A4
+def test_assignment_ignores_map_order_and_is_a_fixed_point(  # A3, A4
     connectors: dict[str, int], members: int, random: object
 ) -> None:
     seats = settled(work(connectors), fresh(members))
@@ -61,7 +61,7 @@ def test_order_of_maps_means_nothing_and_the_result_is_a_fixed_point(  # A3, A4
 
 
 @given(CONNECTORS, MEMBERS)
-def test_joining_member_moves_its_share_at_most_and_only_to_itself(connectors: dict[str, int], members: int) -> None:
+def test_joining_member_receives_at_most_its_share_of_work(connectors: dict[str, int], members: int) -> None:
     before = settled(work(connectors), fresh(members))  # A6
     after = settled(work(connectors), {**before, **fresh(1, members)})
     check_whole_and_balanced(work(connectors), after)
@@ -84,7 +84,7 @@ def test_leaving_member_moves_only_its_own(connectors: dict[str, int], members: 
 
 
 @given(CONNECTORS, st.integers(2, 5), st.booleans())
-def test_lost_work_waits_for_its_worker_until_the_delay_has_passed(  # A8, delay semantics
+def test_lost_work_is_reassigned_only_after_the_rebalance_delay(  # A8, delay semantics
     connectors: dict[str, int], members: int, back: bool
 ) -> None:
     configured = work(connectors)

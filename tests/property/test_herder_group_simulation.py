@@ -46,7 +46,7 @@ def check(seeds: int, first: int) -> None:
 
 
 @pytest.mark.timeout(60 + SEEDS * 0.06)  # 10 ms a seed on an idle core; other tests may share it
-def test_after_any_storm_everything_runs_once_evenly_and_nothing_ever_ran_twice() -> None:
+def test_all_work_runs_once_and_balanced_after_any_failures() -> None:
     check(SEEDS, FIRST)
 
 
@@ -100,7 +100,7 @@ def quiet(seed: int, max_delay: float) -> World:
 
 
 @pytest.mark.parametrize("seed", QUIET_SEEDS)
-def test_worker_that_comes_back_within_the_delay_gets_its_own_work_and_nobody_elses_moves(seed: int) -> None:
+def test_worker_back_within_delay_gets_only_its_own_work(seed: int) -> None:
     world = quiet(seed, 10.0)
     before, node = world.whereabouts(), world.random.choice(world.alive())
     if world.random.random() < 0.5:
@@ -115,7 +115,7 @@ def test_worker_that_comes_back_within_the_delay_gets_its_own_work_and_nobody_el
 
 
 @pytest.mark.parametrize("seed", QUIET_SEEDS)
-def test_another_leader_moves_nothing(seed: int) -> None:
+def test_change_of_leader_restarts_no_connector_or_task(seed: int) -> None:
     world = quiet(seed, 0.0)
     started = world.starts_of_items
     for _ in range(3):
@@ -125,7 +125,7 @@ def test_another_leader_moves_nothing(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", QUIET_SEEDS)
-def test_everything_runs_where_it_ran_after_the_broker_or_all_workers_were_away(seed: int) -> None:
+def test_work_stays_in_place_after_broker_or_worker_outage(seed: int) -> None:
     world = quiet(seed, 10.0)
     before = world.whereabouts()
     if seed % 2:

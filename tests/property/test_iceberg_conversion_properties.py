@@ -164,7 +164,7 @@ COLUMNS = (st.data(), st.sampled_from(sorted(SOURCES)), st.sampled_from(TARGETS)
 
 @settings(max_examples=220, deadline=None)
 @given(*COLUMNS)
-def test_a_column_converts_as_its_rows_do_alone_and_as_plain_python_does(
+def test_column_conversion_equals_row_conversion_and_plain_python(
     data: st.DataObject, source: str, target: Any, options: ConversionOptions
 ) -> None:
     check_column(data, source, target, options)

@@ -200,7 +200,7 @@ def things_inside(value: Any) -> list[Any]:
 
 @settings(EXAMPLES, max_examples=examples(1000))
 @given(st.integers(0, 2**32), st.integers(0, 2**32))
-def test_rows_that_are_made_as_somebody_looks_are_the_rows_of_the_batch(seed: int, actions: int) -> None:
+def test_lazily_made_rows_equal_the_rows_of_the_batch(seed: int, actions: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows_of_batch, "MIN_ROWS", 1)
         reference, chain = Chain(actions), Chain(actions)

@@ -55,7 +55,7 @@ def test_unwrapping_a_batch_equals_unwrapping_its_rows(
 
 @proves(f"{ICEBERG}.DebeziumTransform")
 @given(st.sampled_from([{}, {"cdc.target.pattern": "lake.{table}_{db}"}]), records())
-def test_icebergs_debezium_transform_of_a_batch_equals_that_of_its_rows(
+def test_iceberg_debezium_transform_batch_form_equals_its_row_form(
     options: dict[str, str], given_records: list[SinkRecord]
 ) -> None:
     check({"type": "org.apache.iceberg.connect.transforms.DebeziumTransform", **options}, given_records)
@@ -85,7 +85,7 @@ SIDES = st.sampled_from(["Key", "Value"])
 
 @proves(f"{KAFKA}.InsertField")
 @given(SIDES, insertions, records())
-def test_inserting_columns_equals_inserting_fields(
+def test_insert_field_batch_form_equals_its_row_form(
     side: str, options: dict[str, str], given_records: list[SinkRecord]
 ) -> None:
     if "static.value" in options:
@@ -95,7 +95,7 @@ def test_inserting_columns_equals_inserting_fields(
 
 @proves(f"{KAFKA}.ReplaceField")
 @given(SIDES, replacements, records())
-def test_replacing_columns_equals_replacing_fields(
+def test_replace_field_batch_form_equals_its_row_form(
     side: str, options: dict[str, str], given_records: list[SinkRecord]
 ) -> None:
     check({"type": f"org.apache.kafka.connect.transforms.ReplaceField${side}", **options}, given_records)

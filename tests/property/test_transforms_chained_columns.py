@@ -43,11 +43,11 @@ def unwrapped(ops: str, **options: str) -> Batch:
 
 @FEW
 @given(st.text("cd", min_size=1, max_size=4), st.sampled_from(["v", "id", "__op", "nosuch"]))
-def test_a_null_goes_on_under_the_schema_of_the_extracted_field(ops: str, field: str) -> None:
+def test_null_continues_under_the_schema_of_the_extracted_field(ops: str, field: str) -> None:
     check_batch({"type": f"{KAFKA}ExtractField$Value", "field": field}, unwrapped(ops, **{"add.fields": "op"}))
 
 
-def test_a_null_whose_schema_lacks_the_field_is_a_bad_row_alone() -> None:
+def test_null_whose_schema_lacks_the_field_is_a_bad_row() -> None:
     transformation = configured({"type": f"{KAFKA}ExtractField$Value", "field": "__op"})
     with pytest.raises(BadRows) as bad:
         transformation.apply_batch(unwrapped("cdc", **{"add.fields": "op"}))
@@ -81,7 +81,7 @@ def test_rows_that_are_not_complete_cannot_be_hoisted(shape: tuple[Schema, Any, 
 
 @FEW
 @given(st.integers(0, 2), st.integers(1, 3))
-def test_events_without_a_place_for_the_row_before_are_bad_rows(start: int, length: int) -> None:
+def test_events_without_a_before_field_are_bad_rows(start: int, length: int) -> None:
     changed = {"type": f"{DEBEZIUM}ExtractChangedRecordState", "header.changed.name": "h"}
     values = [Struct(ROWLESS, [Struct(ROW, [1, "x"]), "u"]), None, Struct(ROWLESS, [None, "d"])]
     (batch,) = Batch.of(

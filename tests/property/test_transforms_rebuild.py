@@ -52,7 +52,7 @@ def refuse_required_nulls(schema: Schema, row: list[Any]) -> None:
 
 @settings(deadline=None, max_examples=examples(1000))
 @given(fields)
-def test_checking_a_row_at_once_fails_as_putting_its_values_one_by_one(
+def test_row_check_fails_exactly_as_setting_values_one_by_one(
     made: list[tuple[Schema, list[Any]]],
 ) -> None:
     schema = struct(*((f"f{index}", member) for index, (member, _) in enumerate(made)))

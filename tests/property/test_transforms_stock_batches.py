@@ -31,7 +31,7 @@ lists = st.lists(names, min_size=1, max_size=3, unique=True).map(",".join)
 
 @proves(f"{KAFKA}.Cast")
 @given(SIDES, st.fixed_dictionaries({"spec": specs}, optional=NULLS), ROWS)
-def test_casts(side: str, options: dict[str, str], rows: list[SinkRecord]) -> None:
+def test_cast_batch_form_equals_its_row_form(side: str, options: dict[str, str], rows: list[SinkRecord]) -> None:
     check({"type": f"{KAFKA}.Cast${side}", **options}, rows)
 
 
@@ -48,7 +48,9 @@ numerals = st.from_regex(r"[+-]?[0-9]{1,21}", fullmatch=True) | st.sampled_from(
     st.sampled_from(["whole", "map", "struct"]),
     st.booleans(),
 )
-def test_casts_of_texts_to_numbers(kind: str, texts: list[str | None], form: str, schemaless: bool) -> None:
+def test_string_to_number_cast_batch_form_equals_its_row_form(
+    kind: str, texts: list[str | None], form: str, schemaless: bool
+) -> None:
     if form == "struct":
         rows = [sink_record(value=Struct(CODE, [t]), value_schema=CODE, offset=n) for n, t in enumerate(texts)]
     elif form == "map":
@@ -67,7 +69,7 @@ def test_casts_of_texts_to_numbers(kind: str, texts: list[str | None], form: str
     ),
     ROWS,
 )
-def test_masks(side: str, options: dict[str, str], rows: list[SinkRecord]) -> None:
+def test_mask_field_batch_form_equals_its_row_form(side: str, options: dict[str, str], rows: list[SinkRecord]) -> None:
     check({"type": f"{KAFKA}.MaskField${side}", **options}, rows)
 
 
@@ -85,13 +87,15 @@ def test_masks(side: str, options: dict[str, str], rows: list[SinkRecord]) -> No
     st.sampled_from(["yyyy-MM-dd", "yyyyMMdd HH:mm:ss.SSS"]),
     ROWS,
 )
-def test_moments(side: str, options: dict[str, str], pattern: str, rows: list[SinkRecord]) -> None:
+def test_timestamp_converter_batch_form_equals_its_row_form(
+    side: str, options: dict[str, str], pattern: str, rows: list[SinkRecord]
+) -> None:
     check({"type": f"{KAFKA}.TimestampConverter${side}", "format": pattern, **options}, rows)
 
 
 @proves(f"{KAFKA}.Flatten")
 @given(SIDES, st.sampled_from([".", "_"]), ROWS)
-def test_flattened(side: str, delimiter: str, rows: list[SinkRecord]) -> None:
+def test_flatten_batch_form_equals_its_row_form(side: str, delimiter: str, rows: list[SinkRecord]) -> None:
     check({"type": f"{KAFKA}.Flatten${side}", "delimiter": delimiter}, rows)
 
 
@@ -104,13 +108,15 @@ def test_flattened(side: str, delimiter: str, rows: list[SinkRecord]) -> None:
     ),
     ROWS,
 )
-def test_extracted(side: str, options: dict[str, str], rows: list[SinkRecord]) -> None:
+def test_extract_field_batch_form_equals_its_row_form(
+    side: str, options: dict[str, str], rows: list[SinkRecord]
+) -> None:
     check({"type": f"{KAFKA}.ExtractField${side}", **options}, rows)
 
 
 @proves(f"{KAFKA}.HoistField", f"{KAFKA}.Filter")
 @given(SIDES, ROWS)
-def test_hoisted_and_filtered(side: str, rows: list[SinkRecord]) -> None:
+def test_hoist_field_and_filter_batch_forms_equal_row_forms(side: str, rows: list[SinkRecord]) -> None:
     check({"type": f"{KAFKA}.HoistField${side}", "field": "f"}, rows)
     check({"type": f"{KAFKA}.Filter"}, rows)
 
@@ -121,13 +127,15 @@ def test_hoisted_and_filtered(side: str, rows: list[SinkRecord]) -> None:
     st.fixed_dictionaries({"schema.name": st.just("n")}, optional={**NULLS, "schema.version": st.just("3")}),
     ROWS,
 )
-def test_renamed_schemas(side: str, options: dict[str, str], rows: list[SinkRecord]) -> None:
+def test_set_schema_metadata_batch_form_equals_its_row_form(
+    side: str, options: dict[str, str], rows: list[SinkRecord]
+) -> None:
     check({"type": f"{KAFKA}.SetSchemaMetadata${side}", **options}, rows)
 
 
 @proves(f"{KAFKA}.ValueToKey")
 @given(st.fixed_dictionaries({"fields": lists | st.sampled_from(["op", "ts_ms,op", "id"])}, optional=NULLS), ROWS)
-def test_keys_from_values(options: dict[str, str], rows: list[SinkRecord]) -> None:
+def test_value_to_key_batch_form_equals_its_row_form(options: dict[str, str], rows: list[SinkRecord]) -> None:
     check({"type": f"{KAFKA}.ValueToKey", **options}, rows)
 
 
@@ -138,7 +146,9 @@ def test_keys_from_values(options: dict[str, str], rows: list[SinkRecord]) -> No
     st.fixed_dictionaries({"operation": st.sampled_from(["move", "copy"])}, optional=NULLS),
     ROWS,
 )
-def test_headers_from_fields(side: str, fields: list[str], options: dict[str, str], rows: list[SinkRecord]) -> None:
+def test_header_from_batch_form_equals_its_row_form(
+    side: str, fields: list[str], options: dict[str, str], rows: list[SinkRecord]
+) -> None:
     listed = {"fields": ",".join(fields), "headers": ",".join(f"h{n}" for n in range(len(fields)))}
     check({"type": f"{KAFKA}.HeaderFrom${side}", **listed, **options}, rows)
 
@@ -152,7 +162,7 @@ WHOLE = {
 
 @proves(*WHOLE, configs=3)
 @given(ROWS)
-def test_headers_and_topics(rows: list[SinkRecord]) -> None:
+def test_header_and_topic_transformation_batch_forms_equal_row_forms(rows: list[SinkRecord]) -> None:
     for name, configs in WHOLE.items():
         for options in configs:
             check({"type": name, **options}, rows)

@@ -42,7 +42,7 @@ def test_a_list_of_mixed_types_is_no_column() -> None:
         Batch.of([record(0, value=[1, "x"])])
 
 
-def test_decimals_keep_sign_and_scale_and_too_many_digits_are_no_column() -> None:
+def test_decimal_array_keeps_sign_and_scale_and_refuses_excess_digits() -> None:
     made = arrow.decimal_array(decimal(2), [b"\xff", None, b"\x01\x00"])
     assert made.to_pylist() == [Decimal("-0.01"), None, Decimal("2.56")]
     with pytest.raises(NotColumnar):
@@ -53,7 +53,7 @@ def test_rows_that_are_there_are_spread_over_all_rows() -> None:
     assert pa.array([7, 8]).take(arrow.spread_indices([False, True, False, True])).to_pylist() == [None, 7, None, 8]
 
 
-def test_a_member_is_null_where_its_struct_is_and_says_where_it_is_missing() -> None:
+def test_member_column_is_null_with_its_struct_and_marks_gaps() -> None:
     column = schemaless_column([{"a": {"x": 1}}, None, {"a": {}}, {}, {"a": None}])
     inner = column.member("a")
     assert inner is not None
@@ -69,7 +69,7 @@ def test_a_member_is_null_where_its_struct_is_and_says_where_it_is_missing() -> 
     assert leaf.member("a") is None
 
 
-def test_rows_of_two_columns_mix_with_what_only_one_of_them_has() -> None:
+def test_mixed_rows_of_two_columns_keep_members_of_only_one() -> None:
     own = schemaless_column([{"a": 1, "in": {"x": 1}}, {"a": 2, "in": {"x": 2}}, None, {"a": 4, "in": None}])
     other = schemaless_column([{"b": "p"}, {"b": "q", "in": {"y": 3}}, {"b": "r"}, {}])
     mixed = own.mixed(other, pa.array([False, True, True, False]))

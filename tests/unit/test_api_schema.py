@@ -14,7 +14,7 @@ from connect_py.api.schema import Schema, Struct, Type
 POINT = s.struct(("x", s.INT32), ("y", Schema(Type.INT32, optional=True, default=7)), name="point", version=2)
 
 
-def test_equality_covers_every_attribute() -> None:
+def test_schema_equality_covers_every_attribute_of_the_schema() -> None:
     assert POINT.replace() == POINT
     for change in (
         {"optional": True},

@@ -46,7 +46,7 @@ def child(above: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
             process.kill()
 
 
-def test_the_folder_of_a_killed_process_goes_with_the_next_one(above: Path) -> None:
+def test_scratch_folder_of_killed_process_is_removed_by_next_process(above: Path) -> None:
     with child(above) as (process, left):
         process.send_signal(signal.SIGKILL)
         process.wait()

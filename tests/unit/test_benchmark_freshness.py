@@ -11,7 +11,7 @@ FIRST = Commit(2600, epoch=1, cycle=1, next={0: 1, 1: 1})
 SECOND = Commit(3600, epoch=1, cycle=2, next={0: 3, 1: 2})
 
 
-def test_before_the_first_commit_every_produced_record_is_behind_and_the_oldest_counts() -> None:
+def test_lag_before_first_commit_counts_from_the_oldest_record() -> None:
     assert visible_at([FIRST, SECOND], 2100) is None
     assert PRODUCED.behind(2100, None) == 3
     assert PRODUCED.lag_seconds(2100, None) == pytest.approx(1.1)
@@ -37,7 +37,7 @@ def test_a_commit_takes_from_the_start_of_its_cycle() -> None:
     assert commit_seconds([FIRST, SECOND], {(1, 2): 3000}) == pytest.approx([0.6])
 
 
-def test_a_line_is_flat_that_gains_no_more_than_its_part() -> None:
+def test_trend_is_flat_when_gain_stays_within_its_limits() -> None:
     times = [0.0, 1.0, 2.0]
     assert Trend.of("lag", times, [10, 10.5, 11], part=0.2, least=0.5).flat
     assert not Trend.of("lag", times, [10, 12, 14], part=0.2, least=0.5).flat

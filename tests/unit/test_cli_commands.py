@@ -71,7 +71,7 @@ def test_a_command_has_services_that_end_with_it(
         command_services()
 
 
-def test_every_lock_that_comes_with_the_package_is_named_with_its_purpose() -> None:
+def test_jars_help_names_every_shipped_lock_with_its_purpose() -> None:
     assert tuple(cli.JARS) == SHIPPED_LOCKS
     shown = CliRunner().invoke(cli.app, ["jars", "--help"])
     assert shown.exit_code == 0
@@ -92,7 +92,7 @@ def test_the_version_is_that_of_the_package() -> None:
         (["--quiet", "w.properties"], "there is no option --quiet"),
     ],
 )
-def test_a_worker_that_is_started_wrongly_says_what_is_wrong_before_the_usage(
+def test_wrong_worker_arguments_print_the_reason_before_the_usage(
     typed: list[str], reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["connect-distributed", *typed])

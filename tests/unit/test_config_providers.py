@@ -58,7 +58,7 @@ def test_what_is_not_found_or_not_allowed_stays_a_placeholder(
     assert resolver.resolve({"k": text}) == {"k": text}
 
 
-def test_results_are_not_expanded_again(resolver: ConfigResolver, tmp_path: Path) -> None:
+def test_placeholders_in_resolved_values_are_not_expanded_again(resolver: ConfigResolver, tmp_path: Path) -> None:
     assert resolver.resolve({"k": f"${{file:{tmp_path}/a.properties:nested}}"}) == {"k": "${env:HOME}"}
 
 
@@ -69,7 +69,7 @@ def test_unreadable_file_and_a_path_for_env_are_errors(resolver: ConfigResolver)
         resolver.resolve({"k": "${env:path:MY_A}"})
 
 
-def test_providers_need_a_known_class() -> None:
+def test_config_providers_are_refused_without_a_known_class() -> None:
     with pytest.raises(ConfigError, match="Could not load config provider class"):
         ConfigResolver.of({"config.providers": "v", "config.providers.v.class": "com.example.Vault"})
     with pytest.raises(ConfigError, match=r"config\.providers\.v\.class"):
@@ -96,7 +96,7 @@ class CountingProvider(ConfigProvider):
         return ConfigData({key: f"{path}-{key}" for key in keys if key != "missing"}, 5_000)
 
 
-def test_an_own_provider_is_named_by_module_and_class_and_asked_once_for_each_path() -> None:
+def test_custom_provider_loads_by_class_and_runs_once_per_path() -> None:
     resolver = ConfigResolver.of(
         {
             "config.providers": "mine",
@@ -112,7 +112,7 @@ def test_an_own_provider_is_named_by_module_and_class_and_asked_once_for_each_pa
     assert sorted(provider.asked) == [("p", {"x", "y", "missing"}), ("q", {"x"})]
 
 
-def test_files_have_a_time_to_live_only_if_that_is_asked_for(tmp_path: Path) -> None:
+def test_file_provider_values_have_a_ttl_only_when_configured(tmp_path: Path) -> None:
     (tmp_path / "a.properties").write_text("user=me\n")
     props = {"k": f"${{f:{tmp_path}/a.properties:user}}"}
     assert ConfigResolver({"f": FileConfigProvider({})}).transform(props).ttl_ms is None
@@ -146,7 +146,7 @@ class UnconfiguredProvider(AwayProvider):
         raise KeyError("address")
 
 
-def test_whatever_a_provider_raises_is_an_error_of_the_configuration_and_not_of_the_worker() -> None:
+def test_provider_exception_becomes_a_configuration_error() -> None:
     own = {"config.providers": "vault", "config.providers.vault.class": f"{__name__}:AwayProvider"}
     resolver = ConfigResolver.of(own)
     with pytest.raises(ConfigError, match="config provider vault failed with ConnectionResetError") as raised:
@@ -173,7 +173,7 @@ class HangingProvider(ConfigProvider):
         return ConfigData(dict.fromkeys(keys, "value"))
 
 
-def test_a_provider_that_hangs_is_an_error_and_at_once_until_it_goes_on() -> None:
+def test_hanging_provider_is_an_error_at_once_until_it_answers() -> None:
     vault = HangingProvider()
     resolver = ConfigResolver({"vault": vault}, answer_seconds=0.05)
     with pytest.raises(ConfigError, match=r"config provider vault did not answer within 0\.05 s"):

@@ -23,7 +23,7 @@ PROPS = {
 }
 
 
-def test_defaults_are_javas() -> None:
+def test_worker_property_defaults_equal_those_of_java() -> None:
     config = DistributedConfig.of(PROPS)
     assert config.bootstrap_servers == "a:9092,b:9092"
     assert config["offset.flush.interval.ms"] == 60_000
@@ -93,7 +93,7 @@ def test_kafka_settings_are_those_without_a_client_prefix() -> None:
     assert config.props["some.thing"] == "kept"
 
 
-def test_secrets_are_not_printed(caplog: pytest.LogCaptureFixture) -> None:
+def test_secret_worker_properties_are_hidden_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     DistributedConfig.of({**PROPS, "ssl.key.password": "geheim", "config.storage.partitions": "2"}).log_values()
     assert "ssl.key.password = [hidden]" in caplog.text
@@ -101,7 +101,7 @@ def test_secrets_are_not_printed(caplog: pytest.LogCaptureFixture) -> None:
     assert "config.storage.partitions is ignored" in caplog.text
 
 
-def test_properties_files_have_javas_syntax(tmp_path: Path) -> None:
+def test_properties_files_are_read_with_the_syntax_of_java(tmp_path: Path) -> None:
     file = tmp_path / "worker.properties"
     file.write_bytes(b"# comment\n! too\ngroup.id : g\nname=a\\u00e9 \\\n   b\nlatin=\xe9\nname2 x\nname2=y\n")
     assert read_properties(file) == {"group.id": "g", "name": "aé b", "latin": "é", "name2": "y"}

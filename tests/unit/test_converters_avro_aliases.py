@@ -26,6 +26,6 @@ def test_aliases_are_kept_beside_the_field_if_asked() -> None:
     assert schema["inner"]["x"].parameters == {ALIASES: "y"}
 
 
-def test_without_the_option_a_schema_is_what_it_is_in_java() -> None:
+def test_schema_without_the_aliases_option_equals_that_of_java() -> None:
     schema = avro_type(RECORD, {}, None, Options()).schema
     assert not any(field.schema.parameters for field in schema.fields)

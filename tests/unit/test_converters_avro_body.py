@@ -75,7 +75,7 @@ def test_arrays_of_nothing_have_no_type() -> None:
 
 @with_and_without
 @pytest.mark.parametrize("index", [b"\x04", b"\x01", b"\x80\x01"])
-def test_an_index_beyond_two_branches_is_an_error_in_both_forms(decoder: str, index: bytes) -> None:
+def test_union_index_beyond_two_branches_fails_in_both_forms(decoder: str, index: bytes) -> None:
     made = AvroConverter()
     data = [b"\0\0\0\0\1" + body for body in (b"\x02\x0a", index + b"\x0a", b"\x00")]
     with schema_registry({1: {"schema": json.dumps(record(["null", "int"]))}}) as stub, reading_by(decoder):
@@ -87,7 +87,7 @@ def test_an_index_beyond_two_branches_is_an_error_in_both_forms(decoder: str, in
 
 
 @with_and_without
-def test_a_block_of_more_items_than_a_long_can_say_is_an_error_in_both_forms(decoder: str) -> None:
+def test_oversized_block_count_is_an_error_in_both_forms(decoder: str) -> None:
     least = b"\xff" * 9 + b"\x01"
     made = AvroConverter()
     data = [b"\0\0\0\0\1" + body for body in (b"\x02" + least + b"\0", least + b"\x02\0", b"\0")]

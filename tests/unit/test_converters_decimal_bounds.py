@@ -73,7 +73,7 @@ def json_message(payload: str, **parameters: str) -> bytes:
 
 @with_and_without
 @pytest.mark.parametrize("payload", ['"AQ=="', "1.5", "null"])
-def test_a_json_schema_of_an_absurd_decimal_is_a_bad_record(decoder: str, payload: str) -> None:
+def test_json_decimal_schema_with_absurd_bounds_is_a_bad_record(decoder: str, payload: str) -> None:
     with reading_by(decoder):
         made = JsonConverter()
         made.configure({}, is_key=False)
@@ -86,7 +86,7 @@ def test_a_json_schema_of_an_absurd_decimal_is_a_bad_record(decoder: str, payloa
 
 @with_and_without
 @pytest.mark.parametrize("number", ["1e-999999999", "0e-999999999", "1e999999999", "1e77"])
-def test_a_json_number_of_an_absurd_exponent_is_a_bad_record(decoder: str, number: str) -> None:
+def test_json_number_with_absurd_exponent_is_a_bad_record(decoder: str, number: str) -> None:
     with reading_by(decoder):
         made = JsonConverter()
         made.configure({}, is_key=False)
@@ -95,7 +95,7 @@ def test_a_json_number_of_an_absurd_exponent_is_a_bad_record(decoder: str, numbe
 
 @with_and_without
 @pytest.mark.parametrize("kind", ["bytes", {"type": "fixed", "name": "F", "size": 4}])
-def test_an_avro_schema_of_an_absurd_decimal_is_a_bad_record(decoder: str, kind: Any, registry: Stub) -> None:
+def test_avro_decimal_schema_with_absurd_bounds_is_a_bad_record(decoder: str, kind: Any, registry: Stub) -> None:
     plain = {"type": kind} if isinstance(kind, str) else kind
     absurd = [{"scale": scale, "precision": 10} for scale in SCALES]
     absurd += [{"scale": 2, "precision": int(p)} for p in PRECISIONS if p != "many"]
@@ -115,7 +115,7 @@ def test_an_avro_schema_of_an_absurd_decimal_is_a_bad_record(decoder: str, kind:
 
 
 @with_and_without
-def test_a_json_schema_of_the_registry_with_an_absurd_decimal_is_a_bad_record(decoder: str, registry: Stub) -> None:
+def test_registry_json_schema_with_absurd_decimal_makes_bad_records(decoder: str, registry: Stub) -> None:
     absurd = [{"scale": str(scale)} for scale in SCALES] + [{"scale": "2", PRECISION: p} for p in PRECISIONS]
     with reading_by(decoder):
         for parameters in absurd:
@@ -142,7 +142,7 @@ def proto_message(scale: int) -> bytes:
 
 
 @pytest.mark.parametrize("scale", [*SCALES, "many"])
-def test_a_protobuf_decimal_of_an_absurd_scale_is_a_bad_record(scale: int | str, registry: Stub) -> None:
+def test_protobuf_decimal_with_absurd_scale_is_a_bad_record(scale: int | str, registry: Stub) -> None:
     made = ProtobufConverter()
     prefix = registered(made, registry, "PROTOBUF", PROTO % f'{{key: "scale", value: "{scale}"}}')
     refused(made, prefix + b"\0" + proto_message(2))
@@ -156,7 +156,7 @@ def test_a_protobuf_decimal_of_an_absurd_scale_is_a_bad_record(scale: int | str,
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_protobuf_decimal_of_an_absurd_precision_is_a_bad_record(precision: str, registry: Stub) -> None:
+def test_protobuf_decimal_with_absurd_precision_is_a_bad_record(precision: str, registry: Stub) -> None:
     made = ProtobufConverter()
     prefix = registered(made, registry, "PROTOBUF", PROTO % f'{{key: "precision", value: "{precision}"}}')
     refused(made, prefix + b"\0" + proto_message(2))
@@ -171,7 +171,7 @@ def test_decimals_at_the_bounds_have_columns() -> None:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_no_schema_of_an_absurd_scale_can_be_made_at_all(scale: int) -> None:
+def test_decimal_schema_with_absurd_scale_cannot_be_built(scale: int) -> None:
     with pytest.raises(SchemaBuilderError, match="scale"):
         struct(("d", decimal(scale)))
     with pytest.raises(SchemaBuilderError, match="scale"):
@@ -179,7 +179,7 @@ def test_no_schema_of_an_absurd_scale_can_be_made_at_all(scale: int) -> None:
 
 
 @pytest.mark.parametrize("number", ["1E-999999999", "0E-999999999", "1E+999999999"])
-def test_numbers_of_plugins_with_absurd_exponents_are_neither_columns_nor_bytes(number: str) -> None:
+def test_plugin_number_with_absurd_exponent_becomes_neither_column_nor_bytes(number: str) -> None:
     with pytest.raises(NotColumnar):
         arrow.to_array(decimal(2), [Decimal("1.00"), Decimal(number)])
     with pytest.raises(DataError):

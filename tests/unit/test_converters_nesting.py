@@ -77,7 +77,7 @@ def nested_schema(levels: int) -> str:
 
 
 @with_and_without
-def test_a_json_schema_that_is_nested_too_deep_is_a_bad_record(decoder: str) -> None:
+def test_json_schema_nested_too_deep_is_a_bad_record(decoder: str) -> None:
     with reading_by(decoder):
         made = JsonConverter()
         made.configure({}, is_key=False)
@@ -95,9 +95,7 @@ def registered(made: Any, registry: Stub, kind: str, schema: str) -> bytes:
 
 @with_and_without
 @pytest.mark.parametrize("levels", [MAX_NESTING + 1, 300, 900, 5000])
-def test_schemas_of_the_registry_that_are_nested_too_deep_make_bad_records(
-    decoder: str, levels: int, registry: Stub
-) -> None:
+def test_registry_schemas_nested_too_deep_make_bad_records(decoder: str, levels: int, registry: Stub) -> None:
     with reading_by(decoder):
         avro = AvroConverter()
         tree = '{"type":"array","items":' * levels + '"int"' + "}" * levels
@@ -112,7 +110,7 @@ def test_schemas_of_the_registry_that_are_nested_too_deep_make_bad_records(
 @pytest.mark.parametrize(
     "schema", [{}, {"type": "object", "properties": {"x": {}}}, {"oneOf": [{}, {"type": "null"}, {"type": "string"}]}]
 )
-def test_a_value_of_any_type_that_is_nested_too_deep_is_a_bad_record(schema: Any, registry: Stub) -> None:
+def test_untyped_json_value_nested_too_deep_is_a_bad_record(schema: Any, registry: Stub) -> None:
     made = JsonSchemaConverter()
     prefix = registered(made, registry, "JSON", json.dumps(schema))
     for levels in (MAX_NESTING + 1, 501, 900):
@@ -121,7 +119,7 @@ def test_a_value_of_any_type_that_is_nested_too_deep_is_a_bad_record(schema: Any
     made.close()
 
 
-def test_no_schema_is_nested_deeper() -> None:
+def test_schema_nested_beyond_the_limit_cannot_be_built() -> None:
     def of(levels: int) -> Schema:
         made = INT32
         for level in range(levels):
@@ -133,7 +131,7 @@ def test_no_schema_is_nested_deeper() -> None:
         of(MAX_NESTING + 1)
 
 
-def test_rows_of_plugins_that_are_nested_without_end_have_no_column() -> None:
+def test_plugin_rows_nested_too_deep_have_no_column() -> None:
     value: Any = 1
     for _ in range(5000):
         value = {"a": value}

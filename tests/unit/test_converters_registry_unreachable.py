@@ -8,7 +8,7 @@ from connect_py.api.errors import UnavailableError
 from connect_py.converters.schema_registry import SchemaRegistry
 
 
-def test_a_registry_that_cannot_be_reached_is_named_without_its_password() -> None:
+def test_unreachable_registry_is_named_without_its_password() -> None:
     registry = SchemaRegistry({"schema.registry.url": "http://ada:secret@127.0.0.1:1/api"})
     try:
         with pytest.raises(UnavailableError) as refused:

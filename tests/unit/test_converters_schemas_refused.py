@@ -109,7 +109,9 @@ def test_avro_fields_may_have_any_name(decoder: str, name: str, registry: Stub) 
 @pytest.mark.parametrize(
     ("word", "levels"), [("allOf", LEVELS), ("oneOf", LEVELS), ("oneOf", 12), ("properties", LEVELS)]
 )
-def test_json_schemas_that_refer_to_each_other_twice_are_bad_records(word: str, levels: int, registry: Stub) -> None:
+def test_json_schema_references_that_grow_exponentially_make_bad_records(
+    word: str, levels: int, registry: Stub
+) -> None:
     definitions: dict[str, Any] = {"d0": {"type": "integer"}}
     for level in range(1, levels):
         below = {"$ref": f"#/definitions/d{level - 1}"}
@@ -130,7 +132,7 @@ def test_protobuf_messages_that_hold_each_other_twice_are_bad_records(registry: 
 
 
 @pytest.mark.parametrize("text", ["no schema", 'syntax = "proto3"; message \udcff {}', 'import "a\n\xff";'])
-def test_the_compiler_is_asked_once_about_a_protobuf_schema_that_it_refuses(text: str, registry: Stub) -> None:
+def test_refused_protobuf_schema_is_passed_to_the_compiler_once(text: str, registry: Stub) -> None:
     made = ProtobufConverter()
     prefix = registered(made, registry, "PROTOBUF", text)
     with patch.object(protobuf_converter, "compile_proto", wraps=protobuf_converter.compile_proto) as asked:
@@ -143,7 +145,7 @@ def test_the_compiler_is_asked_once_about_a_protobuf_schema_that_it_refuses(text
 
 
 @pytest.mark.parametrize("name", ["../x.proto", "", "x\0.proto", "x" * 300, "\ud800"])
-def test_a_protobuf_schema_that_imports_no_file_name_is_a_bad_record(name: str, registry: Stub) -> None:
+def test_protobuf_import_without_a_file_name_is_a_bad_record(name: str, registry: Stub) -> None:
     made = ProtobufConverter()
     prefix = registered(made, registry, "PROTOBUF", 'syntax = "proto3"; message A { int32 a = 1; }')
     registry.schemas[10_000] = {"schema": "", "schemaType": "PROTOBUF", "subjects": [{"subject": "o", "version": 1}]}
@@ -155,7 +157,7 @@ def test_a_protobuf_schema_that_imports_no_file_name_is_a_bad_record(name: str, 
     made.close()
 
 
-def test_a_compiler_that_complains_in_no_utf_8_makes_a_bad_record(registry: Stub) -> None:
+def test_compiler_message_with_invalid_utf_8_makes_a_bad_record(registry: Stub) -> None:
     descriptor = b'\n\x0cschema.proto"\x0b\n\x01A\x12\x06\n\x04a\xef\xefb'
     made = ProtobufConverter()
     prefix = registered(made, registry, "PROTOBUF", base64.b64encode(descriptor).decode())
@@ -172,7 +174,7 @@ def test_a_schema_without_a_text_makes_bad_records(made: Any, kind: str, registr
     made.close()
 
 
-def test_an_unknown_id_is_refused_with_the_same_words_each_time(registry: Stub) -> None:
+def test_unknown_schema_id_is_refused_each_time_with_same_message(registry: Stub) -> None:
     made = AvroConverter()
     made.configure({"schema.registry.url": registry.url}, is_key=False)
     made._registry._grace_seconds = 0.0
@@ -206,7 +208,7 @@ def test_a_union_whose_types_are_none_makes_bad_records(inside: Any, registry: S
     made.close()
 
 
-def test_a_schema_has_so_many_types_and_names_that_are_text() -> None:
+def test_schema_has_a_size_limit_and_only_text_names() -> None:
     made = INT32
     for _ in range(13):
         made = struct(("a", made), ("b", made))
@@ -227,7 +229,7 @@ def test_a_schema_has_so_many_types_and_names_that_are_text() -> None:
         (2, None, "99999999999999999999999999999999999999"), (-2, "60", "1E+75"), (-2, None, "1.5E+3"),
     ],
 )  # fmt: skip
-def test_a_decimal_is_in_its_column_what_it_was_or_has_none(scale: int, precision: str | None, number: str) -> None:
+def test_decimal_column_keeps_the_exact_value_or_is_not_made(scale: int, precision: str | None, number: str) -> None:
     schema = decimal(scale, parameters={} if precision is None else {PRECISION: precision})
     try:
         column = arrow.to_array(schema, [Decimal(number)])

@@ -89,7 +89,7 @@ def test_byte_arrays_pass_and_other_schemas_are_refused() -> None:
         made.from_connect("t", STRING, "x")
 
 
-def test_primitives_have_exactly_their_bytes() -> None:
+def test_integer_converter_accepts_exactly_four_bytes_and_32_bit_values() -> None:
     made = IntegerConverter()
     made.configure({})
     assert made.to_connect("t", b"\0\0\1\0").value == 256
@@ -110,7 +110,7 @@ def test_a_boolean_is_zero_or_one() -> None:
         made.to_connect("t", b"\2")
 
 
-def test_longs_are_eight_bytes() -> None:
+def test_long_converter_reads_eight_bytes_as_signed_number() -> None:
     made = LongConverter()
     made.configure({})
     assert made.to_connect("t", b"\xff" * 8).value == -1

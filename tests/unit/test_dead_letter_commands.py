@@ -63,7 +63,7 @@ class TopiclessConsumer:
         """Nothing is held."""
 
 
-def test_a_dry_run_takes_no_transactional_id_and_makes_no_topic(
+def test_dry_run_takes_no_transactional_id_and_creates_no_topic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def acts(*_: object) -> None:
@@ -77,7 +77,7 @@ def test_a_dry_run_takes_no_transactional_id_and_makes_no_topic(
     assert (status, told) == (0, "2 letters would be replayed, 0 were replayed before\n")
 
 
-def test_a_topic_that_was_there_and_is_not_seen_now_is_not_taken_for_an_empty_one(
+def test_known_topic_that_disappears_is_not_read_as_empty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(client_error_log, "Consumer", TopiclessConsumer)
@@ -221,7 +221,7 @@ class Replayed:
         return {Replay("orders", 0, 2, 1)}
 
 
-def test_the_list_has_headings_and_tells_what_became_of_each_letter(
+def test_list_has_headings_and_the_state_of_each_dead_letter(
     tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept.add("orders", range(4), "sink")
@@ -288,7 +288,7 @@ def test_a_delete_that_names_no_letters_is_refused(tmp_path: Path, options: list
     assert said in told
 
 
-def test_conditions_name_letters_by_place_and_attempt_some_thousands_at_a_time() -> None:
+def test_delete_conditions_name_dead_letters_by_place_in_limited_chunks() -> None:
     empty = (None, None, None, [], "sink", {"stage": "S"})
     heads = [DeadLetterRecord("it's", 0, offset, 0, *empty) for offset in range(DELETED + 1)]
     heads.append(DeadLetterRecord("orders", 3, 7, 2, *empty))

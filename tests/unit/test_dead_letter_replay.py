@@ -48,14 +48,14 @@ def message(value: bytes, *headers: tuple[str, bytes], topic: str = "again") -> 
     )  # fmt: skip
 
 
-def test_a_replay_is_converted_as_the_record_it_was_and_committed_where_it_is() -> None:
+def test_replay_converts_under_original_coordinates_and_commits_under_its_own() -> None:
     (record,) = process(Kept(), message(b"v", ("h", b"x"), REPLAY.to_header()))
     assert (record.topic, record.partition, record.kafka_offset, record.timestamp) == ("orders", 3, 17, 99)
     assert [header.key for header in record.headers] == ["h"]
     assert (record.origin.topic, record.origin.partition, record.origin.offset) == ("again", 0, 5)
 
 
-def test_a_replay_that_fails_again_is_a_letter_of_its_first_place() -> None:
+def test_failed_replay_is_a_dead_letter_of_its_original_place() -> None:
     kept = Kept()
     process(kept, message(b"bad", REPLAY.to_header()), message(b"v"))
     (failed,) = kept.reports
@@ -68,7 +68,7 @@ def test_a_replay_that_fails_again_is_a_letter_of_its_first_place() -> None:
     assert failed.origin.topic == "again"
 
 
-def test_a_record_that_somebody_else_wrote_to_the_topic_is_what_it_is() -> None:
+def test_foreign_record_in_replay_topic_keeps_its_own_coordinates() -> None:
     (record,) = process(Kept(), message(b"v", (REPLAY_HEADER, b"{ no json")))
     assert (record.topic, record.kafka_offset) == ("again", 5)
 
@@ -118,7 +118,7 @@ def letter(offset: int, attempt: int = 0, value: bytes | None = b"\xff") -> Dead
     return DeadLetterRecord.of(row)
 
 
-def test_a_letter_is_shown_with_readable_bytes_and_read_back_as_it_was() -> None:
+def test_dead_letter_json_has_readable_bytes_and_reads_back_unchanged() -> None:
     shown = letter(17).to_json()
     assert (shown["key"], shown["value"]) == ({"text": "k"}, {"base64": "/w=="})
     assert (shown["timestamp"], shown["stage"], shown["headers"]) == (1500, "VALUE_CONVERTER", [["h", {"text": "x"}]])
@@ -127,7 +127,7 @@ def test_a_letter_is_shown_with_readable_bytes_and_read_back_as_it_was() -> None
     assert fix.changes == {"key": b"k", "value": b"\xff", "headers": [("h", b"x")]}
 
 
-def test_a_fix_changes_what_it_names_only_and_null_is_a_value() -> None:
+def test_fix_changes_only_named_fields_and_accepts_null() -> None:
     assert Fix.of({"topic": "t", "partition": 0, "offset": 1, "value": None}).changes == {"value": None}
     with pytest.raises(ConfigError, match="not of the form"):
         Fix.of({"topic": "t", "partition": 0, "offset": 1, "value": "text"})
@@ -139,7 +139,7 @@ def test_of_a_record_that_failed_again_the_last_letter_counts() -> None:
     assert found[0].next_replay() == Replay("orders", 3, 1, 3)
 
 
-def test_the_reason_of_a_sinks_own_error_is_what_the_error_says() -> None:
+def test_error_raised_in_put_has_the_reason_sink() -> None:
     origin = RecordOrigin("orders", 0, 1)
     assert FailedRecord(Stage.TASK_PUT, "T", DataError("x"), origin).reason.value == "sink"
     assert FailedRecord(Stage.TASK_PUT, "T", ValueError("x"), origin).reason.value == "sink"

@@ -51,7 +51,7 @@ def test_run_that_writes_nothing_is_no_success(archive: ClassDataArchive) -> Non
     assert not archive.record(lambda options: None)
 
 
-def test_changed_jar_has_another_archive(archive: ClassDataArchive) -> None:
+def test_changed_jar_gets_another_class_data_archive_path(archive: ClassDataArchive) -> None:
     before = archive.path
     archive.jars[0].write_bytes(b"a newer jar")
     assert archive.path != before

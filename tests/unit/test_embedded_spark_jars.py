@@ -30,9 +30,7 @@ def test_s3s_library_comes_last_once_it_was_fetched(cache: Path, monkeypatch: py
     assert len(spark_jars()) == len(JarLock.shipped("spark").jars) + 1
 
 
-def test_a_damaged_library_of_s3_is_left_out_with_a_warning_and_not_fetched(
-    cache: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_s3_library_is_left_out_with_a_warning(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     s3 = s3_folder(cache)
     (cache / "jars" / f"s3-{s3.fingerprint}" / s3.jars[0].file_name).write_bytes(b"half of it")
     assert [jar.name for jar in spark_jars()] == [jar.file_name for jar in JarLock.shipped("spark").jars]

@@ -59,7 +59,7 @@ def queue(producer: FakeProducer, *, headers: bool = False) -> DeadLetterQueue:
     return DeadLetterQueue(ConnectorTaskId("c", 4), config, producer, producer.clock)  # type: ignore[arg-type] # a fake
 
 
-def test_a_record_is_sent_as_it_was_consumed_and_no_partition_is_chosen() -> None:
+def test_dead_letter_is_sent_as_consumed_without_choosing_a_partition() -> None:
     producer = FakeProducer()
     queue(producer).report(failed(7))
     (sent,) = producer.sent
@@ -69,7 +69,7 @@ def test_a_record_is_sent_as_it_was_consumed_and_no_partition_is_chosen() -> Non
     }  # fmt: skip
 
 
-def test_a_record_that_is_read_and_fails_again_makes_no_second_letter() -> None:
+def test_record_that_fails_again_makes_no_second_dead_letter() -> None:
     producer = FakeProducer()
     producer.acknowledging = True
     dead_letters = queue(producer)
@@ -79,7 +79,7 @@ def test_a_record_that_is_read_and_fails_again_makes_no_second_letter() -> None:
     assert dead_letters.produced == 3
 
 
-def test_context_headers_follow_the_originals_and_an_empty_message_is_null() -> None:
+def test_context_headers_follow_original_headers_and_empty_message_is_null() -> None:
     producer = FakeProducer()
     queue(producer, headers=True).report(failed(7))
     headers = producer.sent[0]["headers"]
@@ -91,7 +91,7 @@ def test_context_headers_follow_the_originals_and_an_empty_message_is_null() -> 
     assert list(told)[-1] == "__connect.errors.exception.stacktrace"
 
 
-def test_a_flush_waits_for_every_acknowledgement_and_says_when_they_are_late() -> None:
+def test_flush_waits_for_acknowledgements_and_reports_a_timeout() -> None:
     producer = FakeProducer()
     letters = queue(producer)
     letters.report(failed(1))
@@ -113,7 +113,7 @@ def test_a_full_local_queue_makes_room_by_deliveries() -> None:
     assert len(producer.sent) == 4
 
 
-def test_a_record_that_the_producer_does_not_take_fails_the_task_and_says_where_it_should_have_gone() -> None:
+def test_record_refused_by_producer_fails_task_naming_dead_letter_topic() -> None:
     producer = FakeProducer()
     producer.takes = False
     letters = queue(producer)

@@ -71,13 +71,13 @@ def test_with_tolerance_any_exception_of_a_converter_is_skipped() -> None:
     assert clock.waits == []  # only a retriable error is repeated
 
 
-def test_polling_errors_are_never_tolerated() -> None:
+def test_errors_while_polling_fail_despite_full_tolerance() -> None:
     clock, kept = FakeClock(), Kept()
     with pytest.raises(UnhandledError):
         handler(clock, kept, tolerate_all=True).report(failed(DataError("x"), Stage.TASK_POLL))
 
 
-def test_a_retriable_error_is_repeated_with_growing_waits_until_it_works() -> None:
+def test_retriable_error_is_retried_with_growing_backoff_until_success() -> None:
     clock, kept = FakeClock(), Kept()
     again = raising(*[RetriableError("away")] * 3)
     handling = handler(clock, kept, retry_timeout_ms=-1)
@@ -111,7 +111,7 @@ def test_by_default_a_retriable_error_is_not_repeated() -> None:
     assert clock.waits == []
 
 
-def test_a_server_that_is_away_is_waited_for_without_limit_and_its_return_is_noticed_soon() -> None:
+def test_unavailable_server_is_retried_without_limit_at_short_intervals() -> None:
     clock, kept = FakeClock(), Kept()
     again = raising(*[UnavailableError("away")] * 100)
     handling = handler(clock, kept, tolerate_all=True)  # the default, no repetition at all, is for other errors
@@ -120,7 +120,7 @@ def test_a_server_that_is_away_is_waited_for_without_limit_and_its_return_is_not
     assert kept.reports == []
 
 
-def test_what_a_repeated_operation_waits_for_is_told_until_it_works_or_is_given_up() -> None:
+def test_waiting_reason_is_reported_until_the_operation_succeeds_or_ends() -> None:
     clock, told = FakeClock(), list[tuple[str, str | None]]()
     config = ErrorConfig.parse({"errors.tolerance": "all", "errors.retry.timeout": "2000"})
     made = ErrorHandler(config, [], clock, clock.sleep, lambda what, why: told.append((what, why)))
@@ -140,7 +140,7 @@ def test_what_a_repeated_operation_waits_for_is_told_until_it_works_or_is_given_
     assert told == [("VALUE_CONVERTER", "busy"), ("VALUE_CONVERTER", None)]
 
 
-def test_a_record_that_fails_again_because_the_task_went_back_counts_and_is_logged_once(
+def test_redelivered_bad_record_is_counted_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     log = LogReporter(ConnectorTaskId("c", 0), include_messages=False)
@@ -177,7 +177,7 @@ def test_a_stop_during_a_wait_leaves_the_record_undecided() -> None:
     assert handling.counters.skipped == 0
 
 
-def test_the_log_line_is_connects_and_shows_coordinates_only_when_asked() -> None:
+def test_log_line_has_connect_format_and_coordinates_only_when_asked() -> None:
     task = ConnectorTaskId("orders-sink", 0)
     short = LogReporter(task, include_messages=False).message(failed(DataError("x")))
     assert short == "Error encountered in task orders-sink-0. Executing stage 'VALUE_CONVERTER' with class 'C'."
@@ -223,7 +223,7 @@ def failed_twice() -> DataError:
     raise AssertionError
 
 
-def test_the_message_of_an_error_is_told_with_those_of_its_causes() -> None:
+def test_error_message_includes_the_messages_of_its_causes() -> None:
     try:
         try:
             raise ValueError("unexpected byte 7")
@@ -236,7 +236,7 @@ def test_the_message_of_an_error_is_told_with_those_of_its_causes() -> None:
     assert message_with_causes(DataError()) == ""
 
 
-def test_the_trace_begins_with_javas_class_and_message_and_those_of_each_cause() -> None:
+def test_stack_trace_begins_with_java_class_and_all_causes() -> None:
     assert stack_trace(failed_twice()).splitlines()[:4] == [
         "org.apache.kafka.connect.errors.DataException: at last",
         "Caused by: ValueError: during",
@@ -246,7 +246,7 @@ def test_the_trace_begins_with_javas_class_and_message_and_those_of_each_cause()
     assert stack_trace(ConnectError()).splitlines()[0] == "org.apache.kafka.connect.errors.ConnectException"
 
 
-def test_behind_javas_form_the_trace_reads_as_pythons_own_without_marks_below_the_lines() -> None:
+def test_stack_trace_after_java_part_is_python_without_markers() -> None:
     error = failed_twice()
     without_marks = [line for line in traceback.format_exception(error) for line in line.splitlines()]
     without_marks = [line for line in without_marks if line.strip(" ^~") or not line]

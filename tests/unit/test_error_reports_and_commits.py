@@ -207,7 +207,7 @@ class Loop:
 
 
 @pytest.mark.parametrize("columnar", [True, False])
-def test_letters_come_before_the_rows_of_their_poll_and_its_end_covers_both(columnar: bool) -> None:
+def test_dead_letters_precede_rows_and_poll_end_covers_both(columnar: bool) -> None:
     loop = Loop(columnar=columnar)
     loop.poll((0, 0, b"a"), (0, 1, b"bad"), (0, 2, b"odd"), (1, 0, b"a"), (1, 1, b"bad"))
     assert loop.task.calls == [
@@ -216,7 +216,7 @@ def test_letters_come_before_the_rows_of_their_poll_and_its_end_covers_both(colu
     ]  # fmt: skip
 
 
-def test_a_poll_of_nothing_but_bad_records_ends_and_its_offsets_are_committed() -> None:
+def test_poll_of_only_bad_records_ends_and_commits_its_offsets() -> None:
     loop = Loop()
     loop.poll((0, 0, b"bad"), (0, 1, b"bad"))
     assert loop.task.calls[-1] == ("end", {T0: 2})
@@ -224,7 +224,7 @@ def test_a_poll_of_nothing_but_bad_records_ends_and_its_offsets_are_committed() 
     assert loop.consumer.commits == [{T0: OffsetAndMetadata(2)}]
 
 
-def test_an_end_that_cannot_be_now_comes_again_and_no_offset_moves_before() -> None:
+def test_refused_poll_end_is_repeated_before_any_offset_moves() -> None:
     loop = Loop()
     loop.task.refuse_end = 1
     loop.poll((0, 0, b"a"))
@@ -236,7 +236,7 @@ def test_an_end_that_cannot_be_now_comes_again_and_no_offset_moves_before() -> N
     assert [call for call in loop.task.calls if call[0] == "put"] == [("put", [0])]
 
 
-def test_no_offset_is_committed_before_the_reports_of_its_records_are_safe() -> None:
+def test_offsets_are_committed_only_after_their_reports_are_safe() -> None:
     loop = Loop()
     loop.reports.safe = False
     loop.poll((0, 0, b"a"), (0, 1, b"bad"))
@@ -248,7 +248,7 @@ def test_no_offset_is_committed_before_the_reports_of_its_records_are_safe() -> 
     assert loop.consumer.commits == [{T0: OffsetAndMetadata(2)}]
 
 
-def test_a_report_that_failed_for_good_fails_the_task_at_the_next_commit() -> None:
+def test_permanently_failed_report_fails_the_task_at_next_commit() -> None:
     loop = Loop()
     loop.poll((0, 0, b"bad"))
     loop.reports.failure = ConnectError("the dead-letter topic is gone")
@@ -257,7 +257,7 @@ def test_a_report_that_failed_for_good_fails_the_task_at_the_next_commit() -> No
     assert loop.consumer.commits == []
 
 
-def test_a_partition_is_given_up_without_a_commit_while_its_reports_are_on_their_way() -> None:
+def test_partition_with_pending_reports_is_revoked_without_a_commit() -> None:
     loop = Loop()
     loop.reports.safe = False
     loop.poll((0, 0, b"bad"))
@@ -266,7 +266,7 @@ def test_a_partition_is_given_up_without_a_commit_while_its_reports_are_on_their
     assert loop.consumer.waited == []
 
 
-def test_records_of_a_partition_that_goes_during_a_wait_are_neither_put_nor_covered() -> None:
+def test_records_of_partition_revoked_during_retry_are_not_put() -> None:
     class Away(TextConverter):
         left = 1
 
@@ -300,7 +300,7 @@ def test_records_of_a_partition_that_goes_during_a_wait_are_neither_put_nor_cove
     assert T0 not in loop.runner._offsets.current
 
 
-def test_a_task_that_swallows_a_refused_report_fails_all_the_same() -> None:
+def test_task_that_swallows_a_refused_report_still_fails() -> None:
     loop = Loop(tolerate=False)
     loop.task.swallow = True
     with pytest.raises(ToleranceExceededError):
@@ -308,7 +308,7 @@ def test_a_task_that_swallows_a_refused_report_fails_all_the_same() -> None:
     assert loop.runner._offsets.current[T0] == 0
 
 
-def test_without_tolerance_nothing_of_the_poll_reaches_the_task_but_the_letter() -> None:
+def test_bad_record_without_tolerance_gives_task_only_the_dead_letter() -> None:
     loop = Loop(tolerate=False)
     with pytest.raises(ToleranceExceededError, match="topic 't' partition 0 at offset 1"):
         loop.poll((0, 0, b"a"), (0, 1, b"bad"))
@@ -316,7 +316,7 @@ def test_without_tolerance_nothing_of_the_poll_reaches_the_task_but_the_letter()
     assert [report.stage for report in loop.reports.reports] == [Stage.VALUE_CONVERTER]
 
 
-def test_a_record_that_transformations_changed_is_reported_with_the_bytes_it_was_consumed_with() -> None:
+def test_transformed_bad_record_is_reported_with_its_consumed_bytes() -> None:
     loop = Loop()
     loop.poll((0, 7, b"odd one"))
     (failed,) = loop.reports.reports
@@ -324,14 +324,14 @@ def test_a_record_that_transformations_changed_is_reported_with_the_bytes_it_was
 
 
 @pytest.mark.parametrize("columnar", [True, False])
-def test_a_header_that_cannot_be_read_is_a_failure_of_its_own_stage(columnar: bool) -> None:
+def test_unreadable_header_fails_in_the_header_converter_stage(columnar: bool) -> None:
     loop = Loop(columnar=columnar)
     loop.poll((0, 0, b"a"), headers=[("h", b"bad")])
     (failed,) = loop.reports.reports
     assert (failed.stage, failed.class_name) == (Stage.HEADER_CONVERTER, "H")
 
 
-def test_a_letter_is_counted_once_by_topic_and_reason_also_when_it_is_read_again() -> None:
+def test_redelivered_dead_letter_is_counted_once_by_topic_and_reason() -> None:
     loop = Loop()
     for _ in range(2):
         loop.poll((0, 0, b"bad"), (0, 1, b"bad"), (0, 2, b"odd"))
@@ -341,7 +341,7 @@ def test_a_letter_is_counted_once_by_topic_and_reason_also_when_it_is_read_again
 
 
 @pytest.mark.parametrize("tolerate", [True, False])
-def test_a_retriable_error_that_outlives_its_retries_is_treated_like_any_other(tolerate: bool) -> None:
+def test_retriable_error_beyond_its_retries_is_treated_like_other_errors(tolerate: bool) -> None:
     clock, kept = FakeClock(), Reports()
     handler = ErrorHandler(ErrorConfig(tolerate_all=tolerate), [kept], clock, clock.sleep)
 

@@ -71,7 +71,7 @@ def world() -> World:
     return made
 
 
-def test_a_connector_restarts_when_its_values_have_changed_and_then_is_watched_on(world: World) -> None:
+def test_connector_restarts_after_each_change_of_its_provider_values(world: World) -> None:
     assert world.after(25) == []
     world.vault.password = "two"
     assert world.after(10) == ["c"]
@@ -80,7 +80,7 @@ def test_a_connector_restarts_when_its_values_have_changed_and_then_is_watched_o
     assert world.after(10) == ["c"]
 
 
-def test_a_task_that_starts_with_newer_values_does_not_spare_the_others(world: World) -> None:
+def test_task_started_with_new_values_still_restarts_the_connector(world: World) -> None:
     world.vault.password = "two"
     world.reload.watch("c", CONFIG)
     assert world.after(10) == ["c"]
@@ -96,7 +96,7 @@ def test_a_provider_that_is_away_restarts_nobody(world: World) -> None:
 
 
 @pytest.mark.parametrize("config", [{**CONFIG, "config.action.reload": "NONE"}, {"name": "c", "password": "plain"}])
-def test_who_does_not_want_it_or_has_nothing_that_ends_is_left_alone(world: World, config: dict[str, str]) -> None:
+def test_connector_without_reload_action_or_ttl_is_never_restarted(world: World, config: dict[str, str]) -> None:
     world.reload.watch("c", config)
     world.vault.password = "two"
     assert world.after(30) == []
@@ -122,7 +122,7 @@ class Hanging(ConfigProvider):
         return ConfigData({"password": "one"}, 10_000)
 
 
-def test_nobody_waits_for_a_provider_that_hangs_and_it_is_asked_once_for_all_tasks() -> None:
+def test_hanging_provider_blocks_no_caller_and_is_called_once() -> None:
     clock, provider, restarted = FakeClock(), Hanging(), set[str]()
     queue = RequestQueue(clock)
 
@@ -152,7 +152,7 @@ def test_nobody_waits_for_a_provider_that_hangs_and_it_is_asked_once_for_all_tas
     assert restarted == set()
 
 
-def test_a_configuration_that_cannot_be_resolved_is_asked_for_again_at_the_next_start(world: World) -> None:
+def test_unresolvable_configuration_is_resolved_again_at_next_start(world: World) -> None:
     other = {**CONFIG, "more": "1"}
     world.vault.broken = True
     world.reload.watch("c", other)

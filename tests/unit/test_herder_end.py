@@ -30,7 +30,7 @@ def test_a_request_after_the_end_is_refused_at_once(tmp_path: Path) -> None:
         herder.connector_info("a").result(SECONDS)
 
 
-def test_a_herder_that_can_neither_start_nor_stop_ends_all_the_same(tmp_path: Path) -> None:
+def test_herder_that_can_neither_start_nor_stop_still_ends(tmp_path: Path) -> None:
     herder = standalone_herder(tmp_path, BreakingWorker)
     waiting = herder.connector_info("a")
     herder.start()
@@ -47,7 +47,7 @@ class UnsuitableWorker(FakeWorker):
         raise ConfigError("offset.storage.replication.factor", "is 3")
 
 
-def test_a_configuration_that_ends_a_herder_is_told_without_a_trace(
+def test_configuration_error_that_ends_herder_is_logged_without_trace(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     herder = standalone_herder(tmp_path, UnsuitableWorker)

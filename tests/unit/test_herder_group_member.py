@@ -13,7 +13,7 @@ from connect_py.storage.storage_clients import StorageClients
 SECONDS = 30.0
 
 
-def test_settings_that_the_client_refuses_are_a_problem_of_the_worker() -> None:
+def test_client_settings_refused_by_kafka_become_a_membership_problem() -> None:
     changed = threading.Event()
     settings = {
         "bootstrap.servers": "localhost:1", "group.id": "g",

@@ -39,7 +39,7 @@ def assignment(turn: Turn, items: Items, to: str = "m1") -> Assignment:
     return Assignment(turn, turn.round, 5, {to: Place(URL, items)}, {}, 0)
 
 
-def test_lease_counts_from_the_sending_of_the_last_hello_that_arrived() -> None:
+def test_lease_counts_from_sending_of_last_acknowledged_hello() -> None:
     one = joined(GroupView())
     assert one.lease_until == 7.0
     hello = one.hello(3.0, 5)
@@ -50,7 +50,7 @@ def test_lease_counts_from_the_sending_of_the_last_hello_that_arrived() -> None:
     assert not one.check(10.0)
 
 
-def test_acknowledgement_that_comes_after_the_end_of_the_lease_does_not_bring_it_back() -> None:
+def test_acknowledgement_after_lease_end_does_not_renew_the_lease() -> None:
     view = GroupView()
     one = joined(view)
     one.take_assignment(assignment(Turn(1, 1), A), 1.0)
@@ -64,7 +64,7 @@ def test_acknowledgement_that_comes_after_the_end_of_the_lease_does_not_bring_it
     assert (one.id, one.farewells()) == ("m2", ["m1"])
 
 
-def test_nothing_starts_without_a_lease() -> None:
+def test_worker_starts_nothing_before_or_after_its_lease() -> None:
     view = GroupView()
     one = member(view)
     one.join(view, 0.0)
@@ -87,7 +87,7 @@ def test_assignments_of_an_earlier_leader_or_round_are_ignored() -> None:
     assert one.assigned == A
 
 
-def test_worker_waits_for_the_lease_of_its_urls_former_life_and_refuses_beside_a_living_one() -> None:
+def test_restarted_worker_awaits_old_lease_and_refuses_url_in_use() -> None:
     view = GroupView()
     view.take_hello(Hello("old", 1, URL, 1, Turn(1, 1), 5, A), 0.0)
     one = member(view)
@@ -99,7 +99,7 @@ def test_worker_waits_for_the_lease_of_its_urls_former_life_and_refuses_beside_a
         two.join(view, 11.5)
 
 
-def test_member_that_cannot_stop_something_in_time_lets_its_lease_end() -> None:
+def test_member_that_cannot_stop_work_in_time_loses_its_lease() -> None:
     view = GroupView()
     one = joined(view)
     one.take_assignment(assignment(Turn(1, 1), A), 0.0)
@@ -154,7 +154,7 @@ def test_item_moves_only_after_its_holder_said_that_it_stopped() -> None:
     assert decided(leader, view, both, 0.8).assignment.places["m2"].items == {moving}
 
 
-def test_generation_rises_when_work_is_taken_from_somebody_and_not_with_each_round() -> None:
+def test_generation_rises_when_work_is_revoked_and_not_every_round() -> None:
     """Java's workers go on with a number that rises with each change of members: ours must not be higher by then."""
     view = GroupView()
     view.take_hello(hello_of("m1"), 0.0)
@@ -172,7 +172,7 @@ def test_generation_rises_when_work_is_taken_from_somebody_and_not_with_each_rou
     assert decided(leader, view, A, 0.8).assignment.generation == first + 1  # what is deleted leaves no status
 
 
-def test_work_of_a_silent_member_starts_elsewhere_only_when_its_lease_surely_ended() -> None:
+def test_work_of_silent_member_moves_only_after_its_lease_end() -> None:
     view = GroupView()
     view.take_hello(hello_of("m1"), 0.0)
     view.take_hello(hello_of("m2"), 0.0)
@@ -193,7 +193,7 @@ def test_work_of_a_silent_member_starts_elsewhere_only_when_its_lease_surely_end
     assert lost.assignment.places == {other: Place(f"http://{other}/", A)}
 
 
-def test_leader_gives_way_to_an_epoch_that_anybody_has_heard_of() -> None:
+def test_leader_yields_to_a_higher_epoch_of_any_member() -> None:
     view = GroupView()
     leader = led(view)
     view.take_hello(Hello("m1", 1, URL, 9, Turn(9, 4), 5, A), 0.0)
@@ -201,7 +201,7 @@ def test_leader_gives_way_to_an_epoch_that_anybody_has_heard_of() -> None:
     assert leader.decide(A, 5, 0.0, 0.0) is None
 
 
-def test_holding_the_same_again_wakes_nobody_while_the_broker_is_away() -> None:
+def test_repeated_report_of_same_work_notifies_no_listener_during_outage() -> None:
     clock = FakeClock()
     changes: list[float] = []
     group = WorkerGroup(URL, TIMINGS, clock, lambda: 5, lambda: changes.append(clock.monotonic()), lambda _: None)

@@ -57,7 +57,7 @@ def test_children_learn_at_once_what_the_command_line_has_set(name: str) -> None
     assert f"{name}.below" not in children.told[0]
 
 
-def test_a_level_reaches_all_whose_names_begin_alike_and_those_that_changed_are_named(
+def test_level_reaches_all_child_loggers_and_lists_the_changed_ones(
     name: str, levels: LoggerLevels, children: Children
 ) -> None:
     logging.getLogger(f"{name}.a").setLevel(logging.DEBUG)
@@ -78,7 +78,7 @@ def test_setting_the_same_again_changes_nothing(name: str, levels: LoggerLevels,
     assert len(children.told) == 2  # at the beginning, and once
 
 
-def test_a_logger_that_gets_the_level_it_inherits_exists_from_then_on(name: str, levels: LoggerLevels) -> None:
+def test_logger_set_to_its_inherited_level_exists_afterwards(name: str, levels: LoggerLevels) -> None:
     logging.getLogger(f"{name}.below")  # makes a placeholder of the name, which is no logger
     with pytest.raises(NotFoundError, match=f"Logger {name} not found."):
         levels.of(name)
@@ -94,7 +94,7 @@ def test_what_is_off_is_left_out_of_the_list_only(name: str, levels: LoggerLevel
     assert not logging.getLogger(name).isEnabledFor(logging.CRITICAL)
 
 
-def test_the_list_is_sorted_and_knows_the_root_in_any_case(name: str, levels: LoggerLevels) -> None:
+def test_logger_list_is_sorted_and_finds_root_in_any_case(name: str, levels: LoggerLevels) -> None:
     logging.getLogger(name)
     listed = levels.all()
     assert list(listed) == sorted(listed)

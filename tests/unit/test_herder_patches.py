@@ -48,7 +48,7 @@ def meet(herder: StandaloneHerder, parties: int) -> None:
     worker.together, worker.validated = threading.Barrier(parties), 0
 
 
-def test_patches_that_are_validated_at_the_same_time_are_both_applied(herder: StandaloneHerder) -> None:
+def test_patches_validated_at_the_same_time_are_both_applied(herder: StandaloneHerder) -> None:
     meet(herder, 2)
     first = herder.patch_connector("a", {"demo.x": "1"})
     second = herder.patch_connector("a", {"tasks.max": "2"})
@@ -56,7 +56,7 @@ def test_patches_that_are_validated_at_the_same_time_are_both_applied(herder: St
     assert herder.connector_info("a").result(SECONDS).config == {**SINK, "demo.x": "1", "tasks.max": "2"}
 
 
-def test_a_patch_that_meets_a_new_configuration_is_applied_before_or_after_it(herder: StandaloneHerder) -> None:
+def test_patch_meeting_a_new_configuration_applies_before_or_after_it(herder: StandaloneHerder) -> None:
     meet(herder, 2)
     patch = herder.patch_connector("a", {"demo.x": "1"})
     put = herder.put_connector("a", {**SINK, "topics": "other"}, replace=True)

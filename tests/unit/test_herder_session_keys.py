@@ -26,7 +26,9 @@ def test_the_first_leader_ever_makes_one() -> None:
     ("algorithm", "bits", "ttl_ms", "now_ms"),
     [("HmacSHA256", None, HOUR, 1_000 + HOUR), ("HmacSHA256", 256, HOUR, 2_000), ("HmacSHA256", None, 0, 2**40)],
 )
-def test_one_that_is_good_stays(algorithm: str, bits: int | None, ttl_ms: int, now_ms: int) -> None:
+def test_valid_session_key_is_kept_without_a_successor(
+    algorithm: str, bits: int | None, ttl_ms: int, now_ms: int
+) -> None:
     assert successor(KNOWN, algorithm, bits, ttl_ms, now_ms) is None
 
 
@@ -34,7 +36,7 @@ def test_one_that_is_good_stays(algorithm: str, bits: int | None, ttl_ms: int, n
     ("algorithm", "bits", "ttl_ms", "now_ms"),
     [("HmacSHA256", None, HOUR, 1_001 + HOUR), ("HmacSHA512", None, HOUR, 2_000), ("HmacSHA256", 512, HOUR, 2_000)],
 )
-def test_one_that_is_too_old_or_of_another_kind_is_replaced(
+def test_session_key_too_old_or_of_other_kind_is_replaced(
     algorithm: str, bits: int | None, ttl_ms: int, now_ms: int
 ) -> None:
     made = successor(KNOWN, algorithm, bits, ttl_ms, now_ms)

@@ -29,7 +29,7 @@ def test_a_chain_tells_the_stage_of_the_part_under_way() -> None:
     assert answer.result(0) == "done"
 
 
-def test_a_future_without_a_stage_of_its_own_leaves_it_to_the_herder() -> None:
+def test_future_without_its_own_stage_reports_no_stage() -> None:
     plain: Future[int] = Future()
     answer = chain(plain, lambda _: plain)
     assert isinstance(answer, StagedFuture)
@@ -63,7 +63,7 @@ def test_stages_of_two_threads_may_overlap() -> None:
     assert last.completed_ms is not None
 
 
-def test_what_is_given_up_as_the_worker_stops_is_told_to_who_waits() -> None:
+def test_cancelled_part_at_worker_stop_ends_all_waiting_futures() -> None:
     part: Future[None] = Future()
     answer: Future[None] = Future()
     part.add_done_callback(partial(pass_on, answer))

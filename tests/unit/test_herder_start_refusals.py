@@ -9,7 +9,7 @@ from connect_py.herder.start_refusals import PATIENCE_SECONDS, StartRefusals
 from connect_py.kafka.authorization_errors import RefusedError
 
 
-def test_nothing_is_given_up_before_a_refusal_has_lasted_for_a_minute() -> None:
+def test_refusals_end_the_start_only_after_lasting_one_minute() -> None:
     clock = FakeClock()
     refusals = StartRefusals(clock)
     refusals.check()

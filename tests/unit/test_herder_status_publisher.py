@@ -33,7 +33,7 @@ def shown(store: Store) -> list[tuple[State, Waiting | None]]:
     return [(status.state, status.waiting) for _, status in store.written]
 
 
-def test_a_running_task_is_published_again_when_it_begins_to_wait_and_when_that_is_over() -> None:
+def test_running_task_status_is_published_when_waiting_begins_and_ends() -> None:
     publisher, store = made()
     publisher.on_waiting(TASK, CATALOG)
     assert store.written == [], "it does not run yet"
@@ -48,7 +48,7 @@ def test_a_running_task_is_published_again_when_it_begins_to_wait_and_when_that_
     ]  # fmt: skip
 
 
-def test_the_next_life_of_a_task_waits_for_nothing_until_it_says_so() -> None:
+def test_restarted_task_status_shows_no_earlier_waiting_reason() -> None:
     publisher, store = made()
     for end in (
         lambda: publisher.on_state(TASK, State.FAILED, "trace"),

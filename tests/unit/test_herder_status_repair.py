@@ -52,7 +52,7 @@ def said() -> Said:
 
 
 @pytest.mark.parametrize("worker", [HERE, THERE])
-def test_a_status_that_was_written_over_is_said_again_whoever_it_names(said: Said, worker: str) -> None:
+def test_overwritten_status_is_published_again_for_any_worker_named(said: Said, worker: str) -> None:
     """A leader that believes a worker gone writes UNASSIGNED in that worker's name, perhaps after its return."""
     for item in ("a", TASK):
         said.store.put(item, Status(State.UNASSIGNED, worker, 7))
@@ -66,7 +66,7 @@ def test_a_status_that_stands_is_not_said_again(said: Said) -> None:
     assert all(said.store.statuses[item] is before[item] for item in before)
 
 
-def test_what_ended_with_the_lease_is_not_said_to_run_while_it_starts_again(said: Said) -> None:
+def test_status_ended_with_the_lease_is_not_repaired_to_running(said: Said) -> None:
     said.leased = False
     said.publisher.on_state("a", State.UNASSIGNED)
     said.publisher.on_state(TASK, State.FAILED, "the lease ended")

@@ -112,7 +112,7 @@ NOT_ENABLED = "This worker does not have exactly-once source support enabled."
         ("enabled", ConnectError("no idea"), ["An unexpected error occurred during validation: no idea"]),
     ],
 )
-def test_exactly_once_is_demanded_of_the_worker_and_of_the_connector(
+def test_required_exactly_once_needs_support_of_worker_and_connector(
     worker: str, answer: object, errors: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeWorker, "call_connector", Answers(answer), raising=False)
@@ -255,7 +255,7 @@ def test_errors_have_connects_words_and_count(change: dict[str, str | None], err
     assert infos.error_count == len(errors)
 
 
-def test_twice_named_transformation_appears_once() -> None:
+def test_transformation_named_twice_appears_once_in_the_validation() -> None:
     infos = check({**SINK, "transforms": "t, t", "transforms.t.type": "Insert", "transforms.t.field": "f"})
     assert infos.errors() == ["Invalid value [t, t] for configuration transforms: Duplicate alias provided."]
     rows = [
@@ -276,7 +276,7 @@ def test_converter_keys_follow_with_their_prefix() -> None:
     assert infos.configs[-1].definition.name == "key.converter.schemas.enable"
 
 
-def test_classes_are_shown_by_their_full_names_and_with_the_versions_in_force() -> None:
+def test_classes_are_shown_with_full_names_and_effective_versions() -> None:
     infos = check({**SINK, "key.converter": "DemoConverter", "transforms": "t", "transforms.t.type": "Insert"})
     assert value(infos, "key.converter").value == "com.example.DemoConverter"
     assert value(infos, "key.converter.converter.type").value == "key"
@@ -285,7 +285,7 @@ def test_classes_are_shown_by_their_full_names_and_with_the_versions_in_force() 
     assert (version.value, version.recommended_values) == ("1.0", ["1.0"])
 
 
-def test_a_class_of_another_kind_is_shown_and_one_that_nobody_has_is_not() -> None:
+def test_class_of_wrong_kind_is_shown_unlike_unknown_class() -> None:
     other = check({**SINK, "key.converter": DEMO_SINK})
     assert value(other, "key.converter").value == DEMO_SINK
     assert value(other, "key.converter.plugin.version").visible
@@ -295,7 +295,7 @@ def test_a_class_of_another_kind_is_shown_and_one_that_nobody_has_is_not() -> No
     assert not value(unknown, "key.converter.plugin.version").visible
 
 
-def test_a_source_with_offsets_of_its_own_may_configure_consumer_and_admin_client() -> None:
+def test_source_with_own_offsets_topic_may_override_consumer_and_admin() -> None:
     overrides: dict[str, str | None] = {"consumer.override.a": "1", "admin.override.a": "1"}
     assert not {*overrides} & names(check({**SOURCE, **overrides}))
     assert {*overrides} <= names(check({**SOURCE, **overrides, "offsets.storage.topic": "o"}))
@@ -339,7 +339,7 @@ def test_overrides_are_shown_as_java_s_clients_define_them() -> None:
     assert value(infos, "consumer.override.no.such.key").value == "as it is"
 
 
-def test_a_login_that_only_java_can_do_is_refused_when_validated_with_what_to_use() -> None:
+def test_java_only_login_is_refused_in_validation_with_an_alternative() -> None:
     infos = check({
         **SINK, "consumer.override.sasl.mechanism": "AWS_MSK_IAM",
         "consumer.override.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
@@ -350,13 +350,13 @@ def test_a_login_that_only_java_can_do_is_refused_when_validated_with_what_to_us
     )
 
 
-def test_an_override_of_the_wrong_type_cannot_be_validated_at_all() -> None:
+def test_override_of_wrong_type_makes_validation_itself_fail() -> None:
     text = "Invalid value x for configuration max.poll.records: Not a number of type INT"
     with pytest.raises(ConfigError, match=text):
         check({**SINK, "consumer.override.max.poll.records": "x"})
 
 
-def test_the_refusal_of_an_override_does_not_tell_what_a_provider_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_override_refusal_hides_the_value_from_config_provider(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDS_A_SECRET", "s3cret")
     providers = {"config.providers": "env", "config.providers.env.class": "EnvVarConfigProvider"}
     with pytest.raises(ConfigError, match="resolved from the config provider") as refusal:
@@ -364,7 +364,7 @@ def test_the_refusal_of_an_override_does_not_tell_what_a_provider_gave(monkeypat
     assert "s3cret" not in "".join(traceback.format_exception(refusal.value))
 
 
-def test_missing_version_skips_everything_else() -> None:
+def test_missing_plugin_version_skips_all_other_checks() -> None:
     infos = check({**SINK, "topics": "", "connector.plugin.version": "99"})
     text = f"Plugin {DEMO_SINK} not found that matches the version range [99,99], available versions: [1.0]"
     assert infos.errors() == [text, text]
@@ -398,7 +398,7 @@ def test_connectors_without_or_of_unknown_class_are_bad_requests() -> None:
         check({**SINK, "connector.class": "Nope"})
 
 
-def test_refused_configuration_gets_all_texts() -> None:
+def test_refused_configuration_answer_contains_all_error_texts() -> None:
     infos = check({**SINK, "topics": ""})
     assert invalid_text(infos) == (
         "Connector configuration is invalid and contains the following 2 error(s):\n"

@@ -36,15 +36,15 @@ def held(**changes: object) -> dict[str, RequestedWork]:
     return {"a": replace(RUNNING, **changes)}  # type: ignore[arg-type]  # fields by name
 
 
-def test_everything_starts_when_nothing_runs() -> None:
+def test_plan_starts_connector_and_tasks_when_nothing_runs() -> None:
     assert plan(STATE, {}) == [StartConnector("a"), StartTasks("a", (A0, A1))]
 
 
-def test_nothing_happens_when_everything_runs() -> None:
+def test_plan_has_no_actions_when_everything_already_runs() -> None:
     assert plan(STATE, held()) == []
 
 
-def test_member_of_a_group_starts_what_is_assigned_and_stops_the_rest() -> None:
+def test_worker_starts_its_assigned_tasks_and_stops_the_others() -> None:
     assert plan(STATE, {}, frozenset({A1})) == [StartTasks("a", (A1,))]
     assert plan(STATE, held(), frozenset({"a", A1})) == [StopTasks("a", (A0,))]
     assert plan(STATE, held(), frozenset({A0, A1})) == [StopConnector("a")]
@@ -53,7 +53,7 @@ def test_member_of_a_group_starts_what_is_assigned_and_stops_the_rest() -> None:
     assert plan(STATE, {}, frozenset({"b"})) == []
 
 
-def test_new_configuration_starts_the_connector_again_and_leaves_tasks_until_theirs_come() -> None:
+def test_new_connector_configuration_restarts_the_connector_but_not_its_tasks() -> None:
     assert plan(replace(STATE, config_offsets={"a": 7}), held()) == [StartConnector("a")]
 
 
@@ -71,7 +71,7 @@ def test_paused_connector_is_told_and_keeps_its_tasks() -> None:
     assert plan(paused, held(config_offset=-1, tasks={A0: 5}), frozenset({A0})) == [SetTarget("a", TargetState.PAUSED)]
 
 
-def test_stopped_connector_loses_its_tasks_even_before_its_task_set_is_empty() -> None:
+def test_stopped_connector_stops_tasks_before_its_task_set_is_empty() -> None:
     stopped = replace(STATE, target_states={"a": TargetState.STOPPED})
     assert plan(stopped, held()) == [SetTarget("a", TargetState.STOPPED), StopTasks("a", (A0, A1))]
     assert plan(stopped, {}) == [StartConnector("a")]
@@ -90,7 +90,7 @@ def test_deleted_connector_stops_after_its_tasks_and_once() -> None:
     assert plan(STATE, held(leaving=True)) == []  # made again meanwhile: starts when the old one has ended
 
 
-def test_task_sets_differ_by_number_by_map_and_by_the_connectors_own_configuration() -> None:
+def test_task_sets_differ_by_count_content_and_connector_configuration() -> None:
     same = [{"t": "0"}, {"t": "1"}]
     assert differs(STATE, "a", same) is None
     assert differs(STATE, "a", same[:1]) == "the number of tasks changes from 2 to 1"
@@ -100,7 +100,7 @@ def test_task_sets_differ_by_number_by_map_and_by_the_connectors_own_configurati
     assert differs(replace(STATE, inconsistent=frozenset("a")), "a", same) == "its task configurations are incomplete"
 
 
-def test_restart_plans_choose_by_state() -> None:
+def test_restart_plan_chooses_connector_and_tasks_by_their_state() -> None:
     running, failed = Status(State.RUNNING, "w", 1), Status(State.FAILED, "w", 1, "boom")
     tasks = {1: running, 0: failed}
     all_of_it = plan_restart(RestartRequest("a", include_tasks=True, only_failed=False), running, tasks)

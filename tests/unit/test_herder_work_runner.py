@@ -229,7 +229,7 @@ def test_null_in_a_configuration_fails_the_connector_in_connects_words() -> None
     assert "Non-string value found in original settings for key file: null" in (bench.statuses.last["a"].trace or "")
 
 
-def test_restart_says_restarting_and_leaves_alone_what_is_not_held_here(bench: Bench) -> None:
+def test_restart_ignores_connectors_and_tasks_that_do_not_run_here(bench: Bench) -> None:
     bench.worker.calls.clear()
     bench.work.restart("a", connector=True, tasks=[A0])
     bench.work.restart("zz", connector=True, tasks=[])

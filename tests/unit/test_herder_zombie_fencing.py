@@ -47,7 +47,7 @@ class Bench:
             action()
 
 
-def test_the_first_tasks_ever_have_nobody_to_fence_and_are_recorded() -> None:
+def test_first_task_set_is_recorded_without_any_fencing() -> None:
     bench = Bench(record=None, count=3)
     assert bench.fencing.fence("c").done()
     assert (bench.fenced, bench.written) == ([], [3])
@@ -62,7 +62,7 @@ def test_one_task_is_fenced_by_its_one_successor() -> None:
 
 
 @pytest.mark.parametrize(("before", "now"), [(3, 2), (1, 2), (2, 1)])
-def test_all_tasks_of_a_set_wait_for_one_fencing_of_the_set_before(before: int, now: int) -> None:
+def test_all_tasks_wait_for_one_fencing_of_the_previous_set(before: int, now: int) -> None:
     bench = Bench(record=before, count=now)
     first, second = bench.fencing.fence("c"), bench.fencing.fence("c")
     ((count, fenced),) = bench.fenced
@@ -74,7 +74,7 @@ def test_all_tasks_of_a_set_wait_for_one_fencing_of_the_set_before(before: int, 
     assert bench.written == [now]
 
 
-def test_a_failed_fencing_fails_who_waits_and_is_tried_anew_for_the_next() -> None:
+def test_failed_fencing_fails_waiting_tasks_and_next_task_retries_it() -> None:
     bench = Bench(record=2, count=2)
     waiting = bench.fencing.fence("c")
     bench.fenced[0][1].set_exception(ConnectError("no broker"))
@@ -102,7 +102,7 @@ def test_a_task_set_that_came_meanwhile_is_fenced_for_itself() -> None:
     assert bench.written == [4]
 
 
-def test_a_leader_that_was_fenced_itself_tells_who_waits_and_gives_up_the_lead() -> None:
+def test_fenced_leader_fails_waiting_tasks_and_gives_up_its_leadership() -> None:
     bench = Bench(record=2, count=2)
     waiting = bench.fencing.fence("c")
     bench.refusal = FencedError("another worker leads")

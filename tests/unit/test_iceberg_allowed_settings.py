@@ -77,7 +77,7 @@ def test_setting_that_may_run_code_is_refused_by_its_key(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ALLOWED_ALWAYS)
-def test_setting_that_tunes_is_taken(key: str) -> None:
+def test_setting_that_only_tunes_is_always_accepted(key: str) -> None:
     assert list(refused_settings({key: ALLOWED_ALWAYS[key]}, nothing)) == []
 
 

@@ -109,7 +109,7 @@ def test_commits_of_others_are_named_and_break_nothing() -> None:
         ("append", {}, "without any count"),
     ],
 )
-def test_rows_that_others_changed_are_named_and_have_a_verdict_of_their_own(
+def test_foreign_row_changes_are_named_and_get_the_changed_verdict(
     operation: str, counts: Mapping[str, str], told: str
 ) -> None:
     history = table(CYCLE_1, None, CYCLE_2)
@@ -133,7 +133,7 @@ def test_a_commit_of_others_without_rows_changes_nothing(counts: Mapping[str, st
     assert [f.kind for f in report.foreign] == ["foreign_commit"]
 
 
-def test_what_is_violated_or_cannot_be_told_wins_over_changes_of_others() -> None:
+def test_violated_or_undecided_verdict_wins_over_foreign_changes() -> None:
     change = HistoricSnapshot(9, 9, "delete", {"deleted-records": "1"})
     broken = table(CYCLE_1, CYCLE_4)
     assert audit(replace(broken, ancestors=[change, *broken.ancestors])).verdict is Verdict.VIOLATED
@@ -158,14 +158,14 @@ def test_a_topic_that_was_created_again_begins_a_new_chain() -> None:
     assert (report.verdict, notes(report)) == (Verdict.PROVEN, {"topic_created_again"})
 
 
-def test_expired_snapshots_are_told_of() -> None:
+def test_audit_of_expired_snapshots_is_proven_with_a_note() -> None:
     history = table(CYCLE_2, CYCLE_4, complete=False)
     opened = {P0: Position(0, 0), P1: Position(0, 5)}
     report = audit(replace(history, properties={GROUP: LedgerProperty(CYCLE_4, 2, opened).to_json()}))
     assert (report.verdict, notes(report)) == (Verdict.PROVEN, {"expired", "history_cut"})
 
 
-def test_a_rolled_back_table_is_whole_up_to_where_it_was_rolled_back() -> None:
+def test_rolled_back_table_is_proven_up_to_its_rollback() -> None:
     history = table(CYCLE_1, CYCLE_2)
     beside = {**history.present, 3: frozenset({GROUP})}
     of_3 = LedgerProperty(CYCLE_4, 3, {P0: Position(0, 0), P1: Position(0, 5)}).to_json()
@@ -173,7 +173,7 @@ def test_a_rolled_back_table_is_whole_up_to_where_it_was_rolled_back() -> None:
     assert (report.verdict, notes(report)) == (Verdict.PROVEN, {"rolled_back", "not_ancestors"})
 
 
-def test_a_topic_may_leave_the_connector_and_come_back_where_it_left() -> None:
+def test_topic_may_leave_and_return_at_its_last_offset() -> None:
     left = replace(ledger(3, {}), topics={"others": TopicLedger("O1", {0: LedgerEntry(0, 0, 4)})})
     report = audit(table(CYCLE_1, CYCLE_2, left, CYCLE_4))
     assert (report.verdict, notes(report)) == (Verdict.PROVEN, {"topic_left_out"})
@@ -230,7 +230,7 @@ DAMAGED: dict[str, TableHistory] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGED)
-def test_damage_is_found_and_named(kind: str) -> None:
+def test_damaged_ledger_history_is_violated_and_names_the_damage(kind: str) -> None:
     report = audit(DAMAGED[kind])
     assert report.verdict is Verdict.VIOLATED
     assert kind in kinds(report)

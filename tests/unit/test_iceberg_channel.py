@@ -29,7 +29,7 @@ def _reader(*answers: object) -> tuple[ChannelReader, MagicMock]:
     return reader, client
 
 
-def test_a_topic_that_was_made_a_moment_ago_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_retries_a_topic_that_was_just_created(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel_topic, "LOOK_AGAIN_SECONDS", 0.0)
     unknown = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
     reader, client = _reader(unknown, unknown, (0, 7))
@@ -38,7 +38,7 @@ def test_a_topic_that_was_made_a_moment_ago_is_looked_for_again(monkeypatch: pyt
     assert assigned.offset == 7
 
 
-def test_a_cluster_that_does_not_answer_is_not_asked_for_the_end_again() -> None:
+def test_unreachable_cluster_is_asked_for_end_offsets_only_once() -> None:
     reader, client = _reader(KafkaException(KafkaError(KafkaError._TRANSPORT)))
     with pytest.raises(RetriableError):
         reader.start_at_end()

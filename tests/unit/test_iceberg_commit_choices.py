@@ -96,7 +96,7 @@ def test_table_that_wants_its_files_rewritten_is_merged_in_full(
         (2, "merge-on-read", None),
     ],
 )
-def test_table_whose_rows_nothing_can_replace_is_told_what_to_do(
+def test_table_that_cannot_be_merged_names_its_write_merge_mode(
     version: int, mode: str | None, says: str | None
 ) -> None:
     properties = {"write.merge.mode": mode} if mode else {}
@@ -131,7 +131,7 @@ def test_catalog_keys_reach_spark_under_the_catalogs_name() -> None:
     assert SparkConfig().session_settings()["spark.sql.catalog.iceberg.type"] == "hive"
 
 
-def test_what_all_sessions_of_a_driver_share_is_kept_apart_from_what_each_has() -> None:
+def test_static_driver_settings_are_kept_apart_from_session_settings() -> None:
     of_the_jvm = {"spark.driver.memory": "2g", "spark.sql.extensions": "x.Mine"}
     of_a_session = {"spark.sql.shuffle.partitions": "7", "spark.sql.catalog.lake.uri": "jdbc:sqlite:/y"}
     config = SparkConfig("lake", SQLITE, spark_properties={**of_the_jvm, **of_a_session})
@@ -162,7 +162,7 @@ def test_sqlite_forces_the_end_of_its_journals_unless_told_otherwise() -> None:
     assert settings["spark.sql.catalog.lake.jdbc.synchronous"] == "EXTRA"
 
 
-def test_executors_of_a_cluster_get_our_jars_unless_they_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_executors_get_our_jars_unless_they_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONNECT_PY_SPARK_JARS", "/jars/a.jar:/jars/b.jar")
     cluster = {"spark.master": "spark://far:7077"}
     assert SparkConfig(spark_properties=cluster).static_settings()["spark.jars"] == "/jars/a.jar,/jars/b.jar"

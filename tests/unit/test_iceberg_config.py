@@ -117,7 +117,7 @@ def test_validation_of_a_good_configuration_shows_no_error() -> None:
     assert [v.name for v in validate(STATIC).values() if v.errors] == []
 
 
-def test_placeholders_below_a_prefix_are_resolved_before_the_prefix_is_read(tmp_path: Path) -> None:
+def test_placeholders_below_a_prefix_are_resolved_before_parsing(tmp_path: Path) -> None:
     (tmp_path / "secrets").write_text("password=s3cret\nrest=http://catalog:8181\n")
     given = STATIC | {
         "iceberg.catalog.uri": f"${{file:{tmp_path}/secrets:rest}}/lake",
@@ -137,14 +137,14 @@ def test_placeholders_below_a_prefix_are_resolved_before_the_prefix_is_read(tmp_
     assert config.hadoop_settings()["fs.s3a.secret.key"] == "s3cret"
 
 
-def test_table_settings_are_read_by_the_full_name_even_if_one_name_is_the_prefix_of_another() -> None:
+def test_table_settings_match_the_full_table_name_despite_shared_prefixes() -> None:
     config = parse(iceberg__tables="db.a,db.a.b", iceberg__table__db__a__id_columns="x",
                    iceberg__table__db__a__b__id_columns="y , z")  # fmt: skip
     assert config.table("db.a").id_columns == ("x",)
     assert config.table("db.a.b").id_columns == ("y", "z")
 
 
-def test_table_settings_by_the_short_name_are_accepted_with_a_warning() -> None:
+def test_short_table_name_in_settings_is_accepted_with_a_warning() -> None:
     config = parse(iceberg__table__a__id_columns="x")
     assert config.table("db.a").id_columns == ("x",)
     assert any("iceberg.table.a.id-columns" in w for w in config.warnings)
@@ -160,7 +160,7 @@ def test_defaults_apply_to_tables_without_own_settings() -> None:
     assert table.commit_branch == "audit"
 
 
-def test_old_spellings_work_and_warn() -> None:
+def test_old_spellings_of_keys_are_read_with_a_warning() -> None:
     config = IcebergSinkConfig.parse(
         BASE
         | {
@@ -199,7 +199,7 @@ def test_old_spellings_work_and_warn() -> None:
         ("iceberg.table.db.b.id-columns", "no rows go to a table db.b; did you mean db.a?"),
     ],
 )
-def test_a_key_that_nothing_reads_is_told_with_the_nearest_one_that_is(key: str, said: str) -> None:
+def test_unknown_key_warning_gives_nearest_key_or_a_reason(key: str, said: str) -> None:
     (warning,) = IcebergSinkConfig.parse(STATIC | {key: "x"}).warnings
     assert warning.startswith(key)
     assert warning.endswith(said)
@@ -224,7 +224,7 @@ def test_a_key_that_is_read_is_not_told_as_unknown(key: str) -> None:
     assert not [w for w in config.warnings if "has no effect" in w]
 
 
-def test_warnings_are_told_by_the_connector_once_and_not_by_its_tasks(caplog: pytest.LogCaptureFixture) -> None:
+def test_connector_logs_configuration_warnings_once_and_its_tasks_do_not(caplog: pytest.LogCaptureFixture) -> None:
     connector = IcebergSinkConnector()
     connector.start(STATIC | {"iceberg.ext.nonsense": "x", "iceberg.control.commitIntervalMs": "1000"})
     assert len(connector.task_configs(3)) == 3
@@ -284,7 +284,7 @@ def test_cdc_keys_turn_on_merge_under_either_class_name() -> None:
     assert parse(iceberg__tables__cdc_field="op", iceberg__ext__write_mode="append").mode is WriteMode.APPEND
 
 
-def test_prefixes_are_passed_on_and_both_spellings_of_write_props_count() -> None:
+def test_prefixed_settings_pass_through_and_write_props_accept_both_spellings() -> None:
     config = IcebergSinkConfig.parse(
         STATIC
         | {
@@ -330,7 +330,7 @@ def test_templates_that_name_no_table_are_refused(templates: str) -> None:
         IcebergSinkConfig.parse(BASE | {"iceberg.ext.topic-to-table": f"(.*):{templates}"})
 
 
-def test_every_key_has_a_sentence() -> None:
+def test_every_configuration_key_has_a_documentation_sentence() -> None:
     assert all(key.doc.endswith(".") for key in CONFIG_DEF)
 
 
@@ -346,7 +346,7 @@ def test_every_key_has_a_sentence() -> None:
         ("void(x)", PartitionTerm("x", "void")),
     ],
 )
-def test_partition_fields_are_read(text: str, term: PartitionTerm) -> None:
+def test_partition_by_text_is_parsed_into_its_term(text: str, term: PartitionTerm) -> None:
     assert parse_partition_by((text,)) == (term,)
 
 
@@ -404,7 +404,7 @@ def test_commas_inside_brackets_do_not_split() -> None:
         ("[a-z&&[^b]]", "b", False),
     ],
 )
-def test_java_patterns_mean_the_same(pattern: str, text: str, matches: bool) -> None:
+def test_java_regex_patterns_match_the_same_texts_in_python(pattern: str, text: str, matches: bool) -> None:
     assert bool(compile_java_pattern(pattern).fullmatch(text)) is matches
 
 
@@ -420,11 +420,11 @@ def test_the_class_name_decides_the_family() -> None:
 
 
 @pytest.mark.parametrize("engine", ["append", "delta"])
-def test_an_engine_of_former_versions_is_taken_for_the_default_and_said_so(engine: str) -> None:
+def test_former_commit_engine_is_read_as_auto_with_a_warning(engine: str) -> None:
     made = IcebergSinkConfig.parse(STATIC | {"iceberg.tables.cdc-field": "op", "iceberg.ext.commit-engine": engine})
     assert [w for w in made.warnings if f"commit-engine={engine} means auto" in w]
 
 
-def test_a_number_of_commit_threads_is_taken_and_said_to_have_no_effect() -> None:
+def test_commit_threads_setting_is_accepted_with_a_no_effect_warning() -> None:
     made = parse(iceberg__control__commit__threads="4")
     assert [w for w in made.warnings if "commit.threads has no effect" in w]

@@ -186,7 +186,9 @@ def convert(
         ("timestamptz", STRING, ["1970-01-01T18:00:00+18:00", "1970-01-01T00:00:00-1800"], [0, 64_800_000_000]),
     ],
 )
-def test_values_that_fit_are_converted(target: str, schema: Schema, values: list[Any], expected: list[Any]) -> None:
+def test_fitting_values_are_converted_to_the_column_type(
+    target: str, schema: Schema, values: list[Any], expected: list[Any]
+) -> None:
     assert convert(target, schema, values) == (expected, {})
 
 
@@ -251,9 +253,7 @@ def test_values_that_fit_are_converted(target: str, schema: Schema, values: list
         ("date", named(Type.INT32, "io.debezium.time.Year"), 2020, "do not fit"),
     ],
 )
-def test_values_that_do_not_fit_are_refused_by_row_and_others_go_on(
-    target: str, schema: Schema, value: Any, reason: str
-) -> None:
+def test_values_that_do_not_fit_fail_only_their_rows(target: str, schema: Schema, value: Any, reason: str) -> None:
     made, failed = convert(target, schema, [None, value])
     assert made == [None, None]
     assert list(failed) == [1]
@@ -282,7 +282,7 @@ def test_lenient_conversion_loses_what_java_loses(
     assert convert(target, schema, values, LENIENT) == (expected, {})
 
 
-def test_moments_out_of_range_become_null_or_the_nearest_if_asked() -> None:
+def test_out_of_range_timestamps_become_null_or_clamped_as_configured() -> None:
     micro = named(Type.INT64, "io.debezium.time.MicroTimestamp")
     ends = [-(2**63), 5, 2**63 - 1]
     assert convert("timestamp", micro, ends, NULLING) == ([None, 5, None], {})
@@ -341,7 +341,7 @@ LIST = {"type": "list", "element-id": 20, "element-required": True, "element": N
 MAP = {"type": "map", "key-id": 30, "key": "string", "value-id": 31, "value": "long", "value-required": False}
 
 
-def test_structs_lists_and_maps_are_rebuilt_with_the_table_s_fields() -> None:
+def test_structs_lists_and_maps_are_rebuilt_with_table_fields() -> None:
     inner = struct(("extra", INT32), ("a", INT64))
     values = [[Struct.of(inner, extra=1, a=2), Struct.of(inner, extra=3, a=4)], [], None]
     assert convert(LIST, array(inner, optional=True), values) == (
@@ -370,7 +370,7 @@ def with_write_defaults(columns: list[tuple[str, Any]], defaults: dict[str, Any]
 
 
 @pytest.mark.parametrize("required", [[], ["c"]])
-def test_a_schemaless_row_without_a_member_gets_the_write_default_whatever_its_neighbours_have(
+def test_schemaless_row_without_a_member_gets_its_write_default(
     required: list[str],
 ) -> None:
     text = "00000000-0000-0000-0000-00000000000a"
@@ -391,7 +391,7 @@ def test_a_schemaless_row_without_a_member_gets_the_write_default_whatever_its_n
     ]  # fmt: skip
 
 
-def test_a_schemaless_row_with_the_former_name_of_a_column_does_not_get_its_write_default() -> None:
+def test_former_column_name_in_schemaless_row_prevents_the_write_default() -> None:
     former = {HISTORY: '{"names":{"2":["old"]}}'}
     description = with_write_defaults([("a", "long"), ("new", "long")], {"new": 7}, properties=former)
     column = column_of(None, [{"old": 1}, {"new": 2}, {"a": 3}, {"old": None}])
@@ -399,7 +399,7 @@ def test_a_schemaless_row_with_the_former_name_of_a_column_does_not_get_its_writ
     assert made.columns[1].to_pylist() == [1, 2, 7, None]
 
 
-def test_write_defaults_of_bytes_are_read_from_iceberg_s_hexadecimal_digits() -> None:
+def test_write_defaults_of_binary_columns_are_parsed_as_hexadecimal() -> None:
     columns = [("a", "long"), ("b", "binary"), ("f", "fixed[2]"), ("w", "fixed[2]")]
     description = with_write_defaults(columns, {"b": "00FF", "f": "0a0b", "w": "0a"})
     column = column_of(None, [{"a": 1}])
@@ -414,13 +414,13 @@ def test_a_schemaless_null_is_not_the_write_default() -> None:
     assert made.columns[1].to_pylist() == [7, None]
 
 
-def test_a_schemaless_object_fills_a_map_with_the_members_that_are_there() -> None:
+def test_schemaless_object_fills_a_map_with_its_present_members() -> None:
     made, failed = convert(MAP, None, [{"x": 1}, {"y": None}, {}, None])
     assert failed == {}
     assert made == [[("x", 1)], [("y", None)], [], None]
 
 
-def test_a_struct_does_not_fit_a_map_column_nor_a_list_a_struct_column() -> None:
+def test_structs_never_fit_map_columns_and_lists_never_fit_structs() -> None:
     row = struct(("a", INT32))
     assert 0 in convert(MAP, row, [Struct.of(row, a=1)])[1]
     assert 0 in convert(NESTED, array(INT32), [[1]])[1]
@@ -448,7 +448,7 @@ def test_values_below_a_null_struct_do_not_fail() -> None:
     assert made.columns[0].to_pylist() == [None, {"a": 1, "b": None}]
 
 
-def test_slices_convert_like_whole_columns() -> None:
+def test_slice_of_a_column_converts_like_the_whole_column() -> None:
     inner = array(struct(("a", INT32)))
     row = struct(("c", inner), ("m", map_of(STRING, INT64)), ("s", STRING))
     values = [Struct(row, [[Struct(inner.value_schema, [i])] * i, {str(i): i}, f"{i}"]) for i in range(6)]
@@ -459,7 +459,7 @@ def test_slices_convert_like_whole_columns() -> None:
     assert [c.to_pylist() for c in converter.convert(Column(row, whole.slice(2, 3))).columns] == expected
 
 
-def test_a_required_column_without_a_value_fails_unless_the_row_is_a_tombstone() -> None:
+def test_required_column_without_a_value_fails_except_for_tombstones() -> None:
     row = struct(("c", Schema(Type.INT64, optional=True)), optional=True)
     column = Column(row, to_array(row, [Struct(row, [1]), Struct(row, [None]), None]))
     made = RowConverter(table([("c", "long")], required=["c"]), row, column.data.type, STRICT).convert(column)
@@ -499,7 +499,7 @@ def test_columns_that_fit_are_passed_on_without_a_copy() -> None:
         (123456789.125, "1.23456789125E8"), (1e21, "1.0E21"), (100.0, "100.0"),
     ],
 )  # fmt: skip
-def test_numbers_print_as_in_java(value: float, text: str) -> None:
+def test_floating_point_numbers_print_the_same_as_in_java(value: float, text: str) -> None:
     assert double_text(value) == text
     assert float_text(1.5) == "1.5"
 

@@ -75,7 +75,7 @@ class Silent:
         pass
 
 
-def test_tables_are_looked_at_in_turns_also_when_some_come_or_go() -> None:
+def test_round_robin_visits_tables_in_turns_as_they_change() -> None:
     turns = RoundRobin()
     assert turns.next([], 2) == []
     assert turns.next(["c", "a", "b"], 2) == ["a", "b"]
@@ -91,7 +91,7 @@ def shown(metrics: FakePluginMetrics, table: str) -> tuple[float, float]:
     return found[0].value, found[1].value
 
 
-def test_a_quiet_table_is_as_new_as_the_last_look_at_its_topics_and_lags_once_nobody_looks() -> None:
+def test_quiet_table_age_follows_topic_checks_and_lags_without_them() -> None:
     metrics, now = FakePluginMetrics(), [1_000_000]
     made = Freshness(IcebergMetrics(metrics), lambda: now[0])
     made.tell({GOOD: TableAge(900_000, complete=True), BAD: TableAge(900_000, complete=False)})
@@ -106,13 +106,13 @@ def test_a_quiet_table_is_as_new_as_the_last_look_at_its_topics_and_lags_once_no
     assert shown(metrics, GOOD) == (1080, 101)
 
 
-def test_nothing_is_said_of_a_table_before_its_age_is_known() -> None:
+def test_table_of_unknown_age_has_no_lag_metric() -> None:
     metrics = FakePluginMetrics()
     Freshness(IcebergMetrics(metrics), lambda: 1).tell({GOOD: TableAge(None, complete=False)})
     assert not any("lag" in name or "through" in name for name, _ in metrics.made)
 
 
-def test_a_table_that_cannot_take_a_commit_holds_its_rows_and_the_others_go_on() -> None:
+def test_table_that_cannot_commit_does_not_stop_other_tables() -> None:
     tables, channel, executor = Tables(), Channel(), Here()
     made: Any = (config(tables=f"{GOOD},{BAD}"), FakeSinkTaskContext(connector="c", topics={"orders": 1}))
     troubles = RetryTracker(IcebergMetrics(FakePluginMetrics()), FakeSinkTaskContext(), None, 1000)

@@ -25,12 +25,12 @@ def refused(rows: list[Any]) -> dict[int, str]:
     "row",
     [17, "text", [1], {}, {"a": None}, {"": 1}, {"x": {"": 1}}, {"a.b": 1, "a": {"b": 2}}, {"l": [1], "l.element": 2}],
 )
-def test_a_row_that_no_schema_can_be_made_of_cannot_create_a_table(row: Any) -> None:
+def test_row_without_a_possible_schema_cannot_create_a_table(row: Any) -> None:
     (why,) = refused([row]).values()
     assert why.startswith(f"table {TABLE} does not exist: Unable to create table")
 
 
-def test_rows_beside_them_create_it() -> None:
+def test_remaining_rows_create_the_table_after_bad_rows_are_refused() -> None:
     rows = [{"": 1}, {"id": 1, "a.b": 1}, {"id": 2}, {"a": {"b": 2}}]
     assert list(refused(rows)) == [0, 3]
     whole = batch([record(row, n) for n, row in enumerate(rows)])
@@ -52,7 +52,7 @@ def test_all_rows_of_a_schema_without_a_table_are_refused() -> None:
     assert Stage(config(), "0").not_creating(TABLE, batch([record(Struct(fine, ["1", None]), 0)])) is None
 
 
-def test_tombstones_are_left_out() -> None:
+def test_routed_batch_without_tombstones_keeps_only_its_other_rows() -> None:
     key = {"id": 1}
     made = batch([record(None, 0, key=key), record({"id": 1}, 1, key=key), record(None, 2, key=key)])
     rest = Routed(TABLE, made).without_tombstones()

@@ -53,7 +53,7 @@ def letter(offset: int, reason: FailureReason = FailureReason.VALUE_CONVERTER) -
     )  # fmt: skip
 
 
-def test_headers_of_a_record_that_is_no_replay_are_kept_whatever_their_names() -> None:
+def test_record_headers_are_kept_even_if_named_like_replay_headers() -> None:
     rows = DeadLetterRows("orders-sink", 0, {})
     own = ("connect-py.replay", b"no place of ours")
     found = letter(7)
@@ -93,7 +93,7 @@ def letters(stand: Stand, report: Report) -> list[dict[str, Any]]:
     return read(stand.files(report, TABLE))
 
 
-def test_the_table_is_asked_for_with_the_first_letter_and_nothing_of_that_poll_is_staged(stand: Stand) -> None:
+def test_first_dead_letter_requests_its_table_and_stages_nothing(stand: Stand) -> None:
     poll(stand, 0, 3, {})
     poll(stand, 3, 6, {4: letter(4)})
     asked = stand.last(OpenTable)
@@ -137,14 +137,14 @@ def test_a_poll_of_nothing_but_letters_moves_on(stand: Stand) -> None:
     assert stand.rows(report) == {TABLE: 2}
 
 
-def test_a_letter_below_the_position_of_its_table_is_there_already(stand: Stand) -> None:
+def test_dead_letter_below_its_table_position_is_not_written_again(stand: Stand) -> None:
     poll(stand, 0, 3, {1: letter(1)})
     stand.open_table(TABLE, COLUMNS, position=2)
     poll(stand, 0, 4, {1: letter(1), 3: letter(3)})
     assert [row["offset"] for row in letters(stand, cycle(stand, 1))] == [3]
 
 
-def test_a_record_that_fails_twice_in_a_poll_is_one_letter_and_the_last_reason_counts(stand: Stand) -> None:
+def test_record_failing_twice_becomes_one_dead_letter_with_last_reason(stand: Stand) -> None:
     stand.open_table(TABLE, COLUMNS)
     stand.task.put_dead_letter(letter(0))
     poll(stand, 0, 1, {0: letter(0, FailureReason.SINK)})
@@ -163,7 +163,7 @@ def test_letters_of_a_partition_that_was_given_up_are_forgotten(stand: Stand) ->
     assert stand.rows(cycle(stand, 1)).get(TABLE) is None
 
 
-def test_rows_that_do_not_fit_become_letters_of_the_same_cycle_with_a_reason_of_their_own(stand: Stand) -> None:
+def test_misfit_rows_become_dead_letters_of_the_same_cycle(stand: Stand) -> None:
     clock = FakeClock()
     handler = ErrorHandler(ErrorConfig(tolerate_all=True), [TaskDeadLetters(stand.task, clock)], clock, clock.sleep)
     stand.context.errant_record_reporter = TaskErrantRecordReporter(handler, "Task")  # type: ignore[assignment] # the real one
@@ -194,7 +194,7 @@ class Keeper(SinkTask):
         self.letters.append(letter)
 
 
-def test_a_letter_has_the_messages_of_all_causes_and_a_trace_and_counts_once() -> None:
+def test_dead_letter_has_all_cause_messages_and_counts_once() -> None:
     keeper = Keeper()
     reporter = TaskDeadLetters(keeper, FakeClock())
     error = DataError("Failed to deserialize data for topic orders to Avro: ")
@@ -212,7 +212,7 @@ def test_a_letter_has_the_messages_of_all_causes_and_a_trace_and_counts_once() -
     assert reporter.values() == {"deadletterqueue-produce-requests": 1}
 
 
-def test_a_message_that_is_no_change_event_is_told_from_a_value_that_does_not_fit() -> None:
+def test_message_without_a_change_event_has_its_own_failure_reason() -> None:
     events = {"iceberg.ext.envelope": "debezium", "iceberg.tables.upsert-mode-enabled": "true"}
     stage = Stage_(IcebergSinkConfig.parse(BASE | PROPS | {"iceberg.tables": "db.orders", **events}), "0")
     refused = stage.not_creating("db.orders", batch([record({"some": "text"}, 0)]))
@@ -222,7 +222,7 @@ def test_a_message_that_is_no_change_event_is_told_from_a_value_that_does_not_fi
     assert error.reason is FailureReason.NO_CHANGE_EVENT
 
 
-def test_a_row_that_its_table_has_passed_is_a_letter_still_if_the_letters_table_has_not(stand: Stand) -> None:
+def test_row_that_its_table_passed_still_becomes_a_dead_letter(stand: Stand) -> None:
     clock = FakeClock()
     handler = ErrorHandler(ErrorConfig(tolerate_all=True), [TaskDeadLetters(stand.task, clock)], clock, clock.sleep)
     stand.context.errant_record_reporter = TaskErrantRecordReporter(handler, "Task")  # type: ignore[assignment] # the real one
@@ -237,22 +237,20 @@ def test_a_row_that_its_table_has_passed_is_a_letter_still_if_the_letters_table_
     assert [row["offset"] for row in letters(stand, report)] == [2]
 
 
-def test_a_table_that_is_left_out_as_missing_fails_the_task(stand: Stand) -> None:
+def test_skipped_missing_dead_letter_table_fails_the_task(stand: Stand) -> None:
     poll(stand, 0, 1, {0: letter(0)})
     stand.hear(TableRefused(EPOCH, TABLE, "does not exist", skip=True))
     with pytest.raises(ConnectError, match="nowhere to go"):
         poll(stand, 0, 1, {0: letter(0)})
 
 
-def test_a_table_of_ones_own_that_cannot_take_letters_fails_the_task_and_names_the_record(stand: Stand) -> None:
+def test_unusable_dead_letter_table_fails_task_and_names_the_record(stand: Stand) -> None:
     stand.open_table(TABLE, [*COLUMNS, ("owner", "string")], required=["owner"])
     with pytest.raises(ConnectError, match=r"dead letter of topic 'orders' partition 0 at offset 0.*owner"):
         poll(stand, 0, 1, {0: letter(0)})
 
 
-def test_rows_routed_to_the_table_of_dead_letters_fail_the_task(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_routed_to_the_dead_letter_table_fail_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand = make_stand(tmp_path, monkeypatch, PROPS)
     routed = {"iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "t"}
     config = IcebergSinkConfig.parse(BASE | PROPS | routed)
@@ -300,7 +298,7 @@ def test_a_table_that_cannot_hold_letters_is_refused(table: str, problem: str) -
     assert any(problem in error for error in validate(base)[key].errors)
 
 
-def test_the_hash_of_a_configuration_tells_versions_apart_and_holds_no_secret() -> None:
+def test_configuration_hash_distinguishes_versions_and_ignores_secrets() -> None:
     base = {"name": "c", "topics": "orders"}
     assert config_hash(base) == config_hash(dict(reversed(base.items())))
     assert config_hash(base) != config_hash(base | {"topics": "customers"})

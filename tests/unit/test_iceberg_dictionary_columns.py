@@ -61,7 +61,7 @@ def test_files_without_rows_or_with_few_are_no_trouble() -> None:
     assert dictionary_columns(pa.table({"a": [1, 2, 3]})) == []
 
 
-def test_rows_too_large_to_be_looked_at_have_dictionaries_as_the_writer_likes() -> None:
+def test_oversized_rows_leave_the_dictionary_choice_to_the_writer() -> None:
     large = pa.table({"c": ["x" * (9 << 20), "y" * (9 << 20)]})
     assert dictionary_columns(large) is True
     assert dictionary_columns(pa.concat_tables([large] * 3000)) is True

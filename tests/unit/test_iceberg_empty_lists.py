@@ -32,7 +32,7 @@ COLUMNS = [
 
 
 @pytest.mark.parametrize(("type_", "schema", "empty"), COLUMNS)
-def test_files_without_any_list_of_structs_with_required_uuids_are_written(
+def test_files_without_list_elements_are_written_despite_required_uuids(
     tmp_path: Path, type_: Any, schema: Any, empty: Any
 ) -> None:
     row = struct(("id", INT64), ("l", schema))

@@ -54,7 +54,7 @@ def request(files: int = 1, partitions: int = 1) -> CommitTable:
     return CommitTable("a.b.orders", COMMIT, version, ledger, {}, {TopicPartition("orders", 0): staged}, None)
 
 
-def test_both_events_are_read_back_with_the_schema_that_they_carry() -> None:
+def test_both_commit_events_are_read_back_with_their_schema() -> None:
     topic = Topic()
     publisher = EventPublisher("cg-orders", "lake", topic)
     publisher.on_table_commit(request(), 9, THROUGH)
@@ -74,7 +74,7 @@ def test_both_events_are_read_back_with_the_schema_that_they_carry() -> None:
     assert event["payload"]["valid_through_ts"] is None
 
 
-def test_an_event_says_nothing_of_columns_and_files_so_that_its_schema_never_outgrows_its_length() -> None:
+def test_commit_event_size_is_independent_of_files_and_partitions() -> None:
     topic = Topic()
     publisher = EventPublisher("cg-orders", "lake", topic)
     publisher.on_table_commit(request(), 9, THROUGH)

@@ -149,7 +149,7 @@ def test_decimals_get_more_digits_where_the_source_tells_how_many() -> None:
     )
 
 
-def test_each_kind_of_change_is_made_only_if_its_policy_says_so() -> None:
+def test_each_schema_change_follows_its_own_evolution_policy() -> None:
     have = table([("a", "int"), ("b", "int")], required=["b"])
     row = struct(("a", INT64), ("b", Schema(Type.INT32, optional=True)), ("c", STRING))
     kinds = {c.kind for c in changes(have, row)}
@@ -168,7 +168,7 @@ def test_each_kind_of_change_is_made_only_if_its_policy_says_so() -> None:
 # --- renaming
 
 
-def test_a_field_with_an_alias_renames_the_column_of_that_name() -> None:
+def test_field_alias_renames_the_column_of_that_name() -> None:
     renamed = Schema(Type.STRING, optional=True, parameters={ALIASES: "older,b"})
     have = table([("id", "int"), ("b", "string")])
     row = struct(("id", INT32), ("b_new", renamed))
@@ -181,7 +181,7 @@ def test_a_field_with_an_alias_renames_the_column_of_that_name() -> None:
     )  # the column is that of the other field
 
 
-def test_a_renaming_may_be_told_by_the_configuration_and_takes_a_wider_type_along() -> None:
+def test_configured_rename_applies_together_with_a_wider_type() -> None:
     have = table([("id", "int"), ("b", "int")])
     props = {"ext__evolution__rename": "apply", "table__db__orders__renamed": "b_new:b"}
     made = changes(have, struct(("id", INT32), ("b_new", INT64)), **props)
@@ -255,19 +255,19 @@ def test_rows_under_a_former_name_go_to_the_renamed_column(tmp_path: Any) -> Non
          map_of(STRING, BOOLEAN), False),
     ],
 )  # fmt: skip
-def test_a_column_takes_a_field_if_no_value_of_it_can_be_lost(column: Any, schema: Schema, fits: bool) -> None:
+def test_column_accepts_a_field_only_without_loss_of_values(column: Any, schema: Schema, fits: bool) -> None:
     options = FULL if column == "uuid" or (schema.name or "").startswith("io.") else CONNECT
     assert takes(column, schema, pa.null(), options) is fits
 
 
-def test_the_logical_types_of_new_columns_are_those_that_columns_take() -> None:
+def test_logical_types_of_new_columns_match_what_columns_accept() -> None:
     debezium = Schema(Type.INT32, name="io.debezium.time.Date")
     assert takes("int", debezium, pa.null(), CONNECT)
     assert not takes("int", debezium, pa.null(), FULL)
     assert takes("date", debezium, pa.null(), CONNECT)
 
 
-def test_a_field_that_does_not_fit_gets_a_column_of_its_own_beside_the_first() -> None:
+def test_incompatible_field_gets_its_own_versioned_column() -> None:
     have = table([("id", "int"), ("c", "decimal(6, 2)"), ("C_V2", "string")])
     row = struct(("id", INT32), ("c", decimal(4, parameters={"connect.decimal.precision": "12"})))
     props = {"ext__evolution__incompatible": "apply", "ext__logical_types": "full"}
@@ -281,7 +281,7 @@ def test_a_field_that_does_not_fit_gets_a_column_of_its_own_beside_the_first() -
     )
 
 
-def test_versions_take_the_rows_that_fit_them_and_a_third_type_makes_a_third(tmp_path: Any) -> None:
+def test_versioned_columns_take_fitting_rows_and_third_type_adds_another(tmp_path: Any) -> None:
     history = {HISTORY: '{"versions":{"2":[3]}}'}
     have = table(
         [("id", "int"), ("c", "int"), ("c_v2", "string")], folder=tmp_path, properties=history
@@ -301,7 +301,7 @@ def test_versions_take_the_rows_that_fit_them_and_a_third_type_makes_a_third(tmp
     )
 
 
-def test_an_unavailable_value_is_looked_for_in_every_version_of_its_column(tmp_path: Any) -> None:
+def test_unavailable_value_applies_to_every_version_of_its_column(tmp_path: Any) -> None:
     history = {HISTORY: '{"versions":{"2":[3]}}'}
     have = table(
         [("id", "int"), ("c", "int"), ("c_v2", "string")], keys=["id"], folder=tmp_path, properties=history
@@ -322,7 +322,7 @@ def test_a_property_that_is_not_ours_is_no_history(text: str) -> None:
 # --- dead letters and holding
 
 
-def test_rows_that_need_a_refused_change_are_bad_and_others_go_on() -> None:
+def test_rows_that_need_a_refused_change_are_bad_rows() -> None:
     evolution = TableEvolution(table([("id", "int")]), config(ext__evolution__add_column="dead-letter"))
     row = struct(("id", INT32), ("new", OPTIONAL_STRING))
     rows = batch([record(Struct(row, [1, None]), 0), record(Struct(row, [2, "x"]), 1), record(None, 2, schema=row)])
@@ -335,7 +335,7 @@ def test_rows_that_need_a_refused_change_are_bad_and_others_go_on() -> None:
     assert evolution.wanted(rest.value) == ()
 
 
-def test_rows_with_columns_that_iceberg_refuses_are_bad_and_others_go_on() -> None:
+def test_rows_with_column_names_that_iceberg_refuses_are_bad() -> None:
     inner = {"type": "struct", "fields": [{"id": 20, "name": "b", "required": False, "type": "long"}]}
     evolution = TableEvolution(
         table([("id", "long"), ("a", inner), ("c.d", "long")]), config(tables__evolve_schema_enabled="true")
@@ -418,7 +418,7 @@ def test_schemaless_rows_of_one_batch_may_have_either_name(tmp_path: Any) -> Non
     assert [row["b_new"] for row in pq.read_table(files[0].path).to_pylist()] == ["x", "y", None]
 
 
-def test_rows_held_while_a_column_with_a_default_comes_have_that_default(tmp_path: Any) -> None:
+def test_buffered_rows_get_the_default_of_a_column_added_later(tmp_path: Any) -> None:
     """They are older than the column: read from a file without it they would show the default too."""
     made = stager(table([("id", "int")], folder=tmp_path))
     row = struct(("id", INT32))
@@ -432,7 +432,7 @@ def test_rows_held_while_a_column_with_a_default_comes_have_that_default(tmp_pat
     assert field_ids(files[0].path) == {"id": 1, "n": 2}
 
 
-def test_members_of_lists_and_maps_are_widened_before_anything_is_versioned() -> None:
+def test_list_and_map_members_are_widened_before_being_versioned() -> None:
     numbers = {"type": "list", "element-id": 20, "element": "int", "element-required": False}
     by_name = {"type": "map", "key-id": 21, "key": "string", "value-id": 22, "value": "float", "value-required": False}
     have = table([("l", numbers), ("m", by_name)])

@@ -50,7 +50,7 @@ def test_years_beyond_16_bits_have_their_partitions(years: list[int]) -> None:
         ]  # fmt: skip
 
 
-def test_days_that_no_datetime_can_hold_have_the_text_of_java_s_calendar() -> None:
+def test_days_beyond_datetime_limits_partition_with_java_calendar_text() -> None:
     texts = ["-32769-01-01", "-0043-03-15", "0000-02-29", "9999-12-31", "+10000-01-01", "+294247-01-10"]
     days = [parse_date(text) for text in texts]
     dates = pa.array(days, pa.int32()).view(pa.date32())

@@ -46,7 +46,7 @@ def test_every_hit_is_recorded_for_the_test_to_see(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("spec", ["a", "a=explode", "a=delay", "a=kill:5", "a=raise@x", "a=delay:soon", "a=raise:x"])
-def test_unreadable_plan_is_an_error_because_a_test_would_pass_for_nothing(spec: str) -> None:
+def test_unreadable_fault_plan_raises_an_error(spec: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         parse_faults(spec)
 
@@ -84,9 +84,7 @@ def test_point_raises_what_the_world_would(word: str, error: type[Exception], mo
         fault_point("a")
 
 
-def test_a_file_may_change_and_each_of_its_items_acts_in_one_process(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_fault_plan_file_is_reread_and_each_item_acts_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plan = tmp_path / "plan"
     monkeypatch.setenv("CONNECT_PY_FAULTS", f"@{plan}")
     read_environment_again()

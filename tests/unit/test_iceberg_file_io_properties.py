@@ -23,7 +23,7 @@ def test_a_catalogs_own_secrets_are_not_the_storages() -> None:
     }
 
 
-def test_path_style_is_what_arrow_does_with_an_endpoint_and_virtual_hosts_are_asked_for() -> None:
+def test_endpoint_uses_virtual_host_addressing_unless_path_style_is_set() -> None:
     assert "s3.force-virtual-addressing" not in told({**ENDPOINT, "s3.path-style-access": "true"})
     assert told(ENDPOINT)["s3.force-virtual-addressing"] == "true"  # Java's default
     assert "s3.force-virtual-addressing" not in told({"client.region": "eu-central-1"})

@@ -12,7 +12,7 @@ from connect_py.api.errors import ConfigError
 SITE = "<?xml version='1.0'?><configuration><property><name>{}</name><value> {} </value></property></configuration>"
 
 
-def test_files_are_read_in_order_and_keys_of_the_connector_win(tmp_path: Path) -> None:
+def test_hadoop_files_are_read_in_order_and_connector_keys_win(tmp_path: Path) -> None:
     (tmp_path / "core-site.xml").write_text(SITE.format("fs.defaultFS", "hdfs://core"))
     (tmp_path / "hdfs-site.xml").write_text(SITE.format("fs.defaultFS", "hdfs://hdfs"))
     (tmp_path / "hive-site.xml").write_text(SITE.format("hive.metastore.uris", "thrift://hive"))
@@ -22,7 +22,7 @@ def test_files_are_read_in_order_and_keys_of_the_connector_win(tmp_path: Path) -
     assert config(hadoop__a="b").hadoop_settings() == {"a": "b"}
 
 
-def test_a_folder_that_is_not_there_and_a_broken_file_are_named(tmp_path: Path) -> None:
+def test_missing_hadoop_folder_and_broken_file_are_named_in_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="hadoop-conf-dir"):
         config(hadoop_conf_dir=str(tmp_path / "nowhere")).hadoop_settings()
     (tmp_path / "core-site.xml").write_text("<configuration>")

@@ -27,7 +27,7 @@ def in_vain(
     return made.in_vain(now, ends, read_to, read_to)
 
 
-def test_a_partition_stops_before_the_insert_until_its_delete_was_read() -> None:
+def test_partition_stops_before_the_insert_until_its_delete_is_read() -> None:
     made = waiting()
     assert (made.limit(P0), made.limit(P1), made.partitions()) == (7, None, [P0])
     assert made.read(lambda table: {"y"} if table == "db.t" else {"x"}, lambda *_: None) == []
@@ -36,13 +36,13 @@ def test_a_partition_stops_before_the_insert_until_its_delete_was_read() -> None
     assert not made
 
 
-def test_a_wait_ends_where_the_table_is_found_to_have_the_insert_already() -> None:
+def test_insert_wait_ends_when_the_table_already_has_the_insert() -> None:
     made = waiting()
     assert made.read(lambda _: set(), lambda table, partition: 7) == []
     assert made.read(lambda _: set(), lambda table, partition: 8) == [P0]
 
 
-def test_a_wait_ends_after_its_time_however_often_the_partition_comes_by() -> None:
+def test_insert_wait_times_out_even_if_the_partition_is_revisited() -> None:
     made = waiting()
     made.begin(P0, INSERT, 900)
     assert in_vain(made, 999, lambda _: None, lambda _: None) == []
@@ -51,7 +51,7 @@ def test_a_wait_ends_after_its_time_however_often_the_partition_comes_by() -> No
     assert in_vain(made, 1999, lambda _: None, lambda _: None) == []
 
 
-def test_the_time_of_a_wait_counts_from_when_the_others_last_moved_towards_their_ends_of_then() -> None:
+def test_wait_timeout_counts_from_the_last_progress_of_other_partitions() -> None:
     made = waiting()
     places = {P1: 3}
 
@@ -65,7 +65,7 @@ def test_the_time_of_a_wait_counts_from_when_the_others_last_moved_towards_their
     assert look(1900) == [P0]
 
 
-def test_the_time_of_a_wait_counts_from_when_something_was_last_committed_before_the_ends_of_then() -> None:
+def test_wait_timeout_counts_from_last_commit_below_the_recorded_ends() -> None:
     made = waiting()
     committed = {P0: 2, P1: 3}
 
@@ -82,7 +82,7 @@ def test_the_time_of_a_wait_counts_from_when_something_was_last_committed_before
     assert look(2800) == [P0]
 
 
-def test_of_waits_that_are_as_old_one_is_given_up_and_the_others_begin_anew() -> None:
+def test_one_of_equally_old_waits_expires_and_the_others_restart() -> None:
     made = waiting()
     made.begin(P1, INSERT._replace(pair="y"), 10)
     assert in_vain(made, 2000, lambda _: None, lambda _: None) == [P0]
@@ -91,7 +91,7 @@ def test_of_waits_that_are_as_old_one_is_given_up_and_the_others_begin_anew() ->
     assert in_vain(made, 3000, lambda _: None, lambda _: None) == [P1]
 
 
-def test_a_wait_ends_once_the_others_were_read_to_the_ends_of_then_and_the_table_was_described_twice_since() -> None:
+def test_wait_ends_after_others_reach_ends_and_table_answers_twice() -> None:
     made = waiting()
     ends = {P1: 10, P2: 20}
     asked: list[TopicPartition] = []
@@ -114,7 +114,7 @@ def test_a_wait_ends_once_the_others_were_read_to_the_ends_of_then_and_the_table
     assert asked == [P0], "the ends are those of the insert's arrival"
 
 
-def test_a_wait_goes_on_when_the_others_are_read_again_as_after_a_rollback() -> None:
+def test_wait_continues_when_other_partitions_are_read_again_after_rollback() -> None:
     made = waiting(100_000)
     read = {P1: 10}
 
@@ -133,7 +133,7 @@ def test_a_wait_goes_on_when_the_others_are_read_again_as_after_a_rollback() -> 
     assert look() == [P0]
 
 
-def test_the_ends_are_asked_for_again_after_a_while_if_the_cluster_does_not_answer() -> None:
+def test_log_ends_are_requested_again_while_the_cluster_is_unreachable() -> None:
     made = waiting(100_000)
     asked: list[int] = []
     for now in range(0, 10_001, 100):
@@ -141,7 +141,7 @@ def test_the_ends_are_asked_for_again_after_a_while_if_the_cluster_does_not_answ
     assert asked == [0, 5000, 10_000]
 
 
-def test_in_a_topic_of_one_partition_nothing_is_waited_for_but_what_the_coordinator_says() -> None:
+def test_wait_in_a_single_partition_topic_needs_only_coordinator_answers() -> None:
     made = waiting()
     assert in_vain(made, 1, lambda _: {}, lambda _: None) == []
     made.answered("db.t")

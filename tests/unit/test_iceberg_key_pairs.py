@@ -17,13 +17,13 @@ def insert(row: int, pair: str, number: int = 1, half: int = INSERT, lacking: fr
     return PairRow(row, lacking, half, pair, (row,), partial=bool(lacking), begun_by=begun)
 
 
-def test_an_insert_is_filled_from_the_row_whose_delete_names_it() -> None:
+def test_insert_is_filled_from_the_row_of_its_paired_delete() -> None:
     plan = match([image(1, "x"), image(2, "y"), insert(3, "y")], [])
     assert plan.fills == {3: [(2, BOTH)]}
     assert (plan.open_deletes, plan.open_inserts, plan.unread, plan.unknown) == ([1], [], 0, {})
 
 
-def test_equal_pairs_match_in_their_order_also_with_halves_of_before() -> None:
+def test_equal_pairs_match_in_order_including_halves_from_before() -> None:
     plan = match([image(1, "x"), insert(2, "x", 1), insert(3, "x", 2)], [image(-1, "x")])
     assert plan.fills == {2: [(-1, BOTH)], 3: [(1, BOTH)]}
     earlier = PairRow(-1, half=INSERT, pair="x", place=(-1,))  # lacked nothing, and came before its delete
@@ -32,13 +32,13 @@ def test_equal_pairs_match_in_their_order_also_with_halves_of_before() -> None:
     assert (plan.open_deletes, plan.open_inserts) == ([], [])
 
 
-def test_a_row_whose_key_was_changed_twice_takes_each_value_from_the_first_that_has_it() -> None:
+def test_twice_changed_key_takes_each_value_from_the_nearest_row() -> None:
     middle = image(2, "y", B, begun_by=(INSERT, "x", 1))
     plan = match([image(1, "x"), middle, insert(3, "y")], [])
     assert plan.fills == {3: [(2, A), (1, B)]}
 
 
-def test_an_insert_without_its_delete_is_unread_unless_it_was_given_up() -> None:
+def test_insert_without_its_delete_is_unread_unless_given_up() -> None:
     assert match([insert(1, "x")], []).unread == 1
     plan = match([insert(1, "x", half=ALONE)], [])
     assert (plan.unread, plan.unknown, plan.open_inserts) == (0, {1: BOTH}, [(ALONE, "x")])
@@ -46,7 +46,7 @@ def test_an_insert_without_its_delete_is_unread_unless_it_was_given_up() -> None
     assert (whole.unread, whole.unknown, whole.open_inserts) == (0, {}, [(INSERT, "x")])
 
 
-def test_an_insert_whose_delete_removed_nothing_was_read_and_knows_its_values_nowhere() -> None:
+def test_insert_is_unknown_when_its_delete_removed_no_row() -> None:
     nothing = PairRow(1, half=NOTHING, pair="x", place=(1,))
     plan = match([nothing, insert(2, "x"), insert(3, "x", 2)], [])
     assert (plan.unread, plan.unknown, plan.open_deletes) == (1, {2: BOTH, 3: BOTH}, [])
@@ -54,7 +54,7 @@ def test_an_insert_whose_delete_removed_nothing_was_read_and_knows_its_values_no
     assert match([nothing, image(2, "x"), insert(3, "x", 2)], []).fills == {3: [(2, BOTH)]}
 
 
-def test_a_pair_whose_place_is_known_that_is_read_again_matches_what_is_there() -> None:
+def test_pair_with_known_place_matches_existing_rows_when_reread() -> None:
     again = match([image(2, "x@"), insert(3, "x@")], [image(-2, "x@")])
     assert (again.fills, again.open_deletes, again.open_inserts) == ({3: [(-2, BOTH)]}, [], [])
     given_up = PairRow(-1, half=ALONE, pair="x@", place=(-1,))
@@ -63,7 +63,7 @@ def test_a_pair_whose_place_is_known_that_is_read_again_matches_what_is_there() 
     assert match([image(1, "x@"), image(2, "x@")], []).open_deletes == [1]
 
 
-def test_a_row_that_takes_its_values_from_one_whose_delete_was_not_read_is_unread_too() -> None:
+def test_row_that_depends_on_an_unread_delete_is_unread_too() -> None:
     middle = image(2, "y", B, begun_by=(INSERT, "x", 1))
     assert match([middle, insert(3, "y")], []).unread == 1
     assert match([middle], []).unread == 1, "it would be kept without the value"
@@ -78,7 +78,7 @@ def test_what_stays_open_is_filled_too() -> None:
     assert sorted(plan.open_deletes) == [-2, -1, 1, 2]
 
 
-def test_a_row_that_lacks_values_and_began_with_no_pair_knows_them_nowhere() -> None:
+def test_row_lacking_values_without_any_pair_is_unknown() -> None:
     assert match([PairRow(1, A, partial=True)], []).unknown == {1: A}
 
 

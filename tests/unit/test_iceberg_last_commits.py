@@ -24,7 +24,7 @@ def known(**newest: tuple[int, int]) -> LastCommits:
     return commits
 
 
-def test_marks_bring_the_newest_commit_of_each_table_whoever_committed_them() -> None:
+def test_offset_metadata_yields_the_newest_commit_of_each_table() -> None:
     merged = LastCommits.of_marks([mark(known(a=(7, 3), b=(6, 900))), mark(known(a=(7, 5), c=(1, 1)))])
     for uuid, epoch, cycle in (("a", 7, 5), ("b", 6, 900), ("c", 1, 1)):
         assert not merged.is_above(uuid, commit(epoch, cycle))
@@ -34,7 +34,7 @@ def test_marks_bring_the_newest_commit_of_each_table_whoever_committed_them() ->
     assert not merged.is_above("never seen", None)
 
 
-def test_older_commit_seen_later_does_not_take_the_newer_ones_place() -> None:
+def test_older_commit_seen_later_does_not_replace_the_newer_one() -> None:
     commits = known(a=(7, 5))
     commits.note("a", commit(6, 9))
     assert commits.is_above("a", commit(7, 4))
@@ -68,7 +68,7 @@ def test_mark_of_three_hundred_tables_fits_what_brokers_take() -> None:
     assert len(mark(tables(300)).to_text()) < 4_000
 
 
-def test_tables_committed_longest_ago_are_left_out_when_the_room_ends() -> None:
+def test_least_recently_committed_tables_are_omitted_when_space_runs_out() -> None:
     text = tables(1_000).to_text(1)
     assert len(text) <= TEXT_LENGTH
     merged = LastCommits.of_marks([OffsetMetadata(Epoch(7, "a"), 0, "id-1", commits=text)])
@@ -78,7 +78,7 @@ def test_tables_committed_longest_ago_are_left_out_when_the_room_ends() -> None:
     assert set(held) == set(newest[: len(held)])
 
 
-def test_marks_of_many_partitions_share_the_room_of_one_commit_of_offsets() -> None:
+def test_offset_metadata_of_many_partitions_shares_one_size_limit() -> None:
     commits = tables(1_000)
     assert 0 < len(commits.to_text(1_000)) <= ALL_TEXTS // 1_000
     assert commits.to_text(100_000) == ""

@@ -49,7 +49,7 @@ def pass_time(stand: Stand, monkeypatch: pytest.MonkeyPatch, seconds: float) -> 
     monkeypatch.setattr(stand.task._stage, "_clock", lambda: int((time.time() + seconds) * 1000))
 
 
-def test_a_table_is_asked_for_again_before_its_keys_end_and_only_then(
+def test_table_is_requested_again_shortly_before_its_credentials_expire(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lend(stand, "db.first", "old", seconds=3600)
@@ -62,7 +62,7 @@ def test_a_table_is_asked_for_again_before_its_keys_end_and_only_then(
     assert TableRequest.from_text(message.schema).changes == ()
 
 
-def test_a_table_without_new_rows_is_not_asked_for_again_once_the_answer_came(
+def test_table_without_new_rows_is_not_requested_again_after_answer(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lend(stand, "db.first", "old", seconds=3600)
@@ -93,7 +93,7 @@ def test_rows_that_wait_are_written_with_the_newest_keys(stand: Stand) -> None:
     assert stand.rows(report)["db.first"] == 2
 
 
-def test_rows_whose_keys_have_ended_wait_for_a_cycle_with_newer_ones(
+def test_rows_with_expired_credentials_wait_for_newer_ones_to_arrive(
     stand: Stand, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lend(stand, "db.first", "old", seconds=60)
@@ -120,7 +120,7 @@ def test_keys_of_a_table_without_rows_may_end(stand: Stand, monkeypatch: pytest.
     assert len(stand.reports()) == 2
 
 
-def test_keys_of_the_configuration_need_not_be_told_to_a_task(stand: Stand) -> None:
+def test_configured_storage_credentials_apply_beside_the_vended_ones(stand: Stand) -> None:
     lend(stand, "db.first", "lent", seconds=60)
     stand.put(0)
     assert OWN.items() <= storage(stand, "db.first").items()

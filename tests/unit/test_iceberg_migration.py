@@ -55,7 +55,7 @@ def complete(offset: int, *read_to: int | None) -> JavaEvent:
 # --- configuration
 
 
-def test_keys_that_apaches_sink_ignored_and_this_one_follows_are_named() -> None:
+def test_keys_ignored_by_apache_sink_but_followed_here_are_reported() -> None:
     told = review({**BASE, "iceberg.tables.upsert-mode-enabled": "true", "iceberg.tables.default-id-columns": "id"})
     assert "turns on MERGE" in changed(told, "iceberg.tables.upsert-mode-enabled")
     assert not told.problems
@@ -63,7 +63,7 @@ def test_keys_that_apaches_sink_ignored_and_this_one_follows_are_named() -> None
     assert not changed(tabular, "iceberg.tables.upsert-mode-enabled")
 
 
-def test_old_spellings_are_written_anew_and_keys_without_effect_are_left_out() -> None:
+def test_old_key_spellings_are_rewritten_and_ineffective_keys_dropped() -> None:
     told = review(
         {
             **BASE,
@@ -81,13 +81,13 @@ def test_old_spellings_are_written_anew_and_keys_without_effect_are_left_out() -
     assert not told.problems
 
 
-def test_a_configuration_that_java_took_and_that_dropped_every_record_is_refused() -> None:
+def test_configuration_that_dropped_every_record_in_java_is_refused() -> None:
     told = review({**BASE, "iceberg.tables": ""})
     assert told.problems == ("Must specify table name(s)",)
     assert told.parsed is None
 
 
-def test_the_keys_that_choose_what_a_changed_schema_does_are_named_as_they_are() -> None:
+def test_schema_evolution_keys_are_reported_by_their_actual_prefix() -> None:
     told = changed(
         review({**BASE, "iceberg.tables.evolve-schema-enabled": "true"}), "iceberg.tables.evolve-schema-enabled"
     )
@@ -98,7 +98,7 @@ def test_the_keys_that_choose_what_a_changed_schema_does_are_named_as_they_are()
 # --- position
 
 
-def test_when_all_that_was_reported_is_committed_the_group_says_where_to_go_on() -> None:
+def test_migration_continues_at_group_offsets_when_everything_is_committed() -> None:
     traces = [TableTrace("db.orders", control={0: 5})]
     group = {P0: 120, P1: 80}
     position = find_position(traces, [written(1), complete(2, 100, 80), written(3), complete(4, 120, 80)], group, group)
@@ -110,7 +110,7 @@ def test_offsets_of_tabulars_own_group_are_to_be_set() -> None:
     assert (position.offsets, position.in_group) == ({P0: 120}, False)
 
 
-def test_files_that_were_reported_and_never_committed_are_read_again_from_where_the_table_stands() -> None:
+def test_reported_but_uncommitted_files_are_reread_from_table_position() -> None:
     traces = [TableTrace("db.orders", control={0: 3})]
     events = [written(1), complete(2, 100, 80), written(3), complete(4, 120, None), complete(6, 130, 90)]
     position = find_position(traces, events, {P0: 130, P1: 90}, {P0: 130, P1: 90})
@@ -120,20 +120,20 @@ def test_files_that_were_reported_and_never_committed_are_read_again_from_where_
     assert not position.problems
 
 
-def test_a_table_that_is_ahead_would_get_rows_twice_so_a_person_must_look() -> None:
+def test_table_ahead_of_the_start_position_needs_manual_review() -> None:
     traces = [TableTrace("db.orders", control={0: 3}), TableTrace("db.copies", control={0: 5})]
     events = [complete(2, 100), written(3), written(4, "copies"), complete(5, 120)]
     position = find_position(traces, events, {P0: 120}, {P0: 120})
     assert any("ahead" in problem and "db.copies" in problem for problem in position.problems)
 
 
-def test_reports_for_a_table_that_was_not_looked_into_are_for_a_person() -> None:
+def test_reports_for_an_unexamined_table_need_manual_review() -> None:
     events = [complete(1, 100), written(2, "routed"), complete(3, 200), written(4, "routed"), complete(5, 300)]
     position = find_position([], events, {P0: 300}, {P0: 300})
     assert any("not looked up" in problem and "db.routed" in problem for problem in position.problems)
 
 
-def test_of_a_table_whose_older_snapshots_were_expired_nobody_knows_what_was_committed() -> None:
+def test_expired_snapshots_leave_the_committed_control_offset_unknown() -> None:
     events = [complete(1, 100), written(2), complete(3, 200)]
     kept = TableHistory("db.orders", "main", "U", True, {}, [HistoricSnapshot(9, 9, "append", {})], False, {}, 1)
     position = find_position([TableTrace.of(kept, KEY, "connect-orders")], events, {P0: 200}, {P0: 200})
@@ -155,7 +155,7 @@ def test_what_the_control_topic_forgot_is_said() -> None:
     assert any("does not tell" in problem and "orders-0" in problem for problem in position.problems)
 
 
-def test_the_newest_commit_of_the_java_sink_is_found_below_those_of_others() -> None:
+def test_newest_java_sink_commit_is_found_below_foreign_snapshots() -> None:
     java = {KEY: '{"0":42}', "kafka.connect.commit-id": "c", "kafka.connect.task-id": "orders-0"}
     snapshots = [
         HistoricSnapshot(3, 3, "replace", {"engine-name": "spark"}),
@@ -256,7 +256,7 @@ def test_a_dry_run_prints_the_connector_to_post(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("servers", ["--bootstrap-server", "--bootstrap-servers"])
-def test_kafka_is_named_in_either_spelling_with_settings_from_a_file_and_single_ones(
+def test_command_reads_kafka_settings_from_options_and_a_properties_file(
     servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     legacy(monkeypatch, [], {P0: 3})
@@ -298,7 +298,7 @@ def test_applying_needs_to_know_where_the_java_sink_stood(tmp_path: Path) -> Non
 LEDGER = {"connect-py.ledger.connect-orders": "{}"}
 
 
-def test_applying_again_after_the_sink_has_run_asks_the_worker_for_nothing(
+def test_reapplying_after_the_sink_has_run_sends_no_worker_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def request(*_: object, **__: object) -> None:
@@ -315,9 +315,7 @@ def test_applying_again_after_the_sink_has_run_asks_the_worker_for_nothing(
     assert "Start the Java connector again" not in told
 
 
-def test_the_ledger_of_another_connector_in_the_same_table_says_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_foreign_connector_ledger_in_the_same_table_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = history("db.orders", {"connect-py.ledger.connect-others": "{}"}, {KEY: '{"0":5}'})
     legacy(monkeypatch, [complete(2, 100), written(3), complete(4, 120)], {P0: 120}, table)
     status, told = run(tmp_path, dict(BASE), "--bootstrap-server", "none:1")

@@ -65,7 +65,7 @@ def seen(answer: Mapping[TopicPartition, OffsetAndMetadata | None]) -> dict[Topi
     return found
 
 
-def test_a_generation_is_above_those_of_the_group_and_of_all_tables(
+def test_new_generation_exceeds_those_of_group_and_all_tables(
     cluster: FakeSinkTaskContext, tables: dict[str, Lookup]
 ) -> None:
     cluster.group_offsets = {P0: marked(90), P1: marked(40, generation=1)}
@@ -78,7 +78,7 @@ def test_a_generation_is_above_those_of_the_group_and_of_all_tables(
     assert seen(alter(CONFIG, cluster, NOBODY, {P1: None})) == {P1: (0, 2)}
 
 
-def test_a_reset_of_all_that_the_group_has_also_resets_what_it_lost_and_drops_what_is_consumed_no_more(
+def test_full_reset_includes_lost_partitions_and_drops_unconsumed_ones(
     cluster: FakeSinkTaskContext, tables: dict[str, Lookup]
 ) -> None:
     cluster.group_offsets = {P0: marked(90)}
@@ -109,7 +109,7 @@ def test_a_reset_begins_where_a_new_connector_would(cluster: FakeSinkTaskContext
         (TopicPartition("orders", 2), 0, "does not consume partition 2 of topic orders"),
     ],
 )
-def test_an_offset_that_no_coordinator_could_go_on_from_is_refused(
+def test_offset_that_no_coordinator_can_continue_from_is_refused(
     cluster: FakeSinkTaskContext, tables: dict[str, Lookup], where: TopicPartition, offset: int, why: str
 ) -> None:
     with pytest.raises(ConnectError, match=why):

@@ -193,7 +193,7 @@ def test_position_of_a_quiet_table_is_the_floor() -> None:
     assert life.attach(P0).partitions[P0].needs[FACTS].next == 100
 
 
-def test_offset_without_our_mark_counts_for_nothing_once_there_is_a_ledger() -> None:
+def test_foreign_group_offset_is_ignored_once_a_ledger_exists() -> None:
     group = {P0: GroupOffset(500, None), P1: GroupOffset(500, None)}
     assert Life(group=group).attach(P0).partitions[P0].position == 100  # the lowest ledger
     assert Life(group=group, dynamic=True).attach(P0).partitions[P0].position == 0  # some table may be unknown
@@ -251,7 +251,7 @@ def test_trace_of_a_higher_epoch_or_start_ends_this_life(message: Message) -> No
 
 
 @pytest.mark.parametrize("start", [120, 90])
-def test_report_with_a_gap_or_an_overlap_is_answered_with_a_rewind(start: int) -> None:
+def test_report_with_gap_or_overlap_is_answered_by_rewind(start: int) -> None:
     life = Life()
     told = only(life.tell(life.report(p0=rows(start, 130))), Rewind)
     assert (told.nonce, told.partitions[P0].position) == ("n1", 100)
@@ -273,7 +273,7 @@ def test_report_under_another_topic_id_makes_the_topics_be_described() -> None:
     only(life.state.on_topics({"orders": TopicInfo("id-2", (0, 0))}), Stop)
 
 
-def test_partition_reported_twice_counts_once() -> None:
+def test_partition_reported_twice_counts_once_in_the_cycle() -> None:
     life = Life()
     assert life.cycle(life.report(p0=rows(100, 130)), life.report(p0=rows(130, 150))) == []
     request = commit_of(life, life.tell(life.report(p1=idle(200))))
@@ -293,7 +293,7 @@ def test_partition_reported_by_two_owners_in_one_cycle_counts_once() -> None:
     assert [file.path for file in request.files[P0]] == ["f100"]
 
 
-def test_slow_partition_delays_only_itself() -> None:
+def test_slow_partition_does_not_delay_other_partitions_past_the_timeout() -> None:
     life = Life()
     assert life.cycle(life.report(p0=rows(100, 130))) == []
     assert life.state.on_tick(1299) == []
@@ -301,7 +301,7 @@ def test_slow_partition_delays_only_itself() -> None:
     assert entries(request) == {0: (0, 100, 130), 1: (0, 200, 200)}  # all partitions, also those without rows
 
 
-def test_report_that_comes_after_the_time_out_is_in_the_next_commit_and_no_later_one_before_it() -> None:
+def test_late_report_joins_the_next_commit_before_any_later_one() -> None:
     life = Life()
     life.cycle(life.report(p0=rows(100, 130)))
     request = commit_of(life, life.state.on_tick(1300))
@@ -320,7 +320,7 @@ def full_cycle(life: Life) -> CommitTable:
     return commit_of(life, life.cycle(life.report(p0=rows(100, 130), p1=idle(200, 210))))
 
 
-def test_landed_commit_releases_up_to_its_end_and_cleans_older_epochs_once() -> None:
+def test_landed_commit_releases_offsets_and_cleans_older_epochs_once() -> None:
     life = Life()
     request = full_cycle(life)
     assert entries(request) == {0: (0, 100, 130), 1: (0, 200, 210)}
@@ -334,7 +334,7 @@ def test_landed_commit_releases_up_to_its_end_and_cleans_older_epochs_once() -> 
     assert not any(isinstance(a, CleanFiles) for a in actions)
 
 
-def test_next_start_repeats_the_releases() -> None:
+def test_next_start_commit_repeats_the_earlier_releases() -> None:
     life = Life()
     request = full_cycle(life)
     life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000)
@@ -356,7 +356,7 @@ def test_cycle_without_rows_makes_no_commit_and_moves_on() -> None:
         rows(100, 130, uuid="t-0"),  # staged for the table of before
     ],
 )
-def test_range_that_would_lose_or_double_rows_is_refused_and_read_again(bad: Range) -> None:
+def test_range_that_loses_or_doubles_rows_is_refused_and_reread(bad: Range) -> None:
     life = Life()
     actions = life.cycle(life.report(p0=bad, p1=rows(200, 210)))
     request = commit_of(life, actions)
@@ -369,7 +369,7 @@ def test_range_that_would_lose_or_double_rows_is_refused_and_read_again(bad: Ran
     assert only(actions, CommitComplete).releases == {P0: Release(100, 1), P1: Release(210, 0)}
 
 
-def test_rows_that_were_all_filtered_by_a_stale_position_do_not_count_as_quiet() -> None:
+def test_rows_filtered_by_a_stale_position_are_not_idle() -> None:
     life = Life()
     stale = Range("id-1", 0, 0, "n1", 100, 130, {FACTS: TablePart("t-1", 150, None)})
     assert only(life.cycle(life.report(p0=stale, p1=idle(200))), Rewind).partitions[P0].position == 100
@@ -384,7 +384,7 @@ def test_unknown_outcome_is_found_by_the_commit_id() -> None:
     assert only(actions, CommitComplete).releases[P0] == Release(130, 0)
 
 
-def test_unknown_outcome_that_is_not_there_is_asked_again_on_the_same_base() -> None:
+def test_commit_of_unknown_outcome_is_retried_on_the_same_base() -> None:
     life = Life()
     request = full_cycle(life)
     life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.UNKNOWN, "timeout", None, 1000)
@@ -428,7 +428,7 @@ def test_foreign_conflict_is_tried_a_bounded_number_of_times() -> None:
     assert only(actions, Rewind).partitions[P0].position == 100
 
 
-def test_table_of_another_uuid_at_the_commit_is_opened_anew_and_gets_none_of_the_files_of_the_old_one() -> None:
+def test_replaced_table_at_the_commit_is_reopened_without_old_files() -> None:
     life = Life()
     actions = life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
     only(actions, LoadTable)
@@ -453,7 +453,7 @@ def test_missing_table_holds_the_floor_until_it_is_made_again() -> None:
     assert (opened.uuid, opened.needs[P0]) == ("t-2", 100)
 
 
-def test_missing_table_leaves_the_floor_when_the_user_chose_to_skip_it() -> None:
+def test_skipped_missing_table_no_longer_limits_the_offset_floor() -> None:
     life = Life(skip_missing=True)
     life.cycle(life.report(p0=rows(100, 130), p1=idle(200, 210)))
     life.state.on_table_loaded(FACTS, None, 1000)
@@ -463,7 +463,7 @@ def test_missing_table_leaves_the_floor_when_the_user_chose_to_skip_it() -> None
     assert only(actions, CommitComplete).releases == {P0: Release(150, 1), P1: Release(210, 0)}
 
 
-def test_first_ledger_of_a_table_needs_a_fresh_proof_of_leadership() -> None:
+def test_first_ledger_of_a_table_needs_proof_of_leadership() -> None:
     life = Life(tables={FACTS: table()})
     only(life.cycle(life.report(p0=rows(100, 130), p1=idle(200))), LoadTable)
     proof = only(life.state.on_table_loaded(FACTS, table(), 1000), ProveLeadership)
@@ -487,7 +487,7 @@ def test_rolled_back_table_is_refilled_exactly_from_its_ledger() -> None:
     assert (told.position, told.floor, told.needs[FACTS].next) == (60, 60, 60)
 
 
-def test_a_quiet_table_that_is_rolled_back_is_told_of_and_filled_again_when_it_is_looked_at() -> None:
+def test_rolled_back_quiet_table_warns_and_is_refilled_when_checked() -> None:
     life = Life(tables={FACTS: table(FILLED, named=12, newest=12)})
     life.attach(P0, P1)
     assert life.state.quiet_tables == [FACTS]
@@ -501,7 +501,7 @@ def test_a_quiet_table_that_is_rolled_back_is_told_of_and_filled_again_when_it_i
     assert life.state.on_table_seen(FACTS, ROLLED_BACK) == [], "once"
 
 
-def test_a_roll_back_is_told_of_at_the_start_and_by_the_next_commit_too() -> None:
+def test_rollback_is_logged_at_start_and_by_the_next_commit() -> None:
     assert "was rolled back to snapshot 10" in only(Life(tables={FACTS: ROLLED_BACK}).begun, Warn).text
     nothing = TableView("t-1", (), True, frozenset({12}), ROLLED_BACK.property)
     assert "to before its first commit, or replaced by an" in only(Life(tables={FACTS: nothing}).begun, Warn).text
@@ -512,12 +512,12 @@ def test_a_roll_back_is_told_of_at_the_start_and_by_the_next_commit_too() -> Non
 
 
 @pytest.mark.parametrize("view", [None, table(uuid="t-2"), table(FILLED, named=11, newest=11)])
-def test_what_else_happened_to_a_quiet_table_is_left_to_the_next_commit(view: TableView | None) -> None:
+def test_other_changes_of_a_quiet_table_wait_for_next_commit(view: TableView | None) -> None:
     life = Life(tables={FACTS: table(FILLED, named=12, newest=12)})
     assert life.state.on_table_seen(FACTS, view) == []
 
 
-def test_a_table_whose_commit_is_under_way_is_not_looked_at() -> None:
+def test_table_with_a_commit_in_progress_is_not_checked() -> None:
     life = Life()
     life.attach(P0, P1)
     only(life.cycle(life.report(p0=rows(100, 130), p1=idle(200))), LoadTable)
@@ -525,7 +525,7 @@ def test_a_table_whose_commit_is_under_way_is_not_looked_at() -> None:
     assert life.state.on_table_seen(FACTS, ROLLED_BACK) == []
 
 
-def test_rolled_back_table_waits_until_the_group_is_lowered_under_this_epoch() -> None:
+def test_rolled_back_table_waits_until_group_offsets_are_lowered() -> None:
     life = Life(tables={FACTS: ROLLED_BACK})
     for seen in (GROUP, {P0: mark(60), P1: mark(200)}, {P0: mark(60, epoch=life.epoch)}):
         actions = life.cycle(life.report(p0=rows(60, 130), p1=idle(200)))
@@ -540,7 +540,7 @@ def test_rolled_back_table_waits_until_the_group_is_lowered_under_this_epoch() -
     assert entries(request) == {0: (0, 60, 130), 1: (0, 200, 200)}
 
 
-def test_rolled_back_table_waits_for_an_owner_that_may_still_commit_what_it_was_told_before() -> None:
+def test_rolled_back_table_waits_for_owners_that_may_still_commit() -> None:
     life = Life()
     assert life.attach(P0).partitions[P0].floor == 100
     life.state.on_tick(1000)
@@ -555,7 +555,7 @@ def test_rolled_back_table_waits_for_an_owner_that_may_still_commit_what_it_was_
         only(life.state.on_group_offsets(seen), follows)
 
 
-def test_table_made_in_place_of_a_rolled_back_one_waits_for_the_lowered_group_as_that_would_have() -> None:
+def test_replacement_of_a_rolled_back_table_waits_for_lowered_offsets() -> None:
     life = Life()
     assert life.attach(P0).partitions[P0].floor == 100  # the owner may have committed it under this epoch's mark
     life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
@@ -590,12 +590,12 @@ def test_new_table_opens_at_the_floor_and_everybody_is_told() -> None:
     assert only(life.tell(ask), TableOpened) == opened
 
 
-def test_table_of_other_rows_is_an_error_that_names_the_snapshot_to_go_back_to() -> None:
+def test_table_with_other_rows_fails_naming_the_snapshot_to_restore() -> None:
     other = replace(table(FILLED), ancestors=[SnapshotView(50, None)], replaced=True)
     assert "make snapshot 10 its current one again" in only(Life({FACTS: other}).begun, Fail).reason
 
 
-def test_branch_that_was_dropped_unpublished_is_an_error_that_says_where_it_was() -> None:
+def test_branch_dropped_before_publishing_fails_with_its_last_snapshot() -> None:
     main = replace(table(FILLED), ancestors=[SnapshotView(50, None)], complete=False, branch_missing=True)
     told = "create the branch again at snapshot 10, or at main's head if all of it was published"
     assert told in only(Life({FACTS: main}).begun, Fail).reason
@@ -622,7 +622,7 @@ def needs(life: Life) -> dict[TopicPartition, int]:
     return {p: told[p].needs[FACTS].next for p in told}
 
 
-def test_table_that_was_restored_is_refilled_exactly_from_its_ledger_with_a_warning() -> None:
+def test_restored_table_is_refilled_from_its_ledger_with_a_warning() -> None:
     life = Life({FACTS: table(OLDER)}, marks_of(NEWER))
     assert "gone back in time" in only(life.begun, Warn).text
     assert needs(life) == {P0: 60, P1: 150}
@@ -630,20 +630,20 @@ def test_table_that_was_restored_is_refilled_exactly_from_its_ledger_with_a_warn
     assert only(life.state.on_table_loaded(FACTS, table(OLDER), 1000) or request_waits, ReadGroupOffsets)
 
 
-def test_quiet_table_whose_newest_commit_is_the_one_that_was_seen_goes_on_at_the_floor() -> None:
+def test_quiet_table_with_its_known_newest_commit_continues_at_floor() -> None:
     life = Life({FACTS: table(OLDER)}, marks_of(OLDER))
     assert [a for a in life.begun if isinstance(a, Warn)] == []
     assert needs(life) == {P0: 100, P1: 200}
 
 
 @pytest.mark.parametrize("group", [GROUP, marks_of(NEWER, uuid="t-2")])  # marks of before; another table's
-def test_marks_that_do_not_speak_of_the_table_leave_it_at_the_floor(
+def test_offset_metadata_without_the_table_leaves_it_at_the_floor(
     group: Mapping[TopicPartition, GroupOffset],
 ) -> None:
     assert needs(Life({FACTS: table(OLDER)}, group)) == {P0: 100, P1: 200}
 
 
-def test_table_that_was_restored_to_before_its_first_commit_is_an_error_with_its_repair() -> None:
+def test_table_restored_before_its_first_commit_fails_with_a_repair() -> None:
     group = marks_of(NEWER)
     reason = only(Life({FACTS: table()}, group).begun, Fail).reason
     assert "Alter the offsets of all partitions" in reason
@@ -651,7 +651,7 @@ def test_table_that_was_restored_to_before_its_first_commit_is_an_error_with_its
     assert needs(Life({FACTS: table()}, altered)) == {P0: 60, P1: 150}
 
 
-def test_table_that_was_restored_to_before_the_log_goes_on_where_all_offsets_are_altered_to() -> None:
+def test_table_restored_before_the_log_continues_at_altered_offsets() -> None:
     def begin(group: Mapping[TopicPartition, GroupOffset]) -> list[CoordinatorAction]:
         state = CoordinatorState(CoordinatorSettings("k-1", 5, 1000, 300), "x", lambda: "c")
         return state.begin({"orders": TopicInfo("id-1", (80, 0))}, group, {FACTS: table(OLDER)}, None, 0)
@@ -665,7 +665,7 @@ def test_table_that_was_restored_to_before_the_log_goes_on_where_all_offsets_are
     assert [type(a) for a in begin(everything)] == [Send]
 
 
-def test_partition_that_is_younger_than_a_restored_table_is_read_from_its_first_record() -> None:
+def test_partition_younger_than_a_restored_table_is_reread_from_start() -> None:
     older = replace(OLDER, topics=ledger({0: (0, 0, 60)}).topics)
 
     def begin(log_start: int) -> list[CoordinatorAction]:
@@ -678,13 +678,13 @@ def test_partition_that_is_younger_than_a_restored_table_is_read_from_its_first_
     assert only(begin(0), Warn)
 
 
-def test_some_offsets_altered_do_not_hide_that_a_table_was_restored() -> None:
+def test_partly_altered_offsets_do_not_hide_a_restored_table() -> None:
     group = marks_of(NEWER)
     altered = altered_group({P0: 30}, group, {FACTS: look_up(table(OLDER))}, {"orders": "id-1"}, 5, "y")
     assert needs(Life({FACTS: table(OLDER)}, {**group, **altered})) == {P0: 30, P1: 150}
 
 
-def test_table_that_is_restored_while_it_is_committed_rewinds_the_readers() -> None:
+def test_table_restored_during_a_commit_rewinds_the_readers() -> None:
     life = Life({FACTS: table(NEWER)}, marks_of(NEWER))
     life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
     actions = life.state.on_table_loaded(FACTS, table(OLDER, named=9, newest=9), 1000)
@@ -705,7 +705,7 @@ def test_newest_commits_go_out_with_every_floor() -> None:
     assert all(known.is_above("not opened yet", FILLED) for known in told)
 
 
-def test_two_names_of_one_table_are_an_error_that_names_both() -> None:
+def test_two_names_of_one_table_are_an_error_naming_both() -> None:
     both = Life({"db.a": table(FILLED), "db.A": table(FILLED)})
     assert "db.a and db.A are one table" in only(both.begun, Fail).reason
     later = Life()  # a route that somebody adds while it runs
@@ -714,7 +714,7 @@ def test_two_names_of_one_table_are_an_error_that_names_both() -> None:
     assert "one table" in only(actions, Fail).reason
 
 
-def test_table_that_was_renamed_is_opened_under_its_new_name_once_the_old_one_is_missing() -> None:
+def test_renamed_table_opens_under_new_name_once_old_is_missing() -> None:
     life = Life()
     life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
     life.state.on_table_loaded(FACTS, None, 1000)
@@ -741,7 +741,7 @@ def test_table_prepared_while_it_is_committed_is_prepared_again_afterwards() -> 
     assert only(actions, PrepareTable).need is Need.EVOLVE
 
 
-def test_answer_for_a_table_that_was_replaced_meanwhile_waits_for_the_end_of_the_cycle() -> None:
+def test_answer_for_a_replaced_table_waits_for_the_cycle_end() -> None:
     life = Life()
     full_cycle(life)
     life.tell(OpenTable("sink-0", life.epoch, FACTS, Need.EVOLVE, "{}"))
@@ -756,7 +756,7 @@ def test_added_partition_is_read_from_its_start_and_waited_for() -> None:
     assert life.cycle(life.report(p0=rows(100, 130), p1=idle(200))) == []  # the third has not reported
 
 
-def test_partition_that_gets_its_owner_while_a_cycle_is_open_is_not_waited_for_in_it() -> None:
+def test_partition_attached_during_a_cycle_is_not_awaited_in_it() -> None:
     life = Life()
     assert life.cycle(life.report(p0=rows(100, 130))) == []
     life.attach(P1)  # its task has not seen the start of this cycle as its owner
@@ -767,7 +767,7 @@ def test_partition_that_gets_its_owner_while_a_cycle_is_open_is_not_waited_for_i
     only(life.tell(life.report(p1=rows(200, 210))), LoadTable)
 
 
-def test_partition_whose_report_came_before_its_new_owner_is_in_the_commit() -> None:
+def test_partition_reported_before_its_new_owner_is_in_the_commit() -> None:
     life = Life()
     life.cycle(life.report(p1=rows(200, 210)))
     life.attach(P1)
@@ -775,7 +775,7 @@ def test_partition_whose_report_came_before_its_new_owner_is_in_the_commit() -> 
     assert entries(commit_of(life, life.tell(life.report(p0=idle(100)))))[1] == (0, 200, 210)
 
 
-def test_added_partition_that_no_task_has_asked_for_is_not_waited_for() -> None:
+def test_added_partition_without_a_task_is_not_awaited() -> None:
     life = Life()
     life.state.on_topics({"orders": TopicInfo("id-1", (0, 0, 0))})
     only(life.cycle(life.report(p0=rows(100, 130), p1=idle(200))), LoadTable)
@@ -806,7 +806,7 @@ def test_valid_through_needs_a_time_of_every_partition() -> None:
     ("end", "described_ms", "expected"),
     [(200, 70, 60), (200, 55, 55), (201, 70, None)],  # 201: there is a record that was not read
 )
-def test_idle_partition_is_valid_through_when_its_log_was_seen_to_end_there(
+def test_idle_partition_is_valid_through_the_observed_end_of_log(
     end: int, described_ms: int, expected: int | None
 ) -> None:
     life = Life()
@@ -824,7 +824,7 @@ def test_partition_that_falls_idle_stays_valid_through_its_last_record() -> None
     assert commit_of(life, later, landed(request)).valid_through_ms == 40
 
 
-def test_a_quiet_table_is_as_old_as_the_look_that_saw_its_logs_end() -> None:
+def test_quiet_table_is_as_old_as_its_log_end_check() -> None:
     life = Life()
     assert life.state.ages() == {FACTS: TableAge(None, complete=False)}
     life.state.on_topics({"orders": TopicInfo("id-1", (0, 0), (100, 200), 70)})
@@ -854,7 +854,7 @@ def test_deleted_topic_is_not_waited_for() -> None:
     assert entries(request)[1] == (0, 200, 200)
 
 
-def test_ledger_beyond_the_end_of_the_log_is_an_error_with_its_repair() -> None:
+def test_ledger_beyond_the_end_of_the_log_fails_with_repair() -> None:
     state = CoordinatorState(CoordinatorSettings("k-1", 5, 1000, 300), "x", lambda: "c")
     topics = {"orders": TopicInfo("id-1", (0, 0))}
     failure = only(state.begin(topics, GROUP, {FACTS: table(FILLED)}, None, 0, {P0: 99, P1: 500}), Fail)
@@ -870,7 +870,7 @@ def test_altered_offsets_raise_the_generation_in_one_group_commit() -> None:
     assert altered == {P0: GroupOffset(30, OffsetMetadata(Epoch(9, "y"), 3, "id-1"))}
 
 
-def test_partitions_of_another_connectors_keep_their_place_beside_an_altered_one() -> None:
+def test_foreign_offsets_stay_when_another_partition_is_altered() -> None:
     group = {P0: GroupOffset(500, None), P1: GroupOffset(600, None)}
     altered = altered_group({P0: 30}, group, {FACTS: look_up(table())}, {"orders": "id-1"}, 5, "y")
     assert {p: at.offset for p, at in altered.items()} == {P0: 30, P1: 600}
@@ -878,7 +878,7 @@ def test_partitions_of_another_connectors_keep_their_place_beside_an_altered_one
     assert life.attach(P1).partitions[P1].position == 600
 
 
-def test_table_without_rows_is_brought_along_in_the_first_cycle_by_a_commit_without_files() -> None:
+def test_table_without_rows_follows_altered_offsets_by_an_empty_commit() -> None:
     altered = altered_group({P0: 30}, GROUP, {FACTS: look_up(table(FILLED))}, {"orders": "id-1"}, 5, "y")
     life = Life(tables={FACTS: table(FILLED)}, group={P0: altered[P0], P1: mark(200)})
     assert life.attach(P0).partitions[P0].needs[FACTS].next == 30

@@ -65,7 +65,7 @@ def test_ledger_and_property_come_back_as_they_were() -> None:
     assert LedgerProperty.from_json(PROPERTY.to_json()) == PROPERTY
 
 
-def test_ledger_of_a_newer_version_is_refused_and_not_guessed_at() -> None:
+def test_ledger_of_a_newer_format_version_is_refused() -> None:
     document = json.loads(LEDGER.to_json()) | {"v": 3}
     with pytest.raises(LedgerFormatError, match="newer"):
         Ledger.from_json(json.dumps(document))
@@ -91,7 +91,7 @@ def test_ledger_of_many_partitions_comes_back_as_it_was(partitions: int) -> None
     assert json.loads(ledger.to_json())["v"] == (1 if partitions < PACKED_PARTITIONS else 2)
 
 
-def test_ledger_that_an_older_version_wrote_is_read_whatever_its_size() -> None:
+def test_ledger_of_an_older_version_is_read_at_any_size() -> None:
     ledger = wide(300)
     document = json.loads(replace(ledger, topics={}).to_json())
     document["topics"] = {
@@ -105,7 +105,7 @@ def test_ledger_that_an_older_version_wrote_is_read_whatever_its_size() -> None:
     assert found.opened == {TopicPartition("orders", p): Position(0, 5) for p in range(300)}
 
 
-def test_ledger_of_five_thousand_partitions_takes_less_than_forty_thousand_bytes() -> None:
+def test_ledger_of_five_thousand_partitions_stays_below_forty_kilobytes() -> None:
     chance = random.Random(1)  # offsets that tell as much as they can: on a real topic they resemble each other
     topics = {}
     for number in range(5):
@@ -130,7 +130,7 @@ def test_packed_partitions_that_are_damaged_are_an_error(packed: object) -> None
         Ledger.from_json(json.dumps(document))
 
 
-def test_ledgers_that_a_newer_one_replaced_only_say_who_wrote_them() -> None:
+def test_superseded_ledgers_only_yield_the_commit_that_wrote_them() -> None:
     document = json.loads(replace(LEDGER, commit="c-0").to_json()) | {"topics": "whatever"}
     views = TableView("t-1", [SnapshotView(20, LEDGER.to_json()), SnapshotView(10, json.dumps(document))], True,
                       frozenset({10, 20}), PROPERTY.to_json())  # fmt: skip
@@ -177,12 +177,12 @@ def test_ledger_that_is_not_the_named_one_was_rolled_back() -> None:
     assert found.version != table_version(view((10, older), prop=replace(PROPERTY, snapshot=10)))
 
 
-def test_rolled_back_to_before_our_first_commit_knows_where_the_table_began() -> None:
+def test_rollback_before_the_first_commit_knows_the_opening_positions() -> None:
     found = look_up(view((1, None), present=frozenset({20})))
     assert (found.standing, found.ledger, found.opened) == (Standing.ROLLED_BACK, None, {ORDERS_0: Position(0, 5)})
 
 
-def test_table_of_other_rows_is_not_one_that_was_rolled_back() -> None:
+def test_table_with_other_rows_is_replaced_and_not_rolled_back() -> None:
     made_of_itself = replace(view((50, None), present=frozenset({10, 20})), replaced=True)
     assert look_up(made_of_itself).standing is Standing.REPLACED
     assert look_up(replace(made_of_itself, replaced=False)).standing is Standing.ROLLED_BACK  # an empty one
@@ -191,13 +191,13 @@ def test_table_of_other_rows_is_not_one_that_was_rolled_back() -> None:
 
 @pytest.mark.parametrize("complete", [True, False])
 @pytest.mark.parametrize("present", [frozenset[int](), frozenset({20})])
-def test_branch_that_was_dropped_with_our_commits_is_not_guessed_at(complete: bool, present: frozenset[int]) -> None:
+def test_dropped_branch_with_our_commits_is_reported_as_lost(complete: bool, present: frozenset[int]) -> None:
     dropped = replace(view((50, None), complete=complete, present=present), branch_missing=True)
     assert look_up(dropped).standing is Standing.BRANCH_LOST
     assert look_up(replace(dropped, property=None)).standing is Standing.NONE
 
 
-def test_dropped_branch_begins_again_at_main_where_it_is_known_what_main_holds() -> None:
+def test_dropped_branch_restarts_at_main_when_its_contents_are_known() -> None:
     published = replace(view((20, LEDGER)), branch_missing=True)
     assert look_up(published).standing is Standing.FOUND
     older = replace(LEDGER, commit="c-0")

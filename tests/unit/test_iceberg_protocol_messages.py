@@ -147,11 +147,11 @@ def test_small_messages_stay_readable_for_older_versions() -> None:
 
 
 @pytest.mark.parametrize("data", [zlib.compress(b"{}")[:-3], zlib.compress(b"nonsense"), b"x nothing of ours"])
-def test_compressed_nonsense_is_ignored(data: bytes) -> None:
+def test_compressed_bytes_that_cannot_be_decoded_are_ignored(data: bytes) -> None:
     assert decode(data) is None
 
 
-def test_further_fields_do_not_disturb() -> None:
+def test_unknown_fields_of_a_message_are_ignored_when_decoded() -> None:
     document = json.loads(encode(EpochStarted(EPOCH))) | {"mood": "good"}
     assert decode(json.dumps(document).encode()) == EpochStarted(EPOCH)
 
@@ -176,5 +176,5 @@ def test_messages_and_marks_of_before_know_of_no_newest_commits() -> None:
 @pytest.mark.parametrize(
     "text", [None, "", "-", "{}", "[]", "7", '{"connect-py":1}', '{"connect-py":99,"epoch":[1,"a"]}']
 )
-def test_foreign_metadata_is_no_mark(text: str | None) -> None:
+def test_foreign_offset_metadata_is_not_parsed_as_ours(text: str | None) -> None:
     assert OffsetMetadata.from_text(text) is None

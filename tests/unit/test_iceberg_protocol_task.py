@@ -71,7 +71,7 @@ def report(task: TaskState, cycle: int, ids: dict[str, str] = IDS) -> list[TaskA
     return task.report(cycle, {}, ids, 0)
 
 
-def test_assigned_partition_waits_paused_until_it_is_told_where_it_stands() -> None:
+def test_assigned_partition_stays_paused_until_the_coordinator_attaches_it() -> None:
     task = TaskState("sink-0", 5, nonces())
     asked = task.assign({P0: "id-1"}, {P0: OffsetMetadata(E6, 0, "id-1")}, 0)
     assert asked == [Pause(frozenset({P0})), Send(Attach("sink-0", 5, "n1", {P0: "id-1"}, E6))]
@@ -89,7 +89,7 @@ def test_answer_seeks_resumes_and_wants_the_new_mark_committed() -> None:
     assert task.offsets_to_commit() == {P0: GroupOffset(100, OffsetMetadata(E7, 0, "id-1"))}
 
 
-def test_newest_commits_go_into_the_mark_with_the_floor_that_they_were_told_with() -> None:
+def test_offset_metadata_carries_newest_commits_with_their_own_floor() -> None:
     def told() -> list[tuple[int, str]]:
         return [(at.offset, at.mark.commits) for at in task.offsets_to_commit().values() if at.mark]
 
@@ -131,7 +131,7 @@ def test_coordinator_of_an_earlier_start_is_not_followed() -> None:
     assert task.epoch is None
 
 
-def test_epoch_below_that_of_a_mark_is_not_followed_but_told() -> None:
+def test_epoch_below_the_offset_metadata_is_answered_but_not_followed() -> None:
     task = TaskState("sink-0", 5, nonces())
     task.assign({P0: "id-1"}, {P0: OffsetMetadata(E8, 0, "id-1")}, 0)
     assert task.on_message(EpochStarted(E7), 0) == []
@@ -140,7 +140,7 @@ def test_epoch_below_that_of_a_mark_is_not_followed_but_told() -> None:
     assert task.epoch == E8  # first seen in a mark, followed all the same
 
 
-def test_higher_epoch_detaches_everything() -> None:
+def test_higher_epoch_detaches_all_partitions_of_the_task() -> None:
     task = attached_task()
     actions = task.on_message(StartCommit(E8, 1, {}), 0)
     assert Discard(P0) in actions
@@ -149,7 +149,7 @@ def test_higher_epoch_detaches_everything() -> None:
     assert sent(report(task, 1)) == []  # nothing attached, nothing to say
 
 
-def test_row_of_an_unopened_table_holds_its_partition_until_the_answer() -> None:
+def test_row_of_an_unopened_table_pauses_partition_until_answer() -> None:
     task = attached_task()
     assert task.filter_position("db.new", P0) is None
     task.advance(P0, 105)
@@ -164,7 +164,7 @@ def test_row_of_an_unopened_table_holds_its_partition_until_the_answer() -> None
     assert (task.filter_position("db.new", P0), task.answer("db.new")) == (100, '{"a":1}')
 
 
-def test_refused_table_fails_the_task_that_holds_rows_of_it_only() -> None:
+def test_refused_table_fails_only_tasks_that_wait_for_it() -> None:
     task = attached_task()
     assert task.on_message(TableRefused(E7, "db.new", "forbidden"), 0) == []
     task.hold(P0, "db.new", Need.CREATE, "{}", 0)
@@ -210,7 +210,7 @@ def test_cycle_is_reported_once_however_often_it_is_announced() -> None:
     assert task.on_message(StartCommit(E7, 1, {}), 0) == []
 
 
-def test_rows_of_a_topic_that_was_replaced_meanwhile_are_not_reported() -> None:
+def test_rows_of_a_replaced_topic_are_discarded_and_not_reported() -> None:
     task = attached_task()
     task.advance(P0, 120)
     actions = report(task, 1, {"orders": "id-2"})
@@ -218,7 +218,7 @@ def test_rows_of_a_topic_that_was_replaced_meanwhile_are_not_reported() -> None:
     assert sent(actions) == [Attach("sink-0", 5, "n3", {P0: "id-2"}, E7)]
 
 
-def test_partition_pauses_when_too_many_cycles_wait_and_goes_on_after_the_release() -> None:
+def test_partition_pauses_at_too_many_staged_cycles_until_a_release() -> None:
     task = attached_task(max_staged_cycles=1)
     task.advance(P0, 110)
     assert not any(isinstance(a, Pause) for a in report(task, 1))
@@ -235,7 +235,7 @@ def test_release_of_an_older_rewind_number_does_not_count() -> None:
     assert task.offsets_to_commit()[P0].offset == 50  # lowered, for the refill
 
 
-def test_release_of_a_newer_rewind_number_shows_that_a_message_was_lost() -> None:
+def test_release_with_a_newer_rewind_number_reveals_a_lost_message() -> None:
     task = attached_task()
     actions = task.on_message(StartCommit(E7, 1, {P0: Release(50, 1)}), 0)
     assert [type(m) for m in sent(actions)] == [Attach]
@@ -249,7 +249,7 @@ def test_rewind_that_answers_somebody_else_is_ignored() -> None:
     assert Seek(P0, 60) in task.on_message(Rewind(E7, "n2", {P0: attachment(position=60)}), 0)
 
 
-def test_a_position_that_the_log_does_not_hold_is_asked_for_again_after_a_while() -> None:
+def test_position_outside_the_log_describes_the_topics_again_later() -> None:
     task = attached_task()
     assert task.position_lost(P0, 0) == [Discard(P0), Pause(frozenset({P0}))]
     assert not task.is_reading(P0)
@@ -258,14 +258,14 @@ def test_a_position_that_the_log_does_not_hold_is_asked_for_again_after_a_while(
     assert task.position_lost(P1, 0) == [], "it is not ours"
 
 
-def test_revoked_partition_is_forgotten() -> None:
+def test_revoked_partition_is_discarded_and_not_committed() -> None:
     task = attached_task()
     assert task.revoke([P0, P1]) == [Discard(P0)]
     assert not task.is_reading(P0)
     assert task.offsets_to_commit() == {}
 
 
-def test_task_knows_which_rows_it_has_handled_in_case_they_are_delivered_again() -> None:
+def test_task_knows_its_next_offset_when_rows_are_delivered_again() -> None:
     task = attached_task()
     task.advance(P0, 120)
     assert task.next_offset(P0) == 120
@@ -273,7 +273,7 @@ def test_task_knows_which_rows_it_has_handled_in_case_they_are_delivered_again()
     assert task.next_offset(P0) == 100  # a seek of ours starts over
 
 
-def test_skipped_table_holds_nothing_until_it_is_opened_or_the_epoch_ends() -> None:
+def test_skipped_table_stays_skipped_until_opened_or_epoch_ends() -> None:
     task = attached_task()
     task.hold(P0, "db.new", Need.CREATE, "{}", 0)
     assert task.on_message(TableRefused(E7, "db.new", "gone", skip=True), 0) == [Resume(frozenset({P0}))]
@@ -285,7 +285,7 @@ def test_skipped_table_holds_nothing_until_it_is_opened_or_the_epoch_ends() -> N
     assert not task.is_skipped("db.new")
 
 
-def test_coordinator_that_does_not_know_of_altered_offsets_is_not_followed_but_told_to_begin_anew() -> None:
+def test_coordinator_that_missed_altered_offsets_is_refused_and_must_restart() -> None:
     task = TaskState("sink-0", 5, nonces())
     task.assign(
         {P0: "id-1"}, {P0: OffsetMetadata(E7, 1, "id-1")}, 0

@@ -12,7 +12,7 @@ NOBODY = {"bootstrap.servers": "localhost:9"}
 REFUSED = r"localhost:9/bootstrap: Connect to .* failed: Connection refused"
 
 
-def test_looking_for_what_java_left_names_the_reason_and_writes_no_lines(
+def test_failed_search_for_java_traces_names_reason_without_stderr_output(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(kafka_traces, "ASK_SECONDS", 0.5)

@@ -39,7 +39,7 @@ def waits(metrics: FakePluginMetrics, reason: str, table: str = "") -> float:
     return value
 
 
-def test_the_same_trouble_is_told_once_and_then_every_minute_with_how_often_it_was_met(
+def test_repeated_error_is_logged_once_and_then_every_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     told, _, clock = troubles()
@@ -71,7 +71,7 @@ def test_a_metric_shows_what_waits_until_it_does_no_longer() -> None:
     assert [waits(metrics, *each) for each in shown] == [0, 0, 0]
 
 
-def test_the_task_says_what_it_waits_for_until_it_does_no_longer() -> None:
+def test_task_names_what_it_waits_for_until_the_wait_ends() -> None:
     context = FakeSinkTaskContext()
     told, _, clock = troubles(context=context)
     told.begins()
@@ -94,7 +94,7 @@ def test_the_task_says_what_it_waits_for_until_it_does_no_longer() -> None:
     assert context.waiting_for == {}
 
 
-def test_a_table_that_nobody_asks_for_any_more_does_not_count_as_waiting() -> None:
+def test_table_no_longer_requested_does_not_count_as_waiting() -> None:
     told, metrics, clock = troubles()
     told.cannot_open("db.t", "away")
     clock.now += FORGET_SECONDS - 1
@@ -105,7 +105,7 @@ def test_a_table_that_nobody_asks_for_any_more_does_not_count_as_waiting() -> No
     assert waits(metrics, "open", "db.t") == 0
 
 
-def test_what_is_over_within_a_commit_interval_is_ridden_out_even_when_the_limit_is_one() -> None:
+def test_error_within_one_commit_interval_does_not_reach_the_limit() -> None:
     told, _, clock = troubles(limit=1)
     for _ in range(50):
         told.cannot_begin("away")
@@ -119,7 +119,7 @@ def test_what_is_over_within_a_commit_interval_is_ridden_out_even_when_the_limit
         told.cannot_begin("away")
 
 
-def test_a_table_that_nobody_asked_for_in_a_long_while_is_a_new_trouble_and_slow_tries_are_not() -> None:
+def test_failure_count_restarts_after_long_silence_but_not_slow_tries() -> None:
     told, _, clock = troubles(limit=2)
     told.cannot_open("db.t", "away")
     clock.now += QUIET_SECONDS
@@ -133,7 +133,7 @@ def test_a_table_that_nobody_asked_for_in_a_long_while_is_a_new_trouble_and_slow
         told.cannot_open("db.t", "away")
 
 
-def test_preparations_of_a_table_count_against_the_limit_and_without_one_they_never_end() -> None:
+def test_table_preparation_is_retried_forever_unless_a_limit_is_set() -> None:
     told, _, clock = troubles(limit=3)
     patient, _, _ = troubles()
     for _ in range(3):
@@ -160,7 +160,7 @@ class FailedLife:
         raise FencedError("newer") if FailedLife.lives == 2 else CatalogUnavailableError("the catalog: away")
 
 
-def test_a_coordinator_that_can_never_begin_fails_the_task_after_as_many_intervals_as_configured(
+def test_coordinator_that_cannot_begin_fails_task_after_configured_intervals(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(coordinator, "_CoordinatorEpoch", FailedLife)

@@ -18,7 +18,7 @@ def lines(topics: list[str], values: list[str] | None = None, **props: str) -> l
     return list(RoutePreview.of(config(**props), topics, values or []).lines())
 
 
-def test_topics_are_shown_with_their_tables_and_how_these_are_written() -> None:
+def test_preview_shows_topics_with_their_tables_and_write_settings() -> None:
     shown = lines(
         ["shop.orders", "other"],
         ext__topic_to_table=r"shop\.(.*):db.{1}+audit.{1}",
@@ -70,7 +70,7 @@ def test_the_command_reads_a_connector_as_it_is_posted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("topics", [[], ["a"]])
-def test_static_tables_take_every_row(topics: list[str]) -> None:
+def test_preview_shows_static_tables_taking_every_row(topics: list[str]) -> None:
     shown = lines(topics, tables="db.x,db.y")
     assert shown[len(topics) :] == [
         "  db.x: append, branch main, must exist",

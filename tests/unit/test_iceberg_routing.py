@@ -33,13 +33,13 @@ def where(routing: Routing) -> dict[str, list[int]]:
     return {r.table: r.batch.origin.offsets.to_pylist() for r in routing.routed}
 
 
-def test_static_tables_without_a_route_field_take_every_row_tombstones_too() -> None:
+def test_static_tables_without_route_field_take_rows_and_tombstones() -> None:
     router = Router(config(tables="db.a,db.b"))
     made = router.route(batch([*rows("x"), record(None, 1)]))
     assert where(made) == {"db.a": [0, 1], "db.b": [0, 1]}
 
 
-def test_static_tables_with_a_regex_take_the_rows_whose_whole_value_matches() -> None:
+def test_static_table_regex_takes_rows_whose_whole_value_matches() -> None:
     router = Router(
         config(
             tables="db.a,db.b,db.c",
@@ -53,7 +53,7 @@ def test_static_tables_with_a_regex_take_the_rows_whose_whole_value_matches() ->
     assert made.unrouted == 2  # the tombstone means nothing when rows are appended
 
 
-def test_dynamic_names_are_lower_cased() -> None:
+def test_dynamic_table_names_are_converted_to_lower_case() -> None:
     dynamic = {"tables__dynamic_enabled": "true", "tables__route_field": "kind"}
     made = Router(config(**dynamic)).route(batch(rows("Db.X", "db.x", None)))
     assert where(made) == {"db.x": [0, 1]}
@@ -112,7 +112,7 @@ def test_unrouted_rows_fail_or_become_dead_letters_if_asked() -> None:
         Router(config(**dynamic, ext__unrouted="fail")).route(batch(rows(None)))
 
 
-def test_a_tombstone_in_merge_mode_goes_where_rows_of_its_topic_went() -> None:
+def test_merge_mode_tombstone_follows_the_rows_of_its_topic() -> None:
     router = Router(
         config(tables__dynamic_enabled="true", tables__route_field="kind", tables__upsert_mode_enabled="true")
     )
@@ -122,7 +122,7 @@ def test_a_tombstone_in_merge_mode_goes_where_rows_of_its_topic_went() -> None:
     assert where(made) == {"db.x": [7, 8], "db.y": [7]}
 
 
-def test_bad_rows_of_a_part_are_named_by_their_place_in_the_whole_batch() -> None:
+def test_bad_rows_of_a_part_keep_their_whole_batch_position() -> None:
     router = Router(config(tables__dynamic_enabled="true", tables__route_field="kind"))
     made = router.route(batch(rows("db.x", "db.y", "db.x")))
     part = next(r for r in made.routed if r.table == "db.x")
@@ -136,7 +136,7 @@ def test_a_topic_may_go_to_several_tables() -> None:
     assert where(made) == {"db.a": [0], "audit.shop.a": [0]}
 
 
-def test_a_tombstone_goes_to_every_table_with_a_pattern_also_before_any_row() -> None:
+def test_tombstone_goes_to_every_table_with_a_route_regex() -> None:
     router = Router(
         config(
             tables="db.a,db.b,db.c",
@@ -151,7 +151,7 @@ def test_a_tombstone_goes_to_every_table_with_a_pattern_also_before_any_row() ->
     assert made.unrouted == 0
 
 
-def test_a_tombstone_goes_to_the_table_that_the_route_field_of_its_key_names() -> None:
+def test_tombstone_goes_to_the_table_named_by_its_key() -> None:
     router = Router(
         config(tables__dynamic_enabled="true", tables__route_field="kind", tables__upsert_mode_enabled="true")
     )
@@ -160,7 +160,7 @@ def test_a_tombstone_goes_to_the_table_that_the_route_field_of_its_key_names() -
     assert where(router.route(batch(deleted))) == {"db.x": [0], "db.y": [1]}
 
 
-def test_a_text_that_can_be_no_table_name_is_no_route() -> None:
+def test_text_that_cannot_name_a_table_is_not_routed() -> None:
     router = Router(config(tables__dynamic_enabled="true", tables__route_field="kind"))
     made = router.route(batch(rows("db.x", "", "db..x", " . ", "db.")))
     assert where(made) == {"db.x": [0]}

@@ -73,7 +73,7 @@ def cluster() -> Iterator[str]:
         yield f"http://{first}"
 
 
-def test_what_rows_wait_for_is_listed_for_people_and_machines_whatever_worker_knows_it(cluster: str) -> None:
+def test_pending_schema_changes_are_listed_as_text_and_json(cluster: str) -> None:
     assert run(cluster) == (
         1,
         "lines: table db.lines waits for a user to widen column n to long\n"
@@ -91,14 +91,12 @@ def test_nothing_that_waits_is_told_by_the_exit_status(cluster: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("http://127.0.0.1:1",), ("--connector", "unknown")])
-def test_a_worker_that_does_not_answer_is_not_taken_for_nothing_that_waits(
-    cluster: str, arguments: tuple[str, ...]
-) -> None:
+def test_unreachable_worker_is_an_error_and_not_an_empty_list(cluster: str, arguments: tuple[str, ...]) -> None:
     status, text = run(*(arguments if arguments[0].startswith("http") else (cluster, *arguments)))
     assert (status, text[:18]) == (2, "connect-py: http:/")
 
 
-def test_what_was_asked_of_whom_in_vain_is_said_in_a_line(cluster: str) -> None:
+def test_failed_request_is_reported_with_its_address_in_one_line(cluster: str) -> None:
     assert run(cluster, "--connector", "nosuch") == (2, f"connect-py: {cluster}: there is no connector nosuch\n")
     assert run(f"{cluster}/x") == (2, f"connect-py: {cluster}/x/connectors answers 404: {MISSING}\n")
     assert "connect-py: http://127.0.0.1:1/connectors: " in run("http://127.0.0.1:1")[1]

@@ -55,9 +55,7 @@ def test_nothing_is_reported_once_the_storage_failed_between_two_tables(
     assert stand.reports() == []
 
 
-def test_nothing_is_reported_once_rows_were_staged_for_some_tables_only(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partly_staged_rows_fail_the_task_without_any_report(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     add, added = stand.task._stage.add, [0]
 
     def add_or_fail(rows: Any) -> None:
@@ -75,7 +73,7 @@ def test_nothing_is_reported_once_rows_were_staged_for_some_tables_only(
     assert stand.reports() == []
 
 
-def test_rows_of_one_partition_that_part_ways_are_staged_whatever_their_order(stand: Stand) -> None:
+def test_interleaved_batches_of_one_partition_are_staged_completely(stand: Stand) -> None:
     stand.poll((0, 2, 4), (1, 3))
     stand.hear(StartCommit(EPOCH, 1, {}))
     [report] = stand.reports()
@@ -83,7 +81,7 @@ def test_rows_of_one_partition_that_part_ways_are_staged_whatever_their_order(st
     assert stand.rows(report) == {"db.first": 5, "db.second": 5}
 
 
-def test_a_cluster_that_does_not_answer_costs_a_cycle_and_no_rows(stand: Stand) -> None:
+def test_unreachable_cluster_costs_a_cycle_but_no_rows(stand: Stand) -> None:
     stand.put(0, 1, 2)
     stand.context.away = True
     stand.hear(StartCommit(EPOCH, 1, {}))
@@ -103,7 +101,7 @@ SHAPELESS = [
 
 
 @pytest.mark.parametrize(("value", "schema"), SHAPELESS)
-def test_a_record_that_no_column_can_hold_is_reported_and_its_neighbours_are_staged(
+def test_unrepresentable_record_is_reported_and_its_neighbours_are_staged(
     stand: Stand, value: Any, schema: Any
 ) -> None:
     stand.task.put([record({"n": 0}, 0), record(value, 1, schema=schema), record({"n": 2}, 2)])
@@ -118,13 +116,13 @@ def test_a_record_that_no_column_can_hold_is_reported_and_its_neighbours_are_sta
     assert [row["n"] for row in read(stand.files(report, "db.first"))] == [0, 2]
 
 
-def test_a_record_that_no_column_can_hold_fails_the_task_where_nothing_is_tolerated(stand: Stand) -> None:
+def test_unrepresentable_record_fails_the_task_without_error_tolerance(stand: Stand) -> None:
     stand.reporter.tolerate = False
     with pytest.raises(ConnectError, match="Tolerance exceeded"):
         stand.task.put([record({"n": 1, "a": [1, "x"]}, 0)])
 
 
-def test_a_record_that_no_column_can_hold_is_not_reported_again_when_it_comes_again(stand: Stand) -> None:
+def test_unrepresentable_record_is_not_reported_again_when_redelivered(stand: Stand) -> None:
     stand.put(0, 1)
     stand.task.put([record({"n": 1, "a": [1, "x"]}, 1)])
     assert stand.reporter.reports == []
@@ -138,7 +136,7 @@ LIST = {"type": "list", "element-id": 3, "element-required": False, "element": "
 ITEMS = {"type": "list", "element-id": 4, "element-required": False, "element": ITEM}
 
 
-def test_lists_of_unlike_items_are_staged_the_same_alone_and_together(stand: Stand) -> None:
+def test_lists_of_mixed_items_are_staged_alike_alone_and_together(stand: Stand) -> None:
     stand.open_table("db.first", [("a", LIST), ("items", ITEMS)])
     rows = [
         {"a": [1, 2.5]},

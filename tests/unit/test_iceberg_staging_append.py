@@ -60,7 +60,7 @@ def test_every_record_is_a_row_and_tombstones_are_none(tmp_path: Path) -> None:
     assert not pq.read_schema(file.path).field("id").nullable
 
 
-def test_files_lie_under_the_data_location_and_their_names_tell_where_they_come_from(tmp_path: Path) -> None:
+def test_staged_file_path_has_the_data_location_and_its_origin(tmp_path: Path) -> None:
     made = stager(table(COLUMNS, folder=tmp_path))
     (file,) = stage(made, batch([row(0, 1)]), cycle=17)
     folder, name = file.path.rsplit("/", 1)
@@ -71,7 +71,7 @@ def test_files_lie_under_the_data_location_and_their_names_tell_where_they_come_
 
 
 @pytest.mark.parametrize("connector", ["a", "a-1", "a.b", "ä/ö x", "", "~00002d"])
-def test_names_of_staged_files_are_read_back_and_prefixes_never_meet(connector: str) -> None:
+def test_staged_file_names_decode_exactly_and_prefixes_never_overlap(connector: str) -> None:
     name = StagedFileName(connector, Epoch(3, "n.-x"), "0123456789ab", 4, "t-1", 5)
     assert StagedFileName.decode(name.encode()) == name
     assert name.encode() != name.encode()
@@ -81,7 +81,7 @@ def test_names_of_staged_files_are_read_back_and_prefixes_never_meet(connector: 
     assert StagedFileName.decode("00000-1-data.parquet") is None
 
 
-def test_a_staged_file_and_the_names_that_lead_to_it_are_on_the_disk_before_anybody_is_told(
+def test_staged_file_and_its_folder_are_synced_before_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forced: list[tuple[int, int]] = []
@@ -136,7 +136,7 @@ def test_table_whose_rows_cannot_be_staged_is_told_why(
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES])
-def test_a_folder_that_cannot_be_forced_is_no_error_and_a_file_is(
+def test_failed_folder_sync_is_tolerated_but_file_sync_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     refused = {stat.S_IFDIR: code}
@@ -164,7 +164,7 @@ def test_a_file_uri_is_written_locally(tmp_path: Path) -> None:
     assert Path(file.path.removeprefix("file://")).exists()
 
 
-def test_bad_rows_are_named_and_nothing_of_the_batch_is_kept(tmp_path: Path) -> None:
+def test_bad_rows_are_named_and_their_batch_is_not_kept(tmp_path: Path) -> None:
     made = stager(table([("id", "int"), ("v", "string")], folder=tmp_path))
     with pytest.raises(BadRows) as raised:
         made.prepare(batch([row(0, 1), row(1, 2**40), row(2, 3)]))
@@ -285,7 +285,7 @@ def test_void_and_nested_partition_fields_work(tmp_path: Path) -> None:
     assert partitions(stage(stager(description), batch(rows))) == {('"a"', None): [0, 2], ('"b"', None): [1]}
 
 
-def test_rows_beyond_the_memory_budget_are_written_in_order_and_the_spill_file_goes(tmp_path: Path) -> None:
+def test_rows_beyond_the_memory_budget_spill_and_keep_their_order(tmp_path: Path) -> None:
     made = stager(table(COLUMNS, folder=tmp_path), memory=200)
     for start in range(0, 100, 10):
         made.add(made.prepare(batch([row(start + i, start + i) for i in range(10)])))
@@ -303,7 +303,7 @@ def test_large_rows_are_cut_into_several_files(tmp_path: Path) -> None:
     assert [r["id"] for r in read(files)] == list(range(30))
 
 
-def test_rows_held_while_the_table_evolves_are_staged_in_the_new_schema(tmp_path: Path) -> None:
+def test_rows_buffered_during_table_evolution_use_the_new_schema(tmp_path: Path) -> None:
     item = {"type": "struct", "fields": [{"id": 5, "name": "a", "required": False, "type": "int"}]}
     old_list = {"type": "list", "element-id": 4, "element-required": False, "element": item}
     old = table([("id", "int"), ("v", "string"), ("l", old_list)], folder=tmp_path)
@@ -366,7 +366,7 @@ def test_a_failing_storage_leaves_no_files_and_keeps_the_rows(tmp_path: Path, mo
     assert len(made.close_cycle(1, ORDERS_0)) == 3
 
 
-def test_write_properties_choose_the_codec(tmp_path: Path) -> None:
+def test_write_properties_choose_the_parquet_compression_codec(tmp_path: Path) -> None:
     key = "write.parquet.compression-codec"
     description = table(COLUMNS, folder=tmp_path, properties={key: "gzip"})
     for props, codec in (
@@ -456,7 +456,7 @@ def test_schemaless_rows_of_changing_types_go_to_one_table(tmp_path: Path) -> No
     ]  # fmt: skip
 
 
-def test_a_column_that_cannot_be_written_stays_null_unless_rows_have_it(tmp_path: Path) -> None:
+def test_unwritable_column_stays_null_and_rows_with_it_are_bad(tmp_path: Path) -> None:
     made = stager(table([*COLUMNS, ("doc", "geometry(srid:4326)")], folder=tmp_path))
     assert read(stage(made, batch([row(0, 1)]))) == [{"id": 1, "v": "x"}]
     with pytest.raises(BadRows) as raised:

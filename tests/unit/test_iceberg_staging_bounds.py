@@ -28,7 +28,7 @@ def fill(stand: Stand, first: int, rows: int) -> None:
     stand.task.end_poll({ORDERS_0: first + rows})
 
 
-def test_a_task_that_staged_as_much_as_it_may_pauses_until_its_files_close(stand: Stand) -> None:
+def test_task_with_a_full_stage_pauses_until_its_files_close(stand: Stand) -> None:
     at = 1
     while ORDERS_0 not in stand.context.paused:
         fill(stand, at, 100)

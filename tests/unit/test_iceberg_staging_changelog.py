@@ -60,7 +60,7 @@ def test_each_change_gives_the_row_before_and_the_row_after(tmp_path: Path, made
     assert {row["__topic"] for row in rows} == {"orders"}
 
 
-def test_events_of_a_snapshot_are_no_changes_if_they_are_left_out(tmp_path: Path) -> None:
+def test_ignored_snapshot_events_are_left_out_of_the_changelog(tmp_path: Path) -> None:
     records = [event(0, "r", (1, "a")), event(1, "u", (1, "b"), (1, "a"))]
     stager = logging(tmp_path, ext__snapshot_events="ignore")
     rows = [row for file in stage(stager, batch(records)) for row in read([file])]
@@ -68,7 +68,7 @@ def test_events_of_a_snapshot_are_no_changes_if_they_are_left_out(tmp_path: Path
 
 
 @pytest.mark.parametrize("key", [Struct(KEY, [1]), None])
-def test_a_delete_whose_row_is_not_known_shows_the_key_of_the_record(tmp_path: Path, key: Any) -> None:
+def test_delete_of_an_unknown_row_shows_the_record_key(tmp_path: Path, key: Any) -> None:
     gone = record(Struct(EVENT, [None, None, "d"]), 1, key=key)
     records = [event(0, "d", None, (2, "b")), gone, record(None, 2, key=key)]
     stager = logging(tmp_path)
@@ -79,13 +79,13 @@ def test_a_delete_whose_row_is_not_known_shows_the_key_of_the_record(tmp_path: P
     assert shown(alone) == [(1, "d", None, key and 1, None)]
 
 
-def test_a_row_that_does_not_fit_is_named_by_its_place_in_the_batch(tmp_path: Path) -> None:
+def test_row_that_does_not_fit_is_named_by_batch_position(tmp_path: Path) -> None:
     with pytest.raises(BadRows) as raised:
         logging(tmp_path).prepare(Batch.of([plain(0, "c", (1, "a")), plain(1, "c", ("x", "b"))])[-1])
     assert len(raised.value.errors) == 1
 
 
-def test_a_new_changelog_has_the_columns_of_the_row_and_requires_nothing() -> None:
+def test_new_changelog_has_row_columns_and_no_required_ones() -> None:
     wish = json.loads(Stage(config(**SETTINGS), "0").creation("db.orders_changes", batch([event(0, "c", (1, "a"))])))
     fields = {field["name"]: field["required"] for field in wish["schema"]["fields"]}
     assert list(fields)[:3] == ["id", "v", "__op"]
@@ -118,7 +118,7 @@ def test_no_other_table_may_have_a_name_of_a_changelog(props: dict[str, str]) ->
     IcebergSinkConfig.parse({**given, "iceberg.ext.changelog-suffix": "_log"})
 
 
-def test_rows_routed_to_a_name_of_a_changelog_fail_the_task() -> None:
+def test_rows_routed_to_a_changelog_table_name_fail_the_task() -> None:
     settings = config(**SETTINGS, tables__dynamic_enabled="true", tables__route_field="source.table")
     rows = batch([event(0, "c", (1, "a"))])
     assert [each.table for each in with_changelogs(settings, [Routed("db.orders", rows)])] == [

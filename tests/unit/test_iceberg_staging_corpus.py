@@ -169,7 +169,7 @@ def test_upserts_and_deletes_leave_the_rows_of_the_source(tmp_path: Path, topic:
                 assert like_postgres(row[column], text), (key, column)
 
 
-def test_values_that_were_out_of_line_are_named_by_the_rows_that_lack_them(tmp_path: Path) -> None:
+def test_rows_name_the_out_of_line_values_that_they_lack(tmp_path: Path) -> None:
     topic = "pgs.public.toasted"
     files = staged(topic, tmp_path, ["id"])
     expected = {row["id"]: row for row in EXPECTED["public.toasted"]["rows"]}

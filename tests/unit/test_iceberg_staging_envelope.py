@@ -51,7 +51,7 @@ def merging(folder: Path, **more: str) -> TableStager:
 
 
 @pytest.mark.parametrize("made", [event, plain])
-def test_the_row_after_counts_and_deletes_take_their_key_from_the_row_before(tmp_path: Path, made: Any) -> None:
+def test_upserts_use_the_after_row_and_deletes_the_before_key(tmp_path: Path, made: Any) -> None:
     records = [made(0, "r", (1, "a")), made(1, "c", (2, "b")), made(2, "u", (1, "c"), (1, "a")),
                made(3, "d", None, (2, "b")), made(4, "m"), record(None, 5, key=Struct(KEY, [3]))]  # fmt: skip
     stager_ = merging(tmp_path)
@@ -61,7 +61,7 @@ def test_the_row_after_counts_and_deletes_take_their_key_from_the_row_before(tmp
     assert stager_.ignored_rows == 1
 
 
-def test_a_delete_without_a_row_before_takes_the_key_of_the_record(tmp_path: Path) -> None:
+def test_delete_without_a_before_row_uses_the_record_key(tmp_path: Path) -> None:
     gone = record(Struct(EVENT, [None, None, "d"]), 1, key=Struct(KEY, [1]))
     files = stage(merging(tmp_path), batch([event(0, "c", (2, "b")), gone]))
     assert read(files, "deletes") == [{"id": 1}]
@@ -82,7 +82,7 @@ def test_records_that_are_no_change_events_are_bad_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("made", [event, plain])
 @pytest.mark.parametrize("op", ["c", "u", "r"])
-def test_an_event_that_lacks_the_row_it_writes_is_a_bad_row(tmp_path: Path, made: Any, op: str) -> None:
+def test_event_without_the_row_it_writes_is_a_bad_row(tmp_path: Path, made: Any, op: str) -> None:
     records = [made(0, "c", (1, "a")), made(1, op, None, (1, "a")), made(2, "d", None, (1, "a")), made(3, "t")]
     for start, bad in ((0, 1), (1, 0)):  # among events that have rows, and where no event has one
         with pytest.raises(BadRows) as raised:
@@ -91,7 +91,7 @@ def test_an_event_that_lacks_the_row_it_writes_is_a_bad_row(tmp_path: Path, made
 
 
 @pytest.mark.parametrize("made", [event, plain])
-def test_a_truncate_takes_what_came_before_it_and_leaves_a_mark(tmp_path: Path, made: Any) -> None:
+def test_truncate_removes_earlier_rows_and_stages_a_truncate_marker(tmp_path: Path, made: Any) -> None:
     records = [made(0, "c", (1, "a")), made(1, "c", (2, "b")), made(2, "t"), made(3, "c", (2, "new"))]
     files = stage(merging(tmp_path), *Batch.of(records))
     assert [(f.kind.value, f.path == "", f.rows) for f in files] == [("truncates", True, 0), ("rows", False, 1)]
@@ -131,7 +131,7 @@ def test_events_of_a_snapshot_are_left_out_if_asked_for(tmp_path: Path, made: An
     assert stage(stager_, *Batch.of(records[2:]), cycle=2) == []
 
 
-def test_a_truncate_in_a_topic_of_several_partitions_is_a_bad_row(tmp_path: Path) -> None:
+def test_truncate_in_a_multi_partition_topic_is_a_bad_row(tmp_path: Path) -> None:
     made = merging(tmp_path)
     made._changes._partition_count = lambda topic: 3  # what the cluster would say
     with pytest.raises(BadRows) as raised:
@@ -147,7 +147,7 @@ def left(made: SinkRecord, new_id: Any) -> SinkRecord:
 DELETE, INSERT, ALONE = 0, 1, 2
 
 
-def test_both_halves_of_a_changed_key_are_staged_with_a_text_in_common(tmp_path: Path) -> None:
+def test_both_halves_of_a_key_change_share_a_pair_identifier(tmp_path: Path) -> None:
     records = [
         event(0, "u", (1, "known")), event(1, "u", (1, GONE)), left(event(2, "d", None, (1, None)), 2),
         left(record(None, 3, key=Struct(KEY, [1])), 2), moved(event(4, "c", (2, GONE)), '{"id": 1}'),
@@ -166,7 +166,7 @@ def test_both_halves_of_a_changed_key_are_staged_with_a_text_in_common(tmp_path:
     assert read(files) == []
 
 
-def test_pairs_are_told_apart_by_their_keys_and_by_their_place_in_the_source(tmp_path: Path) -> None:
+def test_pairs_differ_by_their_keys_and_source_positions(tmp_path: Path) -> None:
     records = [moved(plain(n, "c", (2 + n // 2, GONE)), {"id": 1}) for n in range(4)]
     at = [made.replace(value={**made.value, "source": {"lsn": n % 2}}) for n, made in enumerate(records)]
     found = {pair for (pair,) in changes(stage(merging(tmp_path), *Batch.of(at)), "__connect_py_pair")}
@@ -175,7 +175,7 @@ def test_pairs_are_told_apart_by_their_keys_and_by_their_place_in_the_source(tmp
     assert len(set(changes(stage(merging(tmp_path), *Batch.of(nowhere)), "__connect_py_pair"))) == 2
 
 
-def test_the_insert_of_a_changed_key_waits_for_a_delete_that_was_not_read(tmp_path: Path) -> None:
+def test_insert_of_a_changed_key_waits_for_its_unread_delete(tmp_path: Path) -> None:
     made = merging(tmp_path)
     insert = moved(event(4, "c", (2, GONE)), {"id": 1})
     prepared = made.prepare(batch([event(0, "c", (8, "x")), insert, event(5, "u", (9, "y"))]))
@@ -198,7 +198,7 @@ def test_the_insert_of_a_changed_key_waits_for_a_delete_that_was_not_read(tmp_pa
     assert changes(made.close_cycle(2, ORDERS_0), "id", "half") == [(2, ALONE)]
 
 
-def test_a_tombstone_is_half_of_a_pair_unless_it_follows_its_delete_also_in_a_later_cycle(tmp_path: Path) -> None:
+def test_only_a_tombstone_without_its_delete_is_half_a_pair(tmp_path: Path) -> None:
     made = merging(tmp_path, ext__envelope="none", tables__cdc_field="__deleted")
     row = left(record({"id": 1, "v": None, "__deleted": "true"}, 3, key={"id": 1}), 2)
     made.add(made.prepare(batch([row])))
@@ -223,7 +223,7 @@ def test_a_pair_without_a_place_that_comes_again_waits_again(tmp_path: Path) -> 
     assert unread.offset == 2
 
 
-def test_without_a_placeholder_no_row_waits_and_no_pair_is_staged(tmp_path: Path) -> None:
+def test_key_changes_without_a_placeholder_stage_no_pairs(tmp_path: Path) -> None:
     made = merging(tmp_path, ext__unavailable_value="")
     files = stage(made, batch([moved(event(4, "c", (2, GONE)), {"id": 1})]))
     assert [file.kind.value for file in files] == ["rows"]
@@ -237,7 +237,7 @@ def test_an_envelope_and_a_cdc_field_exclude_each_other() -> None:
         })  # fmt: skip
 
 
-def test_tombstones_alone_are_deletes() -> None:
+def test_batch_with_only_tombstones_is_read_as_deletes() -> None:
     opened = Envelope.of(batch([record(None, 0, key=Struct(KEY, [1]))]).value)
     assert opened.change.to_pylist() == [1]
 
@@ -263,7 +263,7 @@ def test_staged_rows_say_where_they_stand_in_the_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delete_mode", ["remove", "mark"])
-def test_a_tombstone_ahead_of_every_event_repeats_a_delete_that_was_staged(
+def test_tombstone_before_any_event_only_repeats_a_staged_delete(
     tmp_path: Path, delete_mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     make = merging if delete_mode == "remove" else marking
@@ -281,7 +281,7 @@ def test_a_tombstone_ahead_of_every_event_repeats_a_delete_that_was_staged(
     assert stage(made, *Batch.of([then[1]]), cycle=3) == []
 
 
-def test_a_tombstone_ahead_of_every_row_deletes_where_nothing_else_would(tmp_path: Path) -> None:
+def test_tombstone_before_any_row_deletes_when_nothing_else_would(tmp_path: Path) -> None:
     description = table(COLUMNS, keys=["id"], required=["id"], folder=tmp_path)
     made = stager(description, tables__upsert_mode_enabled="true", ext__ordering_columns="__lsn")
     assert orders(stage(made, batch([record(None, 0, key=Struct(KEY, [2]))])), "deletes") == {2: ""}
@@ -316,9 +316,7 @@ def marking(folder: Path, deleted: str = "boolean", **more: str) -> TableStager:
 
 
 @pytest.mark.parametrize(("type_", "yes", "no"), [("boolean", True, False), ("string", "true", "false")])
-def test_a_delete_that_marks_keeps_what_the_cycle_knows_of_the_row(
-    tmp_path: Path, type_: str, yes: Any, no: Any
-) -> None:
+def test_soft_delete_keeps_the_values_staged_in_its_cycle(tmp_path: Path, type_: str, yes: Any, no: Any) -> None:
     records = [event(0, "c", (1, "a")), event(1, "u", (1, "b")), event(2, "d", None, (1, None)),
                record(None, 3, key=Struct(KEY, [1])), event(4, "c", (2, "c")), event(5, "d", None, (2, None)),
                event(6, "c", (2, "again"))]  # fmt: skip
@@ -330,7 +328,7 @@ def test_a_delete_that_marks_keeps_what_the_cycle_knows_of_the_row(
     ]  # fmt: skip
 
 
-def test_a_delete_that_marks_is_staged_to_be_completed_or_left_out(tmp_path: Path) -> None:
+def test_soft_delete_of_incomplete_row_is_staged_partial_and_optional(tmp_path: Path) -> None:
     records = [event(0, "d", None, (1, None)), event(1, "u", (2, GONE)), event(2, "u", (3, GONE)),
                event(3, "d", None, (3, None))]  # fmt: skip
     files = stage(marking(tmp_path), batch(records))

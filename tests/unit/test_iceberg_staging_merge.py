@@ -57,7 +57,7 @@ def test_the_last_change_of_each_key_wins_in_offset_order(tmp_path: Path) -> Non
     assert pq.read_schema(files[-1].path).names == ["id", "v"]
 
 
-def test_changes_of_a_uuid_key_that_are_not_the_last_are_kept_beside_it(tmp_path: Path) -> None:
+def test_earlier_changes_of_uuid_keys_are_staged_beside_the_last(tmp_path: Path) -> None:
     codes = [f"{n:08x}-0000-4000-8000-000000000000" for n in range(2)]
     changed = struct(("id", STRING), ("v", Schema(Type.STRING, optional=True)), ("at", INT64))
     description = table([("id", "uuid"), ("v", "string")], keys=["id"], required=["id"], folder=tmp_path)
@@ -103,9 +103,7 @@ def test_a_tombstone_deletes_by_struct_map_or_primitive_key(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "unit_per_second"), [("MicroTimestamp", 10**6), ("NanoTimestamp", 10**9), ("Timestamp", 10**3)]
 )
-def test_a_primitive_key_is_read_in_the_unit_of_its_logical_name(
-    tmp_path: Path, name: str, unit_per_second: int
-) -> None:
+def test_primitive_key_uses_the_unit_of_its_logical_name(tmp_path: Path, name: str, unit_per_second: int) -> None:
     key_schema = Schema(Type.INT64, name=f"io.debezium.time.{name}", version=1)
     row_schema = struct(("at", key_schema), ("v", Schema(Type.STRING, optional=True)))
     at = 1_700_000_000 * unit_per_second
@@ -121,7 +119,7 @@ def test_a_primitive_key_is_read_in_the_unit_of_its_logical_name(
     assert [row["v"] for row in read(files)] == ["y"]
 
 
-def test_a_record_without_key_and_value_names_nothing_and_is_dropped(tmp_path: Path) -> None:
+def test_record_without_key_and_value_is_ignored_and_counted(tmp_path: Path) -> None:
     made = merging(tmp_path)
     assert stage(made, batch([record(None, 0)])) == []
     assert made.ignored_rows == 1
@@ -134,14 +132,14 @@ def test_a_tombstone_with_a_schema_deletes_too(tmp_path: Path) -> None:
     assert read(files, "deletes") == [{"id": 1}]
 
 
-def test_key_columns_that_the_value_lacks_come_from_the_record_key(tmp_path: Path) -> None:
+def test_key_columns_missing_in_the_value_come_from_the_key(tmp_path: Path) -> None:
     value = struct(("v", STRING))
     made = merging(tmp_path)
     files = stage(made, batch([record(Struct(value, ["x"]), 0, key=Struct(KEY, [5]))]))
     assert read(files) == [{"id": 5, "v": "x"}]
 
 
-def test_null_keys_fail_by_row_or_are_left_out_if_asked(tmp_path: Path) -> None:
+def test_null_keys_fail_their_rows_or_are_skipped_on_request(tmp_path: Path) -> None:
     value = struct(("id", Schema(Type.INT64, optional=True)), ("v", STRING))
     mixed = batch([record(Struct(value, [1, "a"]), 0), record(Struct(value, [None, "b"]), 1)])
     description = table(COLUMNS, keys=["id"], folder=tmp_path)
@@ -167,7 +165,7 @@ def test_only_the_key_of_a_delete_must_fit(tmp_path: Path) -> None:
         made.prepare(batch([record(Struct(wide, [1, 2, "c"]), 0)]))
 
 
-def test_a_key_that_does_not_convert_is_reported_once_with_its_reason(tmp_path: Path) -> None:
+def test_key_that_does_not_convert_is_reported_with_its_reason(tmp_path: Path) -> None:
     made = stager(table([("id", "int")], keys=["id"], folder=tmp_path), tables__upsert_mode_enabled="true")
     value = struct(("id", INT64))
     with pytest.raises(BadRows) as raised:
@@ -175,7 +173,7 @@ def test_a_key_that_does_not_convert_is_reported_once_with_its_reason(tmp_path: 
     assert "does not fit a int column" in str(raised.value.errors[0])
 
 
-def test_keys_of_several_columns_and_of_unusual_types_are_told_apart(tmp_path: Path) -> None:
+def test_composite_keys_of_unusual_types_stay_distinct(tmp_path: Path) -> None:
     text = "00000000-0000-0000-0000-00000000000a"
     value = struct(("u", STRING), ("n", INT32), ("v", STRING))
     columns = [("u", "uuid"), ("n", "int"), ("v", "string")]
@@ -195,7 +193,7 @@ def test_kafka_partitions_are_staged_apart_and_can_be_dropped(tmp_path: Path) ->
     assert made.close_cycle(2, ORDERS_0) == []
 
 
-def test_a_row_with_an_unavailable_value_is_staged_to_be_completed(tmp_path: Path) -> None:
+def test_row_with_an_unavailable_value_is_staged_as_partial(tmp_path: Path) -> None:
     made = merging(tmp_path)
     files = stage(made, batch([row(0, 1, GONE), row(1, 2, "b")]))
     assert read(files) == [{"id": 2, "v": "b"}]
@@ -203,7 +201,7 @@ def test_a_row_with_an_unavailable_value_is_staged_to_be_completed(tmp_path: Pat
     assert [(f.unavailable, f.partial, f.pairs) for f in files if f.kind.value == "changes"] == [(("v",), 1, False)]
 
 
-def test_earlier_changes_of_a_row_to_complete_are_staged_beside_it_and_others_are_not(tmp_path: Path) -> None:
+def test_earlier_changes_are_staged_only_for_keys_with_partial_rows(tmp_path: Path) -> None:
     made = merging(tmp_path)
     rows = [row(0, 1, "a"), row(1, 1, GONE), row(2, 2, GONE), row(3, 2, None), row(4, 3, "c"), row(5, 3, None, "d"),
             row(6, 3, GONE, "c"), row(7, 4, "old"), row(8, 4, "new"), row(9, 4, GONE), row(10, 5, "x"),
@@ -270,7 +268,7 @@ def test_the_placeholder_is_known_in_all_its_forms(schema: Schema, value: Any, s
     assert found.to_pylist() == [False, True]
 
 
-def test_ordinary_values_are_no_placeholders() -> None:
+def test_ordinary_values_are_not_taken_for_the_placeholder() -> None:
     placeholder = Placeholder(GONE.encode())
     for data in (pa.array(["x", GONE + "x", None]), pa.array([[1]]), pa.array([b"x"]), pa.array([1.0]), pa.nulls(3)):
         assert placeholder.rows(data, schemaless=True) is None
@@ -292,7 +290,7 @@ def test_numbers_that_are_equal_are_one_key(type_: pa.DataType) -> None:
     assert sorted(last.to_pylist()) == [6, 8, 9]
 
 
-def test_rows_beyond_the_memory_budget_go_to_disk_and_come_back(tmp_path: Path) -> None:
+def test_rows_beyond_the_memory_budget_spill_to_disk_and_return(tmp_path: Path) -> None:
     description = table(COLUMNS, keys=["id"], required=["id"], folder=tmp_path)
     made = stager(description, memory=100, tables__cdc_field="__op")
     for start in range(0, 40, 10):

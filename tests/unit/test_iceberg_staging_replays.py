@@ -44,7 +44,7 @@ def event(offset: int, op: str, lsn: int | None, row: Any, topic: str = "again")
     return record(value, offset, key={"id": row[0]}, topic=topic)
 
 
-def test_letters_stand_where_their_source_says_and_not_behind_those_that_were_replayed_before(tmp_path: Path) -> None:
+def test_replayed_dead_letter_records_keep_the_order_of_their_source(tmp_path: Path) -> None:
     stager = made(tmp_path, **ORDERED)
     replays = [event(0, "u", 50, (1, "new")), event(1, "u", 20, (1, "old")), event(2, "u", 10, (2, "x"))]
     files = stage(stager, batch(replays), partition=AGAIN)
@@ -59,7 +59,7 @@ def test_letters_stand_where_their_source_says_and_not_behind_those_that_were_re
     assert len({row[ORDER] for row in kept}) == 1, "of other topics offsets decide"
 
 
-def test_a_delete_that_is_tried_again_wins_over_older_rows_alone(tmp_path: Path) -> None:
+def test_replayed_delete_wins_only_over_older_rows(tmp_path: Path) -> None:
     replays = [event(0, "d", 40, (1, "x")), event(1, "u", 30, (1, "old")), event(2, "d", 20, (2, "x")),
                event(3, "u", 25, (2, "newer"))]  # fmt: skip
     files = stage(made(tmp_path, **ORDERED), batch(replays), partition=AGAIN)
@@ -83,7 +83,7 @@ def test_a_letter_without_a_place_is_refused_where_places_count(tmp_path: Path) 
     stager.prepare(batch([event(0, "u", None, (1, "a"), "orders")]))  # live records may say nothing
 
 
-def test_without_an_order_whole_rows_are_staged_for_keys_that_may_be_missing(tmp_path: Path) -> None:
+def test_replayed_whole_rows_without_ordering_are_staged_as_inserts(tmp_path: Path) -> None:
     stager = made(tmp_path)
     replays = [event(0, "c", 1, (1, "first")), event(1, "u", 1, (1, "last")), event(2, "r", 1, (2, "x"))]
     (file,) = stage(stager, batch(replays), partition=AGAIN)
@@ -97,7 +97,7 @@ def test_without_an_order_whole_rows_are_staged_for_keys_that_may_be_missing(tmp
     "letter", [event(0, "d", 1, (1, "x")), event(0, "u", 1, (1, "__debezium_unavailable_value")),
                record(None, 0, key={"id": 1}, topic="again")]
 )  # fmt: skip
-def test_what_could_only_change_a_row_is_refused_without_an_order(tmp_path: Path, letter: SinkRecord) -> None:
+def test_record_that_is_no_whole_row_is_refused_without_ordering(tmp_path: Path, letter: SinkRecord) -> None:
     with pytest.raises(BadRows) as raised:
         made(tmp_path).prepare(*Batch.of([letter]))
     assert "only a whole row can be tried again" in str(raised.value.errors[0])

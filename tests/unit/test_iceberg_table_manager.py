@@ -96,7 +96,7 @@ def test_a_driver_that_died_is_replaced_unless_the_task_stops() -> None:
     assert lake.lives == 5
 
 
-def test_a_commit_that_kills_the_driver_again_and_again_fails_its_task() -> None:
+def test_commit_that_repeatedly_kills_the_driver_fails_its_task() -> None:
     lake = MortalLake()
     keeper = keeper_of(lake)
     lake.errors = [SparkDiedError("gone")] * (2 * DEATHS - 1)
@@ -109,7 +109,7 @@ def test_a_commit_that_kills_the_driver_again_and_again_fails_its_task() -> None
     assert keeper._commit(commit_of(3)).status is CommitStatus.COMMITTED
 
 
-def test_the_driver_is_asked_for_before_the_first_commit_needs_it() -> None:
+def test_driver_is_requested_before_the_first_commit_needs_it() -> None:
     listener: Any = None
     address = ServiceAddress("/no/socket", "", 1)
     services = FakeSharedServices({"spark-driver": address})
@@ -176,7 +176,7 @@ class EvolvedCatalog:
         ({"tables__upsert_mode_enabled": "false", "ext__ordering_columns": ""}, {}, False),
     ],
 )
-def test_order_of_rows_is_a_column_where_changes_of_a_key_come_in_several_partitions(
+def test_order_column_is_added_only_with_configured_ordering_columns(
     props: dict[str, str], properties: dict[str, str], added: bool
 ) -> None:
     settings = {"tables__upsert_mode_enabled": "true", "ext__ordering_columns": "at", **props}
@@ -200,7 +200,7 @@ def test_order_of_rows_is_a_column_where_changes_of_a_key_come_in_several_partit
         ({}, {"mode": WriteMode.APPEND}, None),
     ],
 )
-def test_a_merged_table_whose_owner_says_nothing_is_set_to_merge_on_read(
+def test_merged_table_without_a_configured_mode_becomes_merge_on_read(
     props: dict[str, str], described: dict[str, Any], mode: str | None
 ) -> None:
     made = dataclasses.replace(table([("id", "int")]), **{"mode": WriteMode.MERGE, "key_columns": ("id",), **described})
@@ -209,7 +209,7 @@ def test_a_merged_table_whose_owner_says_nothing_is_set_to_merge_on_read(
     assert TableDescription.from_json(json.loads(told)).properties.get("write.merge.mode") == mode
 
 
-def test_a_table_whose_key_column_is_gone_is_refused_by_the_name_of_the_column() -> None:
+def test_table_without_its_key_column_is_refused_naming_the_column() -> None:
     described = dataclasses.replace(table([("number", "int")]), mode=WriteMode.MERGE, key_columns=("id",))
     catalog = EvolvedCatalog(described, described)
     keeper = keeper_of(catalog, tables__upsert_mode_enabled="true")
@@ -217,7 +217,7 @@ def test_a_table_whose_key_column_is_gone_is_refused_by_the_name_of_the_column()
         keeper.prepare("db.orders", Need.CREATE, TableRequest(None, "").to_text())
 
 
-def test_properties_that_staged_files_do_not_follow_are_warned_of_once_per_table(
+def test_unsupported_write_properties_are_warned_about_once_per_table(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     described = dataclasses.replace(table([("id", "int")]), properties={"write.format.default": "orc"})
@@ -235,7 +235,7 @@ def test_properties_that_staged_files_do_not_follow_are_warned_of_once_per_table
 @pytest.mark.parametrize(
     "words", ["catalog__", "spark__sql__catalog__iceberg__", "spark__spark__sql__catalog__iceberg__"]
 )
-def test_keys_of_the_configuration_do_not_leave_it_in_whatever_words_they_are_given(words: str) -> None:
+def test_configured_storage_keys_stay_out_of_the_table_description(words: str) -> None:
     own = {f"{words}s3__access_key_id": "us", f"{words}s3__secret_access_key": "in the configuration"}
     storage = {"s3.access-key-id": "us", "s3.secret-access-key": "in the configuration", "s3.session-token": "lent"}
     described = dataclasses.replace(table([("id", "int")]), io_properties=storage)
@@ -328,7 +328,7 @@ def test_position_deletes_of_new_tables_are_kept_by_partition(settings: dict[str
     assert catalog.properties.get("write.delete.granularity") == granularity
 
 
-def test_a_table_is_made_again_with_the_key_that_another_task_saw_in_its_records() -> None:
+def test_recreated_table_uses_the_key_seen_by_another_task() -> None:
     settings = {"tables__auto_create_enabled": "true", "tables__upsert_mode_enabled": "true"}
     catalog = EmptyCatalog()
     keeper = keeper_of(catalog, **settings)

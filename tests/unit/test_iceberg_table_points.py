@@ -86,7 +86,7 @@ EXPIRED = table(
         ("1970-01-01T01:02:30+01:00", 2), ("19700102", 4), ("2100-01-01", 4),
     ],
 )  # fmt: skip
-def test_a_point_is_a_snapshot_a_ref_a_time_or_an_end(text: str, number: int) -> None:
+def test_point_names_a_snapshot_ref_time_first_or_last(text: str, number: int) -> None:
     assert find_point(WHOLE, text) == number
 
 
@@ -109,7 +109,7 @@ def test_a_point_that_is_not_there_says_why(metadata: TableMetadata, text: str, 
     assert why in str(raised.value)
 
 
-def test_a_time_is_what_readers_saw_also_before_a_roll_back() -> None:
+def test_time_resolves_to_what_readers_saw_before_a_rollback() -> None:
     log = [{"timestamp-ms": at * MINUTE, "snapshot-id": number} for at, number in ((1, 1), (2, 2), (5, 1))]
     refs = {"main": {"snapshot-id": 1, "type": "branch"}, "audit": {"snapshot-id": 2, "type": "branch"}}
     rolled = table(snapshot(1, CYCLE_1, None), snapshot(2, CYCLE_2, 1), refs=refs, **{"snapshot-log": log})
@@ -147,7 +147,7 @@ def test_an_offset_that_no_snapshot_holds_says_why(
     assert why in str(raised.value)
 
 
-def test_an_offset_of_an_expired_snapshot_is_in_the_oldest_kept_one() -> None:
+def test_offset_of_an_expired_snapshot_resolves_to_the_oldest_remaining() -> None:
     place = find_offset(EXPIRED, P0, 12)
     assert (place.snapshot, place.range) == (4, None)
     assert "expired" in place.note
@@ -157,7 +157,7 @@ def test_an_offset_of_an_expired_snapshot_is_in_the_oldest_kept_one() -> None:
         find_offset(without, P0, 31)
 
 
-def test_an_offset_that_was_read_again_names_all_commits_of_it() -> None:
+def test_offset_that_was_read_again_lists_all_its_commits() -> None:
     moved = table(
         snapshot(1, CYCLE_1, None), snapshot(2, CYCLE_2, 1), snapshot(5, ledger(5, {0: (1, 12, 25)}), 2), opened=5
     )  # fmt: skip
@@ -169,7 +169,7 @@ def test_an_offset_that_was_read_again_names_all_commits_of_it() -> None:
     assert (place.snapshot, [each.snapshot for each in place.again]) == (2, [1])
 
 
-def test_a_ledger_that_came_with_a_copy_is_not_this_tables() -> None:
+def test_copied_ledger_of_another_table_does_not_count() -> None:
     copied = table(snapshot(1, ledger(1, {0: (0, 0, 9)}, table="U2"), None))
     with pytest.raises(NotInHistoryError, match="speaks of orders-0"):
         find_offset(copied, P0, 3)
@@ -233,7 +233,7 @@ def test_entries_say_who_wrote_and_what_came_and_went() -> None:
         (["diff", "db.t", "first", "last", "--config", "/missing.json"], "/missing.json"),
     ],
 )
-def test_a_command_that_makes_no_sense_ends_with_2_and_one_line(arguments: list[str], said: str) -> None:
+def test_invalid_command_exits_with_2_and_one_error_line(arguments: list[str], said: str) -> None:
     app = typer.Typer()
     for name, command in (("at", at_command), ("history", history_command), ("diff", diff_command)):
         app.command(name)(command)

@@ -102,7 +102,7 @@ def test_a_decimal_without_an_iceberg_type_is_refused() -> None:
         type_of_schema(decimal(-2), CONNECT)
 
 
-def test_nested_types_keep_what_is_optional_and_give_every_field_an_id() -> None:
+def test_nested_types_keep_optionality_and_give_every_field_an_id() -> None:
     row = struct(
         ("id", INT64),
         ("tags", array(OPTIONAL_STRING, optional=True)),

@@ -37,7 +37,7 @@ def asked(state: CoordinatorState) -> None:
     assert state.on_message(ask) == [PrepareTable("db.nobody", Need.CREATE, "{}")]
 
 
-def test_rows_of_a_table_that_was_never_there_are_left_out_unless_they_must_fail() -> None:
+def test_rows_of_unknown_tables_are_skipped_unless_configured_to_fail() -> None:
     for skip_unknown in (True, False):
         state = coordinator(skip_unknown=skip_unknown)
         asked(state)
@@ -49,14 +49,14 @@ def test_rows_of_a_table_that_was_never_there_are_left_out_unless_they_must_fail
     ]
 
 
-def test_a_table_that_waits_for_somebody_may_be_asked_for_again() -> None:
+def test_table_that_is_still_waiting_may_be_requested_again() -> None:
     state = coordinator(skip_unknown=True)
     asked(state)
     assert state.on_table_waits("db.nobody") == []
     asked(state)
 
 
-def test_a_table_that_was_left_out_is_looked_for_again_in_the_next_cycle() -> None:
+def test_skipped_table_is_looked_up_again_in_the_next_cycle() -> None:
     epoch = Epoch(1, "x")
     task = TaskState("0", 1, lambda: "nonce")
     task.assign({P0: "id-1"}, {P0: None}, 0)
@@ -81,7 +81,7 @@ def test_a_table_that_was_left_out_is_looked_for_again_in_the_next_cycle() -> No
     assert isinstance(failed, Fail)
 
 
-def test_rows_that_cannot_create_a_table_do_not_fail_the_task_that_holds_them() -> None:
+def test_rows_that_cannot_create_a_table_keep_the_task_running() -> None:
     state = coordinator(skip_unknown=False)
     asked(state)
     (told,) = state.on_table_refused("db.nobody", "cannot be created", rows=True)

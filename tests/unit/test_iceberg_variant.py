@@ -83,7 +83,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(VALUES)
-def test_every_value_is_read_back(value: Any) -> None:
+def test_every_variant_value_is_decoded_as_it_was_encoded(value: Any) -> None:
     assert decode(*encode_variant(value, None)) == value
 
 
@@ -93,7 +93,7 @@ def test_objects_and_texts_beyond_one_byte_are_read_back() -> None:
     assert decode(*encode_variant(value, None)) == value
 
 
-def test_moments_keep_what_they_are() -> None:
+def test_dates_and_timestamps_keep_their_variant_type_and_value() -> None:
     row = struct(("d", date()), ("t", timestamp()), ("w", Schema(Type.INT64, name="io.debezium.time.MicroTimestamp")))
     assert decode(*encode_variant(Struct(row, [1, 2, 3]), row)) == {"d": (11, 1), "t": (12, 2_000), "w": (13, 3)}
 

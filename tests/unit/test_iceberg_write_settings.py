@@ -42,7 +42,7 @@ def test_a_row_group_has_at_least_some_rows(tmp_path: Path) -> None:
     assert footer(file).num_row_groups <= 8
 
 
-def test_files_are_cut_where_the_table_says_unless_the_connector_does(tmp_path: Path) -> None:
+def test_connector_setting_for_file_size_overrides_the_table_property(tmp_path: Path) -> None:
     properties = {"write.target-file-size-bytes": "100000"}
     assert len(staged(tmp_path, {})) == 1
     assert len(staged(tmp_path, properties)) > 4
@@ -51,7 +51,7 @@ def test_files_are_cut_where_the_table_says_unless_the_connector_does(tmp_path: 
     assert len(staged(tmp_path, {}, **wanted)) > 4
 
 
-def test_bloom_filters_are_written_for_the_columns_that_the_table_names(tmp_path: Path) -> None:
+def test_bloom_filters_are_written_for_columns_the_table_names(tmp_path: Path) -> None:
     enabled = "write.parquet.bloom-filter-enabled.column."
     properties = {f"{enabled}{name}": "true" for name in ("id", "tags.element", "b", "gone")}
     (file,) = staged(tmp_path, {**properties, f"{enabled}v": "false"})

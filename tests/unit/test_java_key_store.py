@@ -31,7 +31,7 @@ def trusted(kind: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_private_key_that_keytool_stored_is_read_with_its_chain(kind: str) -> None:
+def test_private_key_stored_by_keytool_is_read_with_its_chain(kind: str) -> None:
     assert is_java_key_store(keys(kind))
     store = JavaKeyStore.parse(keys(kind), PASSWORD)
     assert store.certificates == {}
@@ -49,7 +49,7 @@ def test_certificates_are_read_with_and_without_the_password(kind: str, password
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_wrong_password_is_refused_for_the_store_and_for_the_key(kind: str) -> None:
+def test_wrong_password_is_refused_for_store_and_for_key(kind: str) -> None:
     with pytest.raises(KeyStoreError, match="its password is another one"):
         JavaKeyStore.parse(keys(kind), "wr0ng")
     (entry,) = JavaKeyStore.parse(keys(kind), None).keys.values()

@@ -13,7 +13,7 @@ def configs(worker: dict[str, str] | None = None, connector: dict[str, str] | No
     return ClientConfigs({"bootstrap.servers": "b:1", **(worker or {})}, connector or {}, "orders", 3)
 
 
-def test_a_sink_consumer_has_connects_ids_and_every_default_of_java_that_differs() -> None:
+def test_sink_consumer_has_the_ids_and_defaults_of_java() -> None:
     settings = configs().consumer()
     expected = {
         "bootstrap.servers": "b:1",
@@ -42,7 +42,7 @@ def test_a_source_producer_keeps_order_as_connect_does() -> None:
     assert settings["partitioner"] == "murmur2_random"
 
 
-def test_the_connectors_overrides_win_over_the_workers_prefix_which_wins_over_the_base() -> None:
+def test_connector_overrides_win_over_worker_prefix_and_base_settings() -> None:
     worker = {"consumer.fetch.min.bytes": "5", "consumer.group.id": "w", "consumer.session.timeout.ms": "7000"}
     connector = {"consumer.override.group.id": "mine", "consumer.override.fetch.min.bytes": "9"}
     both = configs(worker, connector)
@@ -123,7 +123,9 @@ def test_every_layer_is_accepted_by_the_client_library() -> None:
         ("compression.zstd.level", "4", "producer", {"compression.level": "4"}),
     ],
 )  # fmt: skip
-def test_a_java_setting_is_translated(key: str, value: str, kind: str, expected: dict[str, object]) -> None:
+def test_java_client_setting_is_translated_for_the_client_library(
+    key: str, value: str, kind: str, expected: dict[str, object]
+) -> None:
     settings = translate({key: value}, kind)  # type: ignore[arg-type] # one of the three kinds
     assert expected.items() <= settings.items()
 
@@ -137,7 +139,7 @@ def test_a_setting_without_meaning_for_a_consumer_never_reaches_it(key: str) -> 
 
 
 @pytest.mark.parametrize("value", ["foo", "", "LATEST", "by_duration:P1D", "by_duration"])
-def test_a_beginning_that_nobody_knows_is_refused_and_not_taken_for_another(value: str) -> None:
+def test_unknown_offset_reset_value_is_refused_with_the_accepted_ones(value: str) -> None:
     with pytest.raises(ConfigError, match=r"auto\.offset\.reset: .*expected earliest, latest or none"):
         configs({}, {"consumer.override.auto.offset.reset": value}).consumer()
 
@@ -172,7 +174,7 @@ def test_a_plain_login_becomes_user_and_password() -> None:
     assert settings["sasl.password"] == "s e;c"
 
 
-def test_an_oauth_login_becomes_oidc() -> None:
+def test_oauth_login_of_java_is_translated_to_oidc() -> None:
     text = "x.OAuthBearerLoginModule required clientId='a' clientSecret='b' scope='c' extension_logicalCluster='lkc';"
     settings = translate({"sasl.jaas.config": text}, "admin")
     assert settings["sasl.oauthbearer.method"] == "oidc"
@@ -223,9 +225,7 @@ def test_unsecured_tokens_for_trying_out_are_made_by_the_library() -> None:
         ),
     ],
 )
-def test_a_login_that_only_java_can_do_is_an_error_that_says_what_to_use_and_shows_no_secret(
-    props: dict[str, str], named: str
-) -> None:
+def test_java_only_login_error_names_an_alternative_without_secrets(props: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match="use OAUTHBEARER with ") as refused:
         translate(props, "admin")
     assert str(refused.value).startswith(named)
@@ -243,7 +243,7 @@ def test_max_poll_records_is_the_size_of_our_polls() -> None:
     assert configs().max_poll_records() is None
 
 
-def test_what_a_setting_does_not_do_is_told_once_in_a_process(
+def test_ineffective_client_setting_is_logged_once_per_process(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("connect_py.kafka.client_config._said", set())

@@ -35,7 +35,7 @@ def subjects(pem: object) -> list[str]:
 @pytest.mark.parametrize(
     ("made", "named"), [("JKS", "JKS"), ("PKCS12", "PKCS12"), ("PKCS12", "JKS"), ("JKS", "PKCS12")]
 )
-def test_a_key_store_is_read_by_what_it_is_not_by_what_it_is_called(tmp_path: Path, made: str, named: str) -> None:
+def test_key_store_is_read_by_content_despite_its_declared_type(tmp_path: Path, made: str, named: str) -> None:
     file = tmp_path / "store"
     file.write_bytes((jks_store if made == "JKS" else pkcs12_store)(KEY, CHAIN, PASSWORD))
     settings = translate(
@@ -51,7 +51,7 @@ def test_a_key_store_is_read_by_what_it_is_not_by_what_it_is_called(tmp_path: Pa
 
 
 @pytest.mark.parametrize("form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL])
-def test_an_encrypted_pem_key_in_a_property_is_read_whatever_its_line_breaks(form: PrivateFormat) -> None:
+def test_encrypted_pem_key_is_read_with_any_line_breaks(form: PrivateFormat) -> None:
     key = encrypted_key(form)
     shown = key if form is PrivateFormat.TraditionalOpenSSL else " ".join(key.split("\n"))
     settings = translate(
@@ -74,7 +74,7 @@ def test_one_pem_file_may_hold_key_and_certificates(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("password", [PASSWORD, None])
-def test_a_jks_trust_store_is_read_with_and_without_its_password(tmp_path: Path, password: str | None) -> None:
+def test_jks_trust_store_is_read_with_or_without_its_password(tmp_path: Path, password: str | None) -> None:
     file = tmp_path / "trust.jks"
     file.write_bytes(jks_trust_store(AUTHORITY.certificate_pem, PASSWORD))
     props = {"ssl.truststore.location": str(file)}
@@ -92,7 +92,7 @@ def test_a_jks_trust_store_is_read_with_and_without_its_password(tmp_path: Path,
         ({"ssl.keystore.key": encrypted_key(PrivateFormat.PKCS8), "ssl.key.password": "no"}, "ssl.key.password"),
     ],
 )
-def test_what_cannot_be_read_is_refused_before_the_library_sees_it(props: dict[str, str], why: str) -> None:
+def test_unreadable_key_material_is_refused_before_the_library_sees_it(props: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         translate(props, "consumer")
 

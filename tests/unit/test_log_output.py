@@ -62,7 +62,7 @@ def test_json_lines_carry_connector_task_trace_and_fields() -> None:
     assert not {"connector", "task", "trace"} & quiet.keys()
 
 
-def test_levels_are_connects_words_and_the_root_is_all_without_one() -> None:
+def test_root_level_applies_to_loggers_without_their_own_level() -> None:
     assert [line for line in lines(**{"a.b": "debug"}) if "fine" in line]
     assert not [line for line in lines(root="ERROR", other="OFF") if "WARN" in line or "quiet" in line]
     assert len([line for line in lines(root="warn") if "child" in line]) == 0

@@ -148,7 +148,7 @@ def test_names_are_those_that_dashboards_use(family: NameFamily, expected: str) 
     assert set(re.findall(r"# TYPE \S+ (\S+)", text.decode())) == {"untyped"}
 
 
-def test_several_families_may_be_served_at_once_and_no_series_comes_twice() -> None:
+def test_several_name_families_are_served_without_duplicate_series() -> None:
     every = prometheus_text(NUMBERS, list(NameFamily)).decode().splitlines()
     series = [line.rpartition(" ")[0] for line in every if not line.startswith("#")]
     assert len(series) == len(set(series))
@@ -156,7 +156,7 @@ def test_several_families_may_be_served_at_once_and_no_series_comes_twice() -> N
     assert apart == {line for line in every if not line.startswith("#")}
 
 
-def test_a_worker_counts_starts_and_states_and_forgets_a_connector_with_its_last_task() -> None:
+def test_worker_counts_starts_and_states_and_forgets_removed_connectors() -> None:
     metrics = WorkerMetrics(lambda name: {"connector-type": "sink"})
     metrics.starting("orders")
     metrics.became("orders", "running")

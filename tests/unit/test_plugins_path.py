@@ -16,9 +16,7 @@ from connect_py.plugins.plugin_registry import PluginRegistry, load_class
 NAME = "com.example.PathSinkConnector"
 
 
-def test_a_path_is_a_folder_of_packages_or_holds_one_for_each_plugin(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_plugin_path_is_one_plugin_or_a_folder_of_plugins(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     one = make_plugin(tmp_path / "one", "1.0")
     two = make_plugin(tmp_path / "many" / "two", "1.0")
     (tmp_path / "many" / "jars").mkdir()
@@ -32,7 +30,7 @@ def test_a_path_is_a_folder_of_packages_or_holds_one_for_each_plugin(
     assert "jars holds no Python plugins" in caplog.text
 
 
-def test_versions_of_one_connector_are_told_apart_and_chosen_by_range(tmp_path: Path) -> None:
+def test_versions_of_one_connector_are_listed_and_chosen_by_range(tmp_path: Path) -> None:
     make_plugin(tmp_path / "old", "1.2.0")
     make_plugin(tmp_path / "new", "1.10.0")
     registry = PluginRegistry.discover([str(tmp_path)])
@@ -64,7 +62,7 @@ def test_a_broken_plugin_is_named_and_stops_nobody(tmp_path: Path, caplog: pytes
     assert "module httpx of" in caplog.text
 
 
-def test_a_class_is_taken_from_its_folder_or_not_at_all(tmp_path: Path) -> None:
+def test_class_is_loaded_from_its_own_folder_or_refused(tmp_path: Path) -> None:
     one = make_plugin(tmp_path / "one", "1.0", package="path_plugin_of_a_test")
     two = make_plugin(tmp_path / "two", "2.0", package="path_plugin_of_a_test")
     python = "path_plugin_of_a_test.connector:PathSinkConnector"

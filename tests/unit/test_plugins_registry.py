@@ -34,12 +34,12 @@ def test_a_connector_is_found_by_full_simple_and_pruned_name(registry: PluginReg
     assert registry.find_connector(name) is SINK
 
 
-def test_names_are_case_sensitive(registry: PluginRegistry) -> None:
+def test_plugin_names_are_matched_with_their_exact_case(registry: PluginRegistry) -> None:
     with pytest.raises(UnknownPluginError):
         registry.find_connector("orderssink")
 
 
-def test_a_class_of_two_kinds_is_found_by_the_kind_asked_for(registry: PluginRegistry) -> None:
+def test_name_of_two_kinds_resolves_to_the_requested_kind(registry: PluginRegistry) -> None:
     assert registry.find("Json", PluginKind.CONVERTER) is JSON
     assert registry.find("Json", PluginKind.HEADER_CONVERTER) is JSON_HEADERS
     assert registry.find("Simple", PluginKind.HEADER_CONVERTER) is SIMPLE
@@ -86,7 +86,7 @@ def test_preloaded_modules_come_once_in_order(registry: PluginRegistry) -> None:
     assert registry.preload() == ["b", "a", "c"]
 
 
-def test_a_class_that_does_not_load_is_an_error_that_names_it(registry: PluginRegistry) -> None:
+def test_class_that_does_not_load_is_named_in_the_error(registry: PluginRegistry) -> None:
     assert registry.load(JSON).__name__ == "Counter"
     with pytest.raises(ConnectError, match="no_such_module:X cannot be loaded"):
         registry.load(Plugin(PluginKind.SINK, "x", "no_such_module:X"))

@@ -15,7 +15,7 @@ from connect_py.quickstart.shop import KEYS
 from connect_py.quickstart.tables import ShopTables
 
 
-def test_what_stays_on_the_screen_asks_nothing_of_a_worker_that_has_ended(tmp_path: Path) -> None:
+def test_last_view_shows_no_command_for_the_ended_worker(tmp_path: Path) -> None:
     feed: Any = SimpleNamespace(
         changes=0, committed=lambda _: {}, ends=dict, shop=SimpleNamespace(tables=dict.fromkeys(KEYS, ()))
     )

@@ -31,7 +31,7 @@ def told_after(timed_out: Any) -> list[str]:
     return complaints
 
 
-def test_an_answer_that_fails_after_its_request_ran_out_of_time_is_not_said_to_be_lost() -> None:
+def test_late_failure_of_an_answer_is_not_reported_as_lost() -> None:
     async def timed_out() -> None:
         future: Future[None] = Future()
         with pytest.raises(RestError, match="timed out"):
@@ -43,7 +43,7 @@ def test_an_answer_that_fails_after_its_request_ran_out_of_time_is_not_said_to_b
     assert told_after(timed_out) == []
 
 
-def test_a_call_that_fails_after_its_request_ran_out_of_time_is_not_said_to_be_lost(
+def test_late_failure_of_a_call_is_not_reported_as_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(deadline, "REQUEST_SECONDS", 0.01)

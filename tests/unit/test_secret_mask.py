@@ -33,7 +33,7 @@ def test_each_long_line_of_a_key_is_masked() -> None:
     assert mask.apply("got MIIEvQIBADANBgkqhkiG9w0BAQEF of abc") == "got [hidden] of abc"
 
 
-def test_short_values_stay_as_they_stand_in_texts_for_other_reasons() -> None:
+def test_short_values_are_not_masked_in_unrelated_texts() -> None:
     mask = SecretMask()
     mask.add(["8083", "true", ""])
     assert mask.apply("port 8083 is true") == "port 8083 is true"
@@ -55,7 +55,7 @@ def test_a_process_learns_the_secrets_of_its_own_texts_only() -> None:
 
 
 @pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
-def test_what_a_provider_gave_is_in_no_log_line_nor_in_its_trace(
+def test_provided_secrets_appear_in_no_log_line_or_trace(
     formatter: logging.Formatter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_SECRET_MASK", 'planted-with-"quotes"')

@@ -82,7 +82,7 @@ class _Session:
         ),
     ],
 )
-def test_catalog_that_the_server_knows_keeps_its_settings_but_its_cache(
+def test_catalog_known_to_the_server_keeps_settings_except_its_cache(
     known: dict[str, str], settings: dict[str, str]
 ) -> None:
     running = _Running(RemoteStatement("t", URL, CATALOG | {"spark.sql.x": "1"}, ""))
@@ -114,7 +114,7 @@ def answering(listener: Listener, answer: Any, asked: list[RemoteStatement]) -> 
     return thread
 
 
-def test_statement_goes_with_the_settings_of_the_session_and_its_own(listener: Listener) -> None:
+def test_statement_carries_the_session_settings_and_its_own(listener: Listener) -> None:
     asked: list[RemoteStatement] = []
     thread = answering(listener, None, asked)
     client_of(listener).run("t", "MERGE", {"spark.sql.x": "1"})
@@ -122,14 +122,14 @@ def test_statement_goes_with_the_settings_of_the_session_and_its_own(listener: L
     assert asked == [RemoteStatement("t", URL, CATALOG | {"spark.sql.x": "1"}, "MERGE")]
 
 
-def test_error_of_the_server_is_raised_where_the_statement_was_asked_for(listener: Listener) -> None:
+def test_server_error_is_raised_in_the_caller_of_the_statement(listener: Listener) -> None:
     thread = answering(listener, Failed.of(TableUnsuitableError("t", "no such column")), [])
     with pytest.raises(TableUnsuitableError, match="no such column"):
         client_of(listener).run("t", "MERGE", {})
     thread.join()
 
 
-def test_interrupted_statement_fails_and_its_process_sees_the_end_of_the_line(listener: Listener) -> None:
+def test_interrupted_statement_fails_and_its_process_sees_the_disconnect(listener: Listener) -> None:
     client, accepted = client_of(listener), []
 
     def serve() -> None:
@@ -150,7 +150,7 @@ def test_interrupted_statement_fails_and_its_process_sees_the_end_of_the_line(li
     assert accepted == [True]
 
 
-def test_process_that_does_not_listen_is_a_reason_to_try_again(tmp_path: Path) -> None:
+def test_unreachable_statement_process_raises_a_retriable_error(tmp_path: Path) -> None:
     client = ConnectClient(RemoteSpark(URL, {}, ServiceAddress(str(tmp_path / "none"), "secret", 1)))
     with pytest.raises(CatalogUnavailableError):
         client.run("t", "MERGE", {})

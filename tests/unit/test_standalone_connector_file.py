@@ -22,7 +22,7 @@ def test_a_flat_object_is_a_configuration_whose_values_are_texts(tmp_path: Path)
     assert found == ConnectorFile("c", config)
 
 
-def test_a_request_may_carry_an_initial_state_and_gives_the_configuration_its_name(tmp_path: Path) -> None:
+def test_request_file_carries_initial_state_and_names_its_configuration(tmp_path: Path) -> None:
     found = read(tmp_path, '{"name": "c", "initial_state": "stopped", "config": {"topics": "t"}, "other": 1}')
     assert found == ConnectorFile("c", {"topics": "t", "name": "c"}, InitialState.STOPPED)
 
@@ -43,6 +43,6 @@ def test_two_names_in_one_request_are_refused(tmp_path: Path) -> None:
         read(tmp_path, '{"name": "c", "config": {"name": "d"}}')
 
 
-def test_a_file_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
+def test_missing_connector_file_raises_a_file_not_found_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         ConnectorFile.read(tmp_path / "missing.json")

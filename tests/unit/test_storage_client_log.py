@@ -18,7 +18,7 @@ def record(text: str) -> logging.LogRecord:
     return logging.LogRecord("x", logging.ERROR, "x", 1, text, None, None)
 
 
-def test_one_of_each_kind_and_client_is_let_through_in_a_while_with_the_number_held_back() -> None:
+def test_repeated_client_message_is_logged_once_with_the_suppressed_count() -> None:
     clock = FakeClock()
     repeats = RepeatFilter(clock)
     assert repeats.filter(record("FAIL [a#consumer-1] [thrd:x]: refused (after 1ms)"))
@@ -32,7 +32,7 @@ def test_one_of_each_kind_and_client_is_let_through_in_a_while_with_the_number_h
     assert later.getMessage() == "FAIL [a#consumer-1] [thrd:x]: refused (3 more like this in 30 s)"
 
 
-def test_a_coordinator_that_loads_is_no_warning_until_it_has_lasted() -> None:
+def test_coordinator_load_is_a_warning_only_after_a_while() -> None:
     clock = FakeClock()
     repeats = RepeatFilter(clock)
     levels = []
@@ -51,7 +51,7 @@ class UnledTopic:
         raise KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION, "not leader"))
 
 
-def test_a_topic_that_was_just_made_is_no_warning_until_nobody_has_led_it_for_a_while(
+def test_new_topic_without_a_leader_warns_only_after_a_while(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()

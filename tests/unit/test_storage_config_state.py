@@ -100,7 +100,7 @@ def test_deletion_takes_everything_but_the_target_state(topic: Topic) -> None:
     assert topic.table.snapshot().target_states == {}
 
 
-def test_target_states_prefer_the_newer_field_and_fall_back_to_the_older(topic: Topic) -> None:
+def test_target_state_reads_the_newer_field_before_the_older(topic: Topic) -> None:
     topic.put("connector-a", '{"properties":{}}')
     assert topic.put("target-state-a", '{"state":"PAUSED","state.v2":"STOPPED"}') == [TargetStateChanged("a")]
     assert topic.table.snapshot().target_state("a") is TargetState.STOPPED
@@ -113,7 +113,7 @@ def test_target_states_prefer_the_newer_field_and_fall_back_to_the_older(topic: 
     assert target_state_value(TargetState.STOPPED) == {"state": "PAUSED", "state.v2": "STOPPED"}
 
 
-def test_commands_and_keys_are_read(topic: Topic) -> None:
+def test_commands_and_session_keys_are_read_from_records(topic: Topic) -> None:
     assert topic.put("restart-connector-a", '{"include-tasks":true}') == [
         RestartRequested(RestartRequest("a", include_tasks=True, only_failed=False))
     ]
@@ -130,7 +130,7 @@ def test_commands_and_keys_are_read(topic: Topic) -> None:
     assert (state.session_key or changed.key).creation_timestamp == 1718000000000
 
 
-def test_requests_rank_by_impact() -> None:
+def test_restart_requests_are_ranked_by_their_impact() -> None:
     ranked = [(False, True), (True, True), (False, False), (True, False)]  # include_tasks, only_failed
     assert [RestartRequest("a", t, f).impact for t, f in ranked] == [0, 1, 2, 3]
 

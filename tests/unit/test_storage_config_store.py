@@ -17,9 +17,7 @@ def refused(*_: Any, **__: Any) -> None:
 
 
 @pytest.mark.parametrize("state", [TargetState.PAUSED, TargetState.STOPPED])  # by anyone, and by the leader
-def test_a_write_that_failed_is_one_line_and_its_trace_is_the_callers(
-    state: TargetState, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_write_logs_one_line_and_raises_the_cause(state: TargetState, caplog: pytest.LogCaptureFixture) -> None:
     broken: Any = SimpleNamespace(write=refused)
     store = ConfigStore("configs", cast(Any, SimpleNamespace(log=lambda *_, **__: broken)), broken, lambda _: None)
     with pytest.raises(ConnectError, match="Error writing target state to Kafka") as failed:

@@ -45,7 +45,7 @@ def test_offsets_last_from_one_start_to_the_next(tmp_path: Path) -> None:
     assert not (tmp_path / "offsets").exists()
 
 
-def test_offsets_of_javas_worker_are_taken_over_and_its_file_is_left_alone(tmp_path: Path) -> None:
+def test_offsets_of_javas_worker_are_imported_without_changing_its_file(tmp_path: Path) -> None:
     file = tmp_path / "connect.offsets"
     shutil.copy(RECORDED, file)
     opened = store(file)
@@ -59,7 +59,7 @@ def test_offsets_of_javas_worker_are_taken_over_and_its_file_is_left_alone(tmp_p
     again.stop()
 
 
-def test_a_file_that_java_wrote_later_is_named_in_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_java_file_written_later_is_named_in_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "connect.offsets"
     store(file).stop()
     shutil.copy(RECORDED, file)
@@ -72,7 +72,7 @@ def test_a_file_that_java_wrote_later_is_named_in_a_warning(tmp_path: Path, capl
 
 
 @pytest.mark.parametrize("length", [3, 40, 90, 150])
-def test_a_broken_java_file_stops_the_worker_instead_of_starting_from_nothing(tmp_path: Path, length: int) -> None:
+def test_broken_java_offset_file_stops_the_worker_at_start(tmp_path: Path, length: int) -> None:
     file = tmp_path / "connect.offsets"
     file.write_bytes(RECORDED.read_bytes()[:length])
     with pytest.raises(ConnectError, match="holds no offsets of a standalone worker"):
@@ -129,9 +129,7 @@ def test_configurations_act_like_those_of_a_topic() -> None:
     assert configs.snapshot().connectors() == []
 
 
-def test_a_file_that_could_not_be_written_anew_is_written_on_once_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offset_file_is_written_again_once_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connect_py.storage.local_storage.SPARE_LINES", 4)
     file = OffsetFile(tmp_path / "offsets")
     file.open()

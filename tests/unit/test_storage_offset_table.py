@@ -64,7 +64,7 @@ def test_keys_of_another_shape_are_skipped(key: bytes | None) -> None:
     assert made.offsets("c") == []
 
 
-def test_only_primitives_are_offsets() -> None:
+def test_offset_values_must_be_primitives_not_arrays_or_maps() -> None:
     check_primitives({"a": None, "b": "x", "c": 1, "d": 1.5, "e": False})
     with pytest.raises(DataError, match="but field z contains ARRAY"):
         check_primitives({"position": 3, "z": [1]})
@@ -87,6 +87,6 @@ def test_only_primitives_are_offsets() -> None:
         (2**63 - 1, b"9223372036854775807"),
     ],
 )
-def test_json_has_javas_bytes(value: object, expected: bytes) -> None:
+def test_compact_json_has_the_bytes_of_javas_encoder(value: object, expected: bytes) -> None:
     assert compact_json.encode(value) == expected
     assert compact_json.decode(expected) == value

@@ -18,7 +18,7 @@ def value(state: str, worker: str = "w1:8083", generation: int = 7) -> str:
     return f'{{"state":"{state}","trace":null,"worker_id":"{worker}","generation":{generation},"version":"1.2"}}'
 
 
-def test_bytes_are_javas() -> None:
+def test_status_records_have_the_bytes_of_javas_worker() -> None:
     assert status_key("a") == b"status-connector-a"
     assert status_key(TASK) == b"status-task-a-b-3"
     status = Status(State.RUNNING, "10.0.0.5:8083", 7, version="1.2")
@@ -42,7 +42,7 @@ def test_statuses_are_read_back_also_without_newer_fields() -> None:
     assert table.tasks("a-b") == {}
 
 
-def test_what_waits_stands_beside_javas_members_and_only_while_it_waits() -> None:
+def test_waiting_member_is_written_only_while_the_task_waits() -> None:
     table = StatusTable()
     waiting = Waiting("catalog", 1718000000000, "refused")
     status = Status(State.RUNNING, "w:1", 2, version="1.2", waiting=waiting)
@@ -56,7 +56,7 @@ def test_what_waits_stands_beside_javas_members_and_only_while_it_waits() -> Non
         assert table.tasks("a-b") == {3: Status(State.RUNNING, "w:1", 2)}
 
 
-def test_late_farewell_of_an_old_owner_does_not_hide_the_new_one() -> None:
+def test_late_unassigned_status_of_an_old_owner_is_ignored() -> None:
     table = StatusTable()
     put(table, "status-task-a-b-3", value("RUNNING", "w2:8083", 8))
     put(table, "status-task-a-b-3", value("UNASSIGNED", "w1:8083", 8))
@@ -77,7 +77,7 @@ def test_safe_put_yields_to_a_newer_owner_only() -> None:
     assert table.permits_safe_put(TASK, mine)
 
 
-def test_topics_are_tracked_and_forgotten() -> None:
+def test_topics_of_a_connector_are_tracked_until_removed() -> None:
     table = StatusTable()
     put(table, "status-topic-orders:connector-a", topic_value(TopicStatus("orders", "a", 0, 1)).decode())
     assert table.has_topic("a", "orders")

@@ -44,7 +44,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_more_replicas_than_brokers_are_told_once_and_refused_after_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_too_many_replicas_are_logged_once_then_refused_after_timeout(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
     with pytest.raises(ConfigError, match=REASON):
         TopicAdmin(cast(AdminClient, SmallCluster()), clock).ensure(OFFSETS)
@@ -94,12 +94,12 @@ class LateCluster:
         return {resources[0]: answer}
 
 
-def test_the_policy_of_a_topic_that_was_made_a_moment_ago_is_asked_for_again() -> None:
+def test_policy_of_a_new_topic_is_requested_until_known() -> None:
     with pytest.raises(ConfigError, match=r"currently has 'cleanup\.policy=delete'"):
         TopicAdmin(cast(AdminClient, LateCluster(3)), FakeClock()).ensure(OFFSETS)
 
 
-def test_a_topic_whose_policy_no_broker_tells_is_taken_as_it_is() -> None:
+def test_topic_with_unknown_cleanup_policy_is_accepted_after_timeout() -> None:
     clock = FakeClock()
     TopicAdmin(cast(AdminClient, LateCluster(1_000_000)), clock).ensure(OFFSETS)
     assert CREATE_SECONDS <= clock.now < CREATE_SECONDS + 2

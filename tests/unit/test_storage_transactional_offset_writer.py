@@ -48,7 +48,9 @@ class BrokenProducer:
         ("init", ["init", "abort"]),
     ],
 )
-def test_a_failed_write_is_aborted(monkeypatch: pytest.MonkeyPatch, fails_at: str, calls: list[str]) -> None:
+def test_failed_write_aborts_its_transaction_and_raises_an_error(
+    monkeypatch: pytest.MonkeyPatch, fails_at: str, calls: list[str]
+) -> None:
     monkeypatch.setattr(transactional_offset_writer, "Producer", BrokenProducer)
     monkeypatch.setattr(BrokenProducer, "fails_at", fails_at)
     with pytest.raises(ConnectError, match="offsets were not written to topic 'o'"):

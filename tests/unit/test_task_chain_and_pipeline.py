@@ -171,7 +171,7 @@ LINKS: dict[str, Callable[[], list[ChainLink]]] = {
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("chain", LINKS)
-def test_columns_give_the_same_records_in_the_same_order_as_rows(
+def test_batch_form_returns_the_same_ordered_records_as_rows(
     chain: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows_of_batch, "MIN_ROWS", 1)
@@ -212,7 +212,7 @@ def many(*values: bytes | None) -> list[Any]:
     return [message(values[offset % len(values)], offset) for offset in range(4 * MIN_ROWS)]
 
 
-def test_a_batch_that_a_transformation_of_rows_leaves_alone_goes_on_in_its_very_columns() -> None:
+def test_unchanged_batch_passes_a_row_transformation_as_the_same_object() -> None:
     batch = of_texts(["a", None, "b"])
     handling = errors(Kept())
     chain = TransformationChain([ChainLink(Unmoved(), "U")], handling, sink_takes_columns=True)
@@ -230,7 +230,7 @@ def of_texts(values: Sequence[str | None]) -> Batch:
     return batch
 
 
-def test_rows_that_a_transformation_changes_become_columns_for_those_behind_it() -> None:
+def test_rows_of_a_row_transformation_become_columns_for_later_ones() -> None:
     links = [ChainLink(RowSuffix("1"), "S"), ChainLink(Suffix("2"), "S2")]
     done = pipeline(links, Kept(), to_columns=True).process(many(b"a", b"drop", None, b"route"))
     assert [(type(d), d.topic) for d in done if isinstance(d, Batch)] == [(Batch, "t"), (Batch, "elsewhere")]
@@ -238,7 +238,7 @@ def test_rows_that_a_transformation_changes_become_columns_for_those_behind_it()
     assert [r.origin.offset for r in rows(done) if r.topic == "t"][:4] == [0, 2, 4, 6]
 
 
-def test_the_row_that_fails_as_a_row_is_reported_and_the_others_are_columns_again() -> None:
+def test_failed_row_is_reported_and_other_rows_become_columns() -> None:
     kept = Kept()
     links = [ChainLink(RowSuffix("1"), "S"), ChainLink(Suffix("2"), "S2")]
     done = pipeline(links, kept, to_columns=True).process([*many(b"a"), message(b"x", 999)])
@@ -246,7 +246,7 @@ def test_the_row_that_fails_as_a_row_is_reported_and_the_others_are_columns_agai
     assert [(r.class_name, r.origin.offset) for r in kept.reports if r.origin] == [("S", 999)]
 
 
-def test_where_columns_do_not_pay_it_is_rows_to_the_end() -> None:
+def test_rows_stay_rows_where_columns_bring_no_gain() -> None:
     links = [ChainLink(RowSuffix("1"), "S"), ChainLink(Suffix("2"), "S2")]
     for_a_sink_of_rows = pipeline(links, Kept()).process(many(b"a"))
     assert [type(d) for d in for_a_sink_of_rows] == [list]
@@ -282,14 +282,14 @@ def test_rows_that_no_column_can_say_stay_rows(odd: dict[str, Any]) -> None:
     assert {str(getattr(r, name)) for r in delivery for name in odd} == {str(value) for value in odd.values()}
 
 
-def test_what_a_transformation_returns_that_is_no_record_stays_what_it_is() -> None:
+def test_transformation_result_that_is_no_record_passes_unchanged() -> None:
     link = Unmoved()
     link.apply = lambda record: "no record"  # type: ignore[method-assign, assignment, return-value] # what a plugin might
     chain = TransformationChain([ChainLink(link, "O")], errors(Kept()), sink_takes_columns=True)
     assert chain.process(of_texts(["a"] * 4 * MIN_ROWS)) == [["no record"] * 4 * MIN_ROWS]
 
 
-def test_an_error_in_making_columns_of_rows_is_told_once_and_costs_no_row(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_conversion_to_columns_is_logged_once_without_losing_rows(caplog: pytest.LogCaptureFixture) -> None:
     links = [ChainLink(Odd(origin=None), "Odd"), ChainLink(Unmoved(), "Un")]
     chain = TransformationChain(links, errors(Kept()), sink_takes_columns=True)
     for _ in range(3):
@@ -331,13 +331,13 @@ class Doubling(Suffix):
         return [*super().apply_batch(batch), *super().apply_batch(batch)]
 
 
-def test_rows_that_a_batch_form_gives_twice_are_not_put_among_the_others() -> None:
+def test_batch_form_that_duplicates_rows_falls_back_to_rows() -> None:
     link = ChainLink(Doubling("1"), "D", StartsWith("a"))
     done = pipeline([link], Kept()).process([message(v, n) for n, v in enumerate([b"a", b"b", b"a"])])
     assert [(r.value, r.origin.offset) for r in rows(done)] == [("a1", 0), ("b", 1), ("a1", 2)]
 
 
-def test_a_kind_of_timestamp_that_a_transformation_sets_is_that_of_the_columns() -> None:
+def test_timestamp_type_set_by_a_transformation_reaches_the_columns() -> None:
     kind = TimestampType.LOG_APPEND_TIME
     chain = TransformationChain([ChainLink(Odd(timestamp_type=kind), "O")], errors(Kept()), sink_takes_columns=True)
     (delivery,) = chain.process(of_texts(["a"] * 4 * MIN_ROWS))
@@ -354,14 +354,14 @@ def test_without_tolerance_one_bad_record_withholds_the_whole_poll() -> None:
     assert [f.origin.offset for f in kept.reports if f.origin is not None] == [1, 1]
 
 
-def test_a_failed_key_is_one_report_even_if_the_value_is_bad_too() -> None:
+def test_failed_key_with_a_bad_value_is_reported_once() -> None:
     for columnar in (True, False):
         kept = Kept()
         assert pipeline([], kept, columnar=columnar).process([message(b"bad", 0, key=b"bad")]) == []
         assert [f.stage.value for f in kept.reports] == ["KEY_CONVERTER"]
 
 
-def test_rows_of_given_up_partitions_are_found_by_origin_whatever_their_topic_is_now() -> None:
+def test_rows_of_revoked_partitions_are_found_by_origin_after_rerouting() -> None:
     done = pipeline([ChainLink(Suffix("1"), "S")], Kept()).process(
         [message(b"route", 0, 0), message(b"route", 0, 1), message(b"a", 1, 0)]
     )
@@ -379,7 +379,7 @@ class Torn(TextColumnConverter):
         return super().to_batch(topic, data[:-1])
 
 
-def test_a_converter_that_forgets_messages_fails_the_task_instead_of_losing_them() -> None:
+def test_converter_that_drops_messages_fails_the_task() -> None:
     kept = Kept()
     handling = errors(kept)
     value, key = Torn(), TextColumnConverter()
@@ -411,7 +411,7 @@ class Waiting(Suffix):
         raise BadRows({0: RetriableError("away")})
 
 
-def test_rows_that_make_columns_fail_are_found_by_halving_and_the_others_stay_columns() -> None:
+def test_bad_rows_are_found_by_halving_while_others_stay_columns() -> None:
     kept, link = Kept(), Vague("1")
     values = [b"x" if offset in (700, 1500) else b"a" for offset in range(2000)]
     made = pipeline([ChainLink(link, "S"), ChainLink(Suffix("2"), "S2")], kept).process(
@@ -424,7 +424,7 @@ def test_rows_that_make_columns_fail_are_found_by_halving_and_the_others_stay_co
     assert link.calls < 60
 
 
-def test_a_batch_of_many_bad_rows_is_not_halved_for_ever() -> None:
+def test_halving_a_batch_of_many_bad_rows_has_a_limit() -> None:
     kept, link = Kept(), Vague("1")
     messages = [message(b"x" if offset % 2 else b"a", offset) for offset in range(2000)]
     assert [record.origin.offset for record in rows(pipeline([ChainLink(link, "S")], kept).process(messages))] == list(
@@ -434,7 +434,7 @@ def test_a_batch_of_many_bad_rows_is_not_halved_for_ever() -> None:
     assert link.calls <= 101
 
 
-def test_a_row_that_may_be_tried_again_sends_the_batch_to_the_row_form_which_repeats_it() -> None:
+def test_retriable_row_sends_its_batch_to_the_row_form() -> None:
     kept = Kept()
     (made,) = pipeline([ChainLink(Waiting("1"), "S")], kept).process([message(b"a", 0), message(b"b", 1)])
     assert isinstance(made, list)
@@ -459,7 +459,7 @@ class CountingSuffix(Suffix):
 
 
 @pytest.mark.parametrize("predicate", [None, StartsWith("b")], ids=["all", "some"])
-def test_rows_that_were_done_along_with_bad_ones_are_not_done_again(predicate: Predicate[Any] | None) -> None:
+def test_rows_transformed_beside_bad_ones_are_not_transformed_again(predicate: Predicate[Any] | None) -> None:
     kept, first, second = Kept(), CountingSuffix("!"), Suffix("?")
     values = [b"a", b"x", b"b", b"route", b"a"]
     links = [ChainLink(first, "First", predicate, negate=predicate is not None), ChainLink(second, "Second")]

@@ -33,7 +33,7 @@ def lines(task: FileStreamSourceTask) -> list[tuple[str, int]]:
     return [(r.value, r.source_offset["position"]) for r in task.poll()]
 
 
-def test_each_complete_line_is_a_record_with_the_position_behind_it(tmp_path: Path) -> None:
+def test_complete_line_becomes_a_record_with_its_end_position(tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_bytes(b"one\ntwo\r\n\rfour\nhalf")
     task = source(path)
@@ -45,7 +45,7 @@ def test_each_complete_line_is_a_record_with_the_position_behind_it(tmp_path: Pa
     task.stop()
 
 
-def test_a_record_names_its_file_and_carries_a_text_without_key(tmp_path: Path) -> None:
+def test_record_names_its_file_and_has_text_but_no_key(tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_bytes(b"one\n")
     task = source(path)
@@ -140,7 +140,7 @@ def test_a_source_refuses_offsets_that_it_could_not_start_at(
         FileStreamSourceConnector().alter_offsets({"file": "x", "topic": "t"}, [(partition, offset)])
 
 
-def test_a_source_accepts_positions_and_any_reset_but_not_for_standard_input() -> None:
+def test_source_accepts_altered_offsets_except_for_standard_input() -> None:
     connector = FileStreamSourceConnector()
     taken = [({"filename": "old", "more": 1}, {"position": 0, "more": "x"}), (None, None), ({}, None)]
     assert connector.alter_offsets({"file": "x", "topic": "t"}, taken)
@@ -148,7 +148,7 @@ def test_a_source_accepts_positions_and_any_reset_but_not_for_standard_input() -
         connector.alter_offsets({"topic": "t"}, [])
 
 
-def test_lines_are_in_the_file_as_soon_as_they_are_put(tmp_path: Path) -> None:
+def test_sink_writes_lines_to_the_file_during_put(tmp_path: Path) -> None:
     path, task = tmp_path / "out", FileStreamSinkTask()
     task.initialize(FakeSinkTaskContext())
     task.start({"file": str(path)})
@@ -194,9 +194,7 @@ def test_without_a_file_values_are_printed_at_once(monkeypatch: pytest.MonkeyPat
     os.close(reading)
 
 
-def test_a_file_that_is_shorter_than_the_stored_position_is_waited_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_source_waits_for_a_file_shorter_than_its_position(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "in"
     path.write_bytes(b"one\n")
     context = FakeSourceTaskContext()

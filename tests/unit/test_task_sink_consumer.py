@@ -116,7 +116,7 @@ def _offsets(runs: list[MessageRun]) -> list[int]:
     return [offset for run in runs for offset in run.offsets.to_pylist()]
 
 
-def test_a_topic_that_does_not_exist_yet_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topic_that_does_not_exist_yet_causes_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = _consumer(monkeypatch, [_news(KafkaError.UNKNOWN_TOPIC_OR_PART)])
     assert consumer.poll(100, 0) == []
 
@@ -128,7 +128,7 @@ def test_a_topic_that_does_not_exist_yet_is_no_reason_to_fail(monkeypatch: pytes
         KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID,
     ],
 )  # fmt: skip
-def test_an_error_that_passes_by_itself_is_told_now_and_then_and_fails_nothing(
+def test_transient_client_error_is_logged_at_intervals_and_fails_nothing(
     code: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer = _consumer(monkeypatch, [_news(code, "broker 1"), _record(4), _news(code, "broker 1")])
@@ -151,7 +151,7 @@ def test_an_error_that_the_client_cannot_survive_is_raised(code: int, monkeypatc
         consumer.poll(100, 0)
 
 
-def test_records_read_before_a_position_was_lost_arrive_before_reading_goes_on_elsewhere(
+def test_records_read_before_a_lost_position_arrive_before_the_reset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     task = _Task()
@@ -163,7 +163,7 @@ def test_records_read_before_a_position_was_lost_arrive_before_reading_goes_on_e
     assert client.positions == [600, 5000]
 
 
-def test_a_task_that_is_told_of_a_lost_position_may_say_where_to_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_may_choose_where_to_read_after_a_lost_position(monkeypatch: pytest.MonkeyPatch) -> None:
     task = _Task(goes_to=300)
     consumer, client = _reader(monkeypatch, [_record(600), _lost(), *map(_record, range(300, 303))], task)
     assert _offsets(consumer.poll(2, 0)) == [600]
@@ -171,7 +171,7 @@ def test_a_task_that_is_told_of_a_lost_position_may_say_where_to_read_on(monkeyp
     assert client.positions == [600, 300]
 
 
-def test_a_task_that_went_elsewhere_by_itself_is_not_told_that_its_position_was_lost(
+def test_seek_by_the_task_suppresses_the_lost_position_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     task = _Task()
@@ -194,7 +194,7 @@ _NO_EPOCH = (
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_a_truncated_log_is_read_on_from_where_it_was_truncated(reset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_log_is_read_from_its_truncation_point(reset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     task = _Task()
     consumer, client = _reader(monkeypatch, [_record(899), _lost(_TRUNCATED), _record(640)], task, reset)
     client.watermarks = [(500, 1000)]  # it has grown again
@@ -206,7 +206,7 @@ def test_a_truncated_log_is_read_on_from_where_it_was_truncated(reset: str, monk
 
 @pytest.mark.parametrize("low", [0, 5000])
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_a_log_that_is_truncated_nobody_knows_where_is_read_on_where_the_configuration_says(
+def test_log_truncated_at_an_unknown_offset_follows_the_reset_policy(
     reset: str, low: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = _Task()
@@ -218,14 +218,14 @@ def test_a_log_that_is_truncated_nobody_knows_where_is_read_on_where_the_configu
     assert task.lost == [ORDERS]
 
 
-def test_without_a_word_on_where_to_begin_a_truncated_log_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_log_without_a_reset_policy_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, _ = _reader(monkeypatch, [_lost(_TRUNCATED)], _Task(), "error")
     consumer.poll(100, 0)
     with pytest.raises(ConnectError, match=r"auto\.offset\.reset is none: Partition log truncation"):
         consumer.poll(100, 0)
 
 
-def test_the_client_still_says_a_truncation_in_the_words_that_are_looked_for() -> None:
+def test_client_library_still_words_its_truncation_errors_as_expected() -> None:
     folder = Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs"
     library = next(folder.glob("librdkafka*"), None)
     if library is None:
@@ -235,7 +235,7 @@ def test_the_client_still_says_a_truncation_in_the_words_that_are_looked_for() -
     assert b"No epoch found less or equal to %s: broker end offset is %" in words
 
 
-def test_while_a_broker_is_away_a_lost_position_waits_and_other_records_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_position_waits_for_its_broker_while_records_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     task = _Task()
     consumer, client = _reader(monkeypatch, [_lost()], task)
     client.watermarks = [KafkaError(KafkaError._TIMED_OUT), KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)]
@@ -249,7 +249,7 @@ def test_while_a_broker_is_away_a_lost_position_waits_and_other_records_arrive(m
     assert task.lost == [ORDERS], "it was asked once"
 
 
-def test_a_lost_position_that_is_never_going_to_be_known_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_position_that_stays_unknown_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, client = _reader(monkeypatch, [_lost()], _Task())
     client.watermarks = [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
     consumer.poll(100, 0)
@@ -268,7 +268,7 @@ def _assigned_without_an_offset(monkeypatch: pytest.MonkeyPatch, answers: list[K
     return client
 
 
-def test_where_a_partition_begins_that_has_no_offset_is_asked_until_there_is_an_answer(
+def test_start_of_a_partition_without_offset_is_requested_until_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     passing = [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TRANSPORT]
@@ -284,7 +284,7 @@ def test_an_assignment_whose_beginning_stays_unknown_is_an_error(monkeypatch: py
         _assigned_without_an_offset(monkeypatch, [KafkaError(KafkaError._TIMED_OUT)])
 
 
-def test_what_was_said_of_an_assignment_before_this_one_does_not_move_its_position(
+def test_errors_of_an_earlier_assignment_do_not_move_the_position(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     task = _Task()
@@ -322,7 +322,7 @@ class _Queue:
 
 @pytest.mark.parametrize("reset", ["earliest", "latest", "error"])
 @pytest.mark.parametrize("why", ["Broker: Offset out of range", _TRUNCATED])
-def test_a_loss_that_waited_in_the_queue_during_a_rebalance_does_not_move_a_position_that_is_good(
+def test_loss_queued_during_a_rebalance_does_not_move_valid_positions(
     reset: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue, task = _Queue(), _Task()
@@ -339,7 +339,7 @@ def test_a_loss_that_waited_in_the_queue_during_a_rebalance_does_not_move_a_posi
     assert client.positions == [600, 600, 600], "assigned, assigned, and begun anew: the client may have given up"
 
 
-def test_a_task_that_is_told_of_one_lost_position_may_move_others_that_were_lost(
+def test_task_handling_one_lost_position_may_move_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     consumer, client, _ = _rebalancing(monkeypatch)
@@ -365,7 +365,7 @@ def _end(offset: int) -> Message:
     return Message(topic="orders", partition=0, offset=offset, error=KafkaError(KafkaError._PARTITION_EOF))
 
 
-def test_the_end_of_a_log_is_no_record_and_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_of_a_log_is_reported_once_without_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, _ = _reader(monkeypatch, [_record(600), _end(602)], _Task())
     assert consumer.ends() == {}
     assert _offsets(consumer.poll(100, 0)) == [600]
@@ -373,7 +373,7 @@ def test_the_end_of_a_log_is_no_record_and_is_told_once(monkeypatch: pytest.Monk
     assert consumer.ends() == {}
 
 
-def test_an_end_from_before_a_seek_or_an_assignment_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_before_a_seek_or_assignment_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, client = _reader(monkeypatch, [_end(700)], _Task())
     consumer.poll(100, 0)
     consumer.seek({ORDERS: 650})
@@ -405,7 +405,7 @@ def _polled_sizes(monkeypatch: pytest.MonkeyPatch, sizes: list[int], limit: int 
     return polls
 
 
-def test_a_poll_of_large_messages_ends_at_some_bytes_and_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_poll_of_large_messages_ends_at_the_byte_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_consumer, "POLL_BYTES", 1000)
     polls = _polled_sizes(monkeypatch, [100] * 95)
     assert [len(poll) for poll in polls] == [10] * 9 + [5]
@@ -416,7 +416,7 @@ def test_a_message_beyond_all_bounds_comes_by_itself(monkeypatch: pytest.MonkeyP
     assert _polled_sizes(monkeypatch, [5000, 5000, 1, 1]) == [[5000], [5000], [1, 1]]
 
 
-def test_a_poll_of_small_messages_and_tombstones_is_bounded_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_poll_of_small_messages_ends_at_the_record_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_consumer, "POLL_BYTES", 1_000_000)
     polls = _polled_sizes(monkeypatch, [0] * 50 + [100] * 50, limit=60)
     assert [len(poll) for poll in polls] == [60, 40]
@@ -434,7 +434,7 @@ def test_what_the_client_gives_twice_is_returned_once(monkeypatch: pytest.Monkey
     assert _offsets(consumer.poll(100, 0)) == [601], "as it was asked to"
 
 
-def test_a_client_that_takes_no_plugins_is_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_without_plugin_support_is_read_record_by_record(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(settings: dict[str, Any]) -> _Client:
         if PLUGINS in settings:
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
@@ -510,9 +510,7 @@ def _rebalancing(monkeypatch: pytest.MonkeyPatch) -> tuple[SinkConsumer, _Rebala
 
 
 @pytest.mark.parametrize("event", ["on_revoke", "on_lost"])
-def test_nothing_of_a_partition_that_goes_during_a_poll_is_returned_by_it(
-    event: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_poll_returns_nothing_of_a_partition_revoked_during_it(event: str, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, client, listener = _rebalancing(monkeypatch)
     client.during_second = lambda: client.callbacks[event](client, [_client_place(ORDERS)])
     polled = consumer.poll(100, 0)
@@ -522,7 +520,7 @@ def test_nothing_of_a_partition_that_goes_during_a_poll_is_returned_by_it(
     assert consumer.ends() == {}
 
 
-def test_nothing_of_a_partition_that_a_task_moves_during_a_poll_is_returned_by_it(
+def test_poll_returns_nothing_of_a_partition_moved_during_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     consumer, client, _ = _rebalancing(monkeypatch)
@@ -541,7 +539,7 @@ def test_nothing_of_a_partition_that_a_task_moves_during_a_poll_is_returned_by_i
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, ConnectError),
     ],
 )  # fmt: skip
-def test_topics_that_cannot_be_listed_are_worth_another_try_unless_it_is_refused(
+def test_failed_topic_listing_is_retriable_unless_it_is_refused(
     code: int, kind: type[ConnectError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer, client = _reader(monkeypatch, [], _Task())

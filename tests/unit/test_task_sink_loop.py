@@ -174,7 +174,7 @@ def loop() -> Loop:
     return Loop()
 
 
-def test_what_was_put_is_committed_and_an_answer_makes_it_old_news(loop: Loop) -> None:
+def test_answered_commit_of_put_offsets_is_not_repeated(loop: Loop) -> None:
     loop.assign(p0=5)
     loop.poll((0, 5), (0, 6))
     loop.commit()
@@ -185,7 +185,7 @@ def test_what_was_put_is_committed_and_an_answer_makes_it_old_news(loop: Loop) -
     assert loop.runner.metrics.skipped_commits == 1
 
 
-def test_the_end_of_a_log_behind_its_last_record_is_committed(loop: Loop) -> None:
+def test_log_end_behind_the_last_record_is_committed(loop: Loop) -> None:
     loop.assign(p0=5, p1=0)
     loop.consumer.reached = {T0: 8, TopicPartition("t", 1): 0, TopicPartition("t", 2): 9}
     loop.poll((0, 5), (0, 6))
@@ -198,7 +198,7 @@ def test_the_end_of_a_log_behind_its_last_record_is_committed(loop: Loop) -> Non
     assert loop.consumer.commits[1:] == [{T0: OffsetAndMetadata(9)}], "also where no record comes"
 
 
-def test_a_task_is_told_of_an_end_once_the_records_before_it_were_put(loop: Loop) -> None:
+def test_task_learns_the_log_end_after_the_records_before_it(loop: Loop) -> None:
     told: list[Any] = []
     loop.task.end_poll = told.append  # type: ignore[assignment,method-assign]
     loop.assign(p0=5)
@@ -215,7 +215,7 @@ def test_a_task_is_told_of_an_end_once_the_records_before_it_were_put(loop: Loop
     assert told == [{T0: 8}], "reading went back meanwhile"
 
 
-def test_only_one_commit_is_on_its_way_and_a_slow_one_is_given_up(loop: Loop) -> None:
+def test_only_one_commit_is_pending_and_slow_ones_time_out(loop: Loop) -> None:
     loop.assign(p0=0)
     loop.poll((0, 0))
     loop.commit()
@@ -233,7 +233,7 @@ def test_only_one_commit_is_on_its_way_and_a_slow_one_is_given_up(loop: Loop) ->
     assert loop.runner.metrics.commits.completed == 1
 
 
-def test_offsets_beyond_what_was_put_and_of_foreign_partitions_are_ignored(loop: Loop) -> None:
+def test_offsets_beyond_put_or_of_foreign_partitions_are_ignored(loop: Loop) -> None:
     loop.assign(p0=0, p1=0)
     loop.poll((0, 0), (1, 0))
     loop.task.safe = {T0: 2, T1: 1, TopicPartition("other", 0): 5}
@@ -241,7 +241,7 @@ def test_offsets_beyond_what_was_put_and_of_foreign_partitions_are_ignored(loop:
     assert loop.consumer.commits == [{T1: OffsetAndMetadata(1)}]
 
 
-def test_an_offset_that_was_not_asked_for_is_told_only_of_a_partition_that_is_not_ours(
+def test_unrequested_offset_is_logged_only_for_an_unassigned_partition(
     loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:
     loop.assign(p0=0, p1=0)
@@ -254,7 +254,7 @@ def test_an_offset_that_was_not_asked_for_is_told_only_of_a_partition_that_is_no
 
 
 @pytest.mark.parametrize(("later", "traces"), [("the catalog is away", 0), ("the disk is full", 1)])
-def test_the_error_that_ends_a_task_is_not_told_once_more_by_the_commit_that_closes_it(
+def test_fatal_task_error_is_not_logged_again_by_closing_commit(
     loop: Loop, caplog: pytest.LogCaptureFixture, later: str, traces: int
 ) -> None:
     def fail() -> None:
@@ -292,7 +292,7 @@ def test_a_failed_pre_commit_reads_again_from_the_last_commit(loop: Loop) -> Non
     assert loop.task.calls[-1] == ("pre_commit", {T0: 3})
 
 
-def test_a_batch_is_put_again_as_the_same_object_while_nothing_is_read(loop: Loop) -> None:
+def test_retried_batch_is_the_same_object_while_reading_pauses(loop: Loop) -> None:
     loop.assign(p0=0)
     loop.task.fail_puts = 2
     loop.poll((0, 0), (0, 1))
@@ -308,7 +308,7 @@ def test_a_batch_is_put_again_as_the_same_object_while_nothing_is_read(loop: Loo
     assert loop.task.puts()[-1] == [(0, 2)]
 
 
-def test_rows_of_a_revoked_partition_are_not_put_again_and_not_committed(loop: Loop) -> None:
+def test_rows_of_a_revoked_partition_are_neither_retried_nor_committed(loop: Loop) -> None:
     loop.assign(p0=0, p1=0)
     loop.task.fail_puts = 1
     loop.poll((0, 0), (1, 0))
@@ -321,7 +321,7 @@ def test_rows_of_a_revoked_partition_are_not_put_again_and_not_committed(loop: L
     assert loop.consumer.commits == [{T1: OffsetAndMetadata(1)}]
 
 
-def test_a_revoked_partition_is_committed_before_it_is_closed_and_in_one_wait(loop: Loop) -> None:
+def test_revoked_partition_is_committed_before_close_in_one_wait(loop: Loop) -> None:
     loop.assign(p0=0, p1=0)
     loop.poll((0, 0), (1, 0))
     loop.revoke(T0)
@@ -346,7 +346,7 @@ def test_a_partition_that_comes_back_starts_where_the_group_says(loop: Loop) -> 
     assert loop.task.calls[-1] == ("pre_commit", {T0: 0})
 
 
-def test_a_seek_takes_effect_at_once_also_for_rows_that_wait(loop: Loop) -> None:
+def test_seek_takes_effect_at_once_for_waiting_rows_too(loop: Loop) -> None:
     loop.assign(p0=0, p1=0)
     loop.task.during_put = lambda: loop.runner.rewind({T0: 0})
     loop.task.fail_puts = 1
@@ -360,7 +360,7 @@ def test_a_seek_takes_effect_at_once_also_for_rows_that_wait(loop: Loop) -> None
     assert loop.task.calls[-1] == ("pre_commit", {T0: 0, T1: 1})
 
 
-def test_the_tasks_own_pauses_survive_a_user_pause_and_a_rebalance(loop: Loop) -> None:
+def test_task_pauses_survive_a_user_pause_and_a_rebalance(loop: Loop) -> None:
     loop.assign(p0=0, p1=0)
     loop.runner.pause_partitions([T0])
     loop.control.set_target(TargetState.PAUSED)
@@ -386,7 +386,7 @@ def test_an_idle_poll_puts_an_empty_list(loop: Loop) -> None:
     assert loop.task.puts() == []
 
 
-def test_the_end_is_a_commit_a_close_and_a_wait_for_both(loop: Loop) -> None:
+def test_stopping_task_commits_closes_and_waits_for_both(loop: Loop) -> None:
     loop.assign(p0=0)
     loop.poll((0, 0))
     loop.task.during_put = loop.control.stop
@@ -404,7 +404,7 @@ def test_topics_are_matched_whole_by_javas_expressions() -> None:
             TopicSelection(props)
 
 
-def test_while_nobody_answers_which_topics_there_are_the_subscription_stays_and_the_question_is_repeated(
+def test_failed_topic_listing_keeps_the_subscription_and_is_retried(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     loop = Loop({"topics.regex": "t.*"})

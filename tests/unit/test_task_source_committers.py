@@ -191,7 +191,7 @@ def test_offsets_that_were_not_stored_go_with_the_next_commit() -> None:
     assert bench.task.told == [(1, 7), "commit"]
 
 
-def test_a_late_answer_to_a_commit_that_was_given_up_counts_for_nothing() -> None:
+def test_late_answer_to_a_timed_out_commit_does_not_count() -> None:
     bench = Bench()
     committer = bench.at_least_once()
     committer.drop(committer.submit(record(1)))
@@ -220,7 +220,7 @@ def test_each_poll_is_a_transaction_with_its_offsets() -> None:
     assert [type(question) for question in bench.asked].count(MakeOffsetKeys) == 1  # keys never change
 
 
-def test_filtered_records_move_the_offset_in_a_transaction_of_its_own() -> None:
+def test_filtered_records_move_the_offset_in_a_separate_transaction() -> None:
     bench = Bench()
     committer = bench.exactly_once(TransactionBoundary.POLL)
     committer.drop(committer.submit(record(5)))
@@ -322,7 +322,7 @@ def two_records(bench: Bench) -> ExactlyOnceCommitter:
 
 
 @pytest.mark.parametrize("age", [0, 59])
-def test_a_producer_whose_id_somebody_else_has_taken_does_not_take_it_back(age: float) -> None:
+def test_fenced_producer_does_not_take_its_id_back(age: float) -> None:
     bench = Bench()
     committer = bench.exactly_once(TransactionBoundary.POLL)
     send(committer, 1)
@@ -334,7 +334,7 @@ def test_a_producer_whose_id_somebody_else_has_taken_does_not_take_it_back(age: 
 
 
 @pytest.mark.parametrize("code", LOST)
-def test_a_transaction_that_the_broker_gave_up_is_repeated_by_a_new_producer(code: int) -> None:
+def test_aborted_transaction_is_repeated_by_a_new_producer(code: int) -> None:
     bench = Bench()
     committer = two_records(bench)
     bench.replaceable.client.errors["commit_transaction"] = [code]
@@ -350,7 +350,7 @@ def test_a_transaction_that_the_broker_gave_up_is_repeated_by_a_new_producer(cod
     assert bench.task.told == ["commit"]  # the records are told when the new producer has delivered them
 
 
-def test_a_transaction_that_got_in_although_its_producer_did_not_learn_it_is_not_repeated() -> None:
+def test_committed_transaction_is_not_repeated_after_its_producer_failed() -> None:
     bench = Bench()
     committer = two_records(bench)
     bench.committed = True
@@ -375,7 +375,7 @@ def test_a_commit_whose_offsets_never_arrived_cannot_have_got_in() -> None:
     assert bench.producer.calls.count(("produce", "t", b"1", None)) == 1
 
 
-def test_a_producer_that_is_lost_between_records_is_replaced_and_what_it_had_is_sent_again() -> None:
+def test_producer_lost_between_records_is_replaced_and_its_records_resent() -> None:
     bench = Bench()
     committer = bench.exactly_once(TransactionBoundary.INTERVAL)
     send(committer, 1, acknowledged=False)
@@ -386,7 +386,7 @@ def test_a_producer_that_is_lost_between_records_is_replaced_and_what_it_had_is_
     assert bench.producer.calls[-1] == ("produce", "t", b"1", None)  # the transaction is open already
 
 
-def test_what_an_old_producer_says_of_its_records_counts_for_nothing() -> None:
+def test_delivery_reports_of_an_old_producer_do_not_count() -> None:
     bench = Bench()
     told: list[object] = []
     kept: list[Any] = []
@@ -400,7 +400,7 @@ def test_what_an_old_producer_says_of_its_records_counts_for_nothing() -> None:
     assert len(told) == 1
 
 
-def test_a_task_that_was_given_to_another_worker_fails_before_it_fences_that_one() -> None:
+def test_reassigned_task_fails_before_it_fences_the_new_owner() -> None:
     bench = Bench()
     committer = two_records(bench)
     bench.answers[VerifyTask] = TaskNotWantedError("it was taken from this worker")
@@ -426,7 +426,7 @@ def test_a_record_that_the_broker_never_takes_fails_the_task(code: int) -> None:
     assert bench.clients == 1
 
 
-def test_a_stop_during_the_repair_leaves_the_rest_to_the_successor() -> None:
+def test_stop_during_a_repair_leaves_recovery_to_the_successor() -> None:
     bench = Bench()
     committer = two_records(bench)
     bench.replaceable.client.errors["commit_transaction"] = [KafkaError._FENCED]
@@ -439,7 +439,7 @@ def test_a_stop_during_the_repair_leaves_the_rest_to_the_successor() -> None:
     assert bench.task.told == []
 
 
-def test_a_transaction_that_is_to_be_aborted_ends_with_its_producer() -> None:
+def test_transaction_to_be_aborted_ends_with_its_failed_producer() -> None:
     bench = Bench()
     transactions = WorkerTransactionContext()
     committer = bench.exactly_once(TransactionBoundary.CONNECTOR, transactions)
@@ -453,7 +453,7 @@ def test_a_transaction_that_is_to_be_aborted_ends_with_its_producer() -> None:
     assert bench.task.told == [(1, None), "commit"]
 
 
-def test_a_transactional_producer_has_java_s_id_and_gives_up_deliveries_before_its_transaction(
+def test_transactional_producer_has_javas_id_and_bounds_its_delivery_timeout(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     worker = {"group.id": "g", "exactly.once.source.support": "Enabled", "producer.acks": "1"}
@@ -467,7 +467,7 @@ def test_a_transactional_producer_has_java_s_id_and_gives_up_deliveries_before_i
     assert not exactly_once_sources({"exactly.once.source.support": "preparing"})
 
 
-def test_deliveries_that_are_waited_for_keep_no_old_client_alive_and_are_told_no_more() -> None:
+def test_pending_deliveries_do_not_keep_an_old_client_alive() -> None:
     made, told = list[Any](), list[object]()
 
     class Client(Producer):
@@ -514,7 +514,7 @@ class Reader:
 @pytest.mark.parametrize("code", [
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION, KafkaError.UNKNOWN_TOPIC_OR_PART,
 ])  # fmt: skip
-def test_nobody_waits_for_a_transaction_in_a_topic_that_may_not_be_read(
+def test_unreadable_offsets_topic_fails_without_waiting_for_the_transaction(
     monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     reader = Reader(code)

@@ -32,7 +32,7 @@ def test_an_offset_waits_for_every_earlier_record_of_its_partition() -> None:
     assert records.active == 0
 
 
-def test_a_partition_is_the_same_whatever_the_order_of_its_members() -> None:
+def test_source_partition_is_equal_in_any_order_of_members() -> None:
     records = SubmittedRecords()
     first = records.submit(record({"db": "x", "table": "t"}, 1))
     second = records.submit(record({"table": "t", "db": "x"}, 2))
@@ -42,7 +42,7 @@ def test_a_partition_is_the_same_whatever_the_order_of_its_members() -> None:
     assert [offset for _, offset in records.committable().values()] == [{"at": 2}]
 
 
-def test_topics_are_created_by_the_first_group_that_fits_else_by_the_default() -> None:
+def test_topics_are_created_by_the_first_matching_group_or_default() -> None:
     rules = TopicCreation.parse({
         **DEFAULT,
         "topic.creation.default.retention.ms": "1000",

@@ -4,7 +4,7 @@ from connect_py.task.used_topics import AGAIN_SECONDS, UsedTopics
 from connect_py.testing import FakeClock
 
 
-def test_a_topic_in_use_is_told_again_now_and_then_because_the_worker_may_have_been_made_to_forget_it() -> None:
+def test_topic_in_use_is_reported_again_at_intervals() -> None:
     told: list[str] = []
     clock = FakeClock()
     topics = UsedTopics(told.append, clock)

@@ -15,7 +15,7 @@ def board() -> tuple[WaitBoard, FakeClock, list[Waiting | None]]:
     return WaitBoard(clock, sent.append), clock, sent
 
 
-def test_what_lasts_is_sent_with_the_time_it_began_and_its_end_once() -> None:
+def test_long_wait_is_reported_with_its_start_and_one_end() -> None:
     waits, clock, sent = board()
     waits.tell()
     waits.waits("catalog", "refused")
@@ -54,7 +54,7 @@ def test_of_several_the_one_that_lasts_longest_is_shown() -> None:
     assert [found and found.what for found in sent] == ["a", "b"]
 
 
-def test_a_new_reason_is_sent_and_another_number_in_it_is_not() -> None:
+def test_new_wait_reason_is_sent_unless_only_numbers_differ() -> None:
     waits, clock, sent = board()
     waits.waits("catalog", "port 1 refused")
     clock.now += 10
@@ -71,7 +71,7 @@ def test_a_new_reason_is_sent_and_another_number_in_it_is_not() -> None:
     assert sent[1].since_ms == 1_000
 
 
-def test_a_task_fails_only_after_the_time_that_was_set_and_names_the_key() -> None:
+def test_task_fails_after_the_configured_wait_and_names_the_key() -> None:
     waits, clock, _ = board()
     waits.waits("schema registry", "refused")
     clock.now += 1e9

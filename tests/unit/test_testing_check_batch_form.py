@@ -54,7 +54,7 @@ def _not_columnar(batch: Batch) -> Sequence[Batch]:
     raise NotColumnar("never")
 
 
-def test_forms_that_agree_are_counted() -> None:
+def test_records_whose_batch_and_row_forms_agree_are_counted() -> None:
     assert check_batch_form(Halve(_right), RECORDS) == 6
     assert check_batch_form(Halve(_not_columnar), RECORDS) == 0
     assert check_batch_form(Halve(_right), RECORDS[5:]) == 1
@@ -69,6 +69,8 @@ def test_forms_that_agree_are_counted() -> None:
         (lambda batch: [_halved(batch)], RECORDS[5:]),  # five is fine
     ],
 )
-def test_forms_that_differ_are_found(wrong: Callable[[Batch], Sequence[Batch]], records: Sequence[SinkRecord]) -> None:
+def test_batch_form_that_differs_from_rows_fails_the_check(
+    wrong: Callable[[Batch], Sequence[Batch]], records: Sequence[SinkRecord]
+) -> None:
     with pytest.raises(AssertionError):
         check_batch_form(Halve(wrong), records)

@@ -115,7 +115,7 @@ def test_documents_in_an_array_share_the_members_of_all() -> None:
 @pytest.mark.parametrize("text", [
     '[{"x": 1}, {"x": {"$minKey": 1}}]', '[{"x": {"$symbol": "q"}}, {"x": 1}]', '[{"x": null}, {"x": {"$maxKey": 1}}]',
 ])  # fmt: skip
-def test_what_no_table_can_hold_is_null_where_its_neighbours_have_a_type(text: str) -> None:
+def test_unsupported_value_is_null_where_its_neighbours_have_a_type(text: str) -> None:
     made = unwrapped(event("c", f'{{"a": {text}}}'))
     assert {1, None} >= {inner["x"] for inner in made.value["a"]}
     assert len(Batch.of([made])[0]) == 1
@@ -132,7 +132,7 @@ def test_arrays_become_documents_with_numbers_for_names_if_asked() -> None:
 @pytest.mark.parametrize(
     "text", ['[1, "x"]', "[1, 5000000000]", '[{"x": 1}, {"x": "s"}]', '[{"x": 1}, 2]', "[[1], [1.5]]"]
 )
-def test_arrays_of_several_types_fail(text: str) -> None:
+def test_arrays_with_elements_of_several_types_are_refused(text: str) -> None:
     message = CASES.failing(UNWRAP, event("c", f'{{"a": {text}}}'), DataError)
     assert "Array elements with different Bson types are not supported" in message
 
@@ -152,7 +152,7 @@ def test_what_no_table_can_hold_is_left_out(text: str) -> None:
     '{"a": {"$oid": "5f1b2c3d4e5f6a7b8c9d0e1f", "b": 1}}', '{"": 1}', '{"a":' * 3000 + "1" + "}" * 3000,
     '{"a": {"$binary": {"subType": "00"}}}', '{"a": {"$code": 1}}', '{"a": {"$numberDecimal": "' + "1" * 35 + '"}}',
 ])  # fmt: skip
-def test_what_is_no_document_fails(text: str) -> None:
+def test_text_that_is_no_valid_document_fails_its_record(text: str) -> None:
     CASES.failing(UNWRAP, event("c", text), DataError)
 
 
@@ -181,7 +181,7 @@ def test_the_key_has_the_type_of_the_id() -> None:
     assert CASES.failing(UNWRAP, given, IllegalArgumentError) == "Unknown field: id"
 
 
-def test_an_update_without_the_document_gives_what_changed_and_the_id() -> None:
+def test_update_without_the_document_gives_changes_and_the_id() -> None:
     given = event("u", changed='{"a": 5, "b.d": 7}', removed=["x"])
     assert row(given) == {"a": 5, "b.d": 7, "_id": OBJECT_ID}
     assert row(given, flatten__struct="true") == {"a": 5, "b_d": 7, "_id": OBJECT_ID}
@@ -214,7 +214,7 @@ def test_truncations_and_updates_that_tell_nothing_are_dropped() -> None:
     assert CASES.outcome(UNWRAP, event("d", key=None)) is None
 
 
-def test_documents_are_flattened() -> None:
+def test_nested_documents_are_flattened_with_the_configured_delimiter() -> None:
     text = f'{{{IDENTITY}, "a": {{"b": {{"c": 1}}, "d": [{{"e": 2}}]}}, "n": {{}}}}'
     assert list(row(event("c", text), flatten__struct="true")) == ["_id", "a_b_c", "a_d"]
     dotted = row(event("c", text), flatten__struct="true", flatten__struct__delimiter=".", array__encoding="document")
@@ -238,7 +238,7 @@ def test_members_of_the_event_are_added_to_rows_and_headers() -> None:
         ("avro_unicode", ["_u0031x", "_u00e9", "a_u0020b", "_u005f", "A_u002eb", "_ud834_udd1e"]),
     ],
 )
-def test_names_are_adjusted(mode: str, names: list[str]) -> None:
+def test_field_names_are_adjusted_by_the_configured_mode(mode: str, names: list[str]) -> None:
     document = dict.fromkeys(["1x", "é", "a b", "_", "A.b", "𝄞"][: len(names)], 1)
     made = row(event("c", json.dumps(document)), field__name__adjustment__mode=mode)
     assert list(made) == names
@@ -254,7 +254,7 @@ def test_records_that_are_no_events_of_documents_pass() -> None:
         assert unwrapped(given) == given
 
 
-def test_events_of_other_connectors_fail() -> None:
+def test_events_of_connectors_other_than_mongodb_are_refused() -> None:
     plain = struct(("after", struct(("id", STRING), optional=True)), ("op", STRING), name="x.Envelope")
     given = event("c", "{}").replace(value_schema=plain, value=Struct(plain, [Struct(plain["after"], ["1"]), "c"]))
     assert "no event of MongoDB" in CASES.failing(UNWRAP, given, DataError)
@@ -300,7 +300,7 @@ def test_updates_are_applied_to_the_document_before() -> None:
     assert documents(event("c", '{"a": [1, "x"]}'), array_handling_mode="document")["after"]["a"]["_1"] == "x"
 
 
-def test_a_delete_without_the_document_becomes_a_tombstone_of_its_key() -> None:
+def test_delete_without_its_document_becomes_a_tombstone_of_its_key() -> None:
     made = CASES.apply(STRUCTS, event("d"))
     assert (made.value_schema, made.value, made.key["id"]) == (None, None, OBJECT_ID)
     CASES.failing(STRUCTS, event("u"), IllegalArgumentError)
@@ -343,7 +343,7 @@ def test_documents_of_an_outbox_become_events() -> None:
     CASES.failing(ROUTER, event("c", '{"aggregatetype": "Order"}'), ConnectError)
 
 
-def test_a_payload_that_is_a_document_goes_on_as_extended_json_or_as_a_struct() -> None:
+def test_document_payload_becomes_extended_json_or_a_struct() -> None:
     given = outbox('{"a": 1, "b": [true, {}]}')
     text = '{\n  "a": {\n    "$numberInt": "1"\n  },\n  "b": [\n    true,\n    {}\n  ]\n}'
     assert CASES.apply(ROUTER, given).value == text

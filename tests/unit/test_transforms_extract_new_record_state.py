@@ -113,7 +113,7 @@ def test_delete_and_its_tombstone_become_what_the_mode_says(name: str, expected:
     assert values(both_forms(mode(name), DELETE, TOMBSTONE)) == expected
 
 
-def test_delete_as_null_keeps_the_schema_of_the_row_beside_other_rows_in_one_batch() -> None:
+def test_delete_as_null_keeps_the_row_schema_within_one_batch() -> None:
     made = both_forms(unwrap(), CREATE, DELETE, TOMBSTONE, CREATE.replace(origin=RecordOrigin("s.public.t", 3, 45)))
     assert [r.value_schema for r in made] == [ROW.replace(optional=False), ROW, ROW.replace(optional=False)]
     (batch,) = Batch.of([CREATE, DELETE, TOMBSTONE])
@@ -126,12 +126,12 @@ def test_delete_to_tombstone_leaves_no_schema() -> None:
 
 
 @pytest.mark.parametrize("name", MODES)
-def test_truncation_is_dropped(name: str) -> None:
+def test_truncate_event_is_dropped_in_every_delete_mode(name: str) -> None:
     assert both_forms(mode(name), record(envelope("t"), key=False)) == []
 
 
 @pytest.mark.parametrize("name", MODES)
-def test_delete_without_a_row_becomes_a_tombstone_of_its_key_unless_deletes_are_dropped(name: str) -> None:
+def test_delete_without_a_row_becomes_a_tombstone_or_is_dropped(name: str) -> None:
     made = both_forms(mode(name), CREATE, record(envelope("d"), offset=43))
     expected = [] if name == "drop" else [(None, None)]
     assert [(r.value_schema, r.value) for r in made[1:]] == expected
@@ -155,7 +155,7 @@ def test_legacy_keys_count_where_the_new_key_is_absent(drop: str, deletes: str, 
     assert values(both_forms(transform, DELETE, TOMBSTONE)) == expected
 
 
-def test_legacy_keys_are_warned_about_and_lose_against_the_new_key(caplog: pytest.LogCaptureFixture) -> None:
+def test_legacy_options_log_a_warning_and_yield_to_new_ones(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         transform = mode("drop", drop__tombstones="false")
     assert "drop.tombstones" in caplog.text
@@ -168,7 +168,7 @@ def test_null_values_of_two_schemas_go_on_as_rows() -> None:
         unwrap(drop__tombstones="false", delete__handling__mode="none").apply_batch(batch)
 
 
-def test_added_fields_follow_in_order_under_their_names_and_unknown_ones_are_skipped() -> None:
+def test_added_fields_keep_their_order_and_skip_unknown_names() -> None:
     fields = "op,table,source.ts_ms,ts_ms,lsn,transaction.id,id,op:OPER,nosuch,no.such"
     (made,) = both_forms(unwrap(add__fields=fields), CREATE)
     assert values([made]) == [{
@@ -179,7 +179,7 @@ def test_added_fields_follow_in_order_under_their_names_and_unknown_ones_are_ski
     assert all(f.schema.optional for f in made.value_schema.fields[3:])
 
 
-def test_fields_of_a_block_that_is_null_in_some_rows_are_null_there() -> None:
+def test_fields_of_a_null_block_are_null_in_those_rows() -> None:
     event = envelope("c", after=row())
     event.values[-1] = Struct(TRANSACTION, ["7:1", 4])
     made = both_forms(unwrap(add__fields="total_order"), CREATE, record(event, offset=43))
@@ -212,7 +212,7 @@ def test_added_field_of_a_name_that_exists_fails_each_row() -> None:
     assert {i: type(e) for i, e in caught.value.errors.items()} == {0: SchemaBuilderError}
 
 
-def test_rows_part_by_the_text_of_the_routing_column_and_keep_their_order_per_topic() -> None:
+def test_rows_are_routed_by_column_and_keep_order_per_topic() -> None:
     records = [record(envelope("c", after=row(tgt)), offset=40 + n) for n, tgt in enumerate(["eu", "us"] * 8)]
     transform = unwrap(route__by__field="tgt")
     (batch,) = Batch.of(records)
@@ -254,7 +254,7 @@ def test_log_is_silent_once_an_envelope_was_seen(caplog: pytest.LogCaptureFixtur
     assert caplog.text == ""
 
 
-def test_delete_whose_row_before_has_another_schema_goes_on_as_a_row() -> None:
+def test_delete_with_another_before_schema_takes_the_row_form() -> None:
     other = struct(("id", INT32), optional=True)
     schema = struct(("before", other), ("after", ROW), ("op", STRING), name="x.Envelope")
     create = Struct(schema, [Struct(other, [1]), row(), "u"])
@@ -273,7 +273,7 @@ def test_null_or_blank_routing_column_leaves_the_topic(blank: str | None) -> Non
     assert made.topic == "s.public.t"
 
 
-def test_delete_is_routed_by_the_row_before_and_its_tombstone_not_at_all() -> None:
+def test_delete_is_routed_by_before_and_its_tombstone_stays_unrouted() -> None:
     transform = mode("rewrite-with-tombstone", route__by__field="tgt")
     assert [r.topic for r in both_forms(transform, DELETE, TOMBSTONE)] == ["eu", "s.public.t"]
 
@@ -281,7 +281,7 @@ def test_delete_is_routed_by_the_row_before_and_its_tombstone_not_at_all() -> No
 @pytest.mark.parametrize(
     ("column", "message"), [("id", "Field 'id' is not of type STRING"), ("no", "no is not a valid field name")]
 )
-def test_routing_by_a_column_that_is_no_text_fails_rows_but_not_dropped_tombstones(column: str, message: str) -> None:
+def test_routing_by_a_bad_column_fails_rows_but_no_tombstones(column: str, message: str) -> None:
     transform = unwrap(route__by__field=column)
     with pytest.raises(DataError, match=message):
         transform.apply(CREATE)
@@ -302,7 +302,7 @@ def test_header_names_optional_columns_to_drop() -> None:
     assert [f.name for f, _ in dropping("id", "tgt", "nosuch").value] == ["id", "qty"]
 
 
-def test_required_columns_are_dropped_where_compatible_schemas_are_not_asked_for() -> None:
+def test_required_columns_are_dropped_without_the_compatible_schema_option() -> None:
     made = dropping("id", "tgt", drop__fields__keep__schema__compatible="false", drop__fields__from__key="true")
     assert [f.name for f, _ in made.value] == ["qty"]
     assert made.key_schema == struct(name="s.public.t.Key")
@@ -314,7 +314,7 @@ def test_header_that_is_no_list_fails_the_row() -> None:
     assert caught.value.java_name == "java.lang.ClassCastException"
 
 
-def test_batch_stays_columns_where_no_row_has_the_header_that_drops_columns() -> None:
+def test_batch_without_the_drop_fields_header_stays_columnar() -> None:
     assert len(both_forms(unwrap(drop__fields__header__name="drop"), CREATE, DELETE)) == 2
 
 
@@ -327,5 +327,5 @@ def test_what_is_no_envelope_passes_but_its_tombstones_do_not() -> None:
         assert both_forms(unwrap(), passing, TOMBSTONE) == [passing]
 
 
-def test_old_class_name_is_known() -> None:
+def test_former_class_name_finds_the_same_transformation() -> None:
     assert transformation_class("io.debezium.transforms.UnwrapFromEnvelope") is ExtractNewRecordState

@@ -95,14 +95,14 @@ def test_row_is_lifted_beside_the_struct_of_the_change() -> None:
 
 
 @pytest.mark.parametrize(("op", "cdc", "id_"), [("c", "I", 2), ("r", "I", 2), ("u", "U", 2), ("d", "D", 1)])
-def test_operation_decides_the_row(op: str, cdc: str, id_: int) -> None:
+def test_operation_of_an_event_decides_which_row_is_kept(op: str, cdc: str, id_: int) -> None:
     (with_schema,) = apply(record(event(op)))
     assert (with_schema.value["_cdc"]["op"], with_schema.value["id"]) == (cdc, id_)
     (schemaless,) = apply(record(plain(op)))
     assert (schemaless.value["_cdc"]["op"], schemaless.value["id"]) == (cdc, id_)
 
 
-def test_deletes_and_other_events_stand_in_one_batch_with_their_tombstones() -> None:
+def test_deletes_and_other_events_share_a_batch_with_tombstones() -> None:
     values = [event("c"), event("d"), None, event("u")]
     made = apply(*(record(v, offset, Struct(KEY, [1])) for offset, v in enumerate(values)))
     assert [None if r.value is None else r.value["_cdc"]["op"] for r in made] == ["I", "D", None, "U"]
@@ -134,7 +134,7 @@ def test_target_follows_the_pattern_row_by_row() -> None:
     ]  # fmt: skip
 
 
-def test_truncations_and_messages_are_dropped() -> None:
+def test_truncate_and_message_events_of_debezium_are_dropped() -> None:
     values = [event("c"), event("t"), event("m", source=None)]
     assert len(apply(*(record(v, o) for o, v in enumerate(values)))) == 1
     assert apply(record(event("t"))) == []

@@ -66,7 +66,7 @@ def test_what_is_wrong_or_has_no_form_is_refused(pattern: str) -> None:
         ("topic|topicA", "x", "xA"),
     ],
 )
-def test_first_match_is_replaced(pattern: str, replacement: str, made: str) -> None:
+def test_first_match_of_a_java_pattern_is_replaced(pattern: str, replacement: str, made: str) -> None:
     assert JavaPattern(pattern).replace_first("topicA", Replacement(replacement)) == made
 
 

@@ -51,12 +51,12 @@ def test_insert_overwrites_members_of_schemaless_values() -> None:
     assert made.value == {"a": "topicA", "ts": NOW}
 
 
-def test_insert_leaves_a_timestamp_that_is_null_out_of_schemaless_values() -> None:
+def test_insert_omits_a_null_timestamp_from_schemaless_values() -> None:
     made = apply("InsertField$Value", record({"a": 1}, at=None), timestamp__field="ts", offset__field="o")
     assert made.value == {"a": 1, "o": 42}
 
 
-def test_insert_adds_fields_in_its_own_order_with_the_flags_of_their_names() -> None:
+def test_insert_adds_fields_in_fixed_order_with_their_flags() -> None:
     schema = struct(("d", decimal(2)))
     options = {
         "static__value": " v ", "static__field": "s", "timestamp__field": "ts", "offset__field": "o",
@@ -154,7 +154,9 @@ def test_insert_without_anything_to_insert_is_refused(props: dict[str, str], mes
         ({"a": {"x": 1}}, {"renames": "a:z"}, {"z": {"x": 1}}),
     ],
 )
-def test_replace_of_schemaless_values(value: Any, options: dict[str, str], expected: Any) -> None:
+def test_replace_filters_and_renames_fields_of_schemaless_values(
+    value: Any, options: dict[str, str], expected: Any
+) -> None:
     assert apply("ReplaceField$Value", record(value), **options).value == expected
 
 
@@ -170,7 +172,7 @@ def test_replace_swaps_names_with_a_schema() -> None:
     assert made.value == Struct.of(struct(("b", INT32), ("a", STRING)), b=1, a="x")
 
 
-def test_replace_that_takes_a_value_from_a_field_that_is_not_there_fails() -> None:
+def test_replace_fails_for_a_rename_whose_source_is_missing() -> None:
     given = record(Struct(struct(("b", INT32)), [1]))
     assert failing("ReplaceField$Value", given, DataError, renames="x:b") == "x is not a valid field name"
 
@@ -191,18 +193,18 @@ def test_router_renames_only_topics_that_match_as_a_whole() -> None:
     assert (made.topic, made.partition, made.origin.topic) == ("topic_A", 3, "topicA")
 
 
-def test_router_fails_each_record_for_a_group_that_does_not_exist() -> None:
+def test_router_fails_every_record_for_a_missing_regex_group() -> None:
     assert (
         failing("RegexRouter", record({}), IndexOutOfBoundsError, regex="(topic).*", replacement="$2") == "No group 2"
     )
 
 
-def test_router_refuses_a_wrong_expression() -> None:
+def test_router_refuses_an_invalid_regular_expression_at_configuration() -> None:
     with pytest.raises(ConfigError, match="Invalid regex"):
         RegexRouter[SinkRecord]().configure({"regex": "(", "replacement": ""})
 
 
-def test_filter_drops_everything() -> None:
+def test_filter_drops_every_record_in_both_forms() -> None:
     transform: Filter[SinkRecord] = Filter()
     transform.configure({})
     (batch,) = Batch.of([record({})])
@@ -210,7 +212,7 @@ def test_filter_drops_everything() -> None:
     assert transform.apply_batch(batch) == []
 
 
-def test_tombstones_are_values_that_are_null_with_a_schema_or_without() -> None:
+def test_tombstones_are_null_values_with_or_without_a_schema() -> None:
     predicate: RecordIsTombstone[SinkRecord] = RecordIsTombstone()
     predicate.configure({})
     given = [record(None), record({"a": 1}), record(None)]
@@ -247,7 +249,7 @@ def test_topic_predicate_refuses_patterns_that_cannot_be(pattern: str) -> None:
         TopicNameMatches[SinkRecord]().configure({"pattern": pattern})
 
 
-def test_every_plugin_of_the_table_can_be_loaded_and_has_its_kind() -> None:
+def test_every_listed_plugin_loads_as_its_declared_kind() -> None:
     bases = {PluginKind.TRANSFORMATION: Transformation, PluginKind.PREDICATE: Predicate}
     for plugin in PLUGINS:
         module, _, name = plugin.python.partition(":")

@@ -100,7 +100,7 @@ def test_times_of_a_zone_are_converted_where_the_lists_say(options: dict[str, st
     assert "unknown time zone Mars" in refused(name, converted__timezone="Mars")
 
 
-def test_a_logical_table_takes_all_records_of_a_topic_and_names_their_schemas() -> None:
+def test_logical_table_router_merges_topics_and_renames_their_schemas() -> None:
     key = Struct(struct(("id", INT32), name="t.Key"), [7])
     options = {"topic__regex": "topic(.)", "topic__replacement": "all-$1", "key__field__name": "origin"}
     name = f"{DEBEZIUM}.ByLogicalTableRouter"
@@ -149,7 +149,7 @@ def test_schema_changes_are_dropped_by_kind() -> None:
     assert apply(name, record(1, INT32), **options) == record(1, INT32)
 
 
-def test_snapshots_become_inserts() -> None:
+def test_snapshot_events_are_changed_into_insert_events() -> None:
     name = "io.debezium.connector.mysql.transforms.ReadToInsertEvent"
     assert value_of(name, event("r", after=[1, None]))["op"] == "c"
     assert value_of(name, event("u", after=[1, None]))["op"] == "u"
@@ -164,7 +164,7 @@ def route(given: SinkRecord, **options: str) -> SinkRecord | None:
     return apply(f"{DEBEZIUM}.outbox.EventRouter", given, **options)
 
 
-def test_outbox_rows_become_events() -> None:
+def test_outbox_rows_become_events_with_topic_key_and_payload() -> None:
     made = route(outbox())
     assert made is not None
     assert (made.topic, made.key, made.value, made.timestamp) == (
@@ -191,7 +191,7 @@ def test_outbox_columns_go_where_they_are_placed() -> None:
     failing(f"{DEBEZIUM}.outbox.EventRouter", outbox(), DataError, table__fields__additional__placement="zz:header")
 
 
-def test_outbox_payloads_are_expanded() -> None:
+def test_outbox_payloads_are_expanded_from_json_to_structs() -> None:
     made = route(outbox(), table__expand__json__payload="true")
     assert made is not None
     items = struct(("d", OPTIONAL_INT32), name="payload.b", optional=True)
@@ -200,7 +200,7 @@ def test_outbox_payloads_are_expanded() -> None:
     assert made.value["b"][0]["d"] == 2
 
 
-def test_outbox_keeps_only_inserts() -> None:
+def test_outbox_router_keeps_inserts_and_drops_other_events() -> None:
     assert route(outbox("d")) is None
     assert route(outbox("u")) is None
     assert route(record(None)) is None
@@ -210,7 +210,7 @@ def test_outbox_keeps_only_inserts() -> None:
     assert (tombstone.value_schema, tombstone.value) == (None, None)
 
 
-def test_conditions_keep_and_route_records() -> None:
+def test_condition_filters_records_and_expression_routes_them() -> None:
     options = {"language": "connect_py.expression", "condition": "value.op == 'u' and value.after.id > 2"}
     name = f"{DEBEZIUM}.Filter"
     assert apply(name, record(event("u", after=[3, None])), **options) is not None
@@ -246,7 +246,7 @@ def test_scripts_of_other_languages_are_refused_with_a_hint() -> None:
         ("1 < 2 < 3 and true", True),
     ],
 )
-def test_expressions_are_evaluated(text: str, answer: Any) -> None:
+def test_expressions_are_evaluated_on_a_records_fields_and_headers(text: str, answer: Any) -> None:
     given = record({"a": {"b": [1]}, "n": None, "texts": ["x"]}, headers=Headers([Header("h", "v")]))
     assert Expression(text)(given) == answer
 
@@ -274,7 +274,7 @@ def test_members_never_lead_out_of_the_data() -> None:
 # ---------------------------------------------------------------- Iceberg
 
 
-def test_values_are_copied() -> None:
+def test_copy_value_puts_a_field_under_another_name() -> None:
     options = {"source__field": "a", "target__field": "b"}
     name = f"{ICEBERG}.CopyValue"
     made = apply(name, record(Struct(struct(("a", INT32)), [5])), **options)
@@ -286,7 +286,7 @@ def test_values_are_copied() -> None:
     failing(name, record(Struct(struct(("c", INT32)), [5])), NullPointerError, **options)
 
 
-def test_metadata_of_kafka_is_added() -> None:
+def test_kafka_metadata_is_added_as_fields_or_nested_struct() -> None:
     name = "io.tabular.iceberg.connect.transforms.KafkaMetadataTransform"
     assert value_of(name, {"a": 1}) == {
         "a": 1, "_kafka_metadata_topic": "topicA", "_kafka_metadata_partition": 3, "_kafka_metadata_offset": 42,
@@ -319,7 +319,7 @@ def test_two_transformations_that_add_metadata_keep_their_own_settings() -> None
         }  # fmt: skip
 
 
-def test_events_of_dms_are_lifted() -> None:
+def test_dms_events_are_lifted_to_rows_with_change_metadata() -> None:
     given = {
         "data": {"id": 1},
         "metadata": {"operation": "update", "timestamp": "t", "schema-name": "s", "table-name": "x"},
@@ -334,7 +334,7 @@ def test_events_of_dms_are_lifted() -> None:
     failing(f"{ICEBERG}.DmsTransform", record("x"), DataError)
 
 
-def test_json_texts_become_structs() -> None:
+def test_json_texts_become_structs_with_inferred_field_types() -> None:
     name = f"{ICEBERG}.JsonToMapTransform"
     text = (
         '{"i":1,"l":5000000000,"f":1.5,"b":true,"s":"x","big":99999999999999999999,"o":{"p":{"q":1}},"e":{},"n":null,'
@@ -362,7 +362,7 @@ def test_json_texts_become_structs() -> None:
 # ---------------------------------------------------------------- Confluent
 
 
-def test_sides_are_dropped() -> None:
+def test_drop_removes_the_value_and_treats_schema_as_configured() -> None:
     made = apply(f"{CONFLUENT}.Drop$Value", record(1, INT32))
     assert made is not None
     assert (made.value_schema, made.value) == (None, None)
@@ -387,7 +387,7 @@ def test_topics_are_taken_from_fields_and_headers() -> None:
     assert "Invalid JSON path" in refused(f"{CONFLUENT}.ExtractTopic$Value", field="$[", field__format="JSON_PATH")
 
 
-def test_records_are_filtered_by_path() -> None:
+def test_filter_includes_or_excludes_records_by_json_path() -> None:
     name = f"{CONFLUENT}.Filter$Value"
     options = {"filter__condition": "$[?(@.a == 'x')]", "filter__type": "include"}
     assert apply(name, record({"a": "x"}), **options) is not None
@@ -398,14 +398,14 @@ def test_records_are_filtered_by_path() -> None:
     assert apply(name, record({"b": 1}), **plain, missing__or__null__behavior="include") is not None
 
 
-def test_tombstones_are_handled() -> None:
+def test_tombstones_are_dropped_or_fail_by_configured_behavior() -> None:
     name = f"{CONFLUENT}.TombstoneHandler"
     assert apply(name, record(None)) is None
     assert apply(name, record(1)) == record(1)
     failing(name, record(None), DataError, behavior="fail")
 
 
-def test_bytes_are_unpacked() -> None:
+def test_gzip_bytes_are_decompressed_and_invalid_ones_fail() -> None:
     schema = Schema(Type.BYTES)
     made = apply(f"{CONFLUENT}.GzipDecompress$Value", record(gzip.compress(b"text"), schema))
     assert made is not None

@@ -84,7 +84,7 @@ def test_case_4_cast_reads_floats_as_java_does() -> None:
         failing("Cast$Value", record(text), DataError, spec="float64")
 
 
-def test_case_5_cast_to_boolean() -> None:
+def test_case_5_cast_to_boolean_truncates_numbers_and_ignores_case() -> None:
     assert [cast(value, "boolean") for value in (0.5, "1", "TrUe", 2)] == [False, False, True, True]
 
 
@@ -95,7 +95,7 @@ def test_case_6_cast_prints_numbers_as_java_does() -> None:
     assert cast(1.100000023841858, "string", FLOAT32) == "1.1"
 
 
-def test_case_7_cast_prints_moments_by_their_value_and_drops_the_name_that_no_longer_fits() -> None:
+def test_case_7_cast_formats_timestamps_by_value_and_drops_names() -> None:
     texts = [cast(ms, "string", timestamp()) for ms in (0, -3_600_000, 1_700_006_400_000, NOW)]
     assert texts == ["00:00:00.000Z", "23:00:00.000Z", "2023-11-15", "2023-11-14T22:13:20.123Z"]
     assert apply("Cast$Value", record(0, timestamp()), spec="string").value_schema == STRING
@@ -120,7 +120,7 @@ def test_case_9_cast_takes_defaults_along() -> None:
         )
 
 
-def test_cast_refuses_containers() -> None:
+def test_cast_refuses_containers_and_lists_the_supported_types() -> None:
     message = failing("Cast$Value", one(array(INT32), [1]), DataError, spec="a:string")
     assert message.startswith("Cast transformation does not support casting from ARRAY; supported types are [")
 
@@ -164,7 +164,7 @@ def test_case_12_mask_with_a_replacement() -> None:
     assert "Empty list" in refused("MaskField$Value", fields="")
 
 
-def test_case_13_mask_of_a_decimal_keeps_the_scale_of_the_schema() -> None:
+def test_case_13_mask_of_a_decimal_keeps_its_scale() -> None:
     made = apply("MaskField$Value", one(decimal(2), Decimal("1.25")), fields="a").value["a"]
     assert (made, made.as_tuple().exponent) == (Decimal(0), -2)
 
@@ -211,17 +211,17 @@ def test_case_18_flatten_leaves_nulls_below_a_null_struct() -> None:
     )
 
 
-def test_case_19_flatten_of_maps() -> None:
+def test_case_19_flatten_of_maps_joins_keys_and_keeps_arrays() -> None:
     given = record({"a": {"b": 1, "c": {}}, "d": [{"x": 1}], "n": None})
     assert apply("Flatten$Value", given, delimiter="_").value == {"a_b": 1, "d": [{"x": 1}], "n": None}
 
 
-def test_case_20_flatten_of_an_optional_struct_makes_all_fields_optional() -> None:
+def test_case_20_flatten_of_optional_struct_makes_all_fields_optional() -> None:
     made = apply("Flatten$Value", record(Struct(struct(("b", INT32), optional=True), [1])))
     assert made.value_schema == struct(("b", OPTIONAL_INT32))
 
 
-def test_flatten_refuses_maps_in_structs() -> None:
+def test_flatten_refuses_maps_inside_records_with_schemas() -> None:
     message = failing("Flatten$Value", one(map_of(STRING, INT32), {}, "m"), DataError)
     assert message == "Flatten transformation does not support MAP for record with schemas (for field m)."
 
@@ -233,7 +233,7 @@ def test_case_26_timestamp_router_speaks_simple_date_format() -> None:
     assert "Illegal pattern character" in refused("TimestampRouter", timestamp__format="b")
 
 
-def test_case_29_hoist() -> None:
+def test_case_29_hoist_wraps_a_value_in_one_field() -> None:
     assert apply("HoistField$Value", record(None), field="f").value == {"f": None}
     made = apply("HoistField$Value", record("x", STRING), field="f")
     assert (made.value_schema, made.value.values) == (struct(("f", STRING)), ["x"])
@@ -312,7 +312,7 @@ def test_case_35_header_from_a_field_that_is_not_there() -> None:
     assert "'fields' config must have the same number of elements as 'headers' config." in message
 
 
-def test_case_36_value_to_key() -> None:
+def test_case_36_value_to_key_takes_fields_in_configured_order() -> None:
     made = apply("ValueToKey", record({"a": 1}), fields="zz")
     assert (made.key, made.partition) == ({"zz": None}, 3)
     assert failing("ValueToKey", one(INT32, 1), DataError, fields="zz") == "Field does not exist: zz"
@@ -321,14 +321,14 @@ def test_case_36_value_to_key() -> None:
     assert (made.key_schema, made.key.values) == (struct(("b", STRING), ("a", INT32)), ["x", 1])
 
 
-def test_headers_are_added_and_dropped() -> None:
+def test_headers_are_inserted_with_inferred_types_and_dropped_by_name() -> None:
     made = apply("InsertHeader", record(1), header="n", value__literal="1234")
     assert list(made.headers) == [Header("n", 1234, INT16)]
     dropped = apply("DropHeaders", made, headers="x,n")
     assert list(dropped.headers) == []
 
 
-def test_schemas_are_renamed() -> None:
+def test_set_schema_metadata_changes_name_and_version_of_schemas() -> None:
     schema = struct(("a", Schema(Type.INT32, optional=True, default=3)), optional=True, name="old", version=1)
     made = apply("SetSchemaMetadata$Value", record(Struct(schema, [None])), schema__name="new", schema__version="7")
     assert (made.value_schema, made.value.values) == (schema.replace(name="new", version=7), [3])
@@ -349,7 +349,7 @@ def test_schemas_are_renamed() -> None:
         ("kk KK", "22 10"), ("z Z X", "UTC +0000 Z"), ("''yyyy'T'", "'2023T"),
     ],
 )  # fmt: skip
-def test_moments_are_printed_by_letters(pattern: str, text: str) -> None:
+def test_timestamps_are_formatted_by_javas_date_pattern(pattern: str, text: str) -> None:
     assert java_date_format(pattern).format(NOW) == text
 
 
@@ -363,7 +363,7 @@ def test_moments_are_printed_by_letters(pattern: str, text: str) -> None:
         ("yyyy-DDD", "2024-366", 1_735_603_200_000),
     ],
 )
-def test_texts_are_read_by_letters(pattern: str, text: str, expected: int) -> None:
+def test_texts_are_parsed_by_javas_date_pattern(pattern: str, text: str, expected: int) -> None:
     assert java_date_format(pattern).parse(text) == expected
 
 
@@ -373,7 +373,7 @@ def test_patterns_that_java_refuses_are_refused(pattern: str) -> None:
         java_date_format(pattern)
 
 
-def test_days_before_1582_are_julian() -> None:
+def test_days_before_1582_use_the_julian_calendar() -> None:
     assert java_date_format("yyyy-MM-dd").format(-12_219_292_800_000 - 1) == "1582-10-04"
     assert java_date_format("yyyy-MM-dd").parse("1582-10-04") == -12_219_292_800_000 - 86_400_000
 

@@ -20,7 +20,7 @@ def writer_ends(name: str) -> bool:
     return thread is None or not thread.is_alive()
 
 
-def test_sending_to_a_child_that_does_not_read_returns_at_once_and_loses_nothing() -> None:
+def test_sending_to_a_busy_child_returns_at_once_without_loss() -> None:
     ours, theirs = Pipe()
     with theirs:
         channel = ChildChannel(ours, "pipe-of-a-sleeper")
@@ -38,7 +38,7 @@ def test_sending_to_a_child_that_does_not_read_returns_at_once_and_loses_nothing
     assert writer_ends("pipe-of-a-sleeper")
 
 
-def test_what_is_sent_to_a_child_that_is_gone_is_dropped() -> None:
+def test_messages_to_a_dead_child_process_are_dropped() -> None:
     ours, theirs = Pipe()
     channel = ChildChannel(ours, "pipe-of-the-dead")
     for _ in range(3):

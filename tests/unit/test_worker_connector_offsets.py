@@ -100,7 +100,7 @@ def test_the_version_that_runs_is_the_one_that_judges(
     offsets.close()
 
 
-def test_a_change_is_made_when_its_copy_is_no_longer_on_its_way(offsets: ConnectorOffsets, store: Store) -> None:
+def test_offset_change_completes_only_after_its_copy_is_stored(offsets: ConnectorOffsets, store: Store) -> None:
     changed = offsets.alter_source("c", {"connector.class": "Lines"}, None, 1)
     assert store.storing.wait(SECONDS)
     assert not changed.done()

@@ -22,7 +22,7 @@ raise SystemExit(3)
 """
 
 
-def test_a_process_ends_although_it_left_a_child_that_ignores_sigterm(tmp_path: Path) -> None:
+def test_process_ends_despite_a_child_that_ignores_sigterm(tmp_path: Path) -> None:
     (tmp_path / "stubborn_child.py").write_text(CHILD)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     assert subprocess.run([sys.executable, "-c", PROGRAM], env=environment, timeout=60, check=False).returncode == 3

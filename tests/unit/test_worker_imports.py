@@ -6,7 +6,7 @@ import sys
 HEAVY = ("pyarrow", "pyspark", "fastavro")
 
 
-def test_the_front_process_of_a_worker_loads_no_column_library_and_no_spark() -> None:
+def test_front_process_loads_no_column_library_and_no_spark() -> None:
     program = (
         "import sys\n"
         "from connect_py.plugins.plugin_registry import PluginRegistry\n"

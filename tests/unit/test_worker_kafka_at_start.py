@@ -29,13 +29,13 @@ def test_servers_are_read_in_every_form_that_java_takes() -> None:
         ([" "], "No resolvable bootstrap urls given in bootstrap.servers"),
     ],
 )
-def test_a_server_that_is_not_written_so_is_refused_in_javas_words(servers: list[str], told: str) -> None:
+def test_malformed_bootstrap_server_is_refused_with_javas_message(servers: list[str], told: str) -> None:
     with pytest.raises(ConfigError) as refused:
         hosts_and_ports(servers)
     assert str(refused.value) == told
 
 
-def test_one_server_must_have_an_address_and_those_without_are_named(
+def test_unresolvable_servers_are_logged_and_one_must_be_resolvable(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def look_up(host: str, *_: Any, **__: Any) -> list[Any]:

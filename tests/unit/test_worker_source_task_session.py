@@ -95,7 +95,7 @@ def heard() -> tuple[list[Answer], threading.Event, Callable[[Answer], None]]:
     return answers, there, take
 
 
-def test_closing_does_not_wait_for_a_topic_that_is_being_opened_and_lets_go_of_it_afterwards() -> None:
+def test_session_closes_without_waiting_for_a_topic_being_opened() -> None:
     stores, (answers, there, take) = SlowStores(), heard()
     session = session_of(stores, QuestionThreads())
     session.answer(ReadSourceOffsets(1, [{"file": "a"}]), take)
@@ -108,7 +108,7 @@ def test_closing_does_not_wait_for_a_topic_that_is_being_opened_and_lets_go_of_i
     assert answers == [Answer(1, [{"at": 1}])]
 
 
-def test_offsets_that_come_too_late_to_be_copied_are_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_offsets_too_late_to_be_copied_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         session = session_of(SlowStores(), QuestionThreads())
         session.close()
@@ -116,14 +116,14 @@ def test_offsets_that_come_too_late_to_be_copied_are_told_in_the_log(caplog: pyt
     assert "offsets are in the connector's own topic only" in caplog.text
 
 
-def test_a_question_that_is_given_up_is_answered_all_the_same() -> None:
+def test_abandoned_question_is_answered_with_an_error() -> None:
     answers, there, take = heard()
     session_of(SlowStores(), QuestionThreads()).answer(FenceZombies(7), take)
     assert there.wait(SECONDS)
     assert answers == [Answer(7, error="the worker is stopping")]
 
 
-def test_a_task_has_ended_only_when_nothing_is_stored_for_it_any_more() -> None:
+def test_task_has_ended_only_after_its_offsets_are_stored() -> None:
     offsets, (answers, there, take) = SlowOffsets(), heard()
     session = SourceTaskSession(SPEC, cast(OffsetStore, offsets), None, None, QuestionThreads())
     session.answer(WriteSourceOffsets(1, [({"file": "a"}, {"at": 1})]), take)
@@ -137,7 +137,7 @@ def test_a_task_has_ended_only_when_nothing_is_stored_for_it_any_more() -> None:
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_a_task_has_ended_only_when_nothing_is_copied_for_it_any_more(asked: bool) -> None:
+def test_task_has_ended_only_after_its_offsets_are_copied(asked: bool) -> None:
     stores, (answers, there, take), offsets = CopyingStores(), heard(), [({"file": "a"}, {"at": 1})]
     session = session_of(stores, QuestionThreads())
     if asked:
@@ -153,7 +153,7 @@ def test_a_task_has_ended_only_when_nothing_is_copied_for_it_any_more(asked: boo
     assert session.ended(SECONDS)
 
 
-def test_a_copy_that_is_given_up_or_refused_keeps_nobody_waiting() -> None:
+def test_abandoned_or_refused_copy_does_not_block_the_session() -> None:
     threads, stores = QuestionThreads(), SlowStores()
     session = session_of(stores, threads)
     for number in range(THREADS):
@@ -178,7 +178,7 @@ def test_nothing_is_stored_for_a_task_that_has_ended() -> None:
     assert offsets.stored == []
 
 
-def test_a_connector_whose_questions_hang_does_not_hold_up_those_of_others() -> None:
+def test_connector_with_hanging_questions_does_not_delay_other_connectors() -> None:
     threads, hanging = QuestionThreads(), SlowStores()
     stuck = session_of(hanging, threads)
     for number in range(50):

@@ -10,7 +10,7 @@ from connect_py import worker_process
 from connect_py.embedded.cache_directory import CACHE_VARIABLE
 
 
-def test_a_worker_without_sparks_jars_warns_and_says_what_to_do(
+def test_worker_without_spark_jars_warns_and_names_the_command(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))

@@ -98,7 +98,7 @@ def worker_of(
     return worker, hosts
 
 
-def test_a_stop_during_a_restart_waits_for_the_life_that_is_ending() -> None:
+def test_stop_during_a_restart_waits_for_the_ending_task() -> None:
     news = News()
     worker, hosts = worker_of(news)
     try:
@@ -119,7 +119,7 @@ def test_a_stop_during_a_restart_waits_for_the_life_that_is_ending() -> None:
     assert news.told == told  # nothing is heard of it afterwards
 
 
-def test_a_task_is_said_to_be_restarting_between_its_stop_and_its_start() -> None:
+def test_task_is_reported_as_restarting_between_stop_and_start() -> None:
     news = News()
     worker, hosts = worker_of(news)
     try:
@@ -166,7 +166,7 @@ def test_processes_that_were_killed_are_waited_for_together() -> None:
     assert clock.now - begun == pytest.approx(KILL_SECONDS)
 
 
-def test_a_task_that_does_not_stop_in_time_is_told_in_the_words_that_operators_look_for(
+def test_task_that_misses_its_stop_timeout_logs_connects_message(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     news = News()
@@ -181,7 +181,7 @@ def test_a_task_that_does_not_stop_in_time_is_told_in_the_words_that_operators_l
     assert news.told == ["startup", "shutdown"]
 
 
-def test_a_place_is_free_only_when_the_last_offsets_of_its_task_are_stored() -> None:
+def test_task_stop_completes_only_after_its_last_offsets_are_stored() -> None:
     news, offsets = News(), SlowOffsets()
     worker, hosts = worker_of(news, cast(OffsetStore, offsets))
     try:
@@ -201,7 +201,7 @@ def test_a_place_is_free_only_when_the_last_offsets_of_its_task_are_stored() -> 
         worker.stop(0)
 
 
-def test_a_task_whose_process_cannot_be_made_leaves_no_threads_behind() -> None:
+def test_task_whose_process_cannot_start_leaves_no_threads_behind() -> None:
     failed = threading.Event()
 
     class Failures(News):
