@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Connection, Listener, Pipe
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from connectors.iceberg.config import remote_url
 from connectors.iceberg.config.remote_url import check_installed, remote_address
 from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.spark.connect_client import ConnectClient, RemoteSpark, RemoteStatement
-from connectors.iceberg.spark.connect_program import _Running, masked
+from connectors.iceberg.spark.connect_program import _Running, masked, serve_one
 from connectors.iceberg.spark.driver_protocol import Failed
 
 URL = "sc://spark.example:15003/;token=a%2Fsecret%2Ftoken;use_ssl=true"
@@ -88,6 +89,30 @@ def test_catalog_known_to_the_server_keeps_settings_except_its_cache(
     running = _Running(RemoteStatement("t", URL, CATALOG | {"spark.sql.x": "1"}, ""))
     running._session = _Session(known)
     assert dict(running._settings()) == settings
+
+
+def test_session_is_closed_after_its_statement_and_at_no_other_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+
+    class Session:
+        """Garbage as PySpark's: it refers to itself, and closes itself when it is collected."""
+
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            closed.append(threading.current_thread())
+
+    monkeypatch.setattr(_Running, "_execute", lambda running: setattr(running, "_session", Session()))
+    ours, theirs = Pipe()
+    ours.send(RemoteStatement("t", URL, {}, ""))
+    gc.disable()
+    try:
+        serve_one(theirs)
+    finally:
+        gc.enable()
+    assert ours.recv() is None
+    assert closed == [threading.current_thread()]
 
 
 # --- the driver's side

@@ -5,10 +5,14 @@ share a process. It needs the extra `spark-connect`.
 
 Each connection is one statement, in a session of its own: the server knows no setting of an earlier one. A connection
 that ends before the statement does interrupts it.
+
+Garbage is collected after each statement, and at no other time. PySpark closes a session when it is collected, and
+waits for its threads meanwhile. During a gRPC call of another session these threads wait for that call: neither ends.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 from collections.abc import Iterator, Mapping
@@ -128,14 +132,18 @@ def serve_one(connection: Connection) -> None:
     """Run the statement of one connection. Its user hangs up when it has the answer, or gives up."""
     asked: RemoteStatement = connection.recv()
     running = _Running(asked)
-    with Watch(asked.subject, connection, running.interrupt, running.release):
-        answer = running.run()
-    connection.send(answer)
+    try:
+        with Watch(asked.subject, connection, running.interrupt, running.release):
+            answer = running.run()
+        connection.send(answer)
+    finally:
+        gc.collect()
 
 
 def main() -> None:
     """See the module."""
     program = begin()
+    gc.disable()
     try:
         import pyspark.sql.connect.session  # noqa: F401 - early, and not with the first statement
     except ImportError as error:
