@@ -27,7 +27,8 @@ endif
 unexport SECONDS
 
 .DELETE_ON_ERROR:
-.PHONY: install dev wheel jars archives test lane-of-logic lane-of-parts lane-of-workers test-logic test-parts test-workers \
+.PHONY: install dev wheel jars archives test lane-of-logic lane-of-parts lane-of-spark lane-of-tables lane-of-workers \
+  test-logic test-parts test-spark test-tables test-workers \
   test-long long-examples-and-parts long-examples long-parts long-kills \
   long-workers simulate faults fuzz lint format docs site quickstart bench clean distclean
 
@@ -78,13 +79,13 @@ lint: dev
 	$(BIN)/python tests/architecture/import_circles.py
 	$(BIN)/python tests/architecture/name_lengths.py
 
-# In three lanes beside each other, which take about the same time: lint and what computes; parts of the worker on a broker
-# and on Spark; whole workers as users run them. The latter two wait more than they compute. Of these, up to three tests
-# that failed are run once more when all lanes are done, and named: deadlines of such tests are those of a machine that is
-# not overloaded.
+# In five lanes beside each other, which take about the same time: lint and what computes; parts of the worker on a
+# broker; parts of the Iceberg sink on Spark; whole workers as users run them, with and without tables of the Iceberg
+# sink. All but the first wait more than they compute. Of these, up to three tests that failed are run once more when all lanes are done, and named:
+# deadlines of such tests are those of a machine that is not overloaded.
 test: archives
 	@rm -rf $(FAILED) && mkdir -p $(FAILED)
-	@$(MAKE) --no-print-directory -j3 lane-of-logic lane-of-parts lane-of-workers
+	@$(MAKE) --no-print-directory -j5 lane-of-logic lane-of-parts lane-of-spark lane-of-tables lane-of-workers
 	@$(BIN)/python tests/second_go.py $$(ls $(FAILED))
 	@for tests in $$(ls $(FAILED)); do \
 	  $(MAKE) --no-print-directory $$tests AGAIN="--last-failed --last-failed-no-failures none" || exit 1; done
@@ -99,6 +100,12 @@ lane-of-logic:
 lane-of-parts:
 	@$(MAKE) --no-print-directory test-parts || touch $(FAILED)/test-parts
 
+lane-of-spark:
+	@$(MAKE) --no-print-directory test-spark || touch $(FAILED)/test-spark
+
+lane-of-tables:
+	@$(MAKE) --no-print-directory test-tables || touch $(FAILED)/test-tables
+
 lane-of-workers:
 	@$(MAKE) --no-print-directory test-workers || touch $(FAILED)/test-workers
 
@@ -108,11 +115,23 @@ PYTEST = $(BIN)/pytest -o cache_dir=.pytest_cache/$@
 test-logic: dev
 	$(LANE) logic $(PYTEST) -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/contract tests/property tests/fuzz
 
+SPARK = $(wildcard tests/integration/test_iceberg_*.py tests/integration/test_spark_*.py)
+
 test-parts: dev
-	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) tests/integration
+	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(SPARK),$(wildcard tests/integration/test_*.py))
+
+test-spark: dev
+	$(LANE) spark $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(SPARK)
+
+ACCEPTANCE = $(wildcard tests/acceptance/test_*.py)
+TABLES = $(wildcard $(addprefix tests/acceptance/test_,changed_keys.py cluster_kills.py corpus_replay.py dead_letter_*.py \
+  engines_everywhere.py exactly_once_*.py hostile_records.py offsets_iceberg.py spark_*.py tables_that_*.py uuid_keys.py))
+
+test-tables: dev
+	$(LANE) tables $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(TABLES) tests/faults
 
 test-workers: dev
-	$(LANE) workers $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) tests/acceptance tests/faults
+	$(LANE) workers $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(TABLES),$(ACCEPTANCE))
 
 # In three lanes as well, of an hour; each test is named.
 test-long: archives
@@ -135,7 +154,7 @@ long-kills: dev
 	$(LANE) kills $(LONG) $(LONG_KILLS)
 
 long-workers: dev
-	$(LANE) workers $(LONG) $(filter-out $(LONG_KILLS),$(wildcard tests/acceptance/test_*.py))
+	$(LANE) workers $(LONG) $(filter-out $(LONG_KILLS),$(ACCEPTANCE))
 
 # The protocols of tables and of the group through tens of thousands of storms, and rules whose absence shows seldom.
 simulate: dev

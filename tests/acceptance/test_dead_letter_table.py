@@ -307,7 +307,7 @@ def test_replayed_dead_letters_keep_their_original_offsets_and_land_once(
 @pytest.mark.parametrize(
     ("settings", "options", "expected"),
     [
-        ({"iceberg.ext.ordering-columns": "at"}, (), {1: 5, 2: 100, 3: 100}),
+        pytest.param({"iceberg.ext.ordering-columns": "at"}, (), {1: 5, 2: 100, 3: 100}, marks=pytest.mark.long),
         ({}, ("--only-missing-keys",), {1: 5, 2: 100, 3: 7}),
     ],
     ids=["ordered", "only missing keys"],

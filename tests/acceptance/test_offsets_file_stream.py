@@ -210,6 +210,7 @@ def test_a_stopped_source_reads_from_where_it_is_told(
     worker.delete(name)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(150)  # a worker of its own, on two cores that others share
 def test_with_exactly_once_sources_zombies_are_fenced_before_offsets_change(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path

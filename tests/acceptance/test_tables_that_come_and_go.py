@@ -59,6 +59,7 @@ def test_rows_for_a_missing_table_are_dead_letters_until_created(case: SinkCase,
     assert ids(lakehouse, later) in ([6], [2, 6])  # what is read again on the way is routed again
 
 
+@pytest.mark.long
 def test_renamed_table_keeps_its_rows_while_a_new_one_continues(case: SinkCase, lakehouse: Lakehouse) -> None:
     case.create_topic()
     case.produce_ids([1, 2])
@@ -166,6 +167,7 @@ def metrics(case: SinkCase) -> str:
     return "\n".join(shown)
 
 
+@pytest.mark.long
 def test_running_connector_survives_the_deletion_of_its_control_topics(case: SinkCase) -> None:
     control = f"{case.name}-control"
     case.create_topic(2)

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 PRODUCT = ("connect_py", "connectors", "transforms", "rest", "native")
 SPARK = ("connectors/iceberg/spark",)
 # Lower them when the code gets shorter. Both were raised once by the commands about a table's history.
-LIMITS = {SPARK: 3_873, PRODUCT: 74_335}
+LIMITS = {SPARK: 3_881, PRODUCT: 74_300}
 SUFFIXES = (".py", ".java", ".rs")
 
 

@@ -14,7 +14,7 @@ from fault_bench import FaultBench
 from fault_record import FaultRecord
 from fault_run import FaultRuns, WrongTableError
 
-SHORT = range(2)
+SHORT = range(1)
 SEEDS = os.environ.get("CONNECT_PY_FAULT_SEEDS", "")
 RECORD = os.environ.get("CONNECT_PY_FAULT_RECORD", "")
 ALL_KINDS = 250  # that many runs meet every kind and every point

@@ -61,6 +61,7 @@ def test_topic_does_not_appear_because_somebody_asked(kafka_broker: KafkaBroker,
     assert f"{topic_prefix}nobody" not in admin.list_topics(timeout=10).topics
 
 
+@pytest.mark.long
 def test_killed_broker_comes_back_on_its_port_with_its_data() -> None:
     with KafkaBroker() as broker:
         address = broker.bootstrap_servers

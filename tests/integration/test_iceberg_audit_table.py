@@ -83,6 +83,7 @@ def test_a_commit_whose_range_was_counted_before_is_found(lake: Lake) -> None:
     assert kinds(look(sink)) == {"overlap", "cycle_goes_back"}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)  # starts Spark three times
 def test_the_command_says_it_to_people_and_to_machines(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)

@@ -190,6 +190,7 @@ def drivers() -> list[psutil.Process]:
     return [p for p in psutil.Process().children() if driver_program.__name__ in command_line(p)]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)  # starts Spark three times
 def test_driver_that_died_or_hangs_is_replaced(spark_environment: dict[str, str], tmp_path: Path) -> None:
     with client(tmp_path, deadline_seconds=60.0) as lake:

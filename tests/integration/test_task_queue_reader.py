@@ -162,7 +162,7 @@ def test_a_consumer_that_nobody_closed_ends_by_itself(kafka_broker: KafkaBroker,
     assert time.monotonic() - start < SECONDS
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", [pytest.param("range", marks=pytest.mark.long), "cooperative-sticky"])
 def test_rebalances_pauses_and_seeks_lose_and_double_nothing(
     strategy: str, kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:

@@ -24,6 +24,7 @@ def description(wheel: Path) -> str:
         return archive.read(name).decode()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("cargo") is None, reason="no Rust compiler is installed")
 def test_compiled_wheel_fits_its_platform_and_every_python_3(tmp_path: Path) -> None:
     wheel = build_wheel(copy_sources(tmp_path / "sources"), tmp_path / "made")

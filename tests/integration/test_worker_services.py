@@ -22,6 +22,7 @@ from connect_py.clock import SystemClock
 from connect_py.metrics.samples import OwnSample
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry, PluginTable
+from connect_py.worker.connector_messages import AlterOffsets
 from connect_py.worker.worker import Worker
 
 SECONDS = 30.0
@@ -200,8 +201,8 @@ def test_a_connector_uses_a_service_while_it_runs(with_processes: Worker, tmp_pa
 def test_offsets_are_changed_with_the_help_of_a_service(with_processes: Worker, tmp_path: Path) -> None:
     whole = config(tmp_path / "answers")
     plugin = with_processes.plugins.connector_of(whole)
-    connectors = with_processes._connectors
-    assert connectors.alter_offsets(plugin, "c", whole, {}, PROPS, 1).result(SECONDS) is True
+    host = with_processes._connectors.host_of(plugin.location)
+    assert host.ask(AlterOffsets, plugin, "c", whole, {}, PROPS, 1).result(SECONDS) is True
     until(lambda: service_value(with_processes, "users") == 0, "the change still counts")
     until(lambda: service_value(with_processes, "up") == 0, "the service did not end")
 

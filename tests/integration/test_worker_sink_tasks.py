@@ -97,7 +97,8 @@ def test_a_task_whose_target_is_paused_waits_before_it_starts(sink: Sink, worker
     news.wait_for("task_pause", task)
     assert sink.events() == []
     worker.set_target_state(sink.name, TargetState.STARTED)
-    news.wait_for("task_startup", task)
+    news.wait_for("task_resume", task)
+    until("the start", lambda: bool(sink.events()))
 
 
 @pytest.mark.parametrize("assignor", ["RangeAssignor", "CooperativeStickyAssignor"])

@@ -91,7 +91,7 @@ def test_catalog_known_to_the_server_keeps_settings_except_its_cache(
     assert dict(running._settings()) == settings
 
 
-def test_session_is_closed_after_its_statement_and_at_no_other_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_is_closed_right_after_its_statement_and_never_else(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = []
 
     class Session:
