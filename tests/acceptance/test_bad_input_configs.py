@@ -269,6 +269,7 @@ def own_worker(
         process.close()
 
 
+@pytest.mark.long
 def test_worker_without_java_fails_only_the_iceberg_sink(
     own_worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:

@@ -303,6 +303,7 @@ def test_replayed_dead_letters_keep_their_original_offsets_and_land_once(
     worker.delete(case.name)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)  # three commands with a JVM each beside the worker's
 @pytest.mark.parametrize(
     ("settings", "options", "expected"),

@@ -112,6 +112,7 @@ def _snapshots(sink: TwoTables) -> list[int]:
     return [len(sink.lake.ledgers(table)) for table in TABLES]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)  # four lives of a worker with Spark, on two cores that others share
 def test_death_between_the_commits_of_two_tables_leaves_both_right(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]

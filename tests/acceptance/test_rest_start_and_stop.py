@@ -80,6 +80,7 @@ def accepts(worker: WorkerProcess) -> bool:
         return False
 
 
+@pytest.mark.long
 @pytest.mark.timeout(150)  # a worker starts twice, and its health takes 10 s to find out
 def test_requests_wait_until_a_starting_worker_has_read_its_topics(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path

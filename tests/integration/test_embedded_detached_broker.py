@@ -28,6 +28,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     DetachedBroker(tmp_path / "kafka").stop()
 
 
+@pytest.mark.long
 def test_broker_outlives_its_command_and_keeps_port_and_topics(directory: Path) -> None:
     started = connect_py("kafka", "start", "--dir", str(directory))
     assert started.returncode == 0, started.stderr

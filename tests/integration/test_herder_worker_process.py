@@ -241,6 +241,7 @@ def test_unreachable_kafka_is_named_while_it_is_tried_again(tmp_path: Path, topi
         process.wait()
 
 
+@pytest.mark.long
 def test_child_processes_end_after_their_worker_is_killed(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:

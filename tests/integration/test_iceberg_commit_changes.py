@@ -285,7 +285,7 @@ REUSED = {  # the same key is changed into the same other one again: each insert
 
 
 KINDS = {"ordered": (True, True), "with a place": (True, False), "without one": (False, False)}
-IN_SHORT = {("new in between", "without one"), ("there and back", "with a place")}
+IN_SHORT = {("there and back", "with a place")}
 
 
 @pytest.mark.parametrize(

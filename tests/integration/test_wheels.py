@@ -34,6 +34,7 @@ def test_compiled_wheel_fits_its_platform_and_every_python_3(tmp_path: Path) -> 
     assert "Root-Is-Purelib: false" in description(wheel)
 
 
+@pytest.mark.long
 def test_wheel_built_without_rust_compiler_fits_every_platform(tmp_path: Path) -> None:
     sources, nothing = copy_sources(tmp_path / "sources"), tmp_path / "nothing"
     nothing.mkdir()
