@@ -87,10 +87,11 @@ class _Translator:
         if rest.startswith("<"):
             return "(?P"
         flags = re.match(r"([imsxud]*)(-[imsxud]+)?([:)])", rest)
-        if flags is None or flags[2] or set(flags[1]) & set("ud") or (flags[3] == ")" and not first):
+        whole = flags is not None and flags[3] == ")"  # for all that follows, not for a group
+        if flags is None or set(flags[0]) & set("ud") or (whole and (flags[2] or not first)):
             raise JavaRegexError(f"(?{rest[:5]} has no form in Python")
         self._at += flags.end()
-        return f"(?{flags[1]}{flags[3]}"
+        return f"(?{flags[0]}"
 
     def _escape(self) -> str:
         char = self._next()

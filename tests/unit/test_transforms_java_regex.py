@@ -32,6 +32,8 @@ from transforms.java_regex import JavaPattern, Replacement
         ("(?>a|ab)c", "ac", "abc"),
         ("(?i)ORDERS", "orders", "order"),
         ("(?i:A)b", "ab", "aB"),
+        ("(?i)a(?-i:B)", "AB", "Ab"),
+        ("(?s-i:a.)", "a\n", "A\n"),
         (r"a\z", "a", "b"),
         (r"\x{61}\x62\u0063\0144\e?", "abcd", "abce"),
         (r"a(?=b)b(?<=b)(?!c)", "ab", "a"),
@@ -47,7 +49,7 @@ def test_pattern_matches_whole_texts_as_java_does(pattern: str, matching: str, o
 
 
 @pytest.mark.parametrize(
-    "pattern", ["(", "[a", "a\\", r"\G", r"\p{IsGreek}", "a(?i)b", r"(?<=a+)b", r"\k<x>", "(?u)a", "*"]
+    "pattern", ["(", "[a", "a\\", r"\G", r"\p{IsGreek}", "a(?i)b", r"(?<=a+)b", r"\k<x>", "(?u)a", "(?-i)a", "*"]
 )
 def test_what_is_wrong_or_has_no_form_is_refused(pattern: str) -> None:
     with pytest.raises(JavaRegexError):
