@@ -80,9 +80,9 @@ lint: dev
 	$(BIN)/python tests/architecture/name_lengths.py
 
 # In five lanes beside each other, which take about the same time: lint and what computes; parts of the worker on a
-# broker; parts of the Iceberg sink on Spark; whole workers as users run them, with and without tables of the Iceberg
-# sink. All but the first wait more than they compute. Of these, up to three tests that failed are run once more when all lanes are done, and named:
-# deadlines of such tests are those of a machine that is not overloaded.
+# broker, and Spark Connect; parts of the Iceberg sink on Spark; whole workers as users run them, with and without tables
+# of the Iceberg sink. All but the first wait more than they compute. Of these, up to three tests that failed are run
+# once more when all lanes are done, and named: deadlines of such tests are those of a machine that is not overloaded.
 test: archives
 	@rm -rf $(FAILED) && mkdir -p $(FAILED)
 	@$(MAKE) --no-print-directory -j5 lane-of-logic lane-of-parts lane-of-spark lane-of-tables lane-of-workers
@@ -115,7 +115,7 @@ PYTEST = $(BIN)/pytest -o cache_dir=.pytest_cache/$@
 test-logic: dev
 	$(LANE) logic $(PYTEST) -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/contract tests/property tests/fuzz
 
-SPARK = $(wildcard tests/integration/test_iceberg_*.py tests/integration/test_spark_*.py)
+SPARK = $(wildcard tests/integration/test_iceberg_*.py)
 
 test-parts: dev
 	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(SPARK),$(wildcard tests/integration/test_*.py))
