@@ -56,7 +56,7 @@ class TableRowsConverter:
         return ConvertedRows(routed.table, self._convert_where(routed, answer, epoch, keep), firsts)
 
     def _dead_letters_lack(self, routed: Routed) -> pa.BooleanArray:
-        """The rows whose letters, if they are bad, may not be in the dead letters' table yet."""
+        """The rows whose dead letters, if the rows are bad, may not be in the dead-letter table yet."""
         table, origin = self._dead_letter_table, routed.batch.origin
         lacking: pa.BooleanArray = pa.repeat(pa.scalar(table is not None and routed.table != table), len(origin))
         if table is None:

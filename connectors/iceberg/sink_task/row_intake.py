@@ -84,7 +84,7 @@ class RowIntake:
             rest = self._hold(rest, blocked)
 
     def take_dead_letter(self, dead_letter: DeadLetter) -> None:
-        """Keep a letter until its poll ends; records of partitions that wait come again."""
+        """Keep a dead letter until its poll ends; records of partitions that wait come again."""
         partition, offset = dead_letter.origin.topic_partition, dead_letter.origin.offset
         limit = self._key_waits.limit(partition)
         if limit is not None and offset >= limit:
@@ -93,7 +93,7 @@ class RowIntake:
             self._poll.dead_letters.setdefault(partition, {})[offset] = dead_letter
 
     def convert_dead_letters(self, consumed: Mapping[TopicPartition, int]) -> None:
-        """Make rows of the poll's dead letters; a partition whose letters have no table yet is held."""
+        """Make rows of the poll's dead letters; a partition whose dead letters have no table yet waits."""
         table = self._config.dead_letter_table
         found: list[DeadLetter] = []
         for tp, dead_letters in list(self._poll.dead_letters.items()):
