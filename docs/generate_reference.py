@@ -46,6 +46,10 @@ FREE_PART = {
     "IcebergSinkConnector": (
         ("`iceberg.table.<table>.id-columns`", "key columns of one table"),
         ("`iceberg.table.<table>.partition-by`", "partition fields of one table, if the sink creates it"),
+        (
+            "`iceberg.table.<table>.tags`",
+            "[tags on a schedule](../how-to/table-refs.md#set-tags-on-a-schedule) of one table",
+        ),
         ("`iceberg.table.<table>.commit-branch`", "branch of one table to commit to"),
         ("`iceberg.table.<table>.route-regex`", "values of the route field whose rows go to the table"),
         ("`iceberg.table.<table>.renamed`", "pairs `new:old` of columns that were renamed"),

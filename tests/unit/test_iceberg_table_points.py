@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
+from fixtures.iceberg_history import (
+    CYCLE_1,
+    CYCLE_2,
+    CYCLE_4,
+    EXPIRED,
+    MINUTE,
+    P0,
+    WHOLE,
+    ledger,
+    snapshot,
+    table,
+)
 from typer.testing import CliRunner
 
 from connect_py.api.errors import ConfigError
@@ -18,63 +28,8 @@ from connectors.iceberg.commands.history import history as history_command
 from connectors.iceberg.history.offset_search import OffsetPlace, find_offset, parse_offset
 from connectors.iceberg.history.snapshot_entry import entries
 from connectors.iceberg.history.table_point import NotInHistoryError, find_point, snapshot_at_time
-from connectors.iceberg.protocol.ledger import Ledger, LedgerEntry, LedgerProperty, TopicLedger, ledger_key
-from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
+from connectors.iceberg.protocol.positions import TopicPartition
 from connectors.iceberg.protocol.table_metadata import TableMetadata
-
-KEY = ledger_key("connect-orders")
-P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
-MINUTE = 60_000
-Entries = Mapping[int, tuple[int, int, int]]  # generation, base, next
-
-
-def ledger(cycle: int, entries: Entries, topic: str = "T1", table: str = "U1") -> Ledger:
-    partitions = {number: LedgerEntry(*entry) for number, entry in entries.items()}
-    return Ledger(Epoch(7, "a1"), f"c{cycle}", cycle, table, "K1", {"orders": TopicLedger(topic, partitions)})
-
-
-def snapshot(number: int, of: Ledger | None, parent: int | None, **summary: str) -> dict[str, Any]:
-    """Snapshot n, made n minutes after the epoch of time."""
-    operation = summary.pop("operation", "append")
-    texts = {"operation": operation, **{key.replace("_", "-"): text for key, text in summary.items()}}
-    if of is not None:
-        texts |= {KEY: of.to_json(), "kafka.connect.commit-id": of.commit, "kafka.connect.task-id": "orders-0"}
-    return {
-        "snapshot-id": number, "timestamp-ms": number * MINUTE, "sequence-number": number, "summary": texts,
-        "schema-id": 0, **({} if parent is None else {"parent-snapshot-id": parent}),
-    }  # fmt: skip
-
-
-def table(
-    *snapshots: dict[str, Any], opened: int = 0, property_of: tuple[Ledger, int] | None = None, **more: Any
-) -> TableMetadata:
-    """A table whose main is at the last snapshot. `property_of`: the ledger that its property repeats, and where."""
-    properties = {}
-    if property_of is not None:
-        properties[KEY] = LedgerProperty(*property_of, {P0: Position(0, opened), P1: Position(0, opened)}).to_json()
-    refs = {"main": {"snapshot-id": snapshots[-1]["snapshot-id"], "type": "branch"}} if snapshots else {}
-    document = {
-        "table-uuid": "U1", "format-version": 2, "location": "/t", "current-schema-id": 0, "default-spec-id": 0,
-        "schemas": [{"schema-id": 0, "fields": []}], "partition-specs": [{"spec-id": 0, "fields": []}],
-        "snapshots": list(snapshots), "refs": refs, "properties": properties,
-        "snapshot-log": [{"timestamp-ms": s["timestamp-ms"], "snapshot-id": s["snapshot-id"]} for s in snapshots],
-    }  # fmt: skip
-    return TableMetadata({**document, **more})
-
-
-CYCLE_1, CYCLE_2, CYCLE_4 = (
-    ledger(1, {0: (0, 5, 10), 1: (0, 5, 5)}),
-    ledger(2, {0: (0, 10, 20), 1: (0, 5, 9)}),
-    ledger(4, {0: (0, 20, 31), 1: (0, 9, 9)}),
-)
-WHOLE = table(
-    snapshot(1, CYCLE_1, None), snapshot(2, CYCLE_2, 1), snapshot(3, None, 2, operation="replace"),
-    snapshot(4, CYCLE_4, 3), opened=5, property_of=(CYCLE_4, 4),
-)  # fmt: skip
-EXPIRED = table(
-    snapshot(3, None, 2, operation="replace"), snapshot(4, CYCLE_4, 3), opened=5, property_of=(CYCLE_4, 4)
-)  # fmt: skip
-
 
 # --- points
 

@@ -15,6 +15,7 @@ from connectors.iceberg.config.remote_url import check_installed, remote_address
 from connectors.iceberg.config.sink_options import CONFIG_DEF, ClassFamily, LogicalTypes, SinkOptions
 from connectors.iceberg.config.spellings import respelled, unknown_keys
 from connectors.iceberg.config.table_config import TableConfig, checked, partition_terms, table_config
+from connectors.iceberg.config.tag_schedule import parse_tags
 from connectors.iceberg.config.topic_rules import TopicRule, is_table_name, topic_rules
 from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, EvolutionPolicy
 from connectors.iceberg.schema.table import WriteMode
@@ -99,6 +100,7 @@ class OptionParser:
                 checked(keys.ID_COLUMNS, list_items, values[keys.ID_COLUMNS] or ""),
                 checked(keys.PARTITION_BY, partition_terms, values[keys.PARTITION_BY] or ""),
                 values[keys.COMMIT_BRANCH] or None,
+                tags=checked(keys.TAGS, parse_tags, values[keys.TAGS] or ""),
             )
             self._rules = topic_rules(values[keys.TOPIC_TO_TABLE])
             self._unavailable = _unavailable(values[keys.UNAVAILABLE_VALUE])

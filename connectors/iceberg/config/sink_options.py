@@ -285,6 +285,10 @@ class SinkOptions:
     dead_letter_table: str | None = _option(keys.DEAD_LETTER_TABLE, STRING, None, M,
         "Table in which records that fail are kept with their original bytes, exactly once; beside or instead of the "
         "dead-letter topic. Needs `errors.tolerance=all`. Unset: none.", read=optional_text)
+    _define(keys.TAGS, STRING, None, L,
+        "Tags of each table: `hourly`, `daily`, `weekly` and `monthly`, comma separated, each with an age that ends "
+        "it, as in `daily:keep 14d,monthly`. A tag names the table's last state in that period, in UTC; the first "
+        "commit after it sets the tag. `iceberg.table.<table>.tags` wins. Unset: none.")
     replay_topic: str | None = _option(keys.REPLAY_TOPIC, STRING, None, M,
         "Topic from which the connector reads dead letters again that `connect-py dlq replay` writes there; it is "
         "created. The connector then reads committed records only. Unset: none.", read=optional_text)

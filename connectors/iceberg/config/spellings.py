@@ -43,7 +43,7 @@ NEVER_VALID: Mapping[str, str] = MappingProxyType({
     "iceberg.ext.deleted-column": "has no effect; the column is __deleted",
     "iceberg.ext.set-identifier-fields": "has no effect; new tables get the identifier fields of their keys",
 })  # fmt: skip
-_TABLE_SETTINGS = ("id-columns", "partition-by", "commit-branch", "route-regex", "renamed")
+_TABLE_SETTINGS = ("id-columns", "partition-by", "commit-branch", "route-regex", "renamed", "tags")
 _ALIKE = 0.75  # how like a known key a misspelt one is
 _FORK_PREFIXES = ("iceberg.tables.deadletter.", "iceberg.write-exception.handler.properties.")
 

@@ -11,6 +11,7 @@ from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.java_pattern import compile_java_pattern
 from connectors.iceberg.config.keys import TABLE_PREFIX
 from connectors.iceberg.config.partition_by import PartitionTerm, list_items, parse_partition_by
+from connectors.iceberg.config.tag_schedule import TagRule, parse_tags
 
 T = TypeVar("T")
 
@@ -25,6 +26,7 @@ class TableConfig:
     commit_branch: str | None = None  # None: main
     route_regex: re.Pattern[str] | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)  # field of the records -> the name it had
+    tags: tuple[TagRule, ...] = ()
 
 
 def table_config(table_props: Mapping[str, str], name: str, default: TableConfig, warnings: list[str]) -> TableConfig:
@@ -43,7 +45,7 @@ def table_config(table_props: Mapping[str, str], name: str, default: TableConfig
         name, read("id-columns", list_items, default.id_columns),
         read("partition-by", partition_terms, default.partition_by),
         read("commit-branch", optional_text, default.commit_branch), read("route-regex", compile_java_pattern, None),
-        read("renamed", _renamed, {}),
+        read("renamed", _renamed, {}), read("tags", parse_tags, default.tags),
     )  # fmt: skip
 
 

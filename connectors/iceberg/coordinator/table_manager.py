@@ -274,6 +274,7 @@ class TableManager:
                 mode=description.mode,
                 key_columns=description.key_columns,
                 ordered=bool(config.ordering_columns) and description.mode is WriteMode.MERGE,
+                tags=table.tags,
                 ref=table.commit_branch or MAIN,
                 work_branch=scratch_prefix(config.connect_group),
                 file_prefix=StagedFileName.epoch_prefix(  # so that `clean` finds orphans

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from connectors.iceberg.config.tag_schedule import TagRule
 from connectors.iceberg.protocol.ledger import TableVersion
 from connectors.iceberg.schema.table import StagedFile, WriteMode
 
@@ -54,6 +55,7 @@ class CommitRequest:
     key_columns: Sequence[str] = ()  # MERGE only; those of tables that take them from records are unknown without files
     ordered: bool = False  # MERGE: staged rows say where they stand in the source, so a key may be staged twice
     properties: Mapping[str, str] = field(default_factory=dict)  # of the table, set in the same transaction
+    tags: Sequence[TagRule] = ()  # that are due, or too old, change in the same transaction
     ref: str = MAIN  # a branch that does not exist is created from main
     work_branch: str = "connect-work"  # what names of scratch branches begin with, and of no other connector's
     file_prefix: str = "connect-"  # of delete files; that of the epoch's staged files, so that orphans are found

@@ -46,6 +46,18 @@ class TableMetadata:
         return {name: ref["snapshot-id"] for name, ref in (self._document.get("refs") or {}).items()}
 
     @cached_property
+    def tags(self) -> frozenset[str]:
+        """Names of the refs that are tags."""
+        return frozenset(name for name, ref in (self._document.get("refs") or {}).items() if ref["type"] == "tag")
+
+    def with_ref(self, name: str, snapshot: int | None) -> TableMetadata:
+        """The table as it would be with a branch at this snapshot, or without it."""
+        refs = {key: ref for key, ref in (self._document.get("refs") or {}).items() if key != name}
+        if snapshot is not None:
+            refs[name] = {"snapshot-id": snapshot, "type": "branch"}
+        return TableMetadata({**self._document, "refs": refs})
+
+    @cached_property
     def snapshot_log(self) -> Sequence[tuple[int, int]]:
         """When, in milliseconds, main came to be at which snapshot; oldest first."""
         return [(each["timestamp-ms"], each["snapshot-id"]) for each in self._document.get("snapshot-log") or ()]

@@ -48,6 +48,7 @@ from connectors.iceberg.spark.iceberg_java import JavaCatalog, JavaTable
 from connectors.iceberg.spark.java_errors import VALIDATION, caused_by, translating
 from connectors.iceberg.spark.merge_statement import delete_matched, full_merge
 from connectors.iceberg.spark.prepared_commit import SCRATCH_KEY, PreparedCommit, ValidationFailed
+from connectors.iceberg.spark.scheduled_tags import update_tags
 from connectors.iceberg.spark.sql_names import quoted, relation
 
 if TYPE_CHECKING:
@@ -323,6 +324,7 @@ class CommitEngine:
             if (landed := self._landed(base, request)) is not None:
                 return landed
             removed = self._prepare(prepared, base, request, found)
+            update_tags(prepared, base, request.table, request.ref, request.tags)
             attempts.swaps.append((prepared, removed, found))
             text = request.property_template.replace(SNAPSHOT_ID, str(prepared.snapshot_id))
             pairs = open_pairs_property(base, request.property_key, found.rows.summary)

@@ -105,11 +105,19 @@ class PreparedCommit:
     def remove(self, branches: Sequence[str], snapshots: Sequence[int]) -> list[Any]:
         """Take scratch branches and their snapshots out in the same change; returns Java's snapshots."""
         for name in branches:
-            self._builder.removeRef(name)
+            self.remove_ref(name)
         removed = [self._after.snapshot(snapshot) for snapshot in snapshots]
         if removed:
             self._builder.removeSnapshots(self._java.objects(removed))
         return removed
+
+    def set_tag(self, name: str, snapshot: int, keep_ms: int | None) -> None:
+        """`keep_ms`: the age of the snapshot at which an expiry removes the tag; None: never."""
+        tag = self._java.iceberg("SnapshotRef").tagBuilder(snapshot)
+        self._builder.setRef(name, (tag if keep_ms is None else tag.maxRefAgeMs(keep_ms)).build())
+
+    def remove_ref(self, name: str) -> None:
+        self._builder.removeRef(name)
 
     @property
     def snapshot_id(self) -> int:

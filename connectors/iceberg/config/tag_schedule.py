@@ -1,0 +1,95 @@
+"""`iceberg.ext.tags`: tags that the sink makes at the end of each hour, day, week or month. Standard library only."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Final
+
+_UNITS: Final = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+_DURATION: Final = re.compile(r"([1-9]\d{0,6}) ?([mhdw])")
+_RULE: Final = re.compile(r"(\w+)(?:\s*:\s*keep\s+(.+))?")
+
+
+class TagPeriod(Enum):
+    """How often. Periods begin and end in UTC; weeks begin on Monday."""
+
+    HOURLY = "hourly"
+    DAILY = "daily"
+    WEEKLY = "weekly"
+    MONTHLY = "monthly"
+
+    def start(self, timestamp_ms: int) -> int:
+        """When the period began that this time lies in, in milliseconds."""
+        at = datetime.fromtimestamp(timestamp_ms / 1000, UTC).replace(minute=0, second=0, microsecond=0)
+        if self is not TagPeriod.HOURLY:
+            at = at.replace(hour=0)
+        if self is TagPeriod.WEEKLY:
+            at -= timedelta(days=at.weekday())
+        if self is TagPeriod.MONTHLY:
+            at = at.replace(day=1)
+        return int(at.timestamp() * 1000)
+
+    def name_before(self, start_ms: int, ref: str) -> str:
+        """The tag of a ref for the period that ended at this start."""
+        last = datetime.fromtimestamp(start_ms / 1000, UTC) - timedelta(seconds=1)
+        return f"{self._prefix(ref)}{last.strftime(_NAMES[self][0])}"
+
+    def is_name(self, tag: str, ref: str) -> bool:
+        """Whether a tag is called as those of this period and ref are."""
+        return (
+            tag.startswith(prefix := self._prefix(ref))
+            and re.fullmatch(_NAMES[self][1], tag[len(prefix) :]) is not None
+        )
+
+    def _prefix(self, ref: str) -> str:
+        return f"{self.value}-" if ref == "main" else f"{ref}-{self.value}-"
+
+
+_NAMES: Final = {
+    TagPeriod.HOURLY: ("%Y-%m-%dT%H", r"\d{4}-\d\d-\d\dT\d\d"),
+    TagPeriod.DAILY: ("%Y-%m-%d", r"\d{4}-\d\d-\d\d"),
+    TagPeriod.WEEKLY: ("%G-W%V", r"\d{4}-W\d\d"),
+    TagPeriod.MONTHLY: ("%Y-%m", r"\d{4}-\d\d"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TagRule:
+    """One kind of scheduled tag."""
+
+    period: TagPeriod
+    keep_ms: int | None = None  # age of its snapshot at which a tag goes; None: it stays
+
+
+def parse_tags(text: str) -> tuple[TagRule, ...]:
+    """Parse `daily:keep 14d, monthly`.
+
+    Raises:
+        ValueError: It is not of this form, or names a period twice.
+    """
+    rules: dict[TagPeriod, TagRule] = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        match = _RULE.fullmatch(item)
+        names = [period.value for period in TagPeriod]
+        if match is None or match[1] not in names:
+            raise ValueError(f"{item}: expected one of {', '.join(names)}, perhaps with an age, as daily:keep 14d")
+        period = TagPeriod(match[1])
+        if period in rules:
+            raise ValueError(f"{period.value} is given twice")
+        rules[period] = TagRule(period, None if match[2] is None else parse_duration(match[2]))
+    return tuple(rules.values())
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds of `30m`, `36h`, `14d` or `4w`.
+
+    Raises:
+        ValueError: It is not of this form.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text} is no duration such as 30m, 36h, 14d or 4w")
+    return int(match[1]) * _UNITS[match[2]]

@@ -1,0 +1,61 @@
+"""Changes of refs, made in the Spark driver: tags and branches by Spark SQL, a roll-back by one compare-and-swap."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from connectors.iceberg.errors import TableUnsuitableError
+from connectors.iceberg.spark.java_errors import REFUSED, is_a
+from connectors.iceberg.spark.sql_names import quoted, relation
+
+if TYPE_CHECKING:
+    from connectors.iceberg.spark.lake_session import LakeSession
+
+log = logging.getLogger(__name__)
+_MINUTE = 60_000
+
+
+def create_sql(
+    catalog: str, table: str, kind: str, name: str, snapshot: int, keep_ms: int | None, *, move: bool
+) -> str:
+    """The statement that makes a tag or a branch (`kind`), or moves it."""
+    verb = "CREATE OR REPLACE" if move else "CREATE"
+    retain = "" if keep_ms is None else f" RETAIN {max(keep_ms // _MINUTE, 1)} MINUTES"
+    at = f"{kind.upper()} {quoted(name)} AS OF VERSION {snapshot}{retain}"
+    return f"ALTER TABLE {relation(catalog, table)} {verb} {at}"
+
+
+def drop_sql(catalog: str, table: str, kind: str, name: str) -> str:
+    """The statement that removes a tag or a branch."""
+    return f"ALTER TABLE {relation(catalog, table)} DROP {kind.upper()} {quoted(name)}"
+
+
+def run_sql(session: LakeSession, name: str, statement: str) -> None:
+    """Run a statement about a table."""
+    session.spark.sql(statement)
+
+
+def move_branch(session: LakeSession, name: str, ref: str, head: int, snapshot: int) -> None:
+    """Make a snapshot that is there the head of a branch: one compare-and-swap, as a commit's.
+
+    A crash before it leaves the table as it was, one after it the table moved: running it again says which.
+
+    Raises:
+        TableUnsuitableError: The branch is not at `head` any more: look again.
+    """
+    prepared = session.table(name).prepare()
+    base = prepared.base()
+    found = base.head(ref)
+    if found is None or found["snapshot-id"] != head:
+        raise TableUnsuitableError(name, f"{ref} was committed to meanwhile: look again")
+    if snapshot not in base.snapshots:
+        raise TableUnsuitableError(name, f"snapshot {snapshot} was expired meanwhile")
+    prepared.publish(ref, snapshot)
+    try:
+        prepared.swap({})
+    except Exception as error:
+        if is_a(error, REFUSED):
+            raise TableUnsuitableError(name, f"{ref} was committed to meanwhile: look again") from error
+        raise
+    log.info("table %s: %s moved from snapshot %d to %d", name, ref, head, snapshot)

@@ -1,0 +1,34 @@
+"""Scheduled tags: those that are due are set, and those that are too old removed, in the swap of a commit."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from connectors.iceberg.config.tag_schedule import TagRule
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg.spark.prepared_commit import PreparedCommit
+
+log = logging.getLogger(__name__)
+
+
+def update_tags(prepared: PreparedCommit, base: TableMetadata, table: str, ref: str, rules: Sequence[TagRule]) -> None:
+    """Tag the head before this commit if it is the last state of a period, and remove what outlived its rule.
+
+    A tag names what readers of the ref saw when the period ended. A table without commits since then gets it with the
+    next one. A tag of this name that is there stays: another connector of the table may have set it.
+    """
+    now_ms, head = int(time.time() * 1000), base.head(ref)
+    for rule in rules:
+        start = rule.period.start(now_ms)
+        kept_from = None if rule.keep_ms is None else now_ms - rule.keep_ms
+        name = rule.period.name_before(start, ref)
+        if head is not None and (kept_from or 0) <= head["timestamp-ms"] < start and name not in base.refs:
+            prepared.set_tag(name, head["snapshot-id"], rule.keep_ms)
+            log.info("table %s: tag %s is set at snapshot %d", table, name, head["snapshot-id"])
+        for tag in base.tags:
+            snapshot = base.snapshots.get(base.refs[tag])
+            if kept_from and snapshot and snapshot["timestamp-ms"] < kept_from and rule.period.is_name(tag, ref):
+                prepared.remove_ref(tag)
+                log.info("table %s: tag %s is older than its rule keeps it, and is removed", table, tag)
