@@ -8,8 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("connect_py", "connectors", "transforms", "rest", "native")
 SPARK = ("connectors/iceberg/spark",)
-# Lower them when the code gets shorter. Both were raised by what looks after a table: its history, its refs.
-LIMITS = {SPARK: 3_930, PRODUCT: 75_000}
+# Lower them when the code gets shorter. Both were raised by what looks after a table: its history, refs, files.
+LIMITS = {SPARK: 3_950, PRODUCT: 76_000}
 SUFFIXES = (".py", ".java", ".rs")
 
 

@@ -119,6 +119,30 @@ def test_missing_branch_begins_at_main_and_takes_the_commits(lake: Lake, engine:
     assert KEY in branch.request([]).summary
 
 
+def test_rows_of_a_branch_that_iceberg_counts_as_empty_are_replaced(lake: Lake) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a"), order(1, "b")]))
+    lake.catalog.table(sink.name)._table.newFastAppend().toBranch("audit").commit()  # another writer made the branch
+    branch = Sink(lake, sink.name, sink.mode, sink.key_columns, ref="audit", cycle=sink.cycle)
+    head = lake.catalog.table(sink.name).metadata().head("audit")
+    assert head is not None
+    assert head["summary"]["total-data-files"] == "0"
+    branch.commit(branch.stage([order(1, "a", "south")]))
+    assert branch.rows("number, region") == [
+        (("number", "a"), ("region", "south")), (("number", "b"), ("region", "north")),
+    ]  # fmt: skip
+
+
+def test_first_commit_to_a_branch_counts_the_files_of_main(lake: Lake) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a")]))
+    branch = Sink(lake, sink.name, sink.mode, sink.key_columns, ref="audit", cycle=sink.cycle)
+    branch.commit(branch.stage([order(1, "b")]))
+    head = lake.catalog.table(sink.name).metadata().head("audit")
+    assert head is not None
+    assert (head["summary"]["total-data-files"], head["summary"]["total-records"]) == ("2", "2")
+
+
 def test_dropped_unpublished_branch_is_detected_after_its_snapshots_expired(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     for number in (1, 2):

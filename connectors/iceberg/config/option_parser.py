@@ -10,6 +10,7 @@ from typing import Any
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config import keys
+from connectors.iceberg.config.maintenance_policy import SETTINGS, MaintenancePolicy
 from connectors.iceberg.config.partition_by import list_items
 from connectors.iceberg.config.remote_url import check_installed, remote_address
 from connectors.iceberg.config.sink_options import CONFIG_DEF, ClassFamily, LogicalTypes, SinkOptions
@@ -101,6 +102,7 @@ class OptionParser:
                 checked(keys.PARTITION_BY, partition_terms, values[keys.PARTITION_BY] or ""),
                 values[keys.COMMIT_BRANCH] or None,
                 tags=checked(keys.TAGS, parse_tags, values[keys.TAGS] or ""),
+                maintenance=self._maintenance(),
             )
             self._rules = topic_rules(values[keys.TOPIC_TO_TABLE])
             self._unavailable = _unavailable(values[keys.UNAVAILABLE_VALUE])
@@ -112,6 +114,13 @@ class OptionParser:
                     )
         except ConfigError as error:
             self._refuse(error.key, error.why)
+
+    def _maintenance(self) -> MaintenancePolicy:
+        found = {}
+        for setting in SETTINGS:
+            key = keys.MAINTENANCE_PREFIX + setting.name
+            found[setting.member] = checked(key, setting.parse, self._values[key] or "")
+        return MaintenancePolicy(**found)
 
     def _check_changes(self) -> None:
         """What rows mean, and what that needs."""

@@ -15,6 +15,7 @@ from typing import Any
 from connect_py.api.config import ConfigDef, Importance, Parsed, Type, Validator, at_least, one_of, with_prefix
 from connectors.iceberg.config import keys
 from connectors.iceberg.config.hadoop_files import read_hadoop_files
+from connectors.iceberg.config.maintenance_policy import SETTINGS
 from connectors.iceberg.config.table_config import TableConfig, optional_text, table_config
 from connectors.iceberg.config.topic_rules import TopicRule
 from connectors.iceberg.schema.schema_change import ChangeAction, EvolutionPolicy
@@ -289,6 +290,8 @@ class SinkOptions:
         "Tags of each table: `hourly`, `daily`, `weekly` and `monthly`, comma separated, each with an age that ends "
         "it, as in `daily:keep 14d,monthly`. A tag names the table's last state in that period, in UTC; the first "
         "commit after it sets the tag. `iceberg.table.<table>.tags` wins. Unset: none.")
+    for _setting in SETTINGS:
+        _define(keys.MAINTENANCE_PREFIX + _setting.name, STRING, _setting.default or None, L, _setting.doc)
     replay_topic: str | None = _option(keys.REPLAY_TOPIC, STRING, None, M,
         "Topic from which the connector reads dead letters again that `connect-py dlq replay` writes there; it is "
         "created. The connector then reads committed records only. Unset: none.", read=optional_text)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from connectors.iceberg.config import keys
+from connectors.iceberg.config.maintenance_policy import SETTINGS
 from connectors.iceberg.config.sink_options import ClassFamily
 
 _OLD_SPELLINGS: Mapping[str, str] = MappingProxyType({
@@ -43,7 +44,15 @@ NEVER_VALID: Mapping[str, str] = MappingProxyType({
     "iceberg.ext.deleted-column": "has no effect; the column is __deleted",
     "iceberg.ext.set-identifier-fields": "has no effect; new tables get the identifier fields of their keys",
 })  # fmt: skip
-_TABLE_SETTINGS = ("id-columns", "partition-by", "commit-branch", "route-regex", "renamed", "tags")
+_TABLE_SETTINGS = (
+    "id-columns",
+    "partition-by",
+    "commit-branch",
+    "route-regex",
+    "renamed",
+    "tags",
+    *(f"maintenance.{setting.name}" for setting in SETTINGS),
+)
 _ALIKE = 0.75  # how like a known key a misspelt one is
 _FORK_PREFIXES = ("iceberg.tables.deadletter.", "iceberg.write-exception.handler.properties.")
 
@@ -84,6 +93,8 @@ def unknown_keys(known: Mapping[str, str], defined_keys: Collection[str], tables
         if read or not key.startswith(keys.OWN_PREFIX) or key.startswith(keys.FREE_PREFIXES):
             continue
         table, _, setting = key.removeprefix(keys.TABLE_PREFIX).rpartition(".")
+        if table.endswith(".maintenance"):
+            table, setting = table.removesuffix(".maintenance"), f"maintenance.{setting}"
         if not key.startswith(keys.TABLE_PREFIX) or not table:
             meant = _nearest(keys.OWN_PREFIX, key, [*defined, *_below_prefixes(key)])
             warnings.append(f"{key} is not known and has no effect{meant}")

@@ -10,6 +10,7 @@ from typing import TypeVar
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.java_pattern import compile_java_pattern
 from connectors.iceberg.config.keys import TABLE_PREFIX
+from connectors.iceberg.config.maintenance_policy import SETTINGS, MaintenancePolicy
 from connectors.iceberg.config.partition_by import PartitionTerm, list_items, parse_partition_by
 from connectors.iceberg.config.tag_schedule import TagRule, parse_tags
 
@@ -27,6 +28,7 @@ class TableConfig:
     route_regex: re.Pattern[str] | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)  # field of the records -> the name it had
     tags: tuple[TagRule, ...] = ()
+    maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
 
 
 def table_config(table_props: Mapping[str, str], name: str, default: TableConfig, warnings: list[str]) -> TableConfig:
@@ -41,11 +43,16 @@ def table_config(table_props: Mapping[str, str], name: str, default: TableConfig
                 warnings.append(f"{TABLE_PREFIX}{short}.{setting} names the table by its last part only, use {key}")
         return default if found is None else checked(key, parse, found)
 
+    maintenance = {
+        each.member: read(f"maintenance.{each.name}", each.parse, getattr(default.maintenance, each.member))
+        for each in SETTINGS
+    }
     return TableConfig(
         name, read("id-columns", list_items, default.id_columns),
         read("partition-by", partition_terms, default.partition_by),
         read("commit-branch", optional_text, default.commit_branch), read("route-regex", compile_java_pattern, None),
         read("renamed", _renamed, {}), read("tags", parse_tags, default.tags),
+        MaintenancePolicy(**maintenance),
     )  # fmt: skip
 
 

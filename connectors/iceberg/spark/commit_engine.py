@@ -212,7 +212,7 @@ class CommitEngine:
     ) -> _Found:
         """Make the scratch branch, complete rows, and run the MERGE."""
         head = metadata.head(request.ref)
-        engine, because = self._choose(metadata, request)
+        engine, because = self._choose(table, metadata, request)
         branch = target = None
         if engine in (EngineName.MERGE, EngineName.FULL_MERGE):
             branch = f"{request.work_branch}{request.commit_id[:8]}-{len(attempts.found)}-{uuid.uuid4().hex[:8]}"
@@ -241,7 +241,7 @@ class CommitEngine:
             fault_point(AFTER_MERGE)
         return found
 
-    def _choose(self, metadata: TableMetadata, request: CommitRequest) -> tuple[EngineName, str]:
+    def _choose(self, table: JavaTable, metadata: TableMetadata, request: CommitRequest) -> tuple[EngineName, str]:
         """Pick the statements of one cycle, by the table's properties and by what is staged."""
         if request.mode is WriteMode.APPEND:
             return EngineName.APPEND, "rows are appended"
@@ -249,7 +249,7 @@ class CommitEngine:
             return EngineName.APPEND, "there are no rows"
         if any(file.kind is StagedKind.TRUNCATES for file in request.files):
             return EngineName.OVERWRITE, "the table is truncated"
-        if metadata.is_empty(request.ref):
+        if metadata.is_empty(request.ref) and not table.has_data_files(metadata.head(request.ref)):
             return EngineName.APPEND, "the table is empty"
         if metadata.format_version < 2:
             return EngineName.FULL_MERGE, "the table's format has no deletes"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.config.spark_config import STAGING_CATALOG
 from connectors.iceberg.errors import TableUnsuitableError
-from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.schema.schema_update import pending, remembered
 from connectors.iceberg.schema.table import StagedFile, StagedKind
@@ -308,6 +308,13 @@ class JavaTable:
 
     def snapshot(self, snapshot: int) -> Any:
         return self._operations.current().snapshot(snapshot)
+
+    def has_data_files(self, snapshot: Snapshot | None) -> bool:
+        """Whether a snapshot's manifests hold data files, whatever its summary counts."""
+        if snapshot is None:
+            return False
+        manifests = self.snapshot(snapshot["snapshot-id"]).dataManifests(self._table.io())
+        return any(manifest.hasAddedFiles() or manifest.hasExistingFiles() for manifest in manifests)
 
     def changes(self, snapshot: Any) -> Any:
         """What a snapshot added and removed, from its manifests: Java's `SnapshotChanges`."""

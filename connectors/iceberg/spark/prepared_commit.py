@@ -34,14 +34,14 @@ class PreparedCommit:
         return self._java.metadata(self._base)
 
     def append(self, ref: str, summary: Mapping[str, str], files: Sequence[Any]) -> None:
-        update = self._transaction.newAppend()
+        update = self._on(ref).newAppend()
         for file in files:
             update.appendFile(file)
         self._stage(update, ref, summary)
 
     def overwrite(self, ref: str, summary: Mapping[str, str], files: Sequence[Any]) -> None:
         """The files in place of every row that is there."""
-        update = self._transaction.newOverwrite()
+        update = self._on(ref).newOverwrite()
         update.overwriteByRowFilter(self._java.every_row)
         for file in files:
             update.addFile(file)
@@ -64,7 +64,7 @@ class PreparedCommit:
         Raises:
             ValidationFailed: A commit of others since then took what the deletes speak of.
         """
-        update = self._transaction.newRowDelta().validateDeletedFiles()
+        update = self._on(ref).newRowDelta().validateDeletedFiles()
         if found_at is not None:
             update.validateFromSnapshot(found_at)
         if data_files:
@@ -88,6 +88,13 @@ class PreparedCommit:
         """Make a snapshot that is there already, on a branch of its own, the head of the ref."""
         self.snapshot = self._base.snapshot(snapshot)
         self._builder = self._java.iceberg("TableMetadata").buildFrom(self._base).setBranchSnapshot(snapshot, ref)
+
+    def _on(self, ref: str) -> Any:
+        """The transaction, in which the branch exists: else Iceberg would count its files from zero."""
+        head = self._base.currentSnapshot()
+        if self._base.ref(ref) is None and head is not None:
+            self._transaction.manageSnapshots().createBranch(ref, head.snapshotId()).commit()
+        return self._transaction
 
     def _stage(self, update: Any, ref: str, summary: Mapping[str, str]) -> None:
         for key, value in summary.items():

@@ -1,0 +1,155 @@
+"""`connect-py maintain`: what is due at a table, and do it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from connect_py.api.command import uses_java
+from connect_py.api.errors import ConfigError, ConnectError
+from connectors.iceberg.commands.exit_status import errors_exit
+from connectors.iceberg.commands.table_options import (
+    AsJson,
+    Branch,
+    Catalog,
+    CatalogProperties,
+    Config,
+    Table,
+    TablePlace,
+    table_place,
+)
+
+if TYPE_CHECKING:
+    from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
+    from connectors.iceberg.maintenance.maintenance_action import MaintenanceResult
+    from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction
+    from connectors.iceberg.maintenance.table_state import TableState
+
+FAILED, UNDECIDED = 1, 2
+_SHOWN = (
+    "data_files",
+    "small_files",
+    "records",
+    "deleted_records",
+    "delete_files",
+    "manifests",
+    "snapshots",
+    "expirable",
+)
+
+
+@uses_java
+def maintain(
+    table: Table,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is due, and why.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Do what is due, at any hour.")] = False,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="As after `iceberg.ext.maintenance.`; may be repeated."),
+    ] = None,
+    timeout: Annotated[int, typer.Option(help="Seconds that one action may take.", min=1)] = 3600,
+    config: Config = None,
+    catalog_property: CatalogProperties = None,
+    catalog: Catalog = "iceberg",
+    branch: Branch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compact, expire and clean a table by its policy: that of the connector's configuration, and --set.
+
+    Exit status 0: done, or nothing was due; 1: an action failed; 2: not known (no such table, no answer).
+    """
+    with errors_exit(UNDECIDED):
+        from connectors.iceberg.maintenance.maintenance_plan import due_actions
+        from connectors.iceberg.maintenance.table_state import measure
+
+        if dry_run == now:
+            raise ConfigError("", "say one of --dry-run and --now")
+        place = table_place(table, config, catalog_property, catalog)
+        policy, ref = _policy(place, setting or ()), branch or place.ref
+        with place.open(timeout) as lake:
+            state = lake.run(table, measure, ref, policy)
+            due = due_actions(state, policy, int(time.time() * 1000))
+            if not as_json:
+                for line in _lines(table, ref, state, due):
+                    typer.echo(line)
+            results, failures = _do(lake, table, ref, policy, due, quiet=as_json) if now else ([], {})
+    if as_json:
+        typer.echo(json.dumps({
+            "table": table, "ref": ref, "state": state.to_json(), "due": [each.to_json() for each in due],
+            "done": [each.to_json() for each in results], "failed": failures,
+        }, indent=2))  # fmt: skip
+    raise typer.Exit(FAILED if failures else 0)
+
+
+def _policy(place: TablePlace, settings: Any) -> MaintenancePolicy:
+    """That of the table, and what the command line says instead.
+
+    Raises:
+        ConfigError: There is no such setting, or its value makes no sense.
+    """
+    from connectors.iceberg.config.maintenance_policy import SETTINGS, MaintenancePolicy
+
+    known = {each.name: each for each in SETTINGS}
+    policy = place.connector.table(place.table).maintenance if place.connector is not None else MaintenancePolicy()
+    for item in settings:
+        name, separator, value = item.partition("=")
+        if not separator or name not in known:
+            raise ConfigError("--set", f"{item} is not NAME=VALUE with one of {', '.join(known)}")
+        try:
+            policy = dataclasses.replace(policy, **{known[name].member: known[name].parse(value)})
+        except ValueError as error:
+            raise ConfigError(f"--set {name}", str(error)) from error
+    return policy
+
+
+def _do(
+    lake: Any, table: str, ref: str, policy: MaintenancePolicy, due: list[MaintenanceAction], *, quiet: bool
+) -> tuple[list[MaintenanceResult], dict[str, str]]:
+    """One action after the other; what failed keeps no other from being done."""
+    from rich.console import Console
+
+    from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest
+    from connectors.iceberg.maintenance.maintenance_action import maintain as act
+
+    results: list[MaintenanceResult] = []
+    failures: dict[str, str] = {}
+    for action in due:
+        try:
+            with Console(stderr=True).status(f"{table}: {action.kind.value}"):
+                result = lake.run(table, act, MaintenanceRequest(action, policy, ref))
+        except ConnectError as error:
+            failures[action.kind.value] = str(error)
+            typer.echo(f"connect-py: {error}", err=True)
+            continue
+        results.append(result)
+        if not quiet:
+            typer.echo(result_line(result))
+    return results, failures
+
+
+def result_line(result: MaintenanceResult) -> str:
+    """What an action did, for people and logs."""
+    what = result.action.kind.value
+    if result.skipped:
+        return f"{what}: left out, {result.skipped}"
+    before, after = result.before.to_json(), result.after.to_json()
+    changed = [
+        f"{name.replace('_', ' ')} {before[name]} -> {after[name]}" for name in _SHOWN if before[name] != after[name]
+    ]
+    counts = [f"{name.replace('_', ' ')} {count}" for name, count in result.counts.items() if count and not changed]
+    return f"{what}: {', '.join([*changed, *counts]) or 'nothing to do'} ({result.seconds:.1f} s)"
+
+
+def _lines(table: str, ref: str, state: TableState, due: list[MaintenanceAction]) -> Iterator[str]:
+    yield f"{table} ({ref})"
+    for name in _SHOWN:
+        yield f"{name.replace('_', ' '):<16} {state.to_json()[name]}"
+    for action in due:
+        yield f"due: {action.kind.value} ({action.reason})"
+    if not due:
+        yield "nothing is due"

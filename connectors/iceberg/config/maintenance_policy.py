@@ -1,0 +1,161 @@
+"""`MaintenancePolicy`: when a table is compacted, expired and cleaned. Standard library only.
+
+The same settings stand below `iceberg.ext.maintenance.` for a connector and below `iceberg.table.<table>.maintenance.`
+for one table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from connectors.iceberg.config.tag_schedule import parse_duration
+
+MINUTES, DAYS = 60_000, 86_400_000
+_HOUR = r"([01]\d|2[0-3]):([0-5]\d)"
+_WINDOW: Final = re.compile(f"{_HOUR}-{_HOUR}")
+
+
+@dataclass(frozen=True, slots=True)
+class HourWindow:
+    """A time of each day, in UTC; it may run over midnight."""
+
+    begin: int  # minutes since midnight
+    end: int
+
+    def holds(self, timestamp_ms: int) -> bool:
+        """Whether this time lies in it."""
+        at = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+        minute = at.hour * 60 + at.minute
+        if self.begin <= self.end:
+            return self.begin <= minute < self.end
+        return minute >= self.begin or minute < self.end
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenancePolicy:
+    """The settings of one table, defaults filled in."""
+
+    enabled: bool = False
+    window: HourWindow | None = None  # None: at all hours
+    budget_ms: int = 10 * MINUTES
+    small_files: int = 20
+    delete_ratio: float = 0.1
+    delete_files: int = 50
+    target_file_size_bytes: int | None = None  # None: the table's
+    snapshots: int = 100
+    keep_ms: int = 5 * DAYS
+    keep_snapshots: int = 20
+    manifests: int = 100
+    orphan_age_ms: int | None = None  # None: orphan files stay
+    orphan_dry_run: bool = False
+    operations_table: str | None = ""  # empty: `<table>_operations`; None: none
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySetting:
+    """One setting as users write it."""
+
+    name: str  # below the prefix
+    member: str  # of `MaintenancePolicy`
+    default: str
+    parse: Callable[[str], Any]
+    doc: str
+
+
+def _boolean(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError(f"{text} is neither true nor false")
+    return text.strip().lower() == "true"
+
+
+def _count(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError(f"{text} is no number of 0 or more")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if _count(text) < 1:
+        raise ValueError("must be at least 1")
+    return int(text)
+
+
+def _ratio(text: str) -> float:
+    if not 0 <= float(text) <= 1:
+        raise ValueError(f"{text} is not between 0 and 1")
+    return float(text)
+
+
+def _window(text: str) -> HourWindow | None:
+    if not text.strip():
+        return None
+    found = _WINDOW.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text} is no window such as 22:00-06:00")
+    begin_hour, begin_minute, end_hour, end_minute = map(int, found.groups())
+    begin, end = begin_hour * 60 + begin_minute, end_hour * 60 + end_minute
+    if begin == end:
+        raise ValueError(f"{text} begins when it ends")
+    return HourWindow(begin, end)
+
+
+def _size(text: str) -> int | None:
+    return _positive(text) if text.strip() else None
+
+
+def _orphan_age(text: str) -> int | None:
+    if not text.strip():
+        return None
+    age = parse_duration(text)
+    if age < DAYS:  # a file of a commit under way belongs to no snapshot yet
+        raise ValueError("must be at least 1d: younger files may belong to a commit under way")
+    return age
+
+
+def _operations(text: str) -> str | None:
+    return None if text.strip() == "none" else text.strip()
+
+
+SETTINGS: Final = (
+    PolicySetting("enabled", "enabled", "false", _boolean, "Whether the sink looks after its tables between cycles."),
+    PolicySetting(
+        "window", "window", "", _window, "Hours of the day in UTC, as `22:00-06:00`, in which it begins. Unset: all."
+    ),
+    PolicySetting("budget", "budget_ms", "10m", parse_duration, "Time that one round of a table may take."),
+    PolicySetting(
+        "small-files", "small_files", "20", _count,
+        "Data files of one partition below 75 % of the target size, from which on they are compacted. 0: never.",
+    ),
+    PolicySetting(
+        "delete-ratio", "delete_ratio", "0.1", _ratio,
+        "Deleted rows that data files still hold, as a share of all, from which on they are rewritten. 0: never.",
+    ),
+    PolicySetting(
+        "delete-files", "delete_files", "50", _count,
+        "Position delete files from which on they are compacted, in tables of format 2. 0: never.",
+    ),
+    PolicySetting(
+        "target-file-size-bytes", "target_file_size_bytes", "", _size,
+        "Bytes of compacted data files. Unset: the table's property `write.target-file-size-bytes`.",
+    ),
+    PolicySetting("snapshots", "snapshots", "100", _count, "Snapshots from which on old ones are expired. 0: never."),
+    PolicySetting("keep", "keep_ms", "5d", parse_duration, "Age up to which no snapshot is expired."),
+    PolicySetting("keep-snapshots", "keep_snapshots", "20", _positive, "Newest snapshots that are never expired."),
+    PolicySetting(
+        "manifests", "manifests", "100", _count, "Manifests from which on they are written anew, in fewer. 0: never."
+    ),
+    PolicySetting(
+        "orphan-age", "orphan_age_ms", "", _orphan_age,
+        "Age from which on files that no snapshot needs are removed, at least `1d`; once a day. Unset: never.",
+    ),
+    PolicySetting("orphan-dry-run", "orphan_dry_run", "false", _boolean, "Only count such files."),
+    PolicySetting(
+        "operations-table", "operations_table", "", _operations,
+        "Table that gets a row for each thing done. Unset: the table's name and `_operations`. `none`: no such table.",
+    ),
+)  # fmt: skip
+assert {setting.member for setting in SETTINGS} == {field.name for field in fields(MaintenancePolicy)}

@@ -1,0 +1,184 @@
+"""Maintenance in the Spark driver: Iceberg's own procedures, by SQL that a user could type.
+
+What a death leaves: a compaction leaves data files that no snapshot refers to, which the search for orphan files
+removes; what it committed (`partial-progress`) stays. An expiry leaves files of removed snapshots, which are orphans
+too. Everything is judged anew from the table the next time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
+from connectors.iceberg.maintenance.operations_table import record_operation
+from connectors.iceberg.maintenance.table_state import ORPHANS_CHECKED_KEY, SMALL, TableState, measure
+from connectors.iceberg.protocol.commit_request import MAIN
+from connectors.iceberg.protocol.ledger import look_up
+from connectors.iceberg.spark.cycle_changes import OPEN_PAIRS
+from connectors.iceberg.spark.sql_names import literal, quoted
+from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
+
+if TYPE_CHECKING:
+    from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
+    from connectors.iceberg.protocol.table_metadata import TableMetadata
+    from connectors.iceberg.spark.iceberg_java import JavaTable
+    from connectors.iceberg.spark.lake_session import LakeSession
+
+_LEDGERS: Final = "connect-py.ledger."
+_PARTIAL_COMMITS: Final = 10  # of one compaction: what is committed need not be done again after an interruption
+_MINIMUM_INPUT: Final = 2  # small files that become one
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceRequest:
+    """One action at one table."""
+
+    action: MaintenanceAction
+    policy: MaintenancePolicy
+    ref: str = MAIN
+    group_bytes: int = 1 << 30  # that are rewritten and committed together
+    by: str = "connect-py maintain"
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceResult:
+    """What an action did."""
+
+    action: MaintenanceAction
+    before: TableState
+    after: TableState
+    seconds: float
+    counts: Mapping[str, int] = field(default_factory=dict)  # as the procedure says them
+    skipped: str = ""  # why nothing was done
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self.action.to_json(), "seconds": round(self.seconds, 3), "counts": dict(self.counts),
+            "before": self.before.to_json(), "after": self.after.to_json(), "skipped": self.skipped or None,
+        }  # fmt: skip
+
+
+def maintain(session: LakeSession, name: str, request: MaintenanceRequest) -> MaintenanceResult:
+    """Do one action, and note it in the operations table.
+
+    Raises:
+        TableUnsuitableError: The catalog or the table does not allow it. The text says why.
+        CatalogUnavailableError: No answer; a commit of another writer was in the way.
+    """
+    started, begun = time.monotonic(), time.time()
+    table = session.table(name)
+    before = measure(session, name, request.ref, request.policy)
+    skipped = _why_not(table.metadata(), request)
+    counts = {} if skipped else _done(session, table, request)
+    after = measure(session, name, request.ref, request.policy)
+    result = MaintenanceResult(request.action, before, after, time.monotonic() - started, counts, skipped)
+    if request.policy.operations_table is not None:
+        place = request.policy.operations_table or f"{name}_operations"
+        record_operation(session, place, name, begun, request.by, result)
+    return result
+
+
+def statement(catalog: str, name: str, metadata: TableMetadata, request: MaintenanceRequest) -> str:
+    """The call of a procedure."""
+    policy, kind = request.policy, request.action.kind
+    arguments = {"table": literal(".".join(map(quoted, name.split("."))))}
+    if kind is MaintenanceKind.EXPIRE:
+        procedure = "expire_snapshots"
+        arguments |= {"older_than": _time(policy.keep_ms), "retain_last": str(policy.keep_snapshots)}
+    elif kind is MaintenanceKind.COMPACT:
+        procedure = "rewrite_data_files"
+        if request.ref != MAIN:
+            arguments["branch"] = literal(request.ref)
+        if metadata.is_sorted:
+            arguments["strategy"] = literal("sort")
+        arguments["options"] = _options(_compaction(metadata, request))
+    elif kind is MaintenanceKind.COMPACT_DELETES:
+        procedure = "rewrite_position_delete_files"
+        arguments["options"] = _options({"rewrite-all": "true", "partial-progress.enabled": "true"})
+    elif kind is MaintenanceKind.MANIFESTS:
+        procedure = "rewrite_manifests"
+    else:
+        procedure = "remove_orphan_files"
+        arguments |= {"older_than": _time(policy.orphan_age_ms or 0), "dry_run": "true"}
+    listed = ", ".join(f"{key} => {text}" for key, text in arguments.items())
+    return f"CALL {quoted(catalog)}.system.{procedure}({listed})"
+
+
+def _why_not(metadata: TableMetadata, request: MaintenanceRequest) -> str:
+    """Why an action is left out; empty: it may be done."""
+    removes = request.action.kind in (MaintenanceKind.EXPIRE, MaintenanceKind.ORPHANS)
+    if removes and metadata.properties.get("gc.enabled", "true").lower() == "false":
+        return "the table's property gc.enabled is false: nothing is removed"
+    if request.ref != MAIN and request.action.kind in (MaintenanceKind.COMPACT_DELETES, MaintenanceKind.MANIFESTS):
+        return f"Iceberg does this to main only, and the connector commits to {request.ref}"
+    return ""
+
+
+def _done(session: LakeSession, table: JavaTable, request: MaintenanceRequest) -> dict[str, int]:
+    """Run the procedure; returns the counts that it answers."""
+    metadata = table.metadata()
+    rows = session.spark.sql(statement(session.catalog_name, table.name, metadata, request)).collect()
+    if request.action.kind is not MaintenanceKind.ORPHANS:
+        return {key: int(value) for row in rows for key, value in row.asDict().items() if value is not None}
+    kept = _kept_names(metadata)
+    orphans = [path for row in rows if not _is_kept(path := str(row[0]), metadata, kept)]
+    removed = [] if request.policy.orphan_dry_run else orphans
+    for path in removed:
+        table.delete_file(path)
+    session.set_properties(table.name, {ORPHANS_CHECKED_KEY: str(int(time.time() * 1000))})
+    return {"orphan_files_found": len(orphans), "orphan_files_removed": len(removed)}
+
+
+def _kept_names(metadata: TableMetadata) -> set[str]:
+    """Last parts of paths that properties and summaries name: Iceberg knows nothing of these files."""
+    named = [metadata.properties, *(snapshot["summary"] for snapshot in metadata.snapshots.values())]
+    return {text.rpartition("/")[2] for each in named for key, text in each.items() if key.startswith(OPEN_PAIRS)}
+
+
+def _is_kept(path: str, metadata: TableMetadata, kept: set[str]) -> bool:
+    """Whether a file may be needed although no snapshot refers to it: staged rows that wait for their commit."""
+    name = path.rpartition("/")[2]
+    staged = StagedFileName.decode(name)
+    if staged is None:
+        return name in kept
+    if staged.table != table_digits(metadata.uuid):
+        return True  # of another table in the same folder
+    epochs = [
+        found.highest_epoch.number
+        for key in metadata.properties
+        if key.startswith(_LEDGERS) and (found := look_up(metadata.view(MAIN, key))).highest_epoch is not None
+    ]
+    return staged.epoch.number >= min(epochs, default=0)
+
+
+def _compaction(metadata: TableMetadata, request: MaintenanceRequest) -> dict[str, str]:
+    """Options of `rewrite_data_files`."""
+    policy = request.policy
+    options = {
+        "min-input-files": str(max(_MINIMUM_INPUT, min(policy.small_files or 5, 5))),
+        "max-file-group-size-bytes": str(request.group_bytes),
+        "partial-progress.enabled": "true",
+        "partial-progress.max-commits": str(_PARTIAL_COMMITS),
+        "rewrite-job-order": "files-desc",
+    }
+    if policy.target_file_size_bytes is not None:
+        size = policy.target_file_size_bytes
+        options |= {"target-file-size-bytes": str(size), "min-file-size-bytes": str(int(size * SMALL))}
+    if policy.delete_ratio:
+        options["delete-ratio-threshold"] = str(policy.delete_ratio)
+    if metadata.format_version == 2:
+        options["remove-dangling-deletes"] = "true"
+    return options
+
+
+def _options(values: Mapping[str, str]) -> str:
+    return f"map({', '.join(f'{literal(key)}, {literal(text)}' for key, text in values.items())})"
+
+
+def _time(age_ms: int) -> str:
+    at = datetime.fromtimestamp(time.time() - age_ms / 1000, UTC)
+    return f"TIMESTAMP {literal(at.strftime('%Y-%m-%d %H:%M:%S.%f')[:-3])}"

@@ -1,0 +1,78 @@
+"""What is due at a table: an answer from its state and its policy. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from connectors.iceberg.config.maintenance_policy import DAYS, MaintenancePolicy
+from connectors.iceberg.maintenance.table_state import TableState
+
+_FILES_PER_MANIFEST = 1000
+
+
+class MaintenanceKind(Enum):
+    """In the order in which they are done: each leaves the next one less."""
+
+    EXPIRE = "expire snapshots"
+    COMPACT = "compact data files"
+    COMPACT_DELETES = "compact delete files"
+    MANIFESTS = "rewrite manifests"
+    ORPHANS = "remove orphan files"
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceAction:
+    """One thing to do."""
+
+    kind: MaintenanceKind
+    reason: str  # for people
+
+    def to_json(self) -> dict[str, Any]:
+        return {"action": self.kind.value, "reason": self.reason}
+
+
+def due_actions(state: TableState, policy: MaintenancePolicy, now_ms: int) -> list[MaintenanceAction]:
+    """The actions whose trigger fires, in order."""
+    if state.snapshot is None:
+        return []
+    found: list[tuple[MaintenanceKind, str]] = []
+    if policy.snapshots and state.snapshots > policy.snapshots and state.expirable:
+        why = f"{state.snapshots} snapshots, more than {policy.snapshots}; {state.expirable} may be expired"
+        found.append((MaintenanceKind.EXPIRE, why))
+    reasons = []
+    if policy.small_files and state.most_small_files >= policy.small_files:
+        reasons.append(f"{state.most_small_files} small data files in one partition, at least {policy.small_files}")
+    ratio = state.deleted_records / state.records if state.records else 0.0
+    crossed = policy.delete_ratio and ratio >= policy.delete_ratio
+    if crossed:
+        reasons.append(f"{ratio:.0%} of the rows in data files are deleted, at least {policy.delete_ratio:.0%}")
+    if reasons:
+        found.append((MaintenanceKind.COMPACT, "; ".join(reasons)))
+    many = policy.delete_files and state.delete_files >= policy.delete_files
+    if state.format_version == 2 and (many or (crossed and state.delete_files)):
+        # What was compacted leaves position deletes that speak of no file any more.
+        found.append((MaintenanceKind.COMPACT_DELETES, f"{state.delete_files} delete files"))
+    needed = state.data_files // _FILES_PER_MANIFEST + 2
+    if policy.manifests and state.manifests >= max(policy.manifests, 2 * needed):
+        found.append((MaintenanceKind.MANIFESTS, f"{state.manifests} manifests, at least {policy.manifests}"))
+    if policy.orphan_age_ms is not None and now_ms - state.orphans_checked_ms >= DAYS:
+        found.append((MaintenanceKind.ORPHANS, "not looked for since a day or more"))
+    return [MaintenanceAction(kind, reason) for kind, reason in found]
+
+
+def may_be_due(state: TableState, last: TableState | None, policy: MaintenancePolicy, now_ms: int) -> bool:
+    """Whether it is worth to count files, from what the metadata alone says.
+
+    `last`: as it was counted last. A partition has no more small files than data files came since, and a commit adds a
+    manifest or two.
+    """
+    if due_actions(state, policy, now_ms):
+        return True
+    if state.snapshot is None:
+        return False
+    grown = (last.most_small_files - last.data_files if last is not None else 0) + state.data_files
+    commits = state.sequence - (last.sequence - last.manifests if last is not None else 0)
+    crowded = bool(policy.small_files) and grown >= policy.small_files
+    return crowded or bool(policy.manifests and commits >= policy.manifests)

@@ -1,0 +1,104 @@
+"""`TableState`: what the policy judges. `measure` runs in the Spark driver and asks Iceberg's metadata tables."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg.spark.sql_names import quoted, relation
+
+if TYPE_CHECKING:
+    from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
+    from connectors.iceberg.spark.lake_session import LakeSession
+
+SMALL: Final = 0.75  # of the target size: what Iceberg's own bin packing takes for too small
+_TARGET_BYTES: Final = 512 << 20  # Iceberg's default
+ORPHANS_CHECKED_KEY: Final = "connect-py.orphans-checked-ms"  # property of the table
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """Counts of a table's head, and of its snapshots."""
+
+    format_version: int
+    snapshot: int | None  # the head; None: the table is empty
+    records: int = 0  # rows in data files, deleted ones too
+    deleted_records: int = 0
+    data_files: int = 0
+    data_bytes: int = 0
+    small_files: int = 0  # below `SMALL` of the target
+    most_small_files: int = 0  # in one partition
+    delete_files: int = 0
+    manifests: int = 0
+    snapshots: int = 0
+    expirable: int = 0  # snapshots that an expiry would remove now
+    target_bytes: int = _TARGET_BYTES
+    orphans_checked_ms: int = 0
+    sequence: int = 0  # counts commits of the table
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def target_size(metadata: TableMetadata, policy: MaintenancePolicy) -> int:
+    """Bytes that a compacted file is to have."""
+    of_table = metadata.properties.get("write.target-file-size-bytes", "")
+    return policy.target_file_size_bytes or (int(of_table) if of_table.isdecimal() else _TARGET_BYTES)
+
+
+def of_metadata(metadata: TableMetadata, policy: MaintenancePolicy, ref: str) -> TableState:
+    """What the metadata alone says: without sizes of single files and without manifests."""
+    head = metadata.head(ref)
+    summary = head["summary"] if head is not None else {}
+
+    def total(name: str) -> int:
+        return int(summary.get(f"total-{name}", "0"))
+
+    checked = metadata.properties.get(ORPHANS_CHECKED_KEY, "0")
+    return TableState(
+        format_version=metadata.format_version,
+        snapshot=None if head is None else int(head["snapshot-id"]),
+        records=total("records"),
+        deleted_records=total("position-deletes"),
+        data_files=total("data-files"),
+        data_bytes=total("files-size"),
+        delete_files=total("delete-files"),
+        snapshots=len(metadata.snapshots),
+        expirable=expirable(metadata, policy, int(time.time() * 1000)),
+        target_bytes=target_size(metadata, policy),
+        orphans_checked_ms=int(checked) if checked.isdecimal() else 0,
+        sequence=int(head.get("sequence-number", 0)) if head is not None else 0,
+    )
+
+
+def expirable(metadata: TableMetadata, policy: MaintenancePolicy, now_ms: int) -> int:
+    """Snapshots that are old enough, and neither among the newest of a branch nor behind a ref."""
+    kept = {number for name, number in metadata.refs.items() if name in metadata.tags}
+    for name in metadata.refs.keys() - metadata.tags:
+        line = list(metadata.ancestors(metadata.head(name)))
+        old = [s for s in line[policy.keep_snapshots :] if s["timestamp-ms"] < now_ms - policy.keep_ms]
+        kept |= {int(s["snapshot-id"]) for s in line} - {int(s["snapshot-id"]) for s in old}
+    aged = [n for n, s in metadata.snapshots.items() if s["timestamp-ms"] < now_ms - policy.keep_ms]
+    return sum(number not in kept for number in aged)
+
+
+def measure(session: LakeSession, name: str, ref: str, policy: MaintenancePolicy) -> TableState:
+    """Count files by size and partition, and manifests."""
+    metadata = session.table(name).metadata()
+    state = of_metadata(metadata, policy, ref)
+    if state.snapshot is None:
+        return state
+    table = relation(session.catalog_name, name)
+    partition = "struct(spec_id, partition)" if metadata.spec["fields"] else "spec_id"
+    [row] = session.spark.sql(
+        "SELECT coalesce(sum(small), 0), coalesce(max(small), 0) FROM ("
+        f"SELECT {partition} AS place, count_if(file_size_in_bytes < {int(SMALL * state.target_bytes)}) AS small "
+        f"FROM {table}.{quoted('data_files')} VERSION AS OF {state.snapshot} GROUP BY 1)"
+    ).collect()
+    [manifests] = session.spark.sql(
+        f"SELECT count(*) FROM {table}.{quoted('manifests')} VERSION AS OF {state.snapshot}"
+    ).collect()
+    counts = {"small_files": int(row[0]), "most_small_files": int(row[1]), "manifests": int(manifests[0])}
+    return TableState(**{**asdict(state), **counts})
