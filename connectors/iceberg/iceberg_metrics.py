@@ -49,6 +49,22 @@ class IcebergMetrics:
         ):  # fmt: skip
             self._count(name, doc, of_table, count)
 
+    def table_state(self, table: str, data_files: int, delete_files: int, snapshots: int) -> None:
+        """Maintenance looked at a table."""
+        for name, doc, value in (
+            ("iceberg_table_data_files", "Data files of the table's head.", data_files),
+            ("iceberg_table_delete_files", "Delete files of the table's head; vectors count each.", delete_files),
+            ("iceberg_table_snapshots", "Snapshots that the table's metadata holds.", snapshots),
+        ):
+            self._set(name, doc, {"table": table}, value)
+
+    def maintained(self, table: str, action: str, outcome: str, seconds: float) -> None:
+        """A maintenance action ended."""
+        of_action = {"table": table, "action": action}
+        doc = "Maintenance actions, by how they ended."
+        self._count("iceberg_maintenance_total", doc, {**of_action, "outcome": outcome})
+        self._count("iceberg_maintenance_seconds_total", "Seconds that maintenance actions took.", of_action, seconds)
+
     def age(self, table: str, through_seconds: float, lag_seconds: float) -> None:
         """How old a table is."""
         through = "Every change until then is in the table: seconds since 1970."

@@ -20,8 +20,9 @@ from typer.testing import CliRunner
 from connectors.iceberg.commands.maintain import maintain as maintain_command
 from connectors.iceberg.commands.table_options import TablePlace
 from connectors.iceberg.config.maintenance_policy import DAYS, MaintenancePolicy
-from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, MaintenanceResult, maintain
+from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, maintain
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind, due_actions
+from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
 from connectors.iceberg.maintenance.table_state import measure
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.positions import Epoch

@@ -26,21 +26,11 @@ from connectors.iceberg.commands.table_options import (
 
 if TYPE_CHECKING:
     from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
-    from connectors.iceberg.maintenance.maintenance_action import MaintenanceResult
     from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction
+    from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
     from connectors.iceberg.maintenance.table_state import TableState
 
 FAILED, UNDECIDED = 1, 2
-_SHOWN = (
-    "data_files",
-    "small_files",
-    "records",
-    "deleted_records",
-    "delete_files",
-    "manifests",
-    "snapshots",
-    "expirable",
-)
 
 
 @uses_java
@@ -128,26 +118,15 @@ def _do(
             continue
         results.append(result)
         if not quiet:
-            typer.echo(result_line(result))
+            typer.echo(result.line())
     return results, failures
 
 
-def result_line(result: MaintenanceResult) -> str:
-    """What an action did, for people and logs."""
-    what = result.action.kind.value
-    if result.skipped:
-        return f"{what}: left out, {result.skipped}"
-    before, after = result.before.to_json(), result.after.to_json()
-    changed = [
-        f"{name.replace('_', ' ')} {before[name]} -> {after[name]}" for name in _SHOWN if before[name] != after[name]
-    ]
-    counts = [f"{name.replace('_', ' ')} {count}" for name, count in result.counts.items() if count and not changed]
-    return f"{what}: {', '.join([*changed, *counts]) or 'nothing to do'} ({result.seconds:.1f} s)"
-
-
 def _lines(table: str, ref: str, state: TableState, due: list[MaintenanceAction]) -> Iterator[str]:
+    from connectors.iceberg.maintenance.maintenance_result import COUNTED
+
     yield f"{table} ({ref})"
-    for name in _SHOWN:
+    for name in (*COUNTED, "expirable"):
         yield f"{name.replace('_', ' '):<16} {state.to_json()[name]}"
     for action in due:
         yield f"due: {action.kind.value} ({action.reason})"

@@ -133,11 +133,11 @@ def refusal(
     kind: str, metadata: TableMetadata, name: str, found: list[ConnectorEffect], *, move: bool, delete: bool
 ) -> str:
     """Why this must not be done; empty: it may."""
-    from connectors.iceberg.refs.ledger_check import WORK_BRANCHES
+    from connectors.iceberg.refs.ledger_check import OWN_REFS
 
     other = "tag" if kind == "branch" else "branch"
-    if name.startswith(WORK_BRANCHES):
-        return f"names that begin with {WORK_BRANCHES} are those of commits under way, which remove such branches"
+    if name.startswith(OWN_REFS):
+        return f"names that begin with {OWN_REFS} are the sink's own, and its commits set and remove them"
     if name in metadata.refs and (name in metadata.tags) != (kind == "tag"):
         return f"{name} is a {other}"
     if delete and name not in metadata.refs:
@@ -166,13 +166,13 @@ def effect_lines(found: list[ConnectorEffect]) -> Iterator[str]:
 def _print_refs(kind: str, table: str, metadata: TableMetadata, *, as_json: bool) -> None:
     """Those of a kind, by age of their snapshots."""
     from connectors.iceberg.history.snapshot_entry import entries, utc
-    from connectors.iceberg.refs.ledger_check import WORK_BRANCHES
+    from connectors.iceberg.refs.ledger_check import OWN_REFS
 
     known = {entry.id: entry for entry in entries(metadata, everything=True)}
     chosen = [
         (known[number], name)
         for name, number in metadata.refs.items()
-        if (name in metadata.tags) == (kind == "tag") and not name.startswith(WORK_BRANCHES)
+        if (name in metadata.tags) == (kind == "tag") and not name.startswith(OWN_REFS)
     ]
     chosen.sort(key=lambda each: (each[0].timestamp_ms, each[1]), reverse=True)
     if as_json:

@@ -41,6 +41,7 @@ class MaintenancePolicy:
 
     enabled: bool = False
     window: HourWindow | None = None  # None: at all hours
+    interval_ms: int = MINUTES
     budget_ms: int = 10 * MINUTES
     small_files: int = 20
     delete_ratio: float = 0.1
@@ -125,6 +126,7 @@ SETTINGS: Final = (
     PolicySetting(
         "window", "window", "", _window, "Hours of the day in UTC, as `22:00-06:00`, in which it begins. Unset: all."
     ),
+    PolicySetting("interval", "interval_ms", "1m", parse_duration, "How often a table with new commits is looked at."),
     PolicySetting("budget", "budget_ms", "10m", parse_duration, "Time that one round of a table may take."),
     PolicySetting(
         "small-files", "small_files", "20", _count,

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Final
 
-_UNITS: Final = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
-_DURATION: Final = re.compile(r"([1-9]\d{0,6}) ?([mhdw])")
+_UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+_DURATION: Final = re.compile(r"([1-9]\d{0,6}) ?([smhdw])")
 _RULE: Final = re.compile(r"(\w+)(?:\s*:\s*keep\s+(.+))?")
 
 
@@ -84,7 +84,7 @@ def parse_tags(text: str) -> tuple[TagRule, ...]:
 
 
 def parse_duration(text: str) -> int:
-    """Milliseconds of `30m`, `36h`, `14d` or `4w`.
+    """Milliseconds of `20s`, `30m`, `36h`, `14d` or `4w`.
 
     Raises:
         ValueError: It is not of this form.

@@ -30,6 +30,7 @@ from connectors.iceberg.errors import (
 )
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.maintenance.maintenance_thread import MaintenanceThread
 from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.commit_request import (
     COMMIT_ID_KEY,
@@ -74,6 +75,7 @@ class TableManager:
         spark, seconds = worker_spark_config(config, services.worker_settings), config.commit_attempt_timeout_ms / 1000
         settings = EngineSettings(config.full_merge, config.refuse_foreign_rows)
         self._lake = LakeClient(services, spark, settings, config.connector, commit_deadline_seconds=seconds)
+        self._maintenance = MaintenanceThread(config, services, metrics)
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
         self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, what tasks saw in its records
@@ -107,6 +109,7 @@ class TableManager:
     def stop(self) -> None:
         """End the session, for good. From any thread; a call under way fails."""
         self._stopping.set()
+        self._maintenance.stop()
         self._lake.stop()
 
     def view(self, name: str) -> TableView | None:
@@ -275,6 +278,8 @@ class TableManager:
                 key_columns=description.key_columns,
                 ordered=bool(config.ordering_columns) and description.mode is WriteMode.MERGE,
                 tags=table.tags,
+                ledger_tag=ledger_tag(config.connect_group),
+                keep_ledger_tag=table.maintenance.enabled,
                 ref=table.commit_branch or MAIN,
                 work_branch=scratch_prefix(config.connect_group),
                 file_prefix=StagedFileName.epoch_prefix(  # so that `clean` finds orphans
@@ -301,7 +306,8 @@ class TableManager:
     def _commit(self, request: CommitRequest) -> CommitOutcome:
         """Ask the driver; a request that killed it several times fails its own task, and no other connector's."""
         try:
-            return self._lake.commit(request)
+            with self._maintenance.commit(request.table):
+                return self._lake.commit(request)
         except SparkDiedError as error:
             deaths = self._deaths[request.commit_id] = self._deaths.get(request.commit_id, 0) + 1
             if deaths < DEATHS:
@@ -326,6 +332,11 @@ def scratch_prefix(connect_group: str) -> str:
     """What the names of a connector's scratch branches begin with, and of no other's: names may begin each other."""
     digest = hashlib.sha256(connect_group.encode()).hexdigest()[:12]
     return f"connect-py-scratch-{digest}-"
+
+
+def ledger_tag(connect_group: str) -> str:
+    """The tag at a connector's last commit, where its tables are maintained: an expiry leaves that snapshot."""
+    return f"connect-py-last-{hashlib.sha256(connect_group.encode()).hexdigest()[:12]}"
 
 
 def why_not_merged(table: TableDescription) -> str | None:

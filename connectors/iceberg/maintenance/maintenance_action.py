@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
+from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
 from connectors.iceberg.maintenance.operations_table import record_operation
-from connectors.iceberg.maintenance.table_state import ORPHANS_CHECKED_KEY, SMALL, TableState, measure
+from connectors.iceberg.maintenance.table_state import ORPHANS_CHECKED_KEY, SMALL, measure
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import look_up
 from connectors.iceberg.spark.cycle_changes import OPEN_PAIRS
@@ -42,24 +43,6 @@ class MaintenanceRequest:
     ref: str = MAIN
     group_bytes: int = 1 << 30  # that are rewritten and committed together
     by: str = "connect-py maintain"
-
-
-@dataclass(frozen=True, slots=True)
-class MaintenanceResult:
-    """What an action did."""
-
-    action: MaintenanceAction
-    before: TableState
-    after: TableState
-    seconds: float
-    counts: Mapping[str, int] = field(default_factory=dict)  # as the procedure says them
-    skipped: str = ""  # why nothing was done
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **self.action.to_json(), "seconds": round(self.seconds, 3), "counts": dict(self.counts),
-            "before": self.before.to_json(), "after": self.after.to_json(), "skipped": self.skipped or None,
-        }  # fmt: skip
 
 
 def maintain(session: LakeSession, name: str, request: MaintenanceRequest) -> MaintenanceResult:

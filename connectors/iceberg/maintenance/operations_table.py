@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from connectors.iceberg.maintenance.maintenance_result import COUNTED, MaintenanceResult
 from connectors.iceberg.spark.sql_names import literal, quoted, relation
 
 if TYPE_CHECKING:
-    from connectors.iceberg.maintenance.maintenance_action import MaintenanceResult
     from connectors.iceberg.spark.lake_session import LakeSession
-
-_COUNTED: Final = (
-    "data_files", "small_files", "data_bytes", "records", "deleted_records", "delete_files", "manifests", "snapshots",
-)  # fmt: skip
 
 
 def record_operation(
@@ -38,7 +34,7 @@ def record_operation(
         "counts": ("map<string, bigint>", f"CAST(map({counts}) AS map<string, bigint>)"),
     }
     before, after = result.before.to_json(), result.after.to_json()
-    for name in _COUNTED:
+    for name in COUNTED:
         columns[f"{name}_before"] = ("bigint", f"{before[name]}L")
         columns[f"{name}_after"] = ("bigint", f"{after[name]}L")
     target = relation(session.catalog_name, place)

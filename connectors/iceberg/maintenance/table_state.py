@@ -84,6 +84,11 @@ def expirable(metadata: TableMetadata, policy: MaintenancePolicy, now_ms: int) -
     return sum(number not in kept for number in aged)
 
 
+def glance(session: LakeSession, name: str, ref: str, policy: MaintenancePolicy) -> TableState:
+    """What the table's metadata says: one question to the catalog."""
+    return of_metadata(session.table(name).metadata(), policy, ref)
+
+
 def measure(session: LakeSession, name: str, ref: str, policy: MaintenancePolicy) -> TableState:
     """Count files by size and partition, and manifests."""
     metadata = session.table(name).metadata()

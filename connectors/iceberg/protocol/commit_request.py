@@ -56,6 +56,8 @@ class CommitRequest:
     ordered: bool = False  # MERGE: staged rows say where they stand in the source, so a key may be staged twice
     properties: Mapping[str, str] = field(default_factory=dict)  # of the table, set in the same transaction
     tags: Sequence[TagRule] = ()  # that are due, or too old, change in the same transaction
+    ledger_tag: str | None = None  # follows the commits if it is kept, else it is removed
+    keep_ledger_tag: bool = False
     ref: str = MAIN  # a branch that does not exist is created from main
     work_branch: str = "connect-work"  # what names of scratch branches begin with, and of no other connector's
     file_prefix: str = "connect-"  # of delete files; that of the epoch's staged files, so that orphans are found

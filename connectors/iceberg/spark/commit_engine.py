@@ -324,7 +324,7 @@ class CommitEngine:
             if (landed := self._landed(base, request)) is not None:
                 return landed
             removed = self._prepare(prepared, base, request, found)
-            update_tags(prepared, base, request.table, request.ref, request.tags)
+            update_tags(prepared, base, request)
             attempts.swaps.append((prepared, removed, found))
             text = request.property_template.replace(SNAPSHOT_ID, str(prepared.snapshot_id))
             pairs = open_pairs_property(base, request.property_key, found.rows.summary)

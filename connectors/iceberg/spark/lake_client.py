@@ -129,6 +129,11 @@ class LakeClient:
         if self._config.remote:
             self._services.release_shared_service(CONNECT_SERVICE)
 
+    def hang_up(self) -> None:
+        """End the call under way, and the session; `start` makes another one. From any thread."""
+        self._address = None
+        self._disconnect()
+
     def __enter__(self) -> Self:
         self.start()
         return self

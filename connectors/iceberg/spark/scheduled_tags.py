@@ -1,26 +1,32 @@
-"""Scheduled tags: those that are due are set, and those that are too old removed, in the swap of a commit."""
+"""Tags of the sink: scheduled ones that are due or too old, and the one at the last commit, in the swap of a commit."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 
-from connectors.iceberg.config.tag_schedule import TagRule
+from connectors.iceberg.protocol.commit_request import CommitRequest
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.spark.prepared_commit import PreparedCommit
 
 log = logging.getLogger(__name__)
 
 
-def update_tags(prepared: PreparedCommit, base: TableMetadata, table: str, ref: str, rules: Sequence[TagRule]) -> None:
+def update_tags(prepared: PreparedCommit, base: TableMetadata, request: CommitRequest) -> None:
     """Tag the head before this commit if it is the last state of a period, and remove what outlived its rule.
 
     A tag names what readers of the ref saw when the period ended. A table without commits since then gets it with the
     next one. A tag of this name that is there stays: another connector of the table may have set it.
+
+    The ledger tag moves to this commit.
     """
+    table, ref, last = request.table, request.ref, request.ledger_tag
+    if last is not None and request.keep_ledger_tag:
+        prepared.set_tag(last, prepared.snapshot_id, None)
+    elif last in base.tags:
+        prepared.remove_ref(str(last))
     now_ms, head = int(time.time() * 1000), base.head(ref)
-    for rule in rules:
+    for rule in request.tags:
         start = rule.period.start(now_ms)
         kept_from = None if rule.keep_ms is None else now_ms - rule.keep_ms
         name = rule.period.name_before(start, ref)

@@ -1,0 +1,47 @@
+"""`MaintenanceResult`: what one action did to a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction
+from connectors.iceberg.maintenance.table_state import TableState
+
+COUNTED: Final = (
+    "data_files", "small_files", "data_bytes", "records", "deleted_records", "delete_files", "manifests", "snapshots",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceResult:
+    """What an action did."""
+
+    action: MaintenanceAction
+    before: TableState
+    after: TableState
+    seconds: float
+    counts: Mapping[str, int] = field(default_factory=dict)  # as the procedure says them
+    skipped: str = ""  # why nothing was done
+
+    @property
+    def helped(self) -> bool:
+        """Whether it changed the table: else it would be due again at once."""
+        return not self.skipped and self.before != self.after
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self.action.to_json(), "seconds": round(self.seconds, 3), "counts": dict(self.counts),
+            "before": self.before.to_json(), "after": self.after.to_json(), "skipped": self.skipped or None,
+        }  # fmt: skip
+
+    def line(self) -> str:
+        """For people and logs."""
+        what = self.action.kind.value
+        if self.skipped:
+            return f"{what}: left out, {self.skipped}"
+        before, after = self.before.to_json(), self.after.to_json()
+        parts = [f"{name} {before[name]} -> {after[name]}" for name in COUNTED if before[name] != after[name]]
+        parts = parts or [f"{name} {count}" for name, count in self.counts.items() if count]
+        return f"{what}: {', '.join(parts).replace('_', ' ') or 'nothing to do'} ({self.seconds:.1f} s)"

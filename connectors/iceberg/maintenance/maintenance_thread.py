@@ -1,0 +1,199 @@
+"""`MaintenanceThread`: looks after the tables of a coordinator between its cycles, in a Spark driver of its own.
+
+A table that was committed to is looked at once per interval: its metadata says whether something may be due. Then a
+round begins: a driver is started, files are counted, and what is due is done, one action after the other, until nothing
+is due or the budget of time is spent. The driver ends with the round.
+
+A commit never runs beside an action on its table. One that is due waits a few seconds for the action to end; then the
+action is interrupted, and goes on after the commit from what it had committed. Nothing is remembered that a restart
+would lose: all is judged anew from the table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from connect_py.api.errors import ConnectError
+from connect_py.api.service import SharedServices
+from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, maintain
+from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, due_actions, may_be_due
+from connectors.iceberg.maintenance.table_state import TableState, glance, measure
+from connectors.iceberg.protocol.commit_request import MAIN
+from connectors.iceberg.spark.lake_client import LakeClient
+
+log = logging.getLogger(__name__)
+
+YIELD_SECONDS = 5.0  # that a commit waits for an action on its table to end by itself
+_ANSWER_SECONDS = 15.0  # that an interrupted action may take to be given up
+_FAILED_SECONDS = 600.0  # after a round that failed
+_LARGEST_GROUP, _SMALLEST_GROUP = 1 << 30, 32 << 20  # bytes that a compaction rewrites and commits together
+
+
+@dataclasses.dataclass
+class _Watched:
+    """What is remembered of one table."""
+
+    policy: MaintenancePolicy
+    ref: str
+    changed: bool = True
+    not_before: float = 0.0  # monotonic
+    counted: TableState | None = None
+    group_bytes: int = _LARGEST_GROUP
+
+
+class MaintenanceThread:
+    """Owns a thread, a session in the coordinator's driver, and for a round a driver. All methods: any thread."""
+
+    def __init__(self, config: IcebergSinkConfig, services: SharedServices, metrics: IcebergMetrics) -> None:
+        self._config = config
+        self._services = services
+        self._metrics = metrics
+        self._tables: dict[str, _Watched] = {}
+        self._condition = threading.Condition()
+        self._busy: str | None = None  # the table at which an action is under way
+        self._committing: str | None = None
+        self._worker: LakeClient | None = None  # of the round
+        self._interrupted = False
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def commit(self, table: str) -> Iterator[None]:
+        """Around a commit: no action on this table runs meanwhile."""
+        with self._condition:
+            self._committing = table
+            if not self._condition.wait_for(lambda: self._busy != table, YIELD_SECONDS):
+                self._interrupt()
+                if not self._condition.wait_for(lambda: self._busy != table, _ANSWER_SECONDS):
+                    log.warning("table %s: a maintenance action does not end, the commit goes on beside it", table)
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._committing = None
+                self._condition.notify_all()
+            self._changed(table)
+
+    def _changed(self, table: str) -> None:
+        configured = self._config.table(table)
+        if not configured.maintenance.enabled or self._stopping.is_set():
+            return
+        with self._condition:
+            ref = configured.commit_branch or MAIN
+            self._tables.setdefault(table, _Watched(configured.maintenance, ref)).changed = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
+                self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and its drivers, for good; an action under way is interrupted."""
+        self._stopping.set()
+        with self._condition:
+            self._interrupt()
+            self._condition.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join(_ANSWER_SECONDS)
+
+    def _interrupt(self) -> None:
+        """With the lock held."""
+        if self._busy is not None and self._worker is not None:
+            log.info("table %s: maintenance gives way to a commit", self._busy, extra={"action": "maintenance_yields"})
+            self._interrupted = True
+            self._worker.hang_up()
+
+    # --- on the thread
+
+    def _run(self) -> None:
+        spark = worker_spark_config(self._config, self._services.worker_settings)
+        with_coordinator = LakeClient(self._services, spark, user=self._config.connector)
+        try:
+            while not self._stopping.wait(min(t.policy.interval_ms for t in list(self._tables.values())) / 4000):
+                for table, watched in list(self._tables.items()):
+                    if watched.changed and time.monotonic() >= watched.not_before and not self._stopping.is_set():
+                        self._look(with_coordinator, table, watched)
+        except Exception:  # tables are committed to all the same
+            log.exception("maintenance ended; it begins again with the task")
+        finally:
+            with_coordinator.stop()
+
+    def _look(self, lake: LakeClient, table: str, watched: _Watched) -> None:
+        """Begin a round if something may be due, and this is the time for it."""
+        policy = watched.policy
+        watched.not_before = time.monotonic() + policy.interval_ms / 1000
+        try:
+            if not lake.alive():
+                lake.start()
+            watched.changed = False
+            state = lake.run(table, glance, watched.ref, policy)
+            self._metrics.table_state(table, state.data_files, state.delete_files, state.snapshots)
+            now_ms = int(time.time() * 1000)
+            if policy.window is not None and not policy.window.holds(now_ms):
+                watched.changed = True
+            elif may_be_due(state, watched.counted, policy, now_ms):
+                self._round(table, watched)
+        except ConnectError as error:
+            watched.changed, watched.not_before = True, time.monotonic() + _FAILED_SECONDS
+            if not self._stopping.is_set():
+                log.warning("table %s: maintenance is tried again later: %s", table, error)
+
+    def _round(self, table: str, watched: _Watched) -> None:
+        """Do what is due until the budget is spent.
+
+        Raises:
+            ConnectError: The driver does not start, or the table cannot be read.
+        """
+        policy, until = watched.policy, time.monotonic() + watched.policy.budget_ms / 1000
+        shared = worker_spark_config(self._config, self._services.worker_settings)
+        spark = dataclasses.replace(shared, own_driver_of=f"{self._config.connector} maintenance")
+        worker = LakeClient(self._services, spark, user=self._config.connector)
+        self._worker = worker
+        try:
+            failed: set[str] = set()
+            while not self._stopping.is_set() and (left := until - time.monotonic()) > 0:
+                if not worker.alive():
+                    worker.start()
+                worker.deadline_seconds = max(left, 1.0)
+                state = watched.counted = worker.run(table, measure, watched.ref, policy)
+                due = [a for a in due_actions(state, policy, int(time.time() * 1000)) if a.kind.value not in failed]
+                if not due:
+                    return
+                if not self._act(worker, table, watched, due[0]):
+                    failed.add(due[0].kind.value)
+        finally:
+            self._worker = None
+            worker.stop()
+
+    def _act(self, worker: LakeClient, table: str, watched: _Watched, action: MaintenanceAction) -> bool:
+        """Do one action; returns False if it shall not be tried again in this round."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._committing != table or self._stopping.is_set())
+            self._busy, self._interrupted = table, False
+        kind, started = action.kind.value, time.monotonic()
+        request = MaintenanceRequest(action, watched.policy, watched.ref, watched.group_bytes, self._config.connector)
+        try:
+            result = worker.run(table, maintain, request)
+            outcome, line, again = "skipped" if result.skipped else "done", result.line(), result.helped
+            watched.group_bytes = min(2 * watched.group_bytes, _LARGEST_GROUP)
+        except ConnectError as error:
+            interrupted = self._interrupted
+            outcome, line = ("interrupted", f"{kind}: interrupted") if interrupted else ("failed", f"{kind}: {error}")
+            again = interrupted
+            watched.group_bytes = max(watched.group_bytes // 2, _SMALLEST_GROUP)
+        finally:
+            with self._condition:
+                self._busy = None
+                self._condition.notify_all()
+        self._metrics.maintained(table, kind, outcome, time.monotonic() - started)
+        level = logging.WARNING if outcome == "failed" else logging.INFO
+        log.log(level, "table %s: %s", table, line, extra={"action": "maintenance", "table": table, "outcome": outcome})
+        return again
