@@ -47,6 +47,10 @@ FREE_PART = {
         ("`iceberg.table.<table>.id-columns`", "key columns of one table"),
         ("`iceberg.table.<table>.partition-by`", "partition fields of one table, if the sink creates it"),
         (
+            "`iceberg.table.<table>.maintenance.<setting>`",
+            "a setting of [maintenance](../how-to/maintain-tables.md) of one table",
+        ),
+        (
             "`iceberg.table.<table>.tags`",
             "[tags on a schedule](../how-to/table-refs.md#set-tags-on-a-schedule) of one table",
         ),

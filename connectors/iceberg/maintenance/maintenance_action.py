@@ -20,7 +20,7 @@ from connectors.iceberg.maintenance.table_state import ORPHANS_CHECKED_KEY, SMAL
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import look_up
 from connectors.iceberg.spark.cycle_changes import OPEN_PAIRS
-from connectors.iceberg.spark.sql_names import literal, quoted
+from connectors.iceberg.spark.sql_names import literal, quoted, relation
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def maintain(session: LakeSession, name: str, request: MaintenanceRequest) -> Ma
 def statement(catalog: str, name: str, metadata: TableMetadata, request: MaintenanceRequest) -> str:
     """The call of a procedure."""
     policy, kind = request.policy, request.action.kind
-    arguments = {"table": literal(".".join(map(quoted, name.split("."))))}
+    arguments = {"table": literal(relation(catalog, name))}
     if kind is MaintenanceKind.EXPIRE:
         procedure = "expire_snapshots"
         arguments |= {"older_than": _time(policy.keep_ms), "retain_last": str(policy.keep_snapshots)}

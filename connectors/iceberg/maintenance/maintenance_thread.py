@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 YIELD_SECONDS = 5.0  # that a commit waits for an action on its table to end by itself
 _ANSWER_SECONDS = 15.0  # that an interrupted action may take to be given up
+_DRIVER = "maintenance"  # connectors of a worker share it, as they share that of their commits
 _FAILED_SECONDS = 600.0  # after a round that failed
 _LARGEST_GROUP, _SMALLEST_GROUP = 1 << 30, 32 << 20  # bytes that a compaction rewrites and commits together
 
@@ -154,7 +155,7 @@ class MaintenanceThread:
         """
         policy, until = watched.policy, time.monotonic() + watched.policy.budget_ms / 1000
         shared = worker_spark_config(self._config, self._services.worker_settings)
-        spark = dataclasses.replace(shared, own_driver_of=f"{self._config.connector} maintenance")
+        spark = dataclasses.replace(shared, own_driver_of=_DRIVER)
         worker = LakeClient(self._services, spark, user=self._config.connector)
         self._worker = worker
         try:

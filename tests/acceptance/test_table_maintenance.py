@@ -1,0 +1,113 @@
+"""A worker maintains its tables while changes come: they stay exact, and their files few, whenever it is killed."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from exactly_once_events import (
+    SHORT_TIMEOUTS,
+    ChangeFeed,
+    check_appends,
+    check_upserts,
+    connector_config,
+    expected_appends,
+    expected_upserts,
+)
+from kafka_offsets import caught_up
+from lakehouse import Lakehouse
+from loaded_topics import MODES
+from worker_process import WorkerProcess
+
+from connect_py.embedded.broker import KafkaBroker
+
+SINK = "org.apache.iceberg.connect.IcebergSinkConnector"
+POLICY = {
+    "enabled": "true", "interval": "3s", "small-files": "6", "delete-ratio": "0.2", "snapshots": "12", "keep": "5s",
+    "keep-snapshots": "4", "manifests": "20",
+}  # fmt: skip
+
+
+def run(folder: Path, broker: KafkaBroker, prefix: str, *, kills: int, events: int, rate: float, seed: int) -> None:
+    """Upserts and appends with commits each second or two, maintained by a policy that finds much to do."""
+    chance = random.Random(seed)
+    topic, keys = f"{prefix}orders", events // 5
+    servers = broker.bootstrap_servers
+    lake = Lakehouse(folder / "lake")
+    worker = WorkerProcess(folder, servers, f"{prefix}worker", SHORT_TIMEOUTS)
+    feed = ChangeFeed(servers, [topic], "json", keys, rate, limit=events)
+    started = time.monotonic()
+    try:
+        worker.start()
+        for mode in MODES:
+            config = connector_config(topic, "json", mode, f"db.{mode}s", "", lake.sink_config())
+            config |= {f"iceberg.ext.maintenance.{name}": text for name, text in POLICY.items()}
+            worker.put(f"{prefix}{mode}", config)
+        for _ in range(kills):
+            before = _done(lake)
+            worker.wait_until(lambda before=before: _done(lake) > before, 120, "a maintenance action of this life")
+            time.sleep(chance.uniform(0.0, 8.0))
+            worker.kill_group()
+            worker.start()
+        produced = feed.wait(600)
+        for mode in MODES:
+            name = f"{prefix}{mode}"
+            worker.wait_until(lambda name=name: caught_up(servers, name, topic), 120, f"{name} to catch up")
+        worker.wait_until(lambda: _calm(lake) and _done(lake) > 1, 120, "the last round")
+        yields = worker.log_path.read_text(errors="replace").count("maintenance gives way to a commit")
+        print(
+            f"seed {seed}, {produced} events, {kills} kills, {_done(lake)} actions, {yields} interrupted, "
+            f"{time.monotonic() - started:.0f} s"
+        )
+        check_appends(lake.rows("db.appends"), expected_appends(produced, keys))
+        check_upserts(lake.rows("db.upserts"), expected_upserts(produced, keys))
+        worker.stop()
+        for mode in MODES:
+            _audit(folder, f"{prefix}{mode}", f"db.{mode}s", lake)
+    finally:
+        feed.close()
+        worker.close()
+
+
+def _audit(folder: Path, connector: str, table: str, lake: Lakehouse) -> None:
+    """The connector's commits must be proven, although others (of maintenance) are between them."""
+    posted = folder / f"{connector}.json"
+    config = {"topics": "x", "iceberg.tables": table, "connector.class": SINK, **lake.sink_config()}
+    posted.write_text(json.dumps({"name": connector, "config": config}))
+    command = [str(Path(sys.executable).parent / "connect-py"), "audit", table, "--config", str(posted)]
+    judged = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+
+
+def _done(lake: Lakehouse) -> int:
+    """Rows of the operations tables."""
+    return sum(lake.rows(f"db.{mode}s_operations").num_rows for mode in MODES if lake.table(f"db.{mode}s_operations"))
+
+
+def _calm(lake: Lakehouse) -> bool:
+    """Whether files and snapshots are within what the policy allows."""
+    for mode in MODES:
+        table = lake.table(f"db.{mode}s")
+        if table is None or len(table.snapshots()) > 20 or len(list(table.scan().plan_files())) > 12:
+            return False
+    return True
+
+
+@pytest.mark.timeout(300)  # a worker, two drivers for commits, and one for each round of maintenance
+def test_maintained_tables_stay_exact_while_changes_come(
+    tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
+) -> None:
+    run(tmp_path, kafka_broker, topic_prefix, kills=0, events=30_000, rate=800, seed=1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2400)  # fifty lives of a worker
+def test_kills_during_maintenance_lose_and_double_nothing(
+    tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
+) -> None:
+    run(tmp_path, kafka_broker, topic_prefix, kills=50, events=400_000, rate=300, seed=2)
