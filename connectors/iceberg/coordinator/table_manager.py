@@ -247,8 +247,7 @@ class TableManager:
             ConnectError: Certainly nothing was committed.
         """
         self.start()
-        config = self._config
-        description = self._described[request.table]
+        config, description = self._config, self._described[request.table]
         table = config.table(request.table)
         files = [file for found in request.files.values() for file in found]
         summary = {
@@ -259,9 +258,8 @@ class TableManager:
         offsets = {source_offsets_key(config.connect_group): request.ledger.source_offsets()}
         if request.ledger.repeats_offsets:
             summary |= offsets
-        valid_through = None
-        if request.valid_through_ms is not None:
-            valid_through = datetime.fromtimestamp(request.valid_through_ms / 1000, UTC)
+        valid_through = _utc(request.valid_through_ms)
+        if valid_through is not None:
             summary[VALID_THROUGH_KEY] = valid_through.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         fault_point("before_prepare")
         outcome = self._commit(
@@ -326,6 +324,10 @@ class TableManager:
             log.warning("table %s is too large to look for staged files of earlier epochs: they stay", name)
         elif removed:
             log.info("table %s: removed %d staged files of earlier epochs", name, removed)
+
+
+def _utc(timestamp_ms: int | None) -> datetime | None:
+    return None if timestamp_ms is None else datetime.fromtimestamp(timestamp_ms / 1000, UTC)
 
 
 def scratch_prefix(connect_group: str) -> str:
