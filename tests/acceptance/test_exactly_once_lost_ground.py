@@ -131,7 +131,7 @@ def test_recreated_table_has_every_row_since_the_drop(
     sink = Sink(tmp_path, kafka_broker, topic_prefix, "append")
     try:
         sink.start()
-        sink.wait_for_point("after_commit_complete", 3)
+        sink.wait_for_point("after_compare_and_swap", 2)  # cycles without rows are complete as well
         last = sink.lake.ledgers(TABLE)[-1]
         sink.lake.catalog.drop_table(TABLE)
         sink.finish()

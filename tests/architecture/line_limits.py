@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 PRODUCT = ("connect_py", "connectors", "transforms", "rest", "native")
 SPARK = ("connectors/iceberg/spark",)
 # Lower them when the code gets shorter. Both were raised by what looks after a table: its history, refs, files.
-LIMITS = {SPARK: 3_950, PRODUCT: 76_000}
+LIMITS = {SPARK: 3_960, PRODUCT: 76_400}
 SUFFIXES = (".py", ".java", ".rs")
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from connectors.iceberg.audit.table_history import LEDGER_PREFIX, HistoricSnapshot, TableHistory
+from connectors.iceberg.audit.table_history import LEDGER_PREFIX, REWIND_KEY, HistoricSnapshot, TableHistory
 from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY
 from connectors.iceberg.protocol.ledger import (
     Ledger,
@@ -205,6 +205,11 @@ class _GroupWalk:
         self._say_what_expired()
         return self._audit
 
+    @property
+    def _is_rewind(self) -> bool:
+        """Whether the snapshot holds the positions of a later one, and no rows."""
+        return self._at is not None and REWIND_KEY in self._at.summary
+
     # --- reading
 
     def _read(self, text: str) -> Ledger | None:
@@ -270,7 +275,7 @@ class _GroupWalk:
     def _check_order(self, ledger: Ledger, last: Ledger) -> None:
         if ledger.epoch < last.epoch:
             self._violated("epoch_goes_back", f"epoch {_epoch(ledger)} committed after {_epoch(last)}")
-        elif ledger.epoch == last.epoch and ledger.cycle <= last.cycle:
+        elif ledger.epoch == last.epoch and ledger.cycle <= last.cycle and not self._is_rewind:
             self._violated("cycle_goes_back", f"cycle {ledger.cycle} committed after cycle {last.cycle}")
         if ledger.cluster != last.cluster:
             self._violated("cluster_differs", f"is of cluster {ledger.cluster}, before it was {last.cluster}")
@@ -298,6 +303,11 @@ class _GroupWalk:
             self._extend(segment, entry)
 
     def _extend(self, segment: Segment, entry: LedgerEntry) -> None:
+        if entry.base > segment.next and self._is_rewind:
+            skipped = f"{segment.partition}: offsets {segment.next} to {entry.base - 1} were skipped by a rewind"
+            self._note("skipped", skipped)
+            self._begin(segment.partition, segment.topic_id, entry)
+            return
         if entry.base > segment.next:
             missing = f"offsets {segment.next} to {entry.base - 1} are in no commit"
             self._violated("gap", f"{segment.partition}: {missing}")

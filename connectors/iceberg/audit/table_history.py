@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LEDGER_PREFIX = "connect-py.ledger."
+REWIND_KEY = "connect-py.rewind"  # in the summary of a snapshot that holds positions and no rows: `skip`
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def rollback(
             own = {place.group: place.ref} if place.group is not None else None
             preview = look(table, metadata, ref, to, own)
             if not as_json:
-                for line in _lines(preview):
+                for line in preview_lines(preview):
                     typer.echo(line)
             if preview.refused:
                 typer.echo(f"connect-py: table {table}: {preview.refused}", err=True)
@@ -119,8 +119,8 @@ def look(table: str, metadata: TableMetadata, ref: str, to: str, own: dict[str, 
     return Preview(table, ref, head, snapshot, history[: numbers.index(snapshot)], found, refused)
 
 
-def _lines(preview: Preview) -> Iterator[str]:
-    """The preview for people."""
+def preview_lines(preview: Preview, *, skips: bool = False) -> Iterator[str]:
+    """The preview for people. `skips`: what leaves is not read again."""
     from connectors.iceberg.history.snapshot_entry import REWRITE, utc
 
     yield f"{preview.table} ({preview.ref}): {preview.head} -> {preview.snapshot}"
@@ -130,4 +130,5 @@ def _lines(preview: Preview) -> Iterator[str]:
     foreign = [entry for entry in preview.leaving if entry.writer.kind != "connector" and entry.operation != REWRITE]
     if foreign:
         yield f"{len(foreign)} of these are commits of other writers: their rows do not come back"
-    yield from effect_lines(preview.effects)
+    for line in effect_lines(preview.effects):
+        yield line.replace(" reads ", " skips ").replace(" again from ", " from ") if skips else line

@@ -10,7 +10,10 @@ from connectors.iceberg.spark.java_errors import REFUSED, is_a
 from connectors.iceberg.spark.sql_names import quoted, relation
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from connectors.iceberg.spark.lake_session import LakeSession
+    from connectors.iceberg.spark.prepared_commit import PreparedCommit
 
 log = logging.getLogger(__name__)
 _MINUTE = 60_000
@@ -52,10 +55,19 @@ def move_branch(session: LakeSession, name: str, ref: str, head: int, snapshot: 
     if snapshot not in base.snapshots:
         raise TableUnsuitableError(name, f"snapshot {snapshot} was expired meanwhile")
     prepared.publish(ref, snapshot)
+    swap_once(prepared, name, ref, {})
+    log.info("table %s: %s moved from snapshot %d to %d", name, ref, head, snapshot)
+
+
+def swap_once(prepared: PreparedCommit, name: str, ref: str, properties: Mapping[str, str]) -> None:
+    """Make a prepared change visible.
+
+    Raises:
+        TableUnsuitableError: A commit came in between.
+    """
     try:
-        prepared.swap({})
+        prepared.swap(properties)
     except Exception as error:
         if is_a(error, REFUSED):
             raise TableUnsuitableError(name, f"{ref} was committed to meanwhile: look again") from error
         raise
-    log.info("table %s: %s moved from snapshot %d to %d", name, ref, head, snapshot)

@@ -89,6 +89,13 @@ class PreparedCommit:
         self.snapshot = self._base.snapshot(snapshot)
         self._builder = self._java.iceberg("TableMetadata").buildFrom(self._base).setBranchSnapshot(snapshot, ref)
 
+    def stand_on(self, ref: str, snapshot: int, summary: Mapping[str, str]) -> None:
+        """The ref goes back to a snapshot, on which stands a new one without rows."""
+        branch = f"connect-py-rewind-{snapshot}"
+        self._transaction.manageSnapshots().createBranch(branch, snapshot).commit()
+        self._stage(self._transaction.newFastAppend(), branch, summary)
+        self._builder.setBranchSnapshot(self.snapshot_id, ref).removeRef(branch)
+
     def _on(self, ref: str) -> Any:
         """The transaction, in which the branch exists: else Iceberg would count its files from zero."""
         head = self._base.currentSnapshot()

@@ -1,0 +1,176 @@
+"""`connect-py rewind`: tables and their source offsets go back together, on a stopped connector."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from connect_py.api.command import uses_java
+from connect_py.api.errors import ConfigError, ConnectError
+from connectors.iceberg.commands.exit_status import errors_exit
+from connectors.iceberg.commands.kafka_options import SERVERS, ClientConfig, Properties, client_settings
+from connectors.iceberg.commands.rollback import Preview, look, preview_lines
+from connectors.iceberg.commands.table_options import POINT, AsJson, Table, TablePlace, table_place
+
+if TYPE_CHECKING:
+    from connect_py.api.record import TopicPartition
+    from connectors.iceberg.refs.table_rewind import RewindMode
+
+REFUSED, UNDECIDED = 1, 2
+
+
+@uses_java
+def rewind(
+    table: Table,
+    to: Annotated[str, typer.Option(help=f"The state to go back to: {POINT}. With several tables: a time or a tag.")],
+    config: Annotated[Path, typer.Option("--config", help="The connector as it is posted.")],
+    bootstrap_server: Annotated[str, typer.Option(*SERVERS, help="Kafka, host:port: the connector must be stopped.")],
+    replay: Annotated[bool, typer.Option("--replay", help="The connector reads again what leaves.")] = False,
+    skip: Annotated[bool, typer.Option("--skip", help="The table goes on from now, without what leaves.")] = False,
+    also: Annotated[list[str] | None, typer.Option(help="Another table of the connector; may be repeated.")] = None,
+    all_tables: Annotated[bool, typer.Option("--all-tables", help="All tables of `iceberg.tables`.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    kafka_property: Properties = None,
+    client_config: ClientConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take tables back to an earlier state, and the connector's positions in them with it.
+
+    Without --replay and --skip it is a preview. Stop the connector before (PUT /connectors/NAME/stop). Each table is
+    one change; after an interruption run it again. Exit status 0: done, or it may be done; 1: refused; 2: not known.
+    """
+    with errors_exit(UNDECIDED):
+        from connectors.iceberg.history.table_diff import read_metadata
+        from connectors.iceberg.refs.table_rewind import RewindMode
+
+        if replay and skip:
+            raise ConfigError("", "say one of --replay and --skip, or none of them for a preview")
+        mode = RewindMode.SKIP if skip else RewindMode.REPLAY if replay else None
+        place = table_place(table, config, None, "")
+        assert place.connector is not None
+        group, names = place.connector.connect_group, _tables(table, also or (), place, all_tables=all_tables)
+        kafka = client_settings(bootstrap_server, kafka_property, client_config)
+        members = _members(kafka, group)
+        with place.open() as lake:
+            previews = []
+            for name in names:
+                ref = place.connector.table(name).commit_branch or "main"
+                previews.append(look(name, lake.run(name, read_metadata), ref, to, {group: ref}))
+            refused = [f"table {each.table}: {each.refused}" for each in previews if each.refused]
+            if members:
+                refused.append(f"the connector runs: group {group} has {members} members; stop it first")
+            if mode is not RewindMode.SKIP:
+                refused += _gone(kafka, previews)
+            others = sorted(set(place.connector.tables) - set(names))
+            if not as_json:
+                for line in _lines(previews, others, mode):
+                    typer.echo(line)
+            for text in refused:
+                typer.echo(f"connect-py: {text}", err=True)
+            heads: dict[str, int] = {}
+            if mode is not None and not refused:
+                if not yes and not typer.confirm("Rewind?", err=True):
+                    raise typer.Exit(REFUSED)
+                heads = _do(lake, previews, mode, group)
+    if as_json:
+        typer.echo(json.dumps({
+            "group": group, "mode": mode.value if mode else None, "tables": [each.to_json() for each in previews],
+            "other_tables": others, "refused": refused, "heads": heads,
+        }, indent=2))  # fmt: skip
+    elif heads:
+        for name, head in heads.items():
+            typer.echo(f"{name} is at snapshot {head}")
+    raise typer.Exit(REFUSED if refused else 0)
+
+
+def _tables(table: str, also: Sequence[str], place: TablePlace, *, all_tables: bool) -> list[str]:
+    """The tables to rewind.
+
+    Raises:
+        ConfigError: The connector names none, so that they must be given.
+    """
+    assert place.connector is not None
+    if all_tables and not place.connector.tables:
+        raise ConfigError("--all-tables", "the connector takes its tables from records: name each with --also")
+    return list(dict.fromkeys([table, *also, *(place.connector.tables if all_tables else ())]))
+
+
+def _do(lake: Any, previews: Sequence[Preview], mode: RewindMode, group: str) -> dict[str, int]:
+    from connectors.iceberg.protocol.ledger import ledger_key
+    from connectors.iceberg.refs.table_rewind import RewindRequest
+    from connectors.iceberg.refs.table_rewind import rewind as rewind_table
+
+    heads = {}
+    for each in previews:
+        request = RewindRequest(each.ref, each.head, each.snapshot, mode, ledger_key(group), group)
+        heads[each.table] = lake.run(each.table, rewind_table, request)
+    return heads
+
+
+def _members(kafka: Mapping[str, str], group: str) -> int:
+    """How many consumers the connector's group has.
+
+    Raises:
+        ConnectError: Kafka does not answer.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient(dict(kafka))  # its answers come while it lives
+    try:
+        described = admin.describe_consumer_groups([group], request_timeout=15)[group].result()
+    except KafkaException as error:
+        if error.args[0].name() in ("GROUP_ID_NOT_FOUND", "_NO_OFFSET"):
+            return 0
+        raise ConnectError(f"Kafka does not say who is in group {group}: {error}") from error
+    return len(described.members)
+
+
+def _gone(kafka: Mapping[str, str], previews: Sequence[Preview]) -> list[str]:
+    """Offsets that would be read again, and that the topic has no more.
+
+    Raises:
+        ConnectError: Kafka does not answer.
+    """
+    wanted: dict[TopicPartition, int] = {}
+    for part in (part for each in previews for effect in each.effects for part in effect.again):
+        first = part.first or 0
+        wanted[part.partition] = min(wanted.get(part.partition, first), first)
+    starts = _log_starts(kafka, list(wanted))
+    return [
+        f"{tp.topic}-{tp.partition}: offsets {first} to {starts[tp] - 1} are no longer in the topic"
+        for tp, first in wanted.items()
+        if first < starts[tp]
+    ]
+
+
+def _log_starts(kafka: Mapping[str, str], partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    from confluent_kafka import KafkaException
+    from confluent_kafka import TopicPartition as Asked
+    from confluent_kafka.admin import AdminClient, OffsetSpec
+
+    if not partitions:
+        return {}
+    asked = {Asked(tp.topic, tp.partition): OffsetSpec.earliest() for tp in partitions}  # type: ignore[no-untyped-call]
+    admin = AdminClient(dict(kafka))
+    try:
+        answers = admin.list_offsets(asked, request_timeout=15)
+        found = {(tp.topic, tp.partition): future.result().offset for tp, future in answers.items()}
+    except KafkaException as error:
+        raise ConnectError(f"Kafka does not say where the topics begin: {error}") from error
+    return {tp: found[tp.topic, tp.partition] for tp in partitions}
+
+
+def _lines(previews: Sequence[Preview], others: Sequence[str], mode: RewindMode | None) -> Iterator[str]:
+    """The preview for people."""
+    skips = mode is not None and mode.value == "skip"
+    for each in previews:
+        yield from preview_lines(each, skips=skips)
+    if others:
+        yield f"other tables of the connector stay as they are: {', '.join(others)}"
+    if mode is None:
+        yield "nothing was changed: say --replay or --skip"
