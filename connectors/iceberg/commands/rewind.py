@@ -61,8 +61,7 @@ def rewind(
                 ref = place.connector.table(name).commit_branch or "main"
                 previews.append(look(name, lake.run(name, read_metadata), ref, to, {group: ref}))
             refused = [f"table {each.table}: {each.refused}" for each in previews if each.refused]
-            if members:
-                refused.append(f"the connector runs: group {group} has {members} members; stop it first")
+            refused += [f"the connector runs: group {group} has {members} members; stop it first"] if members else []
             if mode is not RewindMode.SKIP:
                 refused += _gone(kafka, previews)
             others = sorted(set(place.connector.tables) - set(names))
