@@ -63,7 +63,7 @@ def rewind(
             refused = [f"table {each.table}: {each.refused}" for each in previews if each.refused]
             refused += [f"the connector runs: group {group} has {members} members; stop it first"] if members else []
             if mode is not RewindMode.SKIP:
-                refused += _gone(kafka, previews)
+                refused += _missing_offsets(kafka, previews)
             others = sorted(set(place.connector.tables) - set(names))
             if not as_json:
                 for line in _lines(previews, others, mode):
@@ -129,7 +129,7 @@ def _members(kafka: Mapping[str, str], group: str) -> int:
     return len(described.members)
 
 
-def _gone(kafka: Mapping[str, str], previews: Sequence[Preview]) -> list[str]:
+def _missing_offsets(kafka: Mapping[str, str], previews: Sequence[Preview]) -> list[str]:
     """Offsets that would be read again, and that the topic has no more.
 
     Raises:
