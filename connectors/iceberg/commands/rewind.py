@@ -154,7 +154,8 @@ def _log_starts(kafka: Mapping[str, str], partitions: Sequence[TopicPartition]) 
 
     if not partitions:
         return {}
-    asked = {Asked(tp.topic, tp.partition): OffsetSpec.earliest() for tp in partitions}  # type: ignore[no-untyped-call]
+    earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # the client's
+    asked = {Asked(tp.topic, tp.partition): earliest for tp in partitions}
     admin = AdminClient(dict(kafka))
     try:
         answers = admin.list_offsets(asked, request_timeout=15)
