@@ -116,6 +116,7 @@ def test_rows_with_changed_keys_keep_their_values_across_a_restart(
     assert set(worker.states(case.name)) == {"RUNNING"}
 
 
+@pytest.mark.long  # in every run: test_insert_with_unread_delete_is_not_committed
 def test_insert_without_its_delete_fails_the_task_or_has_null(case: SinkCase) -> None:
     case.create_topic(PARTITIONS)
     shop = Shop(case, 0)

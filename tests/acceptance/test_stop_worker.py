@@ -114,6 +114,7 @@ def test_sigterm_ends_every_process_while_the_broker_is_away(folder: Path, topic
             sink.close()
 
 
+@pytest.mark.long  # in every run: test_sigterm_ends_every_process_of_the_worker_in_time
 @pytest.mark.timeout(150)  # as above
 def test_everything_ends_by_itself_when_the_front_process_is_killed(
     folder: Path, kafka_broker: KafkaBroker, topic_prefix: str

@@ -218,6 +218,7 @@ def test_unsent_values_are_the_newest_of_all_partitions(make: Make, name: str) -
     assert outcome.counts.unmatched_patches == 0
 
 
+@pytest.mark.long  # in every run: test_unsent_values_come_from_the_last_row_of_the_key
 def test_changed_key_takes_the_older_row_of_a_reused_key(make: Make) -> None:
     source = Source(3, by_key=True)
     reader = make(source)
@@ -245,6 +246,7 @@ def test_insert_with_unread_delete_is_not_committed(make: Make) -> None:
     assert set(reader.rows()) == {1}
 
 
+@pytest.mark.long  # in every run: test_insert_with_unread_delete_is_not_committed
 def test_insert_committed_without_its_delete_has_null_permanently(make: Make) -> None:
     source = Source(3, by_key=True)
     reader = make(source)
@@ -288,6 +290,7 @@ KINDS = {"ordered": (True, True), "with a place": (True, False), "without one": 
 IN_SHORT = {("there and back", "with a place")}
 
 
+@pytest.mark.long  # in every run: test_changed_key_finds_its_values_after_its_delete_was_committed
 @pytest.mark.parametrize(
     ("reused", "kind"),
     [

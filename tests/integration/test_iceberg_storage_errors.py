@@ -62,6 +62,7 @@ def _create(folder: Path, **properties: str) -> None:
         lake.create("shop.orders", ORDERS_SCHEMA)
 
 
+@pytest.mark.long  # in every run: test_refused_storage_credentials_error_names_the_setting_to_check
 def test_without_the_library_for_s3_the_one_command_is_named(
     tmp_path: Path, s3: S3Server, spark_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +77,7 @@ def test_refused_storage_credentials_error_names_the_setting_to_check(tmp_path: 
         _create(tmp_path, **s3.settings(key="somebody-else"))
 
 
+@pytest.mark.long  # in every run: test_refused_storage_credentials_error_names_the_setting_to_check
 @pytest.mark.usefixtures("jars")
 def test_missing_bucket_error_names_the_setting_to_check(tmp_path: Path, s3: S3Server) -> None:
     with pytest.raises(CatalogUnavailableError, match=r"see iceberg\.catalog\.warehouse, .*bucket does not exist"):

@@ -367,6 +367,7 @@ def test_registry_outage_delays_source_records_and_loses_none(
         source.worker.close()
 
 
+@pytest.mark.long  # in every run: test_registry_outage_delays_source_records_and_loses_none
 def test_registry_outage_delays_sink_records_and_loses_none(
     apicurio: ApicurioRegistry,
     make: Callable[..., RegistryConverter],

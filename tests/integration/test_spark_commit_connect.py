@@ -195,6 +195,7 @@ def test_swap_of_unknown_outcome_is_found_by_its_id(
     assert amounts(sink) == [(1, "a", "south", "['a', None]")]
 
 
+@pytest.mark.long  # in every run: test_upserts_deletes_and_partial_rows_land_in_one_server_merge
 def test_unavailable_server_is_named_and_same_request_lands_later(
     lake: Lake, server: ConnectServer, client: Callable[..., ConnectClient]
 ) -> None:
