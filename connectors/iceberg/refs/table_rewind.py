@@ -2,7 +2,7 @@
 
 - `REPLAY`: the branch goes back; its ledger is an older one then, and the connector reads again from there (rule 8).
 - `SKIP`: on the snapshot that the branch goes back to stands a new one without rows, whose ledger has the positions of
-  before the rewind. The table goes on from now, without the rows in between.
+  before the rewind. The table goes on from now, without the rows in between (rule 33).
 
 A crash before the swap leaves the table as it was, one after it the table rewound. Running it again finds that out: the
 head is the snapshot that was asked for, or a skip that stands on it.
