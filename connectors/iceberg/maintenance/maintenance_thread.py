@@ -73,6 +73,7 @@ class MaintenanceThread:
         with self._condition:
             self._committing = table
             if not self._condition.wait_for(lambda: self._busy != table, YIELD_SECONDS):
+                log.info("table %s: maintenance gives way to a commit", table, extra={"action": "maintenance_yields"})
                 self._interrupt()
                 if not self._condition.wait_for(lambda: self._busy != table, _ANSWER_SECONDS):
                     log.warning("table %s: a maintenance action does not end, the commit goes on beside it", table)
@@ -108,7 +109,6 @@ class MaintenanceThread:
     def _interrupt(self) -> None:
         """With the lock held."""
         if self._busy is not None and self._worker is not None:
-            log.info("table %s: maintenance gives way to a commit", self._busy, extra={"action": "maintenance_yields"})
             self._interrupted = True
             self._worker.hang_up()
 
@@ -122,10 +122,8 @@ class MaintenanceThread:
                 for table, watched in list(self._tables.items()):
                     if watched.changed and time.monotonic() >= watched.not_before and not self._stopping.is_set():
                         self._look(with_coordinator, table, watched)
-        except Exception:  # tables are committed to all the same
-            log.exception("maintenance ended; it begins again with the task")
         finally:
-            with_coordinator.stop()
+            with_coordinator.hang_up()  # the service is the coordinator's as well, and ends with the task
 
     def _look(self, lake: LakeClient, table: str, watched: _Watched) -> None:
         """Begin a round if something may be due, and this is the time for it."""
@@ -142,10 +140,11 @@ class MaintenanceThread:
                 watched.changed = True
             elif may_be_due(state, watched.counted, policy, now_ms):
                 self._round(table, watched)
-        except ConnectError as error:
+        except Exception as error:  # tables are committed to all the same, whatever it is
             watched.changed, watched.not_before = True, time.monotonic() + _FAILED_SECONDS
             if not self._stopping.is_set():
-                log.warning("table %s: maintenance is tried again later: %s", table, error)
+                trace = None if isinstance(error, ConnectError) else error
+                log.warning("table %s: maintenance is tried again later: %s", table, error, exc_info=trace)
 
     def _round(self, table: str, watched: _Watched) -> None:
         """Do what is due until the budget is spent.
