@@ -38,7 +38,8 @@ dev: $(DEV_STAMP)
 
 EXTRAS := java$(comma)spark-connect
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard native/*/Cargo.toml native/*/src/*.rs)
-PIP_INSTALL = $(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt
+# Python compiles what is imported when it is imported: compiling everything takes as long as installing it.
+PIP_INSTALL = $(BIN)/pip install --disable-pip-version-check --quiet --no-compile -c constraints.txt
 
 # A stamp newer than what it was made from means that there is nothing to do.
 $(STAMP): $(SOURCES) | $(BIN)/pip
@@ -83,7 +84,7 @@ lint: dev
 # broker, and Spark Connect; parts of the Iceberg sink on Spark; whole workers as users run them, with and without tables
 # of the Iceberg sink. All but the first wait more than they compute. Of these, up to three tests that failed are run
 # once more when all lanes are done, and named: deadlines of such tests are those of a machine that is not overloaded.
-test: archives
+test: dev
 	@rm -rf $(FAILED) && mkdir -p $(FAILED)
 	@$(MAKE) --no-print-directory -j5 lane-of-logic lane-of-parts lane-of-spark lane-of-tables lane-of-workers
 	@$(BIN)/python tests/second_go.py $$(ls $(FAILED))
@@ -96,6 +97,8 @@ archives: dev
 
 lane-of-logic:
 	@$(MAKE) --no-print-directory lint && $(MAKE) --no-print-directory test-logic
+
+lane-of-parts lane-of-spark lane-of-tables lane-of-workers: archives
 
 lane-of-parts:
 	@$(MAKE) --no-print-directory test-parts || touch $(FAILED)/test-parts

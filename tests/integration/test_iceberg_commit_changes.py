@@ -263,7 +263,9 @@ def test_insert_committed_without_its_delete_has_null_permanently(make: Make) ->
     assert not reader.sink.description().open_pairs
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["in one cycle", "in cycles of their own"])
+@pytest.mark.parametrize(
+    "apart", [False, pytest.param(True, marks=pytest.mark.long)], ids=["in one cycle", "in cycles of their own"]
+)
 def test_changed_key_with_a_row_before_the_table_has_null(lake: Lake, apart: bool) -> None:
     source = Source(3, by_key=True)
     (reader,) = readers(lake, 3, source, [EngineName.MERGE])
@@ -315,6 +317,7 @@ def test_insert_finds_its_old_key_whenever_the_delete_was_committed(lake: Lake, 
     assert not reader.sink.description().open_pairs
 
 
+@pytest.mark.long  # in every run: test_changed_key_finds_its_values_after_its_delete_was_committed
 def test_old_key_row_is_found_after_its_snapshot_has_expired(lake: Lake) -> None:
     source = Source(3, by_key=True)
     (reader,) = readers(lake, 3, source, [EngineName.MERGE])

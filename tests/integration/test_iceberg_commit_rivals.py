@@ -99,7 +99,7 @@ CASES = [
     (3, None, {}),
     *((version, None, COPY_ON_WRITE) for version in (1, 2, 3)),
 ]
-IN_SHORT = [(*CASES[number % 2], act) for number, act in enumerate((insert, delete, compact, expire))]
+IN_SHORT = [(*CASES[number % 2], act) for number, act in enumerate((delete, compact, expire), 1)]
 WHAT_OTHERS_DO = short_form([(*case, act) for case in CASES for act in FOREIGN], IN_SHORT)
 
 

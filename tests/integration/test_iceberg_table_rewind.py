@@ -168,7 +168,7 @@ def run(lake: Lake, seed: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_random_histories_with_rewinds_leave_what_was_said(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(lake, 1, 10, monkeypatch)
+    run(lake, 1, 7, monkeypatch)
 
 
 @pytest.mark.long
