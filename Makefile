@@ -25,6 +25,8 @@ ifeq ($(origin SECONDS),command line)
 QUICKSTART_OPTIONS := --seconds $(SECONDS)
 endif
 unexport SECONDS
+# Some images of build machines set it: then every process compiles all that it imports, again and again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .PHONY: install dev wheel jars archives test lane-of-logic lane-of-parts lane-of-spark lane-of-tables lane-of-workers \
