@@ -61,7 +61,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @FEW_OR_MANY
-@pytest.mark.parametrize(("version", "marks"), short_form([(2, False), (3, False), (3, True)], [(2, False), (3, True)]))
+@pytest.mark.parametrize(("version", "marks"), short_form([(2, False), (3, False), (3, True)], [(3, True)]))
 def test_tables_of_both_engines_hold_what_the_database_holds(
     lake: Lake, version: int, marks: bool, examples: int
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from example_counts import examples
 from herder_group_world import CALM_SECONDS, Fault, Switch, World, WrongWorldError, simulate
 
-SEEDS = int(os.environ.get("CONNECT_PY_SIM_SEEDS", examples(5_000)))
+SEEDS = int(os.environ.get("CONNECT_PY_SIM_SEEDS", examples(2_400)))
 FIRST = int(os.environ.get("CONNECT_PY_SIM_FIRST", "0"))
 CHUNK = 250
 PROCESSES = 2

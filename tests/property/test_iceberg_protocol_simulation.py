@@ -16,7 +16,7 @@ from iceberg_protocol_rules import Rule
 from iceberg_protocol_storm import APART, Effect, Fault, Switch, WrongWorldError
 from iceberg_protocol_world import simulate
 
-SEEDS = int(os.environ.get("CONNECT_PY_SIM_SEEDS", examples(4000)))
+SEEDS = int(os.environ.get("CONNECT_PY_SIM_SEEDS", examples(2400)))
 FIRST = int(os.environ.get("CONNECT_PY_SIM_FIRST", "0"))
 
 
