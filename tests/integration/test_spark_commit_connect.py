@@ -78,9 +78,7 @@ def amounts(sink: Sink) -> list[tuple[Any, ...]]:
     )]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("version", "spec"), short_form(itertools.product((1, 2, 3), (None, BY_REGION)), [(3, None)])
-)
+@pytest.mark.parametrize(("version", "spec"), short_form(itertools.product((1, 2, 3), (None, BY_REGION)), [(3, None)]))
 def test_upserts_deletes_and_partial_rows_land_in_one_server_merge(
     lake: Lake, client: Callable[..., ConnectClient], version: int, spec: str | None
 ) -> None:
