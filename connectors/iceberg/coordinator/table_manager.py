@@ -75,7 +75,7 @@ class TableManager:
         spark, seconds = worker_spark_config(config, services.worker_settings), config.commit_attempt_timeout_ms / 1000
         settings = EngineSettings(config.full_merge, config.refuse_foreign_rows)
         self._lake = LakeClient(services, spark, settings, config.connector, commit_deadline_seconds=seconds)
-        self._maintenance = MaintenanceThread(config, services, metrics)
+        self._maintenance = MaintenanceThread(config, spark, services, metrics)
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
         self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, what tasks saw in its records

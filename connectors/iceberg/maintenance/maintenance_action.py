@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from connectors.iceberg.audit.table_history import LEDGER_PREFIX
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
 from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
 from connectors.iceberg.maintenance.operations_table import record_operation
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from connectors.iceberg.spark.iceberg_java import JavaTable
     from connectors.iceberg.spark.lake_session import LakeSession
 
-_LEDGERS: Final = "connect-py.ledger."
 _PARTIAL_COMMITS: Final = 10  # of one compaction: what is committed need not be done again after an interruption
 _MINIMUM_INPUT: Final = 2  # small files that become one
 
@@ -133,7 +133,7 @@ def _is_kept(path: str, metadata: TableMetadata, kept: set[str]) -> bool:
     epochs = [
         found.highest_epoch.number
         for key in metadata.properties
-        if key.startswith(_LEDGERS) and (found := look_up(metadata.view(MAIN, key))).highest_epoch is not None
+        if key.startswith(LEDGER_PREFIX) and (found := look_up(metadata.view(MAIN, key))).highest_epoch is not None
     ]
     return staged.epoch.number >= min(epochs, default=0)
 

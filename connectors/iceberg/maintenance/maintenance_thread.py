@@ -22,7 +22,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.service import SharedServices
 from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, maintain
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, due_actions, may_be_due
@@ -54,8 +54,12 @@ class _Watched:
 class MaintenanceThread:
     """Owns a thread, a session in the coordinator's driver, and for a round a driver. All methods: any thread."""
 
-    def __init__(self, config: IcebergSinkConfig, services: SharedServices, metrics: IcebergMetrics) -> None:
+    def __init__(
+        self, config: IcebergSinkConfig, spark: SparkConfig, services: SharedServices, metrics: IcebergMetrics
+    ) -> None:
+        """`spark`: what the coordinator's sessions are made from."""
         self._config = config
+        self._spark = spark
         self._services = services
         self._metrics = metrics
         self._tables: dict[str, _Watched] = {}
@@ -115,8 +119,7 @@ class MaintenanceThread:
     # --- on the thread
 
     def _run(self) -> None:
-        spark = worker_spark_config(self._config, self._services.worker_settings)
-        with_coordinator = LakeClient(self._services, spark, user=self._config.connector)
+        with_coordinator = LakeClient(self._services, self._spark, user=self._config.connector)
         try:
             while not self._stopping.wait(min(t.policy.interval_ms for t in list(self._tables.values())) / 4000):
                 for table, watched in list(self._tables.items()):
@@ -153,8 +156,7 @@ class MaintenanceThread:
             ConnectError: The driver does not start, or the table cannot be read.
         """
         policy, until = watched.policy, time.monotonic() + watched.policy.budget_ms / 1000
-        shared = worker_spark_config(self._config, self._services.worker_settings)
-        spark = dataclasses.replace(shared, own_driver_of=_DRIVER)
+        spark = dataclasses.replace(self._spark, own_driver_of=_DRIVER)
         worker = LakeClient(self._services, spark, user=self._config.connector)
         self._worker = worker
         try:

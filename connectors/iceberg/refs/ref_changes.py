@@ -12,6 +12,7 @@ from connectors.iceberg.spark.sql_names import quoted, relation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from connectors.iceberg.protocol.table_metadata import TableMetadata
     from connectors.iceberg.spark.lake_session import LakeSession
     from connectors.iceberg.spark.prepared_commit import PreparedCommit
 
@@ -47,6 +48,20 @@ def move_branch(session: LakeSession, name: str, ref: str, head: int, snapshot: 
     Raises:
         TableUnsuitableError: The branch is not at `head` any more: look again.
     """
+    prepared, _ = prepare_at(session, name, ref, head, snapshot)
+    prepared.publish(ref, snapshot)
+    swap_once(prepared, name, ref, {})
+    log.info("table %s: %s moved from snapshot %d to %d", name, ref, head, snapshot)
+
+
+def prepare_at(
+    session: LakeSession, name: str, ref: str, head: int, snapshot: int
+) -> tuple[PreparedCommit, TableMetadata]:
+    """A change of a branch that stands where it was looked at, to a snapshot that is there; and its base.
+
+    Raises:
+        TableUnsuitableError: One of them is so no more.
+    """
     prepared = session.table(name).prepare()
     base = prepared.base()
     found = base.head(ref)
@@ -54,9 +69,7 @@ def move_branch(session: LakeSession, name: str, ref: str, head: int, snapshot: 
         raise TableUnsuitableError(name, f"{ref} was committed to meanwhile: look again")
     if snapshot not in base.snapshots:
         raise TableUnsuitableError(name, f"snapshot {snapshot} was expired meanwhile")
-    prepared.publish(ref, snapshot)
-    swap_once(prepared, name, ref, {})
-    log.info("table %s: %s moved from snapshot %d to %d", name, ref, head, snapshot)
+    return prepared, base
 
 
 def swap_once(prepared: PreparedCommit, name: str, ref: str, properties: Mapping[str, str]) -> None:

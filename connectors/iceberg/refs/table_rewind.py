@@ -22,7 +22,7 @@ from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY
 from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, TopicLedger, look_up, source_offsets_key
 from connectors.iceberg.protocol.table_metadata import TableMetadata
-from connectors.iceberg.refs.ref_changes import move_branch, swap_once
+from connectors.iceberg.refs.ref_changes import move_branch, prepare_at, swap_once
 from connectors.iceberg.spark.cycle_changes import open_pairs, open_pairs_key, open_pairs_property
 
 if TYPE_CHECKING:
@@ -66,18 +66,13 @@ def rewind(session: LakeSession, name: str, request: RewindRequest) -> int:
     Raises:
         TableUnsuitableError: It was committed to meanwhile, or the connector has no ledger in it.
     """
-    table = session.table(name)
-    metadata = table.metadata()
+    metadata = session.table(name).metadata()
     if is_rewound(metadata, request):
         return metadata.refs.get(request.ref, request.snapshot)
     if request.mode is RewindMode.REPLAY:
         move_branch(session, name, request.ref, request.head, request.snapshot)
         return request.snapshot
-    prepared = table.prepare()
-    base = prepared.base()
-    found = base.head(request.ref)
-    if found is None or found["snapshot-id"] != request.head:
-        raise TableUnsuitableError(name, f"{request.ref} was committed to meanwhile: look again")
+    prepared, base = prepare_at(session, name, request.ref, request.head, request.snapshot)
     lookup = look_up(base.view(request.ref, request.property_key))
     if lookup.ledger is None:
         raise TableUnsuitableError(name, f"has no ledger of {request.group}: there are no positions to keep")
