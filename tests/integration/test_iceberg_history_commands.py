@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from click.testing import Result
-from fixtures.iceberg_commit import Lake, LocalLake, Sink, lake, lake_config, order
-from typer.testing import CliRunner
+from fixtures.iceberg_commands import table_commands
+from fixtures.iceberg_commit import Lake, Sink, lake, lake_config, order
 
 from connectors.iceberg.commands.diff import diff
 from connectors.iceberg.commands.history import at, history
-from connectors.iceberg.commands.table_options import TablePlace
 from connectors.iceberg.schema.table import StagedKind
 
 __all__ = ["lake"]
@@ -31,17 +27,7 @@ for name, command in (("at", at), ("diff", diff), ("history", history)):
 @pytest.fixture
 def run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A command that meets the Spark of this process."""
-
-    @contextmanager
-    def opened(place: TablePlace, timeout_seconds: float = 120.0) -> Iterator[Any]:
-        yield LocalLake(lake.catalog)
-
-    monkeypatch.setattr(TablePlace, "open", opened)
-
-    def invoke(*words: str) -> Result:
-        return CliRunner().invoke(APP, [*words, "--catalog", "lake", "--catalog-property", "type=jdbc"])
-
-    return invoke
+    return table_commands(lake, monkeypatch, APP)
 
 
 def filled(lake: Lake) -> tuple[Sink, list[int]]:

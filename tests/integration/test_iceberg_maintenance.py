@@ -7,20 +7,17 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from click.testing import Result
-from fixtures.iceberg_commit import BY_REGION, KEY, Lake, LocalLake, Sink, lake, order
+from fixtures.iceberg_commands import table_commands
+from fixtures.iceberg_commit import BY_REGION, KEY, Lake, Sink, lake, order
 from short_form import short_form
-from typer.testing import CliRunner
 
 from connectors.iceberg.commands.maintain import maintain as maintain_command
-from connectors.iceberg.commands.table_options import TablePlace
 from connectors.iceberg.config.maintenance_policy import DAYS, MaintenancePolicy
 from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, maintain
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind, due_actions
@@ -42,17 +39,7 @@ POLICY = MaintenancePolicy(True, small_files=4, delete_files=2, snapshots=3, kee
 @pytest.fixture
 def run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The command, which meets the Spark of this process."""
-
-    @contextmanager
-    def opened(place: TablePlace, timeout_seconds: float = 120.0) -> Iterator[Any]:
-        yield LocalLake(lake.catalog)
-
-    monkeypatch.setattr(TablePlace, "open", opened)
-
-    def invoke(*words: str) -> Result:
-        return CliRunner().invoke(APP, ["maintain", *words, "--catalog", "lake", "--catalog-property", "type=jdbc"])
-
-    return invoke
+    return partial(table_commands(lake, monkeypatch, APP), "maintain")
 
 
 CYCLES = 4

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import typer
-from click.testing import Result
-from fixtures.iceberg_commit import KEY, Lake, LocalLake, lake, order
-from typer.testing import CliRunner
+from fixtures.iceberg_commands import table_commands
+from fixtures.iceberg_commit import KEY, Lake, lake, order
 
 from connectors.iceberg.commands.refs import branch, tag
 from connectors.iceberg.commands.rollback import rollback
-from connectors.iceberg.commands.table_options import TablePlace
 from connectors.iceberg.config.tag_schedule import TagPeriod, TagRule, parse_tags
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.ledger import Standing, look_up
@@ -33,17 +29,7 @@ DAY = 86_400_000
 @pytest.fixture
 def run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A command that meets the Spark of this process."""
-
-    @contextmanager
-    def opened(place: TablePlace, timeout_seconds: float = 120.0) -> Iterator[Any]:
-        yield LocalLake(lake.catalog)
-
-    monkeypatch.setattr(TablePlace, "open", opened)
-
-    def invoke(*words: str) -> Result:
-        return CliRunner().invoke(APP, [*words, "--catalog", "lake", "--catalog-property", "type=jdbc"])
-
-    return invoke
+    return table_commands(lake, monkeypatch, APP)
 
 
 def test_tags_are_set_listed_moved_and_removed(lake: Lake, run: Any) -> None:
