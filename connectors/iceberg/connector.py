@@ -10,7 +10,7 @@ from connect_py.api.config import ConfigValue
 from connect_py.api.connector import SinkConnector
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.service import SharedService
-from connectors.iceberg.config.allowed_settings import refused_settings
+from connectors.iceberg.config.allowed_settings import refused_code, refused_settings
 from connectors.iceberg.config.keys import CATALOG_NAME
 from connectors.iceberg.config.sink_config import IcebergSinkConfig, validate
 from connectors.iceberg.config.sink_options import CONFIG_DEF
@@ -54,7 +54,7 @@ class IcebergSinkConnector(SinkConnector):
         settings = services.worker_settings if services is not None else lambda _prefix: {}
         if services is not None and (absent := why_absent(os.environ)) is not None:
             values[CATALOG_NAME].errors.append(absent)
-        for key, why in refused_settings(given, settings):
+        for key, why in [*refused_settings(given, settings), *refused_code(given, settings)]:
             values.setdefault(key, ConfigValue(key)).errors.append(why)
         return values
 

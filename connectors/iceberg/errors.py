@@ -42,6 +42,17 @@ class DuplicateKeyError(TableError):
     """Two staged rows of one cycle carry the same key, and nothing says which one is newer."""
 
 
+class ExpectationFailedError(TableError):
+    """Rows of a commit are not as `iceberg.ext.expect.<name>` with the action `fail` expects; nothing was committed."""
+
+    def __init__(self, table: str, failed: str) -> None:
+        super().__init__(table, f"rows are not as expected: {failed}; nothing was committed")
+        self.failed = failed
+
+    def __reduce__(self) -> tuple[type[TableError], tuple[str, str]]:
+        return type(self), (self.table, self.failed)
+
+
 class CatalogUnavailableError(RetriableError):
     """The catalog, the storage or Spark does not answer now."""
 

@@ -38,6 +38,12 @@ class IcebergMetrics:
             self._count("iceberg_engine_choices_total", "Commits by engine, and why it was taken.", chosen)
         if outcome.snapshot_id is None:
             return
+        for expectation, rows in outcome.failed.items():
+            failed = {**of_table, "expectation": expectation}
+            self._count("iceberg_expectations_failed_total", "Commits that were not as expected.", failed)
+            self._count("iceberg_unexpected_rows_total", "Rows that were not as expected.", failed, rows)
+        if outcome.failed or outcome.unpublished:
+            self.unpublished(table, commits=outcome.unpublished)
         unknown = "Rows with a value that the source did not send and no table had: it is null."
         for name, doc, count in (
             ("iceberg_added_rows_total", "Rows in data files that commits added.", counts.added_rows),
@@ -57,6 +63,11 @@ class IcebergMetrics:
             ("iceberg_table_snapshots", "Snapshots that the table's metadata holds.", snapshots),
         ):
             self._set(name, doc, {"table": table}, value)
+
+    def unpublished(self, table: str, *, commits: bool) -> None:
+        """Readers of a table do not see its last commits, or do."""
+        doc = "Commits that readers do not see until a user decides: 1, or 0 if there are none."
+        self._set("iceberg_unpublished", doc, {"table": table}, int(commits))
 
     def maintained(self, table: str, action: str, outcome: str, seconds: float) -> None:
         """A maintenance action ended."""

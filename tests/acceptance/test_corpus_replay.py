@@ -52,14 +52,14 @@ def replayed(request: pytest.FixtureRequest, world: World) -> Iterator[str]:
         yield request.param
 
 
-@pytest.mark.timeout(300)  # the first test of a recording replays it: three connectors, three rounds of commits
+@pytest.mark.timeout(600)  # the first test of a recording replays it: three connectors, three rounds of commits
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("table", sorted(COLUMNS.keys() - {APPENDED}))
 def test_table_holds_what_the_source_held(world: World, replayed: str, layout: str, table: str) -> None:
     assert_holds_what_the_source_held(world, replayed, layout, table)
 
 
-@pytest.mark.timeout(300)  # as above
+@pytest.mark.timeout(600)  # as above
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_table_without_key_gets_one_row_per_event(world: World, replayed: str, layout: str) -> None:
     """Deletes are marked; a truncate, and the null key with null value after a delete, make no row."""
@@ -87,7 +87,7 @@ def test_table_without_key_gets_one_row_per_event(world: World, replayed: str, l
     )
 
 
-@pytest.mark.timeout(300)  # as above
+@pytest.mark.timeout(600)  # as above
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_ledgers_of_every_replayed_table_form_a_chain(world: World, replayed: str, layout: str) -> None:
     for table in COLUMNS:

@@ -8,8 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("connect_py", "connectors", "transforms", "rest", "native")
 SPARK = ("connectors/iceberg/spark",)
-# Lower them when the code gets shorter. Both were raised by what looks after a table: its history, refs, files.
-LIMITS = {SPARK: 3_960, PRODUCT: 76_400}
+# Lower them when the code gets shorter. Both were raised by what looks after a table: its history, refs, files, and
+# what its rows are expected to be.
+LIMITS = {SPARK: 4_460, PRODUCT: 77_900}
 SUFFIXES = (".py", ".java", ".rs")
 
 

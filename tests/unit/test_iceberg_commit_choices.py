@@ -9,11 +9,11 @@ import pytest
 
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.coordinator.table_manager import why_not_merged
-from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName, EngineSettings
+from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName
 from connectors.iceberg.protocol.ledger import TableVersion
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.schema.table import StagedFile, StagedKind, TableDescription, WriteMode
-from connectors.iceberg.spark.commit_engine import CommitEngine
+from connectors.iceberg.spark.engine_choice import choose_engine
 from connectors.iceberg.spark.merge_statement import Source, delete_matched, full_merge
 
 APPEND, MERGE, FULL, OVERWRITE = EngineName.APPEND, EngineName.MERGE, EngineName.FULL_MERGE, EngineName.OVERWRITE
@@ -43,10 +43,8 @@ def choose(metadata: TableMetadata, mode: WriteMode, files: list[StagedFile], fu
     request = CommitRequest(
         "db.t", "c", version, "ledger", "{}", {"ledger": "{}"}, files=files, mode=mode, key_columns=keys
     )
-    nobody: Any = None
     table: Any = SimpleNamespace(has_data_files=lambda head: head["summary"]["total-data-files"] != "0")
-    committer = CommitEngine(nobody, nobody, "lake", EngineSettings(full_merge=full))
-    engine, because = committer._choose(table, metadata, request)
+    engine, because = choose_engine(table, metadata, request, "the configuration says so" if full else "")
     assert because
     return engine
 

@@ -38,10 +38,15 @@ def audit(
     """
     with errors_exit(UNDECIDED):
         from connectors.iceberg.audit.table_audit import audit as judge
+        from connectors.iceberg.history.table_diff import read_metadata
+        from connectors.iceberg.protocol.own_refs import unpublished_branch
 
         place = table_place(table, config, catalog_property, catalog)
         with place.open() as lake:
-            report = judge(lake.history(table, branch or place.ref), group or place.group)
+            ref, named = branch or place.ref, group or place.group
+            if named is not None:  # what readers do not see yet is audited as well
+                ref = lake.run(table, read_metadata).commit_ref(ref, unpublished_branch(named))
+            report = judge(lake.history(table, ref), named)
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:

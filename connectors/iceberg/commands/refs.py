@@ -133,7 +133,7 @@ def refusal(
     kind: str, metadata: TableMetadata, name: str, found: list[ConnectorEffect], *, move: bool, delete: bool
 ) -> str:
     """Why this must not be done; empty: it may."""
-    from connectors.iceberg.refs.ledger_check import OWN_REFS
+    from connectors.iceberg.protocol.own_refs import OWN_REFS
 
     other = "tag" if kind == "branch" else "branch"
     if name.startswith(OWN_REFS):
@@ -166,7 +166,7 @@ def effect_lines(found: list[ConnectorEffect]) -> Iterator[str]:
 def _print_refs(kind: str, table: str, metadata: TableMetadata, *, as_json: bool) -> None:
     """Those of a kind, by age of their snapshots."""
     from connectors.iceberg.history.snapshot_entry import entries, utc
-    from connectors.iceberg.refs.ledger_check import OWN_REFS
+    from connectors.iceberg.protocol.own_refs import OWN_REFS
 
     known = {entry.id: entry for entry in entries(metadata, everything=True)}
     chosen = [

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
+from connectors.iceberg.config.expectations import expectation_keys
 from connectors.iceberg.config.keys import CATALOG_PREFIX, HADOOP_PREFIX, SPARK_PREFIX
 
 ALLOWED: Final = "connect_py.spark.settings.allowed"  # worker property: patterns of keys, comma separated, `*` is any
+USER_CODE: Final = "connect_py.spark.user-code.allowed"  # the same, for keys whose values are SQL or name code
 
 _TUNING: Final = re.compile(
     r"spark\.("
@@ -53,11 +55,25 @@ def refused_settings(
         props: The connector's configuration.
         worker_settings: Of `SharedServices`.
     """
-    patterns = [part.strip() for part in worker_settings(ALLOWED).get(ALLOWED, "").split(",") if part.strip()]
+    allowed = _patterns(worker_settings, ALLOWED)
     for key, value in props.items():
         why = _why_refused(key, value)
-        if why is not None and not any(fnmatchcase(key, pattern) for pattern in patterns):
+        if why is not None and not any(fnmatchcase(key, pattern) for pattern in allowed):
             yield key, f"{why}; the worker's property {ALLOWED} has to name this key"
+
+
+def refused_code(
+    props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """As `refused_settings`, of the keys that hold SQL of the connector's own."""
+    allowed = _patterns(worker_settings, USER_CODE)
+    for key in expectation_keys(props):
+        if not any(fnmatchcase(key, pattern) for pattern in allowed):
+            yield key, f"is SQL that runs in the worker's Spark; the worker's property {USER_CODE} has to name this key"
+
+
+def _patterns(worker_settings: Callable[[str], Mapping[str, str]], name: str) -> list[str]:
+    return [part.strip() for part in worker_settings(name).get(name, "").split(",") if part.strip()]
 
 
 def _why_refused(key: str, value: str) -> str | None:

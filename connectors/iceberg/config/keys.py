@@ -18,6 +18,7 @@ ID_COLUMNS = "iceberg.tables.default-id-columns"
 PARTITION_BY = "iceberg.tables.default-partition-by"
 TAGS = "iceberg.ext.tags"
 MAINTENANCE_PREFIX = "iceberg.ext.maintenance."
+EXPECT_PREFIX = "iceberg.ext.expect."
 CDC_FIELD = "iceberg.tables.cdc-field"
 UPSERT_MODE = "iceberg.tables.upsert-mode-enabled"
 AUTO_CREATE = "iceberg.tables.auto-create-enabled"
@@ -51,5 +52,13 @@ MAX_STAGED_BYTES = "iceberg.ext.max-staged-bytes"
 TARGET_FILE_SIZE = "iceberg.ext.target-file-size-bytes"
 DEAD_LETTER_TABLE = "errors.deadletterqueue.iceberg.table"
 REPLAY_TOPIC = "errors.deadletterqueue.iceberg.replay.topic"
-# Below these there may be anything; it is for Iceberg, Hadoop, Kafka or Spark.
-FREE_PREFIXES = (CATALOG_PREFIX, HADOOP_PREFIX, KAFKA_PREFIX, SPARK_PREFIX, AUTO_CREATE_PREFIX, *WRITE_PREFIXES)
+# Below these there may be anything: it is for Iceberg, Hadoop, Kafka or Spark, or has a name that a user chose.
+FREE_PREFIXES = (
+    CATALOG_PREFIX,
+    HADOOP_PREFIX,
+    KAFKA_PREFIX,
+    SPARK_PREFIX,
+    AUTO_CREATE_PREFIX,
+    EXPECT_PREFIX,
+    *WRITE_PREFIXES,
+)

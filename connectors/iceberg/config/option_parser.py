@@ -10,6 +10,7 @@ from typing import Any
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config import keys
+from connectors.iceberg.config.expectations import expectation_rules
 from connectors.iceberg.config.maintenance_policy import SETTINGS, MaintenancePolicy
 from connectors.iceberg.config.partition_by import list_items
 from connectors.iceberg.config.remote_url import check_installed, remote_address
@@ -103,6 +104,7 @@ class OptionParser:
                 values[keys.COMMIT_BRANCH] or None,
                 tags=checked(keys.TAGS, parse_tags, values[keys.TAGS] or ""),
                 maintenance=self._maintenance(),
+                rules=expectation_rules(with_prefix(self._known, keys.EXPECT_PREFIX)),
             )
             self._rules = topic_rules(values[keys.TOPIC_TO_TABLE])
             self._unavailable = _unavailable(values[keys.UNAVAILABLE_VALUE])

@@ -8,12 +8,13 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from connect_py.api.config import ConfigDef, Importance, Parsed, Type, Validator, at_least, one_of, with_prefix
 from connectors.iceberg.config import keys
+from connectors.iceberg.config.expectations import ExpectationRules
 from connectors.iceberg.config.hadoop_files import read_hadoop_files
 from connectors.iceberg.config.maintenance_policy import SETTINGS
 from connectors.iceberg.config.table_config import TableConfig, optional_text, table_config
@@ -366,6 +367,8 @@ class SinkOptions:
             ConfigError: One of them does not parse; possible for dynamic tables only, static ones are checked before.
         """
         default = TableConfig("") if name == self.dead_letter_table else self.default_table
+        if self.is_changelog(name):  # its rows are those of before, too
+            default = replace(default, rules=ExpectationRules())
         return table_config(self.table_props, name, default, [])
 
 

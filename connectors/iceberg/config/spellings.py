@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from connectors.iceberg.config import keys
+from connectors.iceberg.config.expectations import EXPECT
 from connectors.iceberg.config.maintenance_policy import SETTINGS
 from connectors.iceberg.config.sink_options import ClassFamily
 
@@ -51,6 +52,7 @@ _TABLE_SETTINGS = (
     "route-regex",
     "renamed",
     "tags",
+    EXPECT,
     *(f"maintenance.{setting.name}" for setting in SETTINGS),
 )
 _ALIKE = 0.75  # how like a known key a misspelt one is
@@ -92,7 +94,11 @@ def unknown_keys(known: Mapping[str, str], defined_keys: Collection[str], tables
         read = key in defined_keys or key in _OLD_SPELLINGS or key in NEVER_VALID or key.startswith(_FORK_PREFIXES)
         if read or not key.startswith(keys.OWN_PREFIX) or key.startswith(keys.FREE_PREFIXES):
             continue
-        table, _, setting = key.removeprefix(keys.TABLE_PREFIX).rpartition(".")
+        table, _, setting = key.removeprefix(keys.TABLE_PREFIX).partition(f".{EXPECT}.")
+        if setting and table:
+            setting = EXPECT
+        else:
+            table, _, setting = key.removeprefix(keys.TABLE_PREFIX).rpartition(".")
         if table.endswith(".maintenance"):
             table, setting = table.removesuffix(".maintenance"), f"maintenance.{setting}"
         if not key.startswith(keys.TABLE_PREFIX) or not table:

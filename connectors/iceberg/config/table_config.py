@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
+from connectors.iceberg.config.expectations import EXPECT, Expectation, ExpectationRules, parse_expectations
 from connectors.iceberg.config.java_pattern import compile_java_pattern
 from connectors.iceberg.config.keys import TABLE_PREFIX
 from connectors.iceberg.config.maintenance_policy import SETTINGS, MaintenancePolicy
@@ -29,6 +31,8 @@ class TableConfig:
     renamed: Mapping[str, str] = field(default_factory=dict)  # field of the records -> the name it had
     tags: tuple[TagRule, ...] = ()
     maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
+    rules: ExpectationRules = field(default_factory=ExpectationRules)  # of the connector
+    expectations: tuple[Expectation, ...] = ()
 
 
 def table_config(table_props: Mapping[str, str], name: str, default: TableConfig, warnings: list[str]) -> TableConfig:
@@ -52,8 +56,17 @@ def table_config(table_props: Mapping[str, str], name: str, default: TableConfig
         read("partition-by", partition_terms, default.partition_by),
         read("commit-branch", optional_text, default.commit_branch), read("route-regex", compile_java_pattern, None),
         read("renamed", _renamed, {}), read("tags", parse_tags, default.tags),
-        MaintenancePolicy(**maintenance),
+        MaintenancePolicy(**maintenance), default.rules,
+        default.rules.of_table(name, _own_expectations(table_props, name)),
     )  # fmt: skip
+
+
+def _own_expectations(table_props: Mapping[str, str], name: str) -> tuple[Expectation, ...]:
+    """Those that are set for this table, by its full name or else the last part of it."""
+    for named in dict.fromkeys((name, name.rpartition(".")[2])):
+        if settings := with_prefix(table_props, f"{named}.{EXPECT}."):
+            return parse_expectations(settings, f"{TABLE_PREFIX}{named}.{EXPECT}.")
+    return ()
 
 
 def _renamed(text: str) -> Mapping[str, str]:

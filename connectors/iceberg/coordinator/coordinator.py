@@ -43,6 +43,7 @@ from connectors.iceberg.coordinator.retry_tracker import RetryTracker
 from connectors.iceberg.coordinator.table_manager import TableManager
 from connectors.iceberg.errors import (
     DuplicateKeyError,
+    ExpectationFailedError,
     PairUnreadError,
     SparkLostError,
     TableError,
@@ -416,7 +417,7 @@ class _CoordinatorEpoch:
                 return answer(future.result())
             if failed is None or not isinstance(error, ConnectError):
                 raise error
-            if isinstance(error, DuplicateKeyError | SparkLostError):
+            if isinstance(error, DuplicateKeyError | ExpectationFailedError | SparkLostError):
                 raise error
             return failed(error)
 

@@ -6,7 +6,6 @@ Everything runs on the coordinator's table thread, through the one Spark driver 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import logging
 import threading
@@ -44,11 +43,13 @@ from connectors.iceberg.protocol.commit_request import (
 )
 from connectors.iceberg.protocol.ledger import TableView, ledger_key, source_offsets_key
 from connectors.iceberg.protocol.messages import Need
+from connectors.iceberg.protocol.own_refs import ledger_tag, scratch_prefix, unpublished_branch
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.table_metadata import WRITE_MODES
 from connectors.iceberg.schema.pending_schema_changes import PendingSchemaChanges, SchemaChangesPendingError
 from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, SchemaChange
 from connectors.iceberg.schema.table import TableDescription, TableRequest, WriteMode
+from connectors.iceberg.spark.expectation_check import described
 from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.staging.file_output import why_not_written
@@ -127,13 +128,15 @@ class TableManager:
         self.start()
         table = self._config.table(name)
         loaded = self._lake.load(
-            name, self._property_key, table.commit_branch or MAIN, self._config.mode_of(name), table.id_columns
-        )
+            name, self._property_key, table.commit_branch or MAIN, self._config.mode_of(name), table.id_columns,
+            unpublished_branch(self._config.connect_group),
+        )  # fmt: skip
         description = loaded.description
         if description.mode is WriteMode.MERGE and not description.key_columns:  # the records' own key comes last
             description = dataclasses.replace(description, key_columns=self._record_keys.get(name, ()))
             loaded = dataclasses.replace(loaded, description=description)
         self._described[name] = description
+        self._metrics.unpublished(name, commits=loaded.unpublished)
         return loaded
 
     def prepare(self, name: str, need: Need, request_text: str) -> tuple[TableView, str]:
@@ -247,6 +250,32 @@ class TableManager:
             ConnectError: Certainly nothing was committed.
         """
         self.start()
+        fault_point("before_prepare")
+        outcome = self._commit(self._request(request, epoch))
+        fault_point("after_compare_and_swap")
+        if outcome.status is CommitStatus.COMMITTED:
+            self._deaths.pop(request.commit, None)
+        self._metrics.committed(request.table, outcome)
+        if outcome.failed:
+            log.warning(
+                "commit %s to %s is not as expected: %s%s", request.commit, request.table, described(outcome.failed),
+                "; readers do not see it until `connect-py gate --publish`" if outcome.unpublished else "",
+                extra={"action": "expectation_failed", "table": request.table, "commit_id": request.commit},
+            )  # fmt: skip
+        counts = outcome.counts
+        log.info(
+            "commit %s to %s: %s by engine %s, %d rows in %d files, %d replaced, %d ms%s",
+            request.commit, request.table, outcome.status.value, outcome.engine.value, counts.added_rows,
+            counts.added_files, counts.replaced_rows, counts.milliseconds,
+            f" ({outcome.reason})" if outcome.reason else "",
+            extra={"action": "table_commit", "table": request.table, "commit_id": request.commit},
+        )  # fmt: skip
+        if outcome.snapshot_id is not None:
+            self._events.on_table_commit(request, outcome.snapshot_id, _utc(request.valid_through_ms))
+        return outcome
+
+    def _request(self, request: CommitTable, epoch: Epoch) -> CommitRequest:
+        """What the driver is asked for."""
         config, description = self._config, self._described[request.table]
         table = config.table(request.table)
         files = [file for found in request.files.values() for file in found]
@@ -261,45 +290,30 @@ class TableManager:
         valid_through = _utc(request.valid_through_ms)
         if valid_through is not None:
             summary[VALID_THROUGH_KEY] = valid_through.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        fault_point("before_prepare")
-        outcome = self._commit(
-            CommitRequest(
-                table=request.table,
-                commit_id=request.commit,
-                expected=request.expected,
-                property_key=self._property_key,
-                property_template=request.property_text(SNAPSHOT_ID),
-                summary=summary,
-                properties={} if request.ledger.repeats_offsets else offsets,  # of now only: they are long
-                files=files,
-                mode=description.mode,
-                key_columns=description.key_columns,
-                ordered=bool(config.ordering_columns) and description.mode is WriteMode.MERGE,
-                tags=table.tags,
-                ledger_tag=ledger_tag(config.connect_group),
-                keep_ledger_tag=table.maintenance.enabled,
-                ref=table.commit_branch or MAIN,
-                work_branch=scratch_prefix(config.connect_group),
-                file_prefix=StagedFileName.epoch_prefix(  # so that `clean` finds orphans
-                    config.connector, epoch, table_digits(description.uuid)
-                ),
-            )
+        return CommitRequest(
+            table=request.table,
+            commit_id=request.commit,
+            expected=request.expected,
+            property_key=self._property_key,
+            property_template=request.property_text(SNAPSHOT_ID),
+            summary=summary,
+            properties={} if request.ledger.repeats_offsets else offsets,  # of now only: they are long
+            files=files,
+            mode=description.mode,
+            key_columns=description.key_columns,
+            ordered=bool(config.ordering_columns) and description.mode is WriteMode.MERGE,
+            tags=table.tags,
+            ledger_tag=ledger_tag(config.connect_group),
+            keep_ledger_tag=table.maintenance.enabled,
+            ref=table.commit_branch or MAIN,
+            unpublished_branch=unpublished_branch(config.connect_group),
+            expectations=table.expectations,
+            rejected_table=f"{request.table}_rejected",
+            work_branch=scratch_prefix(config.connect_group),
+            file_prefix=StagedFileName.epoch_prefix(  # so that `clean` finds orphans
+                config.connector, epoch, table_digits(description.uuid)
+            ),
         )
-        fault_point("after_compare_and_swap")
-        if outcome.status is CommitStatus.COMMITTED:
-            self._deaths.pop(request.commit, None)
-        self._metrics.committed(request.table, outcome)
-        counts = outcome.counts
-        log.info(
-            "commit %s to %s: %s by engine %s, %d rows in %d files, %d replaced, %d ms%s",
-            request.commit, request.table, outcome.status.value, outcome.engine.value, counts.added_rows,
-            counts.added_files, counts.replaced_rows, counts.milliseconds,
-            f" ({outcome.reason})" if outcome.reason else "",
-            extra={"action": "table_commit", "table": request.table, "commit_id": request.commit},
-        )  # fmt: skip
-        if outcome.snapshot_id is not None:
-            self._events.on_table_commit(request, outcome.snapshot_id, valid_through)
-        return outcome
 
     def _commit(self, request: CommitRequest) -> CommitOutcome:
         """Ask the driver; a request that killed it several times fails its own task, and no other connector's."""
@@ -328,17 +342,6 @@ class TableManager:
 
 def _utc(timestamp_ms: int | None) -> datetime | None:
     return None if timestamp_ms is None else datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-
-
-def scratch_prefix(connect_group: str) -> str:
-    """What the names of a connector's scratch branches begin with, and of no other's: names may begin each other."""
-    digest = hashlib.sha256(connect_group.encode()).hexdigest()[:12]
-    return f"connect-py-scratch-{digest}-"
-
-
-def ledger_tag(connect_group: str) -> str:
-    """The tag at a connector's last commit, where its tables are maintained: an expiry leaves that snapshot."""
-    return f"connect-py-last-{hashlib.sha256(connect_group.encode()).hexdigest()[:12]}"
 
 
 def why_not_merged(table: TableDescription) -> str | None:

@@ -34,8 +34,8 @@ class MaintenanceAction:
 
 
 def due_actions(state: TableState, policy: MaintenancePolicy, now_ms: int) -> list[MaintenanceAction]:
-    """The actions whose trigger fires, in order."""
-    if state.snapshot is None:
+    """The actions whose trigger fires, in order; none while commits are unpublished."""
+    if state.snapshot is None or state.unpublished:
         return []
     found: list[tuple[MaintenanceKind, str]] = []
     if policy.snapshots and state.snapshots > policy.snapshots and state.expirable:
@@ -70,7 +70,7 @@ def may_be_due(state: TableState, last: TableState | None, policy: MaintenancePo
     """
     if due_actions(state, policy, now_ms):
         return True
-    if state.snapshot is None:
+    if state.snapshot is None or state.unpublished:
         return False
     grown = (last.most_small_files - last.data_files if last is not None else 0) + state.data_files
     commits = state.sequence - (last.sequence - last.manifests if last is not None else 0)

@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.iceberg.protocol.own_refs import UNPUBLISHED_PREFIX
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.spark.sql_names import quoted, relation
 
@@ -37,6 +38,7 @@ class TableState:
     target_bytes: int = _TARGET_BYTES
     orphans_checked_ms: int = 0
     sequence: int = 0  # counts commits of the table
+    unpublished: bool = False  # a branch of unpublished commits is ahead of the ref: a compaction would part them
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -70,6 +72,9 @@ def of_metadata(metadata: TableMetadata, policy: MaintenancePolicy, ref: str) ->
         target_bytes=target_size(metadata, policy),
         orphans_checked_ms=int(checked) if checked.isdecimal() else 0,
         sequence=int(head.get("sequence-number", 0)) if head is not None else 0,
+        unpublished=any(
+            metadata.commit_ref(ref, name) == name for name in metadata.refs if name.startswith(UNPUBLISHED_PREFIX)
+        ),
     )
 
 

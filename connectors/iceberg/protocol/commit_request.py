@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from connectors.iceberg.config.expectations import Expectation
 from connectors.iceberg.config.tag_schedule import TagRule
 from connectors.iceberg.protocol.ledger import TableVersion
 from connectors.iceberg.schema.table import StagedFile, WriteMode
@@ -59,6 +60,11 @@ class CommitRequest:
     ledger_tag: str | None = None  # follows the commits if it is kept, else it is removed
     keep_ledger_tag: bool = False
     ref: str = MAIN  # a branch that does not exist is created from main
+    unpublished_branch: str | None = (
+        None  # of commits that readers do not see; while it is ahead of `ref`, commits go there
+    )
+    expectations: Sequence[Expectation] = ()
+    rejected_table: str = ""  # where rows go that are left out and kept
     work_branch: str = "connect-work"  # what names of scratch branches begin with, and of no other connector's
     file_prefix: str = "connect-"  # of delete files; that of the epoch's staged files, so that orphans are found
     attempt_limit: int = 8  # how often a commit is prepared anew because a foreign one came in between
@@ -104,3 +110,5 @@ class CommitOutcome:
     reason: str = ""  # one line, for people
     counts: CommitCounts = field(default_factory=CommitCounts)
     because: str = ""  # why this engine
+    failed: Mapping[str, int] = field(default_factory=dict)  # rows by expectation that was not met; of a query 0
+    unpublished: bool = False  # the snapshot is on the branch of unpublished commits

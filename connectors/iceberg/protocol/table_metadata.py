@@ -72,6 +72,13 @@ class TableMetadata:
         found = self.refs.get(ref, self.refs.get(MAIN, self._document.get("current-snapshot-id")))
         return self.snapshots.get(found) if found is not None else None
 
+    def commit_ref(self, ref: str, unpublished: str | None) -> str:
+        """Where a connector's commits go: the branch of unpublished ones while it is ahead of the ref, else the ref."""
+        ahead = self.refs.get(unpublished) if unpublished is not None else None
+        if ahead is None or any(each["snapshot-id"] == ahead for each in self.ancestors(self.head(ref))):
+            return ref
+        return str(unpublished)
+
     def ancestors(self, snapshot: Snapshot | None) -> Iterator[Snapshot]:
         """A snapshot and its ancestors, newest first, as far as they are still there."""
         while snapshot is not None:

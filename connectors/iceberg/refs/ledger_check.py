@@ -12,7 +12,6 @@ from connectors.iceberg.protocol.ledger import Ledger, Lookup, Standing, look_up
 from connectors.iceberg.protocol.positions import TopicPartition
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 
-OWN_REFS: Final = "connect-py-"  # begins names of the sink's own: commits set and remove them
 _REFUSED: Final = {
     Standing.EXPIRED: "its commits before are expired, so it would not notice, and rows would be missing",
     Standing.LOST: "the commit that says what this snapshot holds is expired, so the connector would stop",

@@ -76,7 +76,7 @@ def rewind(session: LakeSession, name: str, request: RewindRequest) -> int:
     lookup = look_up(base.view(request.ref, request.property_key))
     if lookup.ledger is None:
         raise TableUnsuitableError(name, f"has no ledger of {request.group}: there are no positions to keep")
-    ledger = _skipping(lookup.ledger)
+    ledger = skipping(lookup.ledger)
     summary = {
         request.property_key: ledger.to_json(), COMMIT_ID_KEY: ledger.commit, REWIND_KEY: "skip",
     }  # fmt: skip
@@ -93,7 +93,7 @@ def rewind(session: LakeSession, name: str, request: RewindRequest) -> int:
     return prepared.snapshot_id
 
 
-def _skipping(ledger: Ledger) -> Ledger:
+def skipping(ledger: Ledger) -> Ledger:
     """The positions of a ledger, as those of a commit that covers nothing."""
     topics = {
         name: TopicLedger(

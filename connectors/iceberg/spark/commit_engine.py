@@ -39,15 +39,18 @@ from connectors.iceberg.protocol.commit_request import (
     EngineSettings,
 )
 from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, table_version
-from connectors.iceberg.protocol.table_metadata import WRITE_MODES, Snapshot, TableMetadata
-from connectors.iceberg.schema.table import StagedKind, WriteMode
+from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
+from connectors.iceberg.schema.table import WriteMode
 from connectors.iceberg.spark.cycle_changes import open_pairs_property
 from connectors.iceberg.spark.cycle_rows import CycleRows
 from connectors.iceberg.spark.cycle_table import CycleTable
+from connectors.iceberg.spark.engine_choice import choose_engine
 from connectors.iceberg.spark.iceberg_java import JavaCatalog, JavaTable
 from connectors.iceberg.spark.java_errors import VALIDATION, caused_by, translating
 from connectors.iceberg.spark.merge_statement import delete_matched, full_merge
 from connectors.iceberg.spark.prepared_commit import SCRATCH_KEY, PreparedCommit, ValidationFailed
+from connectors.iceberg.spark.publish_gate import begin_branch, request_at, target_ref, unpublished_property
+from connectors.iceberg.spark.rejected_rows import RejectedRows
 from connectors.iceberg.spark.scheduled_tags import update_tags
 from connectors.iceberg.spark.sql_names import quoted, relation
 
@@ -75,7 +78,8 @@ class _Found:
 
     engine: EngineName
     because: str
-    head: int | None  # of the commit ref
+    ref: str  # where the head is: the commit ref, or the branch of unpublished commits
+    head: int | None
     rows: CycleRows
     branch: str | None = None
     scratch: int | None = None  # the branch's snapshot, if the MERGE changed anything
@@ -105,6 +109,7 @@ class CommitEngine:
         self._catalog_name = catalog_name
         self._settings = settings
         self._connect: ConnectClient | None = None
+        self._rejected = RejectedRows(spark, catalog, catalog_name)
         self._sleep: Callable[[float], None] = time.sleep
 
     def commit(self, request: CommitRequest, connect: ConnectClient | None = None) -> CommitOutcome:
@@ -148,6 +153,7 @@ class CommitEngine:
                 fault_point(LOOKING_AGAIN)
             table, metadata = self._load(request)
             attempts.open = False
+            self._rejected.settle(table, request, metadata.properties)
             if (landed := self._landed(metadata, request)) is not None:
                 return self._concluded(table, request, attempts, landed)
             if isinstance(refusal, TableError):
@@ -165,7 +171,7 @@ class CommitEngine:
             try:
                 if found is None:
                     with translating(request.table):
-                        found = self._find(table, metadata, request, attempts, stack)
+                        found = self._find(table, metadata, request_at(metadata, request), attempts, stack)
                 if (landed := self._swap(table, request, found, attempts)) is not None:
                     return self._concluded(table, request, attempts, landed)
             except ValidationFailed as failed:
@@ -194,6 +200,7 @@ class CommitEngine:
         Raises:
             _LedgerMovedError: It is another version.
         """
+        request = request_at(metadata, request)
         if metadata.uuid == request.expected.uuid:
             snapshot = metadata.find_commit(request.ref, request.commit_id)
             if snapshot is None:  # it may have expired already
@@ -212,14 +219,14 @@ class CommitEngine:
     ) -> _Found:
         """Make the scratch branch, complete rows, and run the MERGE."""
         head = metadata.head(request.ref)
-        engine, because = self._choose(table, metadata, request)
+        engine, because = choose_engine(table, metadata, request, self._full_merge())
         branch = target = None
         if engine in (EngineName.MERGE, EngineName.FULL_MERGE):
             branch = f"{request.work_branch}{request.commit_id[:8]}-{len(attempts.found)}-{uuid.uuid4().hex[:8]}"
             target = relation(self._catalog_name, request.table, branch)
         cycle = CycleTable(self._spark, self._catalog_name, table, metadata, request, target, stack)
         rows = CycleRows(cycle, branch if self._connect is not None else None)
-        found = _Found(engine, because, None if head is None else head["snapshot-id"], rows, branch)
+        found = _Found(engine, because, request.ref, None if head is None else head["snapshot-id"], rows, branch)
         attempts.found.append(found)
         if branch is not None:
             self._spark.sql(
@@ -239,27 +246,14 @@ class CommitEngine:
                 self._merge(request.table, statement, {SCRATCH_KEY: str(branch)})
             self._look_at_branch(table, found)
             fault_point(AFTER_MERGE)
+        rows.ask(engine)
         return found
 
-    def _choose(self, table: JavaTable, metadata: TableMetadata, request: CommitRequest) -> tuple[EngineName, str]:
-        """Pick the statements of one cycle, by the table's properties and by what is staged."""
-        if request.mode is WriteMode.APPEND:
-            return EngineName.APPEND, "rows are appended"
-        if not request.files:
-            return EngineName.APPEND, "there are no rows"
-        if any(file.kind is StagedKind.TRUNCATES for file in request.files):
-            return EngineName.OVERWRITE, "the table is truncated"
-        if metadata.is_empty(request.ref) and not table.has_data_files(metadata.head(request.ref)):
-            return EngineName.APPEND, "the table is empty"
-        if metadata.format_version < 2:
-            return EngineName.FULL_MERGE, "the table's format has no deletes"
+    def _full_merge(self) -> str:
+        """Why the MERGE is to insert rows itself; empty: it is not."""
         if self._settings.full_merge:
-            return EngineName.FULL_MERGE, "the configuration says so"
-        if self._connect is not None:
-            return EngineName.FULL_MERGE, "Spark is behind Spark Connect"
-        if metadata.properties.get(WRITE_MODES[0], "copy-on-write").lower() != "merge-on-read":
-            return EngineName.FULL_MERGE, "the table is copy-on-write"
-        return EngineName.MERGE, "rows may replace others"
+            return "the configuration says so"
+        return "Spark is behind Spark Connect" if self._connect is not None else ""
 
     def _merge(self, table: str, statement: str, summary: Mapping[str, str]) -> None:
         settings = {_SUMMARY + key: value for key, value in summary.items()}
@@ -323,21 +317,37 @@ class CommitEngine:
             base = prepared.base()
             if (landed := self._landed(base, request)) is not None:
                 return landed
-            removed = self._prepare(prepared, base, request, found)
-            update_tags(prepared, base, request)
+            request = request_at(base, request)
+            if request.ref != found.ref:
+                raise ValidationFailed("unpublished commits were published or thrown away meanwhile")
+            target = target_ref(request, found.rows.check)
+            begin_branch(prepared, base, request, target)
+            removed = self._prepare(prepared, base, request, found, target)
+            update_tags(prepared, base, request, target)
             attempts.swaps.append((prepared, removed, found))
             text = request.property_template.replace(SNAPSHOT_ID, str(prepared.snapshot_id))
-            pairs = open_pairs_property(base, request.property_key, found.rows.summary)
-            properties = {**request.properties, **found.rows.properties, **pairs, request.property_key: text}
+            properties = {
+                **request.properties, **found.rows.properties,
+                **open_pairs_property(base, request.property_key, found.rows.summary),
+                **unpublished_property(prepared, base, request, found.rows.check), request.property_key: text,
+            }  # fmt: skip
             fault_point(BEFORE_SWAP)
             attempts.open = True
             prepared.swap(properties)
             fault_point(AFTER_SWAP)
             attempts.open = False
+        self._settle(table, request, found.rows.properties)
         return prepared.snapshot_id
 
+    def _settle(self, table: JavaTable, request: CommitRequest, properties: Mapping[str, str]) -> None:
+        """Rows that this commit rejected go to their table now, or else with the next commit."""
+        try:
+            self._rejected.settle(table, request, properties)
+        except ConnectError as error:
+            log.warning("table %s: rejected rows wait for the next commit: %s", request.table, error)
+
     def _prepare(
-        self, prepared: PreparedCommit, base: TableMetadata, request: CommitRequest, found: _Found
+        self, prepared: PreparedCommit, base: TableMetadata, request: CommitRequest, found: _Found, target: str
     ) -> list[Any]:
         """Build the change of the metadata; returns the scratch snapshots that leave with it."""
         head = base.head(request.ref)
@@ -354,22 +364,22 @@ class CommitEngine:
             made = base.snapshots.get(found.scratch)
             if made is None or made["summary"].get(COMMIT_ID_KEY) != request.commit_id:  # rule 27
                 raise ValidationFailed("the snapshot of the MERGE is gone, or does not name this commit")
-            prepared.publish(request.ref, found.scratch)
+            prepared.publish(target, found.scratch)
         elif found.engine is EngineName.OVERWRITE:
             if moved and found.rows.reads_table:
                 raise ValidationFailed(f"{request.ref} moved while rows were read")
-            prepared.overwrite(request.ref, summary, files)
+            prepared.overwrite(target, summary, files)
         elif found.deletes or (self._settings.refuse_foreign_rows and request.mode is WriteMode.MERGE and files):
             if moved and not found.names_all:
                 raise ValidationFailed("position deletes do not name the data files that must still be there")
             prepared.row_delta(
-                request.ref, summary, files, found.deletes, found.replaced_deletes, found.head, found.data_files,
+                target, summary, files, found.deletes, found.replaced_deletes, found.head, found.data_files,
                 refuse_foreign_rows=self._settings.refuse_foreign_rows,
             )  # fmt: skip
         else:
             if moved and found.rows.reads_table:
                 raise ValidationFailed(f"{request.ref} moved while rows were completed")
-            prepared.append(request.ref, summary, files)
+            prepared.append(target, summary, files)
         return self._remove_scratch(prepared, base, request)
 
     def _remove_scratch(self, prepared: PreparedCommit, base: TableMetadata, request: CommitRequest) -> list[Any]:
@@ -399,7 +409,18 @@ class CommitEngine:
             older_changes=found.rows.older,
             foreign_conflicts=attempts.foreign,
         )
-        return CommitOutcome(CommitStatus.COMMITTED, found.engine, landed, "", counts, found.because)
+        check = found.rows.check
+        unpublished = found.ref == request.unpublished_branch or check.holds
+        return CommitOutcome(
+            CommitStatus.COMMITTED,
+            found.engine,
+            landed,
+            "",
+            counts,
+            found.because,
+            check.failed,
+            unpublished=unpublished,
+        )
 
     def _discard(self, request: CommitRequest, attempts: _Attempts) -> None:
         """Take back what a commit left that came to nothing: its scratch branches, their snapshots and files.
@@ -428,7 +449,9 @@ class CommitEngine:
         self, table: JavaTable, metadata_of: Sequence[Any], files_of: Sequence[Any], attempts: _Attempts, kept: set[str]
     ) -> None:
         """Delete metadata files of these snapshots, files that those added, and completed rows, but for those kept."""
-        paths: set[str] = {str(f.location()) for other in attempts.found for f in other.rows.written}
+        paths: set[str] = {
+            str(f.location()) for other in attempts.found for f in (*other.rows.written, *other.rows.superseded)
+        }
         try:
             with translating(table.name):
                 for snapshot in metadata_of:

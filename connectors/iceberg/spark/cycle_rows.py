@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.errors import DuplicateKeyError, TableUnsuitableError
-from connectors.iceberg.protocol.commit_request import CommitRequest
+from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName
 from connectors.iceberg.schema.table import StagedFile, StagedKind, WriteMode
 from connectors.iceberg.spark.cycle_changes import CycleChanges
 from connectors.iceberg.spark.cycle_order import FILE, CycleOrder, UnorderedKeysError
 from connectors.iceberg.spark.cycle_table import CycleTable
+from connectors.iceberg.spark.expectation_check import ExpectationCheck
 from connectors.iceberg.spark.merge_statement import Source, last_deletes
+from connectors.iceberg.spark.rejected_rows import write_rejected
 from connectors.iceberg.spark.sql_names import quoted, relation
 from connectors.iceberg.spark.staged_rows import content_file, data_file, staged_again
 from connectors.iceberg.staging.staged_changes import CHANGE, PARTIAL
@@ -43,6 +45,8 @@ class CycleRows:
         self._lending = lending
         self.data_files: list[Any] = []  # Java's
         self.written: list[Any] = []  # those of `data_files` that were written here
+        self.superseded: list[Any] = []  # written here first, and again without the rows that are left out
+        self.check = ExpectationCheck(cycle.request.table, cycle.request.expectations)
         self.changes: list[Source] = []  # what the MERGE reads
         self.order: str | None = None  # the column that tells the order of rows
         self.properties: dict[str, str] = {}  # of the table, to be set with the commit
@@ -50,6 +54,7 @@ class CycleRows:
         self.added_rows = 0
         self.reads_table = False  # whether the rows depend on what the table had at the head that was read
         self.unmatched = 0  # completed rows of which some value was found nowhere
+        self._changed: str | None = None  # the relation of the rows that the commit adds, where they are looked at
         self.older = 0  # changes that came too late by the order that the source tells
 
     def prepare(self, *, whole: bool) -> None:
@@ -58,6 +63,7 @@ class CycleRows:
         Raises:
             DuplicateKeyError: A key is staged twice, and nothing says which change is newer.
             TableUnsuitableError: The table lacks a key column.
+            ExpectationFailedError: See `ExpectationCheck`.
         """
         cycle, request = self._cycle, self._request
         files = [file for file in request.files if file.path]
@@ -73,13 +79,63 @@ class CycleRows:
                     self._check_duplicates(changes)
                 self._complete(changes, None)
                 self._insert_missing(files, changes)
-            if cycle.target is not None:
-                self._name_sources(files, rows, whole=whole)
         elif request.mode is WriteMode.MERGE:
             self._complete([], None)  # open pairs stay open
+        if request.expectations and (rows or self.written):
+            rows = self._as_expected(rows)
+        if request.mode is WriteMode.MERGE and request.files and cycle.target is not None:
+            self._name_sources(files, rows, whole=whole)
         self.added_rows = sum(file.rows for file in rows) + _count(self.written)
         if not whole:
             self.data_files = [data_file(cycle.table, cycle.metadata, file) for file in rows] + self.written
+
+    def ask(self, engine: EngineName) -> None:
+        """Run the queries of expectations, once the MERGE has run on the scratch branch.
+
+        Raises:
+            ExpectationFailedError, TableUnsuitableError: See `ExpectationCheck`.
+        """
+        if not self.check.has_queries:
+            return
+        cycle, head = self._cycle, self._cycle.metadata.head(self._request.ref)
+        table = cycle.spark.table(relation(cycle.catalog, self._request.table))
+        before = table.limit(0)
+        if head is not None:
+            named = relation(cycle.catalog, self._request.table)
+            before = cycle.spark.sql(f"SELECT * FROM {named} VERSION AS OF {head['snapshot-id']}")
+        changed = table.limit(0) if self._changed is None else cycle.own_columns(cycle.spark.table(self._changed))
+        deletes = [file for file in self._request.files if file.path and file.kind is StagedKind.DELETES]
+        deleted = (cycle.staged(deletes) if deletes else table.limit(0)).select(
+            *map(quoted, cycle.keys or table.columns)
+        )
+        merged = before if cycle.target is None else cycle.spark.table(cycle.target)
+        match engine:
+            case EngineName.FULL_MERGE:
+                after = merged
+            case EngineName.OVERWRITE:
+                after = changed
+            case _:
+                after = merged.unionByName(changed)
+        self.check.ask(cycle.spark, {"changed": changed, "deleted": deleted, "before": before, "after": after})
+
+    def _as_expected(self, rows: Sequence[StagedFile]) -> list[StagedFile]:
+        """Leave out rows that are not as expected; returns the files that join the table as they are."""
+        cycle = self._cycle
+        self._changed = self._relation_of(rows)
+        kept = self.check.leave_out(cycle.spark.table(self._changed))
+        if kept is None:
+            return list(rows)
+        if self.check.rejected is not None:
+            self.properties = {**self.properties, **write_rejected(cycle, self.check.rejected)}
+        self.superseded, self.written = self.written, cycle.write(kept)
+        self._changed = self._relation_of([]) if self.written else None
+        return []
+
+    def _relation_of(self, rows: Sequence[StagedFile]) -> str:
+        """All rows that the commit adds."""
+        table = self._cycle.table
+        files = [*map(content_file, rows), *map(table.content_file, self.written)]
+        return self._cycle.stack.enter_context(table.staged(files))
 
     def _insert_missing(self, files: Sequence[StagedFile], changes: Sequence[StagedFile]) -> None:
         """Write the rows of replays whose key is neither in the table nor in this cycle."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -50,19 +50,25 @@ class CycleTable:
         relation = self.table.staged([content_file(file) for file in files], extra_columns())
         return self.spark.table(self.stack.enter_context(relation))
 
+    def own_columns(self, rows: DataFrame) -> DataFrame:
+        """The table's own columns: relations of staged files in format 3 show those of row lineage as well."""
+        return rows.select(*map(quoted, self.metadata.column_names()))
+
     def write(self, rows: DataFrame) -> list[Any]:
         """Java's data files with these rows, to which no snapshot refers."""
-        names = map(quoted, self.metadata.column_names())
-        return self.table.write(rows.select(*names), self._folder)
+        return self.table.write(self.own_columns(rows), self._folder)
 
     def write_open_pairs(self, rows: DataFrame) -> Any:
-        """A file of rows with the columns that the table does not have; every column may be null."""
+        """A file of rows with the columns of staged files; every column may be null."""
         extra = extra_columns()
-        names = [*self.metadata.column_names(), *(field["name"] for field in extra)]
         lacking = [field for field in extra if field["name"] not in rows.columns]
         missing = [f"cast(NULL AS {field['type']}) AS {field['name']}" for field in lacking]
-        rows = rows.selectExpr("*", *missing).select(*map(quoted, names)).coalesce(1)
-        (file,) = self.table.write_unbound(rows, self._folder, extra)
+        return self.write_unbound(rows.selectExpr("*", *missing), extra)
+
+    def write_unbound(self, rows: DataFrame, extra: Sequence[Mapping[str, Any]]) -> Any:
+        """A file of rows with columns that the table does not have; every column may be null."""
+        names = [*self.metadata.column_names(), *(field["name"] for field in extra)]
+        (file,) = self.table.write_unbound(rows.select(*map(quoted, names)).coalesce(1), self._folder, extra)
         return file
 
     @property

@@ -42,7 +42,8 @@ class LoadedTable:
     """What the catalog says about a table right now."""
 
     description: TableDescription
-    view: TableView  # of the ref that was asked for
+    view: TableView  # of the ref that was asked for, or of the branch of unpublished commits
+    unpublished: bool = False  # whether it is of that branch
 
 
 class LakeSession:
@@ -75,8 +76,9 @@ class LakeSession:
         ref: str = "main",
         mode: WriteMode = WriteMode.APPEND,
         key_columns: Sequence[str] = (),
+        unpublished_branch: str | None = None,
     ) -> LoadedTable:
-        """Describe a table to tasks, and to the protocol.
+        """Describe a table to tasks, and to the protocol; with commits that are unpublished.
 
         `mode` and `key_columns` are the connector's; without key columns, MERGE takes the table's identifier fields.
         """
@@ -84,11 +86,13 @@ class LakeSession:
         with translating(name):
             table = self._catalog.load(name)
             metadata = table.metadata()
+            at = metadata.commit_ref(ref, unpublished_branch)
             io = file_io_properties(table.io_properties(metadata.data_location))
-            path = open_pairs(metadata, property_key, ref) if mode is WriteMode.MERGE else None
+            path = open_pairs(metadata, property_key, at) if mode is WriteMode.MERGE else None
             open_ = () if path is None else tuple(self._open_pairs(table, path))
         described = _described(name, metadata, io, mode, key_columns)
-        return LoadedTable(dataclasses.replace(described, open_pairs=open_), metadata.view(ref, property_key))
+        described = dataclasses.replace(described, open_pairs=open_)
+        return LoadedTable(described, metadata.view(at, property_key), unpublished=at != ref)
 
     def _open_pairs(self, table: JavaTable, path: str) -> Iterator[str]:
         """Pairs of which a file of open pairs has the delete."""

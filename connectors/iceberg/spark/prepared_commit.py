@@ -87,7 +87,8 @@ class PreparedCommit:
     def publish(self, ref: str, snapshot: int) -> None:
         """Make a snapshot that is there already, on a branch of its own, the head of the ref."""
         self.snapshot = self._base.snapshot(snapshot)
-        self._builder = self._java.iceberg("TableMetadata").buildFrom(self._base).setBranchSnapshot(snapshot, ref)
+        self._after = self._transaction.currentMetadata()
+        self._builder = self._java.iceberg("TableMetadata").buildFrom(self._after).setBranchSnapshot(snapshot, ref)
 
     def stand_on(self, ref: str, snapshot: int, summary: Mapping[str, str]) -> None:
         """The ref goes back to a snapshot, on which stands a new one without rows."""
@@ -96,10 +97,25 @@ class PreparedCommit:
         self._stage(self._transaction.newFastAppend(), branch, summary)
         self._builder.setBranchSnapshot(self.snapshot_id, ref).removeRef(branch)
 
+    def begin_branch(self, name: str, snapshot: int | None) -> None:
+        """Have a branch at this snapshot, before a snapshot is made on it; None: the table has none yet."""
+        manage = self._transaction.manageSnapshots()
+        if snapshot is None:
+            if self._base.ref(name) is not None:
+                manage.removeBranch(name).commit()
+        elif self._base.ref(name) is None:
+            manage.createBranch(name, snapshot).commit()
+        else:
+            manage.replaceBranch(name, snapshot).commit()
+
+    def end_branch(self, name: str) -> None:
+        """Remove a branch, before a snapshot is made."""
+        self._transaction.manageSnapshots().removeBranch(name).commit()
+
     def _on(self, ref: str) -> Any:
         """The transaction, in which the branch exists: else Iceberg would count its files from zero."""
         head = self._base.currentSnapshot()
-        if self._base.ref(ref) is None and head is not None:
+        if self._transaction.currentMetadata().ref(ref) is None and head is not None:
             self._transaction.manageSnapshots().createBranch(ref, head.snapshotId()).commit()
         return self._transaction
 

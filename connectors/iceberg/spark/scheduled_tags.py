@@ -12,19 +12,21 @@ from connectors.iceberg.spark.prepared_commit import PreparedCommit
 log = logging.getLogger(__name__)
 
 
-def update_tags(prepared: PreparedCommit, base: TableMetadata, request: CommitRequest) -> None:
+def update_tags(prepared: PreparedCommit, base: TableMetadata, request: CommitRequest, target: str) -> None:
     """Tag the head before this commit if it is the last state of a period, and remove what outlived its rule.
 
     A tag names what readers of the ref saw when the period ended. A table without commits since then gets it with the
     next one. A tag of this name that is there stays: another connector of the table may have set it.
 
-    The ledger tag moves to this commit.
+    The ledger tag moves to this commit. Without readers of this commit (`target`) there is no other tag.
     """
     table, ref, last = request.table, request.ref, request.ledger_tag
     if last is not None and request.keep_ledger_tag:
         prepared.set_tag(last, prepared.snapshot_id, None)
     elif last in base.tags:
         prepared.remove_ref(str(last))
+    if target == request.unpublished_branch:
+        return
     now_ms, head = int(time.time() * 1000), base.head(ref)
     for rule in request.tags:
         start = rule.period.start(now_ms)

@@ -1,0 +1,147 @@
+"""A worker whose commits are kept from readers: published or thrown away while it runs and dies, every row is once."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+from lakehouse import Lakehouse
+from sink_case import SinkCase
+from worker_process import WorkerProcess
+
+from connect_py.embedded.broker import KafkaBroker
+
+# Each decision by itself is tested in one process: `test_iceberg_publish_gate`.
+pytestmark = pytest.mark.long
+ALLOWED = {"connect_py.spark.user-code.allowed": "iceberg.ext.expect.*"}
+EXPECT = {"iceberg.ext.expect.paid": "amount >= 0"}
+
+
+@dataclass
+class Gate:
+    """Rows go to a topic; some are not as expected, and a user decides about the commits that have them."""
+
+    case: SinkCase
+    folder: Path
+    good: set[int] = field(default_factory=set)
+    bad: set[int] = field(default_factory=set)
+    published: set[int] = field(default_factory=set)  # bad ones that the user let through
+    next: int = 0
+
+    def produce(self, good: int, bad: int) -> None:
+        ids = range(self.next, self.next + good + bad)
+        self.next = ids.stop
+        amounts = {number: 1 if number < ids.start + good else -1 for number in ids}
+        self.good |= {number for number, amount in amounts.items() if amount > 0}
+        self.bad |= {number for number, amount in amounts.items() if amount < 0}
+        self.case.produce(*({"id": number, "amount": amount} for number, amount in amounts.items()))
+
+    def command(self, *words: str, status: int, name: str = "gate") -> str:
+        posted = self.folder / "connector.json"
+        posted.write_text(json.dumps({"name": self.case.name, "config": self.case.config()}))
+        program = str(Path(sys.executable).parent / "connect-py")
+        line = [program, name, self.case.table, *words, "--config", str(posted)]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout
+
+    def readers(self) -> list[int]:
+        return self.case.ids()
+
+    def rejected(self) -> list[int]:
+        name = f"{self.case.table}_rejected"
+        if self.case.lakehouse.table(name) is None:
+            return []
+        return sorted(self.case.lakehouse.rows(name).column("id").to_pylist())
+
+    def await_readers(self, ids: Iterable[int]) -> None:
+        wanted = sorted(ids)
+        self.case.worker.wait_until(lambda: self.readers() == wanted, 90, f"readers to see {len(wanted)} rows")
+
+    def await_unpublished(self) -> None:
+        """Everything is committed, and readers lack some of it."""
+        self.case.await_caught_up()
+        found = json.loads(self.command("--json", status=1))["unpublished"]
+        assert len(found) == 1, found
+
+    def dead_lettered(self) -> list[int]:
+        return sorted(self.bad - self.published)
+
+
+@pytest.fixture
+def gate(
+    tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
+) -> Iterable[Gate]:
+    servers, name = kafka_broker.bootstrap_servers, f"{topic_prefix}gate"
+    worker = WorkerProcess(tmp_path / "worker", servers, f"{topic_prefix}w", ALLOWED, environment=spark_environment)
+    try:
+        case = SinkCase(worker.start(), Lakehouse(tmp_path / "lake"), servers, name, EXPECT)
+        case.create_topic()
+        case.start()
+        case.await_running()
+        yield Gate(case, tmp_path)
+    finally:
+        worker.close()
+
+
+@pytest.mark.timeout(300)  # a worker that is killed, its drivers, and four commands with a JVM each
+def test_user_publishes_or_throws_away_what_readers_never_saw(gate: Gate) -> None:
+    gate.produce(good=10, bad=0)
+    gate.await_readers(range(10))
+    gate.produce(good=2, bad=3)
+    gate.await_unpublished()
+    gate.case.worker.kill_group()
+    gate.case.worker.start()
+    gate.produce(good=5, bad=0)
+    gate.await_unpublished()
+    assert gate.readers() == list(range(10))
+    gate.command("--publish", status=0)
+    gate.published |= gate.bad
+    gate.await_readers(range(20))
+    gate.produce(good=0, bad=4)
+    gate.produce(good=4, bad=0)
+    gate.await_unpublished()
+    gate.command("--reject", "dead-letter", status=0)
+    gate.await_readers(gate.good | gate.published)
+    gate.case.worker.wait_until(lambda: gate.rejected() == gate.dead_lettered(), 60, "the rejected rows")
+    metrics = httpx.get(f"{gate.case.worker.url}/metrics", timeout=30).text
+    assert f'connect_py_iceberg_expectations_failed_total{{connector="{gate.case.name}"' in metrics
+
+
+@pytest.mark.timeout(1800)  # fifteen rounds, a life of the worker in most of them
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_decisions_and_deaths_leave_every_row_once(gate: Gate, seed: int) -> None:
+    chance = random.Random(seed)
+    gate.produce(good=20, bad=0)
+    gate.await_readers(range(20))
+    for _ in range(15):
+        for _ in range(chance.randrange(1, 4)):
+            gate.produce(good=chance.randrange(1, 30), bad=chance.choice((0, 0, 1, 5)))
+            time.sleep(chance.uniform(0.0, 1.5))
+        if chance.random() < 0.6:
+            gate.case.worker.kill_group()
+            gate.case.worker.start()
+        gate.case.await_caught_up()
+        found = json.loads(gate.command("--json", status=int(gate.readers() != sorted(gate.good | gate.published))))
+        if not found["unpublished"]:
+            continue
+        assert not set(gate.readers()) & (gate.bad - gate.published)
+        if chance.random() < 0.5:
+            gate.command("--publish", status=0)
+            gate.published |= gate.bad - set(gate.rejected())
+        else:
+            gate.command("--reject", "dead-letter", status=0)
+            if chance.random() < 0.5:
+                gate.case.worker.kill_group()
+                gate.case.worker.start()
+        gate.await_readers(gate.good | gate.published)
+        gate.case.worker.wait_until(lambda: gate.rejected() == gate.dead_lettered(), 60, "the rejected rows")
+    assert '"verdict": "proven"' in gate.command("--json", status=0, name="audit")

@@ -1,0 +1,265 @@
+"""Expectations of a table's rows: what is left out, rejected, kept from readers, published or thrown away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import typer
+from click.testing import Result
+from fixtures.iceberg_commands import table_commands
+from fixtures.iceberg_commit import KEY, Lake, Sink, lake, order
+
+from connectors.iceberg.audit.table_audit import Verdict, audit
+from connectors.iceberg.commands.gate import gate
+from connectors.iceberg.config.expectations import Expectation, ExpectationAction
+from connectors.iceberg.errors import ExpectationFailedError, TableUnsuitableError
+from connectors.iceberg.protocol.commit_request import MAIN, CommitOutcome, CommitStatus, EngineName
+from connectors.iceberg.protocol.ledger import Standing, look_up
+from connectors.iceberg.protocol.own_refs import unpublished_branch
+from connectors.iceberg.schema.table import StagedKind, WriteMode
+
+__all__ = ["lake"]
+
+BRANCH = unpublished_branch("connect-orders")
+A = ExpectationAction
+ENGINES = (EngineName.MERGE, EngineName.FULL_MERGE)
+
+
+def expect(action: ExpectationAction, sql: str = "region != 'bad'", name: str = "good") -> dict[str, Any]:
+    return {"expectations": (Expectation(name, sql, action),)}
+
+
+class Gated:
+    """A sink whose commits may be kept from readers."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+
+    def commit(
+        self, rows: dict[str, str], rules: dict[str, Any], engine: EngineName = EngineName.MERGE, deletes: str = ""
+    ) -> CommitOutcome:
+        sink = self.sink
+        files = sink.stage([order(1, key, region) for key, region in rows.items()])
+        if deletes:
+            files += sink.stage([{"shop": 1, "number": key} for key in deletes], StagedKind.DELETES)
+        outcome = sink.committer(engine).commit(self.request(files, **rules))
+        assert outcome.status is CommitStatus.COMMITTED, outcome
+        return outcome
+
+    def request(self, files: Any, **more: Any) -> Any:
+        sink = self.sink
+        loaded = sink.lake.catalog.load(sink.name, KEY, MAIN, sink.mode, sink.key_columns, BRANCH)
+        more = {"unpublished_branch": BRANCH, "rejected_table": f"{sink.name}_rejected", **more}
+        return sink.request(files, look_up(loaded.view).version, **more)
+
+    def readers(self) -> dict[str, str]:
+        return self._rows("")
+
+    def ahead(self) -> dict[str, str]:
+        return self._rows(f".`branch_{BRANCH}`")
+
+    def rejected(self) -> dict[str, str]:
+        return self._rows("_rejected")
+
+    def _rows(self, suffix: str) -> dict[str, str]:
+        frame = self.sink.lake.catalog.spark.sql(f"SELECT number, region FROM lake.{self.sink.name}{suffix}")
+        rows = [tuple(row) for row in frame.collect()]
+        assert len(dict(rows)) == len(rows)
+        return dict(rows)
+
+
+@pytest.fixture
+def gated(lake: Lake) -> Gated:
+    return Gated(lake.make())
+
+
+@pytest.fixture
+def command(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    app = typer.Typer()
+    app.command("gate")(gate)
+    app.callback()(lambda: None)
+    return table_commands(lake, monkeypatch, app)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_dropped_rows_leave_the_rows_of_before(gated: Gated, engine: EngineName) -> None:
+    gated.commit({"a": "north", "b": "north"}, expect(A.DROP), engine)
+    outcome = gated.commit({"a": "bad", "c": "south", "d": "bad"}, expect(A.DROP), engine, deletes="b")
+    assert (dict(outcome.failed), outcome.unpublished) == ({"good": 2}, False)
+    assert gated.readers() == {"a": "north", "c": "south"}
+
+
+def test_null_condition_counts_as_not_met(gated: Gated) -> None:
+    gated.sink.commit(gated.sink.stage([order(1, "z", None), order(1, "y")]), **expect(A.DROP))
+    assert gated.readers() == {"y": "north"}
+
+
+def test_rejected_rows_are_in_their_table_once(gated: Gated) -> None:
+    gated.commit({"a": "north"}, expect(A.DEAD_LETTER))
+    gated.commit({"a": "bad", "b": "south"}, expect(A.DEAD_LETTER))
+    assert (gated.readers(), gated.rejected()) == ({"a": "north", "b": "south"}, {"a": "bad"})
+    gated.sink.lake.sql(f"ALTER TABLE lake.{gated.sink.name} ADD COLUMN extra string")
+    gated.commit({"c": "bad"}, expect(A.DEAD_LETTER))
+    gated.commit({"d": "north"}, expect(A.DEAD_LETTER))
+    frame = gated.sink.lake.catalog.spark.table(f"lake.{gated.sink.name}_rejected")
+    assert "extra" in frame.columns
+    rows = [(row["number"], row["_expectations"]) for row in frame.collect()]
+    assert sorted(rows) == [("a", "good"), ("c", "good")]
+
+
+def test_death_before_rows_are_rejected_is_repaired(gated: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows are in the file that the commit named; the next coordinator appends them, and only once."""
+    from connectors.iceberg.spark.rejected_rows import RejectedRows
+
+    gated.commit({"a": "north"}, expect(A.DEAD_LETTER))
+    with monkeypatch.context() as dead:
+        dead.setattr(RejectedRows, "settle", lambda *_: None)
+        gated.commit({"b": "bad", "c": "west"}, expect(A.DEAD_LETTER))
+    gated.commit({"d": "west"}, expect(A.DEAD_LETTER))
+    assert gated.rejected() == {"b": "bad"}
+    gated.commit({"e": "west"}, expect(A.DEAD_LETTER))
+    assert gated.rejected() == {"b": "bad"}
+
+
+def test_failed_expectation_commits_nothing_at_all(gated: Gated) -> None:
+    gated.commit({"a": "north"}, expect(A.FAIL))
+    with pytest.raises(ExpectationFailedError, match=r"not as expected: good \(1 rows\); nothing was committed"):
+        gated.commit({"a": "bad", "b": "south"}, expect(A.FAIL))
+    assert gated.readers() == {"a": "north"}
+    assert set(gated.sink.lake.catalog.table(gated.sink.name).metadata().refs) == {MAIN}
+
+
+def test_alert_says_so_and_commits_all_rows(gated: Gated) -> None:
+    outcome = gated.commit({"a": "bad"}, expect(A.ALERT))
+    assert (dict(outcome.failed), outcome.unpublished, gated.readers()) == ({"good": 1}, False, {"a": "bad"})
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_readers_never_see_a_commit_that_is_held(
+    gated: Gated, engine: EngineName, command: Callable[..., Result]
+) -> None:
+    name = gated.sink.name
+    gated.commit({"a": "north"}, expect(A.HOLD), engine)
+    assert command("gate", name).exit_code == 0
+    assert gated.commit({"a": "bad", "b": "south"}, expect(A.HOLD), engine).unpublished
+    outcome = gated.commit({"b": "west", "c": "east"}, expect(A.HOLD), engine)  # as expected, and behind the other
+    assert (dict(outcome.failed), outcome.unpublished) == ({}, True)
+    assert gated.readers() == {"a": "north"}
+    assert gated.ahead() == {"a": "bad", "b": "west", "c": "east"}
+    listed = command("gate", name, "--json")
+    [found] = json.loads(listed.stdout)["unpublished"]
+    assert listed.exit_code == 1
+    assert (found["commits"], found["can_publish"], [each["failed"] for each in found["failed"]]) == (
+        2, True, [{"good": 1}],
+    )  # fmt: skip
+    assert command("gate", name, "--publish").exit_code == 0
+    assert gated.readers() == {"a": "bad", "b": "west", "c": "east"}
+    outcome = gated.commit({"d": "east"}, expect(A.HOLD), engine, deletes="a")
+    assert not outcome.unpublished
+    assert gated.readers() == {"b": "west", "c": "east", "d": "east"}
+    assert set(gated.sink.lake.catalog.table(name).metadata().refs) == {MAIN}
+    [group] = audit(gated.sink.lake.catalog.history(name, MAIN)).groups
+    assert group.verdict is Verdict.PROVEN
+
+
+def test_first_commit_of_a_table_can_be_held(gated: Gated, command: Callable[..., Result]) -> None:
+    gated.commit({"a": "bad"}, expect(A.HOLD))
+    assert (gated.readers(), gated.ahead()) == ({}, {"a": "bad"})
+    assert command("gate", gated.sink.name, "--publish").exit_code == 0
+    assert gated.readers() == {"a": "bad"}
+
+
+@pytest.mark.parametrize("choice", ["replay", "drop", "dead-letter"])
+def test_rows_thrown_away_come_again_as_was_decided(gated: Gated, command: Callable[..., Result], choice: str) -> None:
+    gated.commit({"a": "north"}, expect(A.HOLD))
+    gated.commit({"a": "bad", "b": "south"}, expect(A.HOLD))
+    assert command("gate", gated.sink.name, "--reject", choice).exit_code == 0
+    loaded = gated.sink.load()
+    found = look_up(loaded.view)
+    assert found.standing is Standing.ROLLED_BACK  # the connector reads again from the ledger that is left
+    assert found.ledger is not None
+    assert found.ledger.topics["orders"].partitions[0].next == 10
+    gated.sink.cycle = 1
+    outcome = gated.commit({"a": "bad", "b": "south"}, expect(A.HOLD))
+    assert outcome.unpublished is (choice == "replay")
+    if choice != "replay":
+        assert gated.readers() == {"a": "north", "b": "south"}
+        assert choice == "drop" or gated.rejected() == {"a": "bad"}
+        assert gated.commit({"c": "bad"}, expect(A.HOLD)).unpublished  # rows that come later are judged as before
+
+
+def test_skipped_commits_leave_their_positions_behind(gated: Gated, command: Callable[..., Result]) -> None:
+    gated.commit({"a": "north"}, expect(A.HOLD))
+    gated.commit({"a": "bad", "b": "south"}, expect(A.HOLD))
+    assert command("gate", gated.sink.name, "--reject", "skip").exit_code == 0
+    found = look_up(gated.sink.load().view)
+    assert found.standing is Standing.FOUND
+    assert found.ledger is not None
+    assert found.ledger.topics["orders"].partitions[0].next == 20
+    gated.commit({"c": "west"}, expect(A.HOLD))
+    assert gated.readers() == {"a": "north", "c": "west"}
+
+
+def test_publishing_is_refused_after_commits_of_others(gated: Gated, command: Callable[..., Result]) -> None:
+    name = gated.sink.name
+    gated.commit({"a": "north"}, expect(A.HOLD))
+    gated.commit({"b": "bad"}, expect(A.HOLD))
+    gated.sink.lake.sql(f"DELETE FROM lake.{name} WHERE number = 'a'")
+    refused = command("gate", name, "--publish")
+    assert refused.exit_code == 1
+    assert "has commits that branch" in refused.output
+    assert command("gate", name, "--reject", "drop").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("sql", "met"),
+    [
+        ("SELECT count(*) < 3 FROM changed", True),
+        ("SELECT count(*) = 0 FROM deleted", False),
+        ("SELECT count(*) = 2 FROM before", True),
+        ("WITH few AS (SELECT 1 FROM after) SELECT count(*) = 3 FROM few -- a, c, d", True),
+        ("SELECT count(DISTINCT number) = count(*) FROM after", True),
+        ("SELECT max(region) = 'south' FROM after", False),
+    ],
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_queries_see_the_table_before_and_after(gated: Gated, engine: EngineName, sql: str, met: bool) -> None:
+    gated.commit({"a": "north", "b": "north"}, {}, engine)
+    outcome = gated.commit({"a": "west", "c": "east", "d": "west"}, expect(A.ALERT, sql), engine, deletes="b") if (
+        "changed" not in sql
+    ) else gated.commit({"a": "west", "c": "east"}, expect(A.ALERT, sql), engine, deletes="b")  # fmt: skip
+    assert dict(outcome.failed) == ({} if met else {"good": 0})
+    assert set(gated.readers()) == {"a", "c"} | ({"d"} if "changed" not in sql else set())
+
+
+def test_append_tables_and_queries_can_be_held(lake: Lake, command: Callable[..., Result]) -> None:
+    gated = Gated(lake.make(mode=WriteMode.APPEND))
+    rule = expect(A.HOLD, "SELECT count(*) < 2 FROM changed")
+    gated.commit({"a": "north"}, rule)
+    assert gated.commit({"b": "north", "c": "north"}, rule).unpublished
+    assert gated.readers() == {"a": "north"}
+    refused = command("gate", gated.sink.name, "--reject", "drop")
+    assert "good names no rows that could be left out" in refused.output
+    assert command("gate", gated.sink.name, "--publish").exit_code == 0
+    assert set(gated.readers()) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("amout >= 0", "good cannot be evaluated, nothing is committed"),
+        ("amount + 1", "good cannot be evaluated, nothing is committed"),
+        ("true) OR (true", "good cannot be evaluated, nothing is committed"),
+        ("SELECT amount FROM changed", "must give one row with one boolean"),
+        ("SELECT true, true", "must give one row with one boolean"),
+        ("SELECT count(*) > 0 FROM parquet.`x`", "good cannot be evaluated, nothing is committed"),
+    ],
+)
+def test_expectation_that_makes_no_sense_is_named(gated: Gated, sql: str, why: str) -> None:
+    gated.commit({"a": "north"}, {})
+    with pytest.raises(TableUnsuitableError, match=why):
+        gated.commit({"b": "north"}, expect(A.ALERT, sql))
+    assert gated.readers() == {"a": "north"}
