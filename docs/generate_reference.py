@@ -47,6 +47,11 @@ FREE_PART = {
         ("`iceberg.table.<table>.id-columns`", "key columns of one table"),
         ("`iceberg.table.<table>.partition-by`", "partition fields of one table, if the sink creates it"),
         (
+            "`iceberg.ext.expect.<name>`, `iceberg.ext.expect.<name>.action`, `iceberg.ext.expect.<name>.tables`",
+            "an [expectation](../how-to/expect-rows.md): SQL, what happens otherwise, and a pattern of tables",
+        ),
+        ("`iceberg.table.<table>.expect.<name>`, `iceberg.table.<table>.expect.<name>.action`", "of one table"),
+        (
             "`iceberg.table.<table>.maintenance.<setting>`",
             "a setting of [maintenance](../how-to/maintain-tables.md) of one table",
         ),
