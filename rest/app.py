@@ -16,7 +16,7 @@ from rest.description import ENTITIES
 from rest.forwarding import Forwarder
 from rest.http_rules import Endpoint, HttpRules
 from rest.response_headers import HeaderRule, ResponseHeaders
-from rest.routers import connector_plugins, connectors, internal, loggers, metrics, offsets, root
+from rest.routers import connector_plugins, connectors, internal, loggers, metrics, offsets, operations, root
 
 DESCRIPTION = Endpoint.of("/openapi.json", "GET", negotiates=False)  # ours: the description of all this
 METRICS = Endpoint.of("/metrics", "GET", negotiates=False)  # ours, too
@@ -36,6 +36,7 @@ ENDPOINTS = (
     Endpoint.of("/connectors/{connector}/tasks/{task:int}/status", "GET"),
     Endpoint.of("/connectors/{connector}/tasks/{task:int}/restart", "POST"),
     Endpoint.of("/connectors/{connector}/offsets", "GET", "PATCH", "DELETE", body=["PATCH"]),
+    Endpoint.of("/connectors/{connector}/operations/{operation}", "POST", body=["POST"]),
     Endpoint.of("/connectors/{connector}/topics", "GET"),
     Endpoint.of("/connectors/{connector}/topics/reset", "PUT"),
     Endpoint.of("/connector-plugins", "GET"),
@@ -66,8 +67,8 @@ class RestOptions:
 def create_app(herder: Herder, options: RestOptions | None = None) -> ASGIApp:
     """Build the ASGI application that answers for this herder."""
     options = options or RestOptions()
-    parts = (root.router, connectors.router, offsets.router, connector_plugins.router, internal.router)
-    routers = [*(router(herder) for router in parts), metrics.router(herder, options.metric_names)]
+    parts = (root, connectors, offsets, operations, connector_plugins, internal)
+    routers = [*(part.router(herder) for part in parts), metrics.router(herder, options.metric_names)]
     if options.admin:
         routers.append(loggers.router(herder))
     endpoints = (*ENDPOINTS, *ADMIN_ENDPOINTS) if options.admin else ENDPOINTS

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from connect_py.api.cluster import SinkCluster
 from connect_py.api.config import ConfigDef, ConfigValue
+from connect_py.api.errors import NotFoundError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.schema import Value
 from connect_py.api.service import SharedService, SharedServices
@@ -37,7 +38,7 @@ class Connector(ABC):
     version: ClassVar[str | None] = None  # None: the distribution's version
 
     context: ConnectorContext
-    services: SharedServices  # set before `validate`, `initialize` and `alter_offsets`; any thread
+    services: SharedServices  # set before `validate`, `initialize`, `operate` and `alter_offsets`; any thread
 
     @classmethod
     def shared_services(
@@ -81,6 +82,26 @@ class Connector(ABC):
         an exception is an internal error (HTTP 500).
         """
         return self.config_def.validate(props)
+
+    def operate(self, props: Mapping[str, str], operation: str, arguments: Mapping[str, Any]) -> Any:
+        """Answer `POST /connectors/{connector}/operations/{operation}`: something that only this connector can do.
+
+        Called on an instance that was not started, in whatever state the connector is, by any worker of the cluster.
+        It may take long, up to the deadline of requests.
+
+        Args:
+            props: The connector's configuration, placeholders resolved.
+            operation: Its name in the path.
+            arguments: The JSON object of the request; numbers are texts, as they stood there.
+
+        Returns what JSON can say.
+
+        Raises:
+            NotFoundError: There is no such operation (HTTP 404).
+            ConfigError: The arguments make no sense (HTTP 400).
+            ConnectError: It did not work (HTTP 500).
+        """
+        raise NotFoundError(f"This connector has no operation {operation}")
 
 
 class SinkConnector(Connector):

@@ -73,6 +73,10 @@ class ConfigError(ConnectError):
         self.key = key
         self.why = why
 
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, str]]:
+        """Errors travel between processes; one of a class below arrives as its text."""
+        return ConfigError, (self.key, self.why) if type(self) is ConfigError else ("", str(self))
+
 
 class NotFoundError(ConnectError):
     """The named connector, task or plugin does not exist."""

@@ -281,6 +281,10 @@ class Herder(ABC):
         """
 
     @abstractmethod
+    def operate_connector(self, name: str, operation: str, arguments: Mapping[str, Any]) -> Future[Any]:
+        """Have a connector do what only it can; the answer is for JSON. NotFoundError, ConfigError, ConnectError."""
+
+    @abstractmethod
     def active_topics(self, name: str) -> list[str]:
         """Topics the connector has used. Empty when nothing is known. PermissionError: tracking is off."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from connect_py.api.errors import ConnectError, NotFoundError
 from connect_py.api.plugin import PluginKind
@@ -33,6 +33,7 @@ from connect_py.herder.offset_requests import OffsetRequests
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.stage_board import StageBoard
 from connect_py.herder.validation import Validator
+from connect_py.herder.work_runner import strings
 from connect_py.metrics.samples import AnySample, Sample, TextSample
 from connect_py.model import ConnectorTaskId, Status
 from connect_py.storage.config_store import ConfigStore
@@ -41,6 +42,7 @@ from connect_py.storage.status_table import StatusId
 from connect_py.worker.worker import Worker
 
 APP_INFO = "app-info"
+OPERATION_SECONDS = 90.0  # what a user waits for at most
 
 
 class HerderAnswers(OffsetRequests, Herder):
@@ -169,6 +171,13 @@ class HerderAnswers(OffsetRequests, Herder):
         answer: StagedFuture[ConfigInfos] = StagedFuture(stages.current)
         self._pool.submit(validate).add_done_callback(partial(pass_on, answer))
         return answer
+
+    def operate_connector(self, name: str, operation: str, arguments: Mapping[str, Any]) -> Future[Any]:
+        def operate() -> Any:
+            config = strings(self._known(name).configs[name])
+            return self._worker.operate(name, config, operation, arguments).result(OPERATION_SECONDS)
+
+        return self._pool.submit(operate)
 
     def logger_levels(self) -> dict[str, LoggerLevel]:
         return self._loggers.all()

@@ -89,6 +89,18 @@ class CallConnector:
 
 
 @dataclass(frozen=True, slots=True)
+class Operate:
+    """Call `operate` of a connector class's fresh instance; the reply is what it returned."""
+
+    number: int
+    plugin: Plugin
+    name: str
+    props: Mapping[str, str]
+    operation: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class AlterOffsets:
     """Call `alter_offsets` of a connector class's fresh instance; the reply is what it returned.
 
@@ -105,10 +117,18 @@ class AlterOffsets:
     start_number: int
 
 
-Question: TypeAlias = type[Validate] | type[Define] | type[CallConnector] | type[AlterOffsets]
+Question: TypeAlias = type[Validate] | type[Define] | type[CallConnector] | type[Operate] | type[AlterOffsets]
 """What may be asked of a plugin that does not run."""
 Request: TypeAlias = (
-    StartConnector | StopConnector | ChangeTarget | MakeTaskConfigs | Validate | Define | CallConnector | AlterOffsets
+    StartConnector
+    | StopConnector
+    | ChangeTarget
+    | MakeTaskConfigs
+    | Validate
+    | Define
+    | CallConnector
+    | Operate
+    | AlterOffsets
 )
 
 
@@ -139,7 +159,8 @@ class ConnectorNews:
     trace: str | None = None
 
 
-# About shared services. `user` is the number of the request that made the user: `StartConnector` or `AlterOffsets`.
+# About shared services. `user` is the number of the request that made the user: `StartConnector`, `Operate` or
+# `AlterOffsets`.
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from connect_py.worker.connector_messages import (
     ConnectorProcessSpec,
     Define,
     MakeTaskConfigs,
+    Operate,
     Reconfigure,
     Reply,
     ServiceAnswered,
@@ -264,6 +265,8 @@ class ConnectorProcess:
                 self._with_instance(number, name, lambda i: i.task_configs(max_tasks))
             case Validate() | Define() | CallConnector():
                 self._validators.submit(self._reply, message.number, lambda: self._ask_plugin(message))
+            case Operate():
+                self._validators.submit(self._reply, message.number, lambda: self._operate(message))
             case AlterOffsets():
                 self._validators.submit(self._reply, message.number, lambda: self._alter_offsets(message))
 
@@ -327,6 +330,15 @@ class ConnectorProcess:
         finally:
             self._services.pop(request.number, None)
 
+    def _operate(self, request: Operate) -> object:
+        connector = self._registry.load(request.plugin)()
+        connector.services = self._services_of(request.number, request.name)
+        try:
+            with log_context(request.name, scope="operations"):
+                return connector.operate(request.props, request.operation, request.arguments)
+        finally:
+            self._services.pop(request.number, None)
+
     def _alter_offsets(self, request: AlterOffsets) -> object:
         connector = self._registry.load(request.plugin)()
         connector.services = self._services_of(request.number, request.name)
@@ -376,7 +388,7 @@ def portable(error: Exception) -> Exception:
     except Exception:
         log.debug("an error cannot travel", exc_info=True)
     if isinstance(error, ConfigError):
-        return ConfigError(error.key, error.why)
+        return ConfigError("", str(error))
     return ConnectError(f"{type(error).__name__}: {error}")
 
 

@@ -28,7 +28,7 @@ from connect_py.task.messages import (
 from connect_py.task.topic_creation import TopicCreation
 from connect_py.worker.connector_host import ConnectorHost
 from connect_py.worker.connector_hosts import ConnectorHosts
-from connect_py.worker.connector_messages import CallConnector, Define, Question, Validate
+from connect_py.worker.connector_messages import CallConnector, Define, Operate, Question, Validate
 from connect_py.worker.connector_offsets import ConnectorOffsets
 from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.measured_listener import MeasuredListener
@@ -330,6 +330,11 @@ class Worker:
         cannot travel.
         """
         return self._ask(CallConnector, plugin, method, arguments)
+
+    def operate(self, name: str, config: Props, operation: str, arguments: Mapping[str, Any]) -> Future[Any]:
+        """Have a connector's class do what only it can; `config` with placeholders. Errors: see `Connector.operate`."""
+        props = dict(self._resolve(config))
+        return self._ask(Operate, self._plugins.connector_of(config), name, props, operation, dict(arguments))
 
     def _ask(self, question: Question, plugin: Plugin, *arguments: Any) -> Future[Any]:
         return self._connectors.host_of(plugin.location).ask(question, plugin, *arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from connect_py.api.config import ConfigValue
 from connect_py.api.connector import SinkConnector
@@ -16,6 +17,7 @@ from connectors.iceberg.config.sink_config import IcebergSinkConfig, validate
 from connectors.iceberg.config.sink_options import CONFIG_DEF
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.coordinator.offset_alteration import alter
+from connectors.iceberg.operations import operate
 from connectors.iceberg.spark.connect_client import CONNECT_SERVICE
 from connectors.iceberg.spark.gateway import why_absent
 from connectors.iceberg.spark.lake_client import driver_service
@@ -57,6 +59,9 @@ class IcebergSinkConnector(SinkConnector):
         for key, why in [*refused_settings(given, settings), *refused_code(given, settings)]:
             values.setdefault(key, ConfigValue(key)).errors.append(why)
         return values
+
+    def operate(self, props: Mapping[str, str], operation: str, arguments: Mapping[str, Any]) -> Any:
+        return operate(IcebergSinkConfig.parse(props), self.services, operation, arguments)
 
     def transactional_id(self, props: Mapping[str, str]) -> str | None:
         """The coordinator's."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -53,6 +54,14 @@ class Gate:
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout
 
+    def operate(self, operation: str, status: int = 200, **arguments: str) -> dict[str, Any]:
+        """Over REST."""
+        url = f"{self.case.worker.url}/connectors/{self.case.name}/operations/{operation}"
+        answer = httpx.post(url, json=arguments, timeout=120)
+        assert answer.status_code == status, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
     def readers(self) -> list[int]:
         return self.case.ids()
 
@@ -69,8 +78,7 @@ class Gate:
     def await_unpublished(self) -> None:
         """Everything is committed, and readers lack some of it."""
         self.case.await_caught_up()
-        found = json.loads(self.command("--json", status=1))["unpublished"]
-        assert len(found) == 1, found
+        assert set(self.operate("unpublished")["tables"]) == {self.case.table}
 
     def dead_lettered(self) -> list[int]:
         return sorted(self.bad - self.published)
@@ -103,9 +111,13 @@ def test_user_publishes_or_throws_away_what_readers_never_saw(gate: Gate) -> Non
     gate.produce(good=5, bad=0)
     gate.await_unpublished()
     assert gate.readers() == list(range(10))
-    gate.command("--publish", status=0)
+    assert "unpublished; main is at" in gate.command(status=1)
+    table = gate.case.table
+    assert "look again" in gate.operate("publish", 400, table=table, head="1")["message"]
+    gate.operate("publish", table=table)
     gate.published |= gate.bad
     gate.await_readers(range(20))
+    assert "no unpublished commits" in gate.operate("publish", 404, table=table)["message"]
     gate.produce(good=0, bad=4)
     gate.produce(good=4, bad=0)
     gate.await_unpublished()
@@ -130,15 +142,15 @@ def test_random_decisions_and_deaths_leave_every_row_once(gate: Gate, seed: int)
             gate.case.worker.kill_group()
             gate.case.worker.start()
         gate.case.await_caught_up()
-        found = json.loads(gate.command("--json", status=int(gate.readers() != sorted(gate.good | gate.published))))
-        if not found["unpublished"]:
+        if not gate.operate("unpublished")["tables"]:
+            assert gate.readers() == sorted(gate.good | gate.published)
             continue
         assert not set(gate.readers()) & (gate.bad - gate.published)
         if chance.random() < 0.5:
-            gate.command("--publish", status=0)
+            gate.operate("publish", table=gate.case.table)
             gate.published |= gate.bad - set(gate.rejected())
         else:
-            gate.command("--reject", "dead-letter", status=0)
+            gate.operate("reject", table=gate.case.table, rows="dead-letter")
             if chance.random() < 0.5:
                 gate.case.worker.kill_group()
                 gate.case.worker.start()

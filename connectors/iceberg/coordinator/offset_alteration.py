@@ -21,6 +21,7 @@ from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import Lookup, ledger_key, look_up
+from connectors.iceberg.protocol.own_refs import unpublished_branch
 from connectors.iceberg.protocol.source_progress import TopicInfo
 from connectors.iceberg.spark.lake_client import LakeClient
 
@@ -94,7 +95,8 @@ def _look_up(config: IcebergSinkConfig, services: SharedServices, tables: Iterab
         for name in names:
             ref = config.table(name).commit_branch or MAIN
             try:
-                loaded = lake.load(name, ledger_key(config.connect_group), ref)
+                group = config.connect_group
+                loaded = lake.load(name, ledger_key(group), ref, unpublished_branch=unpublished_branch(group))
             except TableMissingError:
                 continue
             found[name] = look_up(loaded.view)

@@ -1,0 +1,37 @@
+"""`/connectors/{connector}/operations/{operation}`: what only a connector of this kind can do. Not in Kafka Connect."""
+
+from __future__ import annotations
+
+import json
+
+from fastapi import APIRouter, Request, Response
+
+from connect_py.api.errors import ConfigError
+from connect_py.herder.herder import Herder
+from rest import deadline, entities
+from rest.errors import RestError
+from rest.json_body import expect_object, parse_json
+from rest.routers.path import name_in
+from rest.routers.routes import Routes
+
+_OBJECT = "java.util.LinkedHashMap<java.lang.String,java.lang.Object>"
+
+
+def router(herder: Herder) -> APIRouter:
+    route = Routes()
+
+    @route(
+        "POST", "/connectors/{connector}/operations/{operation}", "Have a connector do what only its kind can",
+        {200: {}}, body={"type": "object"}, refusals=[400, 404],
+    )  # fmt: skip
+    async def operate(request: Request) -> Response:
+        body = parse_json(await request.body())
+        arguments = json.loads(json.dumps(expect_object({} if body is None else body, _OBJECT)))  # plain texts
+        operation = name_in(request, "operation")
+        try:
+            found = await deadline.answer(herder, herder.operate_connector(name_in(request), operation, arguments))
+        except ConfigError as error:
+            raise RestError(400, str(error)) from error
+        return entities.json_response(found)
+
+    return route.router
