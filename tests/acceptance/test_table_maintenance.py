@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -33,8 +37,45 @@ POLICY = {
 }  # fmt: skip
 
 
-def run(folder: Path, broker: KafkaBroker, prefix: str, *, kills: int, events: int, rate: float, seed: int) -> None:
+@contextmanager
+def foreign_job(folder: Path, lake: Lakehouse) -> Iterator[Callable[[], list[str]]]:
+    """A Spark job of others that compacts and expires both tables; yields what it has done so far."""
+    log = folder / "foreign.log"
+    program = Path(__file__).parents[1] / "fixtures" / "foreign_job.py"
+    java_home = str(Path(os.environ["CONNECT_PY_JAVA"]).resolve().parents[1])
+    command = [sys.executable, str(program), str(lake.directory / "catalog.db"), lake.warehouse]
+    with log.open("w") as written:
+        job = subprocess.Popen(
+            [*command, *(f"db.{mode}s" for mode in MODES)], stdin=subprocess.PIPE, stdout=written,
+            stderr=(folder / "foreign.err").open("w"), env={**os.environ, "JAVA_HOME": java_home},
+        )  # fmt: skip
+    try:
+        yield lambda: [line for line in log.read_text().splitlines() if line.startswith(("done ", "refused "))]
+        assert job.poll() is None, (folder / "foreign.err").read_text()[-4000:]
+    finally:
+        assert job.stdin is not None
+        job.stdin.close()
+        try:
+            job.wait(60)
+        except subprocess.TimeoutExpired:
+            job.kill()
+            job.wait()
+
+
+@dataclass(frozen=True)
+class Story:
+    """How long it goes, and what happens meanwhile."""
+
+    events: int
+    rate: float
+    kills: int = 0
+    foreign: bool = False
+    seed: int = 1
+
+
+def run(folder: Path, broker: KafkaBroker, prefix: str, story: Story) -> None:
     """Upserts and appends with commits each second or two, maintained by a policy that finds much to do."""
+    kills, events, rate, seed = story.kills, story.events, story.rate, story.seed
     chance = random.Random(seed)
     topic, keys = f"{prefix}orders", events // 5
     servers = broker.bootstrap_servers
@@ -48,13 +89,15 @@ def run(folder: Path, broker: KafkaBroker, prefix: str, *, kills: int, events: i
             config = connector_config(topic, "json", mode, f"db.{mode}s", "", lake.sink_config())
             config |= {f"iceberg.ext.maintenance.{name}": text for name, text in POLICY.items()}
             worker.put(f"{prefix}{mode}", config)
-        for _ in range(kills):
-            before = _done(lake)
-            worker.wait_until(lambda before=before: _done(lake) > before, 120, "a maintenance action of this life")
-            time.sleep(chance.uniform(0.0, 8.0))
-            worker.kill_group()
-            worker.start()
-        produced = feed.wait(600)
+        with ExitStack() as beside:
+            if story.foreign:
+                worker.wait_until(lambda: all(lake.table(f"db.{mode}s") for mode in MODES), 120, "the tables")
+                acts = beside.enter_context(foreign_job(folder, lake))
+                beside.callback(lambda: print(_counted(acts())))
+            _live(worker, lake, kills, chance)
+            produced = feed.wait(900)
+            if story.foreign:
+                worker.wait_until(lambda: sum(act.startswith("done") for act in acts()) > 20, 300, "foreign acts")
         for mode in MODES:
             name = f"{prefix}{mode}"
             worker.wait_until(lambda name=name: caught_up(servers, name, topic), 120, f"{name} to catch up")
@@ -72,6 +115,21 @@ def run(folder: Path, broker: KafkaBroker, prefix: str, *, kills: int, events: i
     finally:
         feed.close()
         worker.close()
+
+
+def _counted(acts: list[str]) -> str:
+    done = sum(act.startswith("done") for act in acts)
+    return f"foreign job: {done} procedures done, {len(acts) - done} refused"
+
+
+def _live(worker: WorkerProcess, lake: Lakehouse, kills: int, chance: random.Random) -> None:
+    """Kill the worker that often, each time after it has maintained a table."""
+    for _ in range(kills):
+        before = _done(lake)
+        worker.wait_until(lambda before=before: _done(lake) > before, 120, "a maintenance action of this life")
+        time.sleep(chance.uniform(0.0, 8.0))
+        worker.kill_group()
+        worker.start()
 
 
 def _audit(folder: Path, connector: str, table: str, lake: Lakehouse) -> None:
@@ -102,7 +160,7 @@ def _calm(lake: Lakehouse) -> bool:
 def test_maintained_tables_stay_exact_while_changes_come(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
-    run(tmp_path, kafka_broker, topic_prefix, kills=0, events=30_000, rate=800, seed=1)
+    run(tmp_path, kafka_broker, topic_prefix, Story(events=30_000, rate=800))
 
 
 @pytest.mark.long
@@ -110,4 +168,12 @@ def test_maintained_tables_stay_exact_while_changes_come(
 def test_kills_during_maintenance_lose_and_double_nothing(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
-    run(tmp_path, kafka_broker, topic_prefix, kills=50, events=400_000, rate=300, seed=2)
+    run(tmp_path, kafka_broker, topic_prefix, Story(events=400_000, rate=300, kills=50, seed=2))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1500)  # a worker, its drivers, a Spark of others, and ten minutes of changes
+def test_foreign_job_beside_maintenance_loses_and_doubles_nothing(
+    tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
+) -> None:
+    run(tmp_path, kafka_broker, topic_prefix, Story(events=120_000, rate=250, foreign=True, kills=3, seed=3))
