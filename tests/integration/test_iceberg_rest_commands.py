@@ -1,0 +1,124 @@
+"""The commands about a table's life at a REST catalog: each does there what it does at a JDBC one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import typer
+from click.testing import Result
+from fixtures.iceberg_commands import table_commands
+from fixtures.iceberg_commit import KEY, Lake, Sink, activate, lake, lake_config, order
+from iceberg_rest_catalog import TOKEN, RestCatalogServer
+
+from connectors.iceberg.commands.audit import audit
+from connectors.iceberg.commands.diff import diff
+from connectors.iceberg.commands.gate import gate
+from connectors.iceberg.commands.history import at, history
+from connectors.iceberg.commands.maintain import maintain
+from connectors.iceberg.commands.refs import branch, tag
+from connectors.iceberg.commands.rollback import rollback
+from connectors.iceberg.config.expectations import Expectation
+from connectors.iceberg.protocol.commit_request import MAIN, EngineSettings
+from connectors.iceberg.protocol.ledger import Standing, look_up
+from connectors.iceberg.protocol.own_refs import unpublished_branch
+from connectors.iceberg.refs.table_rewind import RewindMode, RewindRequest, rewind
+from connectors.iceberg.schema.table import StagedKind
+from connectors.iceberg.spark.lake_session import LakeSession
+
+__all__ = ["lake"]
+
+APP = typer.Typer()
+for command in (at, audit, branch, diff, gate, history, maintain, rollback, tag):
+    APP.command(command.__name__)(command)
+BRANCH = unpublished_branch("connect-orders")
+GATED = {"unpublished_branch": BRANCH, "expectations": (Expectation("good", "region != 'bad'"),)}
+
+
+@pytest.fixture(scope="module")
+def rest_lake(lake: Lake) -> Iterator[Lake]:
+    """A catalog of the same Spark that is a REST server."""
+    with TemporaryDirectory() as folder:
+        place = Path(folder)
+        server = RestCatalogServer(place / "rest", f"file://{place}/warehouse", {}, dict)
+        try:
+            properties = {"type": "rest", "uri": server.url, "token": TOKEN}
+            config = lake_config(place, properties)
+            session = lake.runtime.new_session(config.session_settings())
+            yield Lake(lake.runtime, LakeSession(session, config.catalog, EngineSettings()), place)
+        finally:
+            activate(lake.catalog.spark)
+            server.close()
+
+
+@pytest.fixture
+def run(rest_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    return table_commands(rest_lake, monkeypatch, APP)
+
+
+def told(result: Result, status: int = 0) -> Any:
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
+
+
+def filled(lake: Lake) -> tuple[Sink, list[int]]:
+    sink = lake.make()
+    lake.sql(f"ALTER TABLE lake.{sink.name} SET IDENTIFIER FIELDS shop, number")
+    snapshots = [sink.commit(sink.stage([order(1, "a"), order(1, "b")])).snapshot_id]
+    deletes = sink.stage([{"shop": 1, "number": "b"}], StagedKind.DELETES)
+    snapshots.append(sink.commit([*sink.stage([order(1, "a", "south"), order(1, "c")]), *deletes]).snapshot_id)
+    return sink, [each or 0 for each in snapshots]
+
+
+def test_history_refs_and_rollback_work_at_a_rest_catalog(rest_lake: Lake, run: Callable[..., Result]) -> None:
+    sink, (first, second) = filled(rest_lake)
+    name = sink.name
+    assert [each["snapshot"] for each in told(run("history", name, "--json"))["snapshots"]] == [second, first]
+    assert told(run("at", name, "--offset", "orders:0:12", "--json"))["snapshot"] == second
+    assert told(run("diff", name, str(first), str(second), "--json"), 1)["counts"] == {
+        "inserted": 1, "updated": 1, "deleted": 1, "several_rows": 0,
+    }  # fmt: skip
+    told(run("tag", name, "before", "--at", "first", "--keep", "14d", "--json"))
+    told(run("branch", name, "trial", "--at", "before", "--json"))
+    assert told(run("rollback", name, "--to", "before", "--yes", "--json"))["done"]
+    assert rest_lake.catalog.table(name).metadata().refs == {MAIN: first, "before": first, "trial": first}
+    assert look_up(sink.load().view).standing is Standing.ROLLED_BACK
+    sink.cycle = 1
+    sink.commit(sink.stage([order(1, "d")]))
+    assert told(run("audit", name, "--json"))["verdict"] == "proven"
+
+
+def test_rewinds_and_maintenance_work_at_a_rest_catalog(rest_lake: Lake, run: Callable[..., Result]) -> None:
+    sink, (first, second) = filled(rest_lake)
+    request = RewindRequest(MAIN, second, first, RewindMode.SKIP, KEY, "connect-orders")
+    rest_lake.catalog.run(sink.name, rewind, request)
+    assert look_up(sink.load().view).standing is Standing.FOUND
+    for number in range(4):
+        sink.commit(sink.stage([order(1, f"n{number}")]))
+    before = len(rest_lake.catalog.table(sink.name).metadata().snapshots)
+    settings = ("--set", "small-files=3", "--set", "snapshots=2", "--set", "keep=1s", "--set", "keep-snapshots=1")
+    done = run("maintain", sink.name, "--now", *settings)
+    assert done.exit_code == 0, done.output
+    assert "compact data files: data files" in done.stdout
+    assert len(rest_lake.catalog.table(sink.name).metadata().snapshots) < before
+    assert sink.rows("number") == [(("number", key),) for key in ("a", "b", "n0", "n1", "n2", "n3")]
+
+
+@pytest.mark.parametrize("choice", ["--publish", "drop", "skip"])
+def test_unpublished_commits_work_at_a_rest_catalog(rest_lake: Lake, run: Callable[..., Result], choice: str) -> None:
+    sink = rest_lake.make()
+    sink.commit(sink.stage([order(1, "a")]), **GATED)
+    assert sink.commit(sink.stage([order(1, "a", "bad"), order(1, "b")]), **GATED).unpublished
+    assert sink.rows("number, region") == [(("number", "a"), ("region", "north"))]
+    words = [choice] if choice.startswith("--") else ["--reject", choice]
+    decided = run("gate", sink.name, *words)
+    assert decided.exit_code == 0, decided.output
+    assert set(rest_lake.catalog.table(sink.name).metadata().refs) == {MAIN}
+    published = [(("number", "a"), ("region", "bad")), (("number", "b"), ("region", "north"))]
+    assert sink.rows("number, region") == (
+        published if choice == "--publish" else [(("number", "a"), ("region", "north"))]
+    )
