@@ -344,6 +344,32 @@ class JavaTable:
     def delete_file(self, location: str) -> None:
         self._table.io().deleteFile(location)
 
+    # --- for commands that look at files
+
+    @property
+    def java(self) -> JavaClasses:
+        """The classes of the JVM that loaded it."""
+        return self._java
+
+    def java_schema(self) -> Any:
+        return self._table.schema()
+
+    def java_spec(self, spec_id: int) -> Any:
+        return self._table.specs()[spec_id]
+
+    def java_file(self, path: str) -> Any:
+        """A file of the table's storage, to be read."""
+        return self._table.io().newInputFile(path)
+
+    def data_files(self, snapshot: int) -> Iterator[Any]:
+        """Java's data files of a snapshot, with their metrics."""
+        found = self._table.newScan().useSnapshot(snapshot).includeColumnStats().planFiles()
+        try:
+            for task in self._java.each(found):
+                yield task.file()
+        finally:
+            found.close()
+
     # --- for clean-up and audit
 
     def list_files(self, location: str) -> Iterator[str] | None:

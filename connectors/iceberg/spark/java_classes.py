@@ -72,6 +72,17 @@ class JavaClasses:
         tree = self.iceberg("util.JsonUtil").mapper().readTree(json.dumps(content))
         return self.iceberg("ContentFileParser").fromJson(tree, spec)
 
+    def parquet_file(self, file: Any) -> Any:
+        """A Java input file as Parquet's reader takes it: the class that does it is Iceberg's own."""
+        classes = self("java.lang.Class")
+        kind = self.gateway.new_array(classes, 1)
+        kind[0] = classes.forName("org.apache.iceberg.io.InputFile")
+        method = classes.forName("org.apache.iceberg.parquet.ParquetIO").getDeclaredMethod("file", kind)
+        method.setAccessible(True)
+        arguments = self.gateway.new_array(self("java.lang.Object"), 1)
+        arguments[0] = file
+        return method.invoke(None, arguments)
+
     @property
     def unpartitioned(self) -> Any:
         return self.iceberg("PartitionSpec").unpartitioned()
