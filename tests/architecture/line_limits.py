@@ -10,7 +10,7 @@ PRODUCT = ("connect_py", "connectors", "transforms", "rest", "native")
 SPARK = ("connectors/iceberg/spark",)
 # Lower them when the code gets shorter. Both were raised by what looks after a table: its history, refs, files, and
 # what its rows are expected to be.
-LIMITS = {SPARK: 4_460, PRODUCT: 77_900}
+LIMITS = {SPARK: 4_640, PRODUCT: 79_500}
 SUFFIXES = (".py", ".java", ".rs")
 
 
