@@ -47,6 +47,10 @@ FREE_PART = {
         ("`iceberg.table.<table>.id-columns`", "key columns of one table"),
         ("`iceberg.table.<table>.partition-by`", "partition fields of one table, if the sink creates it"),
         (
+            "`iceberg.table.<table>.sort-by`",
+            "[sort order](../how-to/create-tables.md#sort-a-table) of one table, also if it is there",
+        ),
+        (
             "`iceberg.ext.expect.<name>`, `iceberg.ext.expect.<name>.action`, `iceberg.ext.expect.<name>.tables`",
             "an [expectation](../how-to/expect-rows.md): SQL, what happens otherwise, and a pattern of tables",
         ),

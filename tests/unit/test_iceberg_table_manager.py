@@ -209,6 +209,38 @@ def test_merged_table_without_a_configured_mode_becomes_merge_on_read(
     assert TableDescription.from_json(json.loads(told)).properties.get("write.merge.mode") == mode
 
 
+class LaidOutCatalog(EvolvedCatalog):
+    """Keeps what the layout of the table is to be."""
+
+    def __init__(self, described: TableDescription) -> None:
+        super().__init__(described, described)
+        self.layouts: list[tuple[Any, Any]] = []
+
+    def set_layout(self, _name: str, sort_by: Any, partition_by: Any) -> bool:
+        self.layouts.append((sort_by, partition_by))
+        return True
+
+
+@pytest.mark.parametrize(
+    ("props", "asked", "sorted_by"),
+    [
+        ({}, [], ()),
+        ({"tables__default_partition_by": "id"}, [], ()),  # of new tables
+        ({"table__db__orders__sort_by": "id desc, days(at), bucket(id, 4), name"}, [(4, None)], (
+            ("id", True, False), ("at", False, True))),
+        ({"tables__default_partition_by": "id", "ext__evolution__partition_by": "apply"}, [(0, 1)], ()),
+    ],
+)  # fmt: skip
+def test_layout_of_a_table_follows_the_configuration(
+    props: dict[str, str], asked: list[tuple[int, int | None]], sorted_by: tuple[tuple[str, bool, bool], ...]
+) -> None:
+    catalog = LaidOutCatalog(table([("id", "int"), ("at", "timestamp")]))
+    keeper = keeper_of(catalog, **props)
+    _, told = keeper.prepare("db.orders", Need.CREATE, TableRequest(None, "").to_text())
+    assert [(len(sort_by), None if by is None else len(by)) for sort_by, by in catalog.layouts] == asked
+    assert TableDescription.from_json(json.loads(told)).sort_by == sorted_by
+
+
 def test_table_without_its_key_column_is_refused_naming_the_column() -> None:
     described = dataclasses.replace(table([("number", "int")]), mode=WriteMode.MERGE, key_columns=("id",))
     catalog = EvolvedCatalog(described, described)

@@ -222,6 +222,9 @@ class SinkOptions:
     _define(keys.EVOLVE_INCOMPATIBLE, STRING, "ignore", M,
         "A field's type does not fit its column. `apply` adds a column for it, `ignore` converts each value or "
         "refuses it, `hold` stops the rows, `dead-letter` makes bad records.", _one_of(ChangeAction))
+    evolve_partitions: bool = _either(keys.EVOLVE_PARTITIONS, "ignore", "apply", L,
+        "A table that is there has other partition fields than `partition-by` says. `apply` changes its partition spec "
+        "for new files, `ignore` leaves it.")
     logical_types: LogicalTypes = _option(keys.LOGICAL_TYPES, STRING, "auto", M,
         "Column types of new columns: `connect` knows Connect's logical types only, `full` Debezium's and Avro's too. "
         "`auto` is full for MERGE under the Apache class name, else connect. Tables that are merged get no columns of "

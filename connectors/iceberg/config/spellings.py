@@ -48,6 +48,7 @@ NEVER_VALID: Mapping[str, str] = MappingProxyType({
 _TABLE_SETTINGS = (
     "id-columns",
     "partition-by",
+    "sort-by",
     "commit-branch",
     "route-regex",
     "renamed",

@@ -14,6 +14,7 @@ from connectors.iceberg.config.java_pattern import compile_java_pattern
 from connectors.iceberg.config.keys import TABLE_PREFIX
 from connectors.iceberg.config.maintenance_policy import SETTINGS, MaintenancePolicy
 from connectors.iceberg.config.partition_by import PartitionTerm, list_items, parse_partition_by
+from connectors.iceberg.config.sort_by import SortTerm, parse_sort_by
 from connectors.iceberg.config.tag_schedule import TagRule, parse_tags
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class TableConfig:
     renamed: Mapping[str, str] = field(default_factory=dict)  # field of the records -> the name it had
     tags: tuple[TagRule, ...] = ()
     maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
+    sort_by: tuple[SortTerm, ...] = ()
     rules: ExpectationRules = field(default_factory=ExpectationRules)  # of the connector
     expectations: tuple[Expectation, ...] = ()
 
@@ -56,7 +58,7 @@ def table_config(table_props: Mapping[str, str], name: str, default: TableConfig
         read("partition-by", partition_terms, default.partition_by),
         read("commit-branch", optional_text, default.commit_branch), read("route-regex", compile_java_pattern, None),
         read("renamed", _renamed, {}), read("tags", parse_tags, default.tags),
-        MaintenancePolicy(**maintenance), default.rules,
+        MaintenancePolicy(**maintenance), read("sort-by", parse_sort_by, default.sort_by), default.rules,
         default.rules.of_table(name, _own_expectations(table_props, name)),
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ Everything runs on the coordinator's table thread, through the one Spark driver 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import logging
 import threading
@@ -18,6 +19,7 @@ from connect_py.api.service import SharedServices
 from connectors.iceberg.channel.control_events import EventPublisher
 from connectors.iceberg.config.file_io_properties import file_io_properties
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.sort_by import SortTerm
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
@@ -161,8 +163,8 @@ class TableManager:
             loaded = self._evolve(loaded, request)
         if why := why_not_written(loaded.description) or why_not_merged(loaded.description):
             raise TableUnsuitableError(name, why)
-        loaded = self._with_write_mode(self._with_order(loaded))
-        description = loaded.description
+        loaded = self._with_write_mode(self._with_order(self._with_layout(loaded)))
+        description = dataclasses.replace(loaded.description, sort_by=_file_order(config.table(name).sort_by))
         if description.mode is WriteMode.MERGE:
             _check_merged(name, description.key_columns, json.loads(description.schema))
         self._warn_ignored(description)
@@ -188,6 +190,21 @@ class TableManager:
         self._lake.evolve(table.name, [SchemaChange(ChangeKind.ADD, (ORDER,), '"string"')])
         log.info("table %s: column %s keeps the order of rows", table.name, ORDER)
         return self._load(table.name)
+
+    def _with_layout(self, loaded: LoadedTable) -> LoadedTable:
+        """With the sort order of the configuration, and with its partition fields if they may change."""
+        name, config = loaded.description.name, self._config
+        table = config.table(name)
+        partition_by = table.partition_by if config.evolve_partitions else None
+        if not table.sort_by and partition_by is None:
+            return loaded
+        if not self._lake.set_layout(name, table.sort_by, partition_by):
+            return loaded
+        log.info(
+            "table %s: new files have the sort order and the partition fields of the configuration", name,
+            extra={"action": "layout_set", "table": name},
+        )  # fmt: skip
+        return self._load(name)
 
     def _with_write_mode(self, loaded: LoadedTable) -> LoadedTable:
         """With merge-on-read, where the table's owner says nothing: Iceberg's default rewrites whole files."""
@@ -342,6 +359,12 @@ class TableManager:
 
 def _utc(timestamp_ms: int | None) -> datetime | None:
     return None if timestamp_ms is None else datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+
+
+def _file_order(terms: Sequence[SortTerm]) -> tuple[tuple[str, bool, bool], ...]:
+    """The columns by which rows of a file are sorted, up to the first term that has another order than its column."""
+    kept = itertools.takewhile(lambda each: each.sorts_files, terms)
+    return tuple((each.term.column, each.descending, each.nulls_first) for each in kept)
 
 
 def why_not_merged(table: TableDescription) -> str | None:

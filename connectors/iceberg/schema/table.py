@@ -61,6 +61,7 @@ class TableDescription:
     key_columns: tuple[str, ...] = ()  # MERGE only, as named in the table
     properties: Mapping[str, str] = field(default_factory=dict)  # the table's own
     io_properties: Mapping[str, str] = field(default_factory=dict)  # for PyIceberg's file IO
+    sort_by: tuple[tuple[str, bool, bool], ...] = ()  # path of a column, descending, nulls first: order in new files
     open_pairs: tuple[str, ...] = ()  # changes of keys of which the delete was committed, and the insert was not
 
     def to_json(self) -> dict[str, Any]:
@@ -69,6 +70,7 @@ class TableDescription:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> TableDescription:
         tuples = {name: tuple(data.get(name, ())) for name in ("key_columns", "open_pairs")}
+        tuples["sort_by"] = tuple(tuple(each) for each in data.get("sort_by", ()))
         return TableDescription(**{**data, **tuples, "mode": WriteMode(data["mode"])})
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.iceberg.config.partition_by import PartitionTerm
+from connectors.iceberg.config.sort_by import SortTerm
 from connectors.iceberg.config.spark_config import STAGING_CATALOG
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
@@ -21,6 +23,7 @@ from connectors.iceberg.spark.java_classes import JavaClasses
 from connectors.iceberg.spark.java_errors import EXCEPTIONS, REFUSED, is_a
 from connectors.iceberg.spark.prepared_commit import SCRATCH_KEY, PreparedCommit, ValidationFailed
 from connectors.iceberg.spark.sql_names import relation
+from connectors.iceberg.staging.full_names import columns_inside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,6 +157,43 @@ class JavaTable:
         for key, value in properties.items():
             update.set(key, value)
         update.commit()
+
+    def set_sort_order(self, terms: Sequence[SortTerm]) -> bool:
+        """Give the table this order; returns False if it has it."""
+        wanted = self._java.iceberg("SortOrder").builderFor(self._table.schema())
+        self._order(wanted, terms)
+        if self._table.sortOrder().sameOrder(wanted.build()):
+            return False
+        update = self._table.replaceSortOrder()
+        self._order(update, terms)
+        update.commit()
+        return True
+
+    def _order(self, builder: Any, terms: Sequence[SortTerm]) -> None:
+        nulls = self._java.iceberg("NullOrder")
+        for each in terms:
+            place = nulls.NULLS_FIRST if each.nulls_first else nulls.NULLS_LAST
+            (builder.desc if each.descending else builder.asc)(self._java.transform(each.term), place)
+
+    def set_partition_fields(self, terms: Sequence[PartitionTerm]) -> bool:
+        """Have new files partitioned by these; returns False if they are."""
+        names = {column["id"]: path for path, column in columns_inside(self.metadata().schema)}
+        there = {
+            (".".join(names.get(field["source-id"], ())), field["transform"]): field["name"]
+            for field in self.metadata().spec["fields"]
+            if field["transform"] != "void"
+        }
+        wanted = {(each.column, each.iceberg_transform): each for each in terms if each.transform != "void"}
+        if there.keys() == wanted.keys():
+            return False
+        update = self._table.updateSpec()
+        for key in there.keys() - wanted.keys():
+            update.removeField(there[key])
+        for key, each in wanted.items():
+            if key not in there:
+                update.addField(each.name, self._java.transform(each))
+        update.commit()
+        return True
 
     # --- staged files
 

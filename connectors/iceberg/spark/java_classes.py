@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from connectors.iceberg.config.partition_by import PartitionTerm
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 if TYPE_CHECKING:
@@ -71,6 +72,14 @@ class JavaClasses:
         """A Java content file of this partition spec, as Iceberg's JSON has it."""
         tree = self.iceberg("util.JsonUtil").mapper().readTree(json.dumps(content))
         return self.iceberg("ContentFileParser").fromJson(tree, spec)
+
+    def transform(self, term: PartitionTerm) -> Any:
+        """A partition or sort field as Java's term."""
+        expressions = self.iceberg("expressions.Expressions")
+        if term.transform == "identity":
+            return expressions.ref(term.column)
+        make = getattr(expressions, term.transform)
+        return make(term.column) if term.argument is None else make(term.column, term.argument)
 
     def parquet_file(self, file: Any) -> Any:
         """A Java input file as Parquet's reader takes it: the class that does it is Iceberg's own."""

@@ -83,6 +83,7 @@ class LakeClient:
     metadata = _asked(LakeSession.metadata)
     create = _asked(LakeSession.create)
     evolve = _asked(LakeSession.evolve)
+    set_layout = _asked(LakeSession.set_layout)
     set_properties = _asked(LakeSession.set_properties)
     remove_files = _asked(LakeSession.remove_files)
     history = _asked(LakeSession.history)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from connectors.iceberg.audit.table_history import TableHistory
 from connectors.iceberg.config.file_io_properties import file_io_properties
+from connectors.iceberg.config.partition_by import PartitionTerm
+from connectors.iceberg.config.sort_by import SortTerm
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest, EngineSettings
 from connectors.iceberg.protocol.ledger import TableView
@@ -34,7 +36,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _ATTEMPTS = 5  # of a change of a schema
-_POSITIONS = ("connect-py.ledger.", "kafka.connect.source-offsets.")  # long, and of no use to tasks
+_POSITIONS = (
+    "connect-py.ledger.",
+    "connect-py.unpublished.",
+    "connect-py.rejected.",
+    "kafka.connect.source-offsets.",
+)  # long, and of no use to tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +155,19 @@ class LakeSession:
         fault_point("catalog_set_properties")
         with translating(name):
             self._catalog.load(name).set_properties(properties)
+
+    def set_layout(self, name: str, sort_by: Sequence[SortTerm], partition_by: Sequence[PartitionTerm] | None) -> bool:
+        """Give the table this sort order, and these partition fields unless they are None; files stay as they are.
+
+        Returns whether something changed.
+        """
+        fault_point("catalog_set_layout")
+        with translating(name):
+            table = self._catalog.load(name)
+            changed = bool(sort_by) and table.set_sort_order(sort_by)
+            if partition_by is not None:
+                changed |= self._catalog.load(name).set_partition_fields(partition_by)
+            return changed
 
     def commit(self, request: CommitRequest, remote: RemoteSpark | None = None) -> CommitOutcome:
         """See `CommitEngine.commit`. `remote`: whose Spark runs the `MERGE`; None: this one."""

@@ -17,6 +17,7 @@ from connectors.iceberg.schema.table import StagedFile, StagedKind, WriteMode
 from connectors.iceberg.staging.cdc import Change, last_per_key
 from connectors.iceberg.staging.changed_keys import PAIRS
 from connectors.iceberg.staging.columns import any_true, as_array
+from connectors.iceberg.staging.file_order import FileOrder
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.ordering import ORDER, running_maximum
 from connectors.iceberg.staging.partitioning import Partitioner
@@ -55,6 +56,7 @@ class StagedFileWriter:
         """Write files of this layout from now on."""
         self._layout = layout
         self._partitioner = Partitioner(layout.description.schema, layout.description.spec)
+        self._order = FileOrder(layout.description.sort_by)
         self.output = FileOutput(layout.description, self._config.write_props)
 
     def write(
@@ -104,7 +106,7 @@ class StagedFileWriter:
             self._layout.schema if rows.schema.get_field_index(ORDER) < 0 else self._layout.ordered(self._layout.schema)
         )
         for values, part in self._partitioner.split(rows):
-            for slice_ in self._by_size(part):
+            for slice_ in self._by_size(self._order.sorted(part)):
                 yield self._write(StagedKind.ROWS, slice_, schema, name, values)
 
     def _by_size(self, rows: pa.Table) -> Iterator[pa.Table]:
