@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from connect_py.api.metrics import PluginMetrics
 from connectors.iceberg.protocol.commit_request import CommitOutcome
@@ -97,10 +97,20 @@ class IcebergMetrics:
         """A coordinator begins, or tries to."""
         self._count("iceberg_coordinator_beginnings_total", "Times that a coordinator began, or tried to.", {})
 
-    def waiting(self, reason: str, table: str, *, waits: bool) -> None:
-        """Rows wait because something does not work now, or do no longer. No table: those of all."""
+    def evolved(self, table: str, changes: Sequence[str]) -> None:
+        """The sink changed a table's schema."""
+        doc = "Changes of tables' schemas that the sink made."
+        self._count("iceberg_schema_changes_total", doc, {"table": table}, len(changes))
+
+    def message_ended(self, what: str, outcome: str) -> None:
+        """A message for others (`notices`, `lineage`) was sent or not."""
+        doc = "Notices and lineage events: sent, failed, or dropped because too many wait."
+        self._count("iceberg_messages_total", doc, {"kind": what, "outcome": outcome})
+
+    def waiting(self, reason: str, table: str, why: str | None) -> None:
+        """Rows wait because something does not work now; None: they do no longer. No table: those of all."""
         doc = "Rows wait because something does not work: 1, or 0 once it does again."
-        self._set("iceberg_waiting", doc, {"reason": reason, "table": table}, int(waits))
+        self._set("iceberg_waiting", doc, {"reason": reason, "table": table}, int(why is not None))
 
     def driver_replaced(self) -> None:
         """Spark's driver died, and another one takes its place."""

@@ -25,6 +25,7 @@ from connectors.iceberg.coordinator.table_manager import TableManager
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.notices.outlets import Outlets
 from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.sink_task.channel_turn import ChannelTurn
 from connectors.iceberg.sink_task.key_change_stops import KeyChangeStops
@@ -63,7 +64,7 @@ class IcebergSinkTask(SinkTask):
         dead_letters = DeadLetterRows(config.connector, context.task, props)
         self._intake = RowIntake(context, config, state, stage, poll, actions, needs, waits, dead_letters)
         self._stops = KeyChangeStops(context, state, stage, poll, actions, waits, null_unknown=config.null_unknown)
-        self._coordinator = _coordinator(config, context, metrics) if context.task == 0 else None
+        self._coordinator = _coordinator(config, context) if context.task == 0 else None
         self._turn = ChannelTurn(
             context, state, stage, self._reader, self._writer, actions, self._stops, metrics, self._coordinator,
             max_staged_bytes=config.max_staged_bytes,
@@ -137,12 +138,14 @@ class IcebergSinkTask(SinkTask):
         return {tp: OffsetAndMetadata(at.offset, at.mark.to_text()) for tp, at in offsets.items() if at.mark}
 
 
-def _coordinator(config: IcebergSinkConfig, context: SinkTaskContext, metrics: IcebergMetrics) -> Coordinator:
+def _coordinator(config: IcebergSinkConfig, context: SinkTaskContext) -> Coordinator:
     """The coordinator, started."""
+    outlets = Outlets.of(config, context)
     writer = EventWriter(context.client_config, config.control_topic, config.kafka)
     events = EventPublisher(config.connect_group, config.catalog_name, writer)
-    tables = TableManager(config, events, metrics, context)
+    tables = TableManager(config, events, outlets.metrics, context, outlets.lineage)
     tables.request()
-    coordinator = Coordinator(config, context, tables, events, metrics)
+    others = [each for each in (outlets.notices, outlets.lineage) if each is not None]
+    coordinator = Coordinator(config, context, tables, events, outlets.metrics, others)
     coordinator.start()
     return coordinator

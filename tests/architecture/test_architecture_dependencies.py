@@ -15,13 +15,13 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("connect_py", "connectors", "transforms", "rest")
 # Part of what the other one offers.
-BROUGHT_ALONG = {"httpx2": "confluent-kafka", "py4j": "pyspark", "starlette": "fastapi"}
+BROUGHT_ALONG = {"attr": "openlineage-python", "httpx2": "confluent-kafka", "py4j": "pyspark", "starlette": "fastapi"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def _product_requirements() -> list[str]:
     extras = PROJECT["optional-dependencies"]
-    return [*PROJECT["dependencies"], *extras["java"], *extras["spark-connect"]]
+    return [*PROJECT["dependencies"], *extras["java"], *extras["lineage"], *extras["spark-connect"]]
 
 
 def _names(requirements: list[str]) -> set[str]:

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from connectors.iceberg.config.expectations import expectation_keys
-from connectors.iceberg.config.keys import CATALOG_PREFIX, HADOOP_PREFIX, SPARK_PREFIX
+from connectors.iceberg.config.keys import CATALOG_PREFIX, HADOOP_PREFIX, OPENLINEAGE_FILE, SPARK_PREFIX
 
 ALLOWED: Final = "connect_py.spark.settings.allowed"  # worker property: patterns of keys, comma separated, `*` is any
 USER_CODE: Final = "connect_py.spark.user-code.allowed"  # the same, for keys whose values are SQL or name code
@@ -82,6 +82,8 @@ def _why_refused(key: str, value: str) -> str | None:
         return _of_spark(name if name.startswith("spark.") else f"spark.{name}", value)
     if key.startswith((CATALOG_PREFIX, HADOOP_PREFIX)):
         return _of_class(key, value)
+    if key == OPENLINEAGE_FILE and value.strip():
+        return "writes to a file of one's choice"
     return None
 
 

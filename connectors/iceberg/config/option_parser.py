@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
@@ -66,6 +68,7 @@ class OptionParser:
             self._check_remote()
         self._check_new_tables()
         self._check_dead_letters()
+        self._check_notices()
         return (None, self._problems) if self._problems else (self._members(), [])
 
     def _refuse(self, key: str, why: str) -> None:
@@ -220,6 +223,18 @@ class OptionParser:
                 "a record that is tried again is older than its row: it is inserted where its key is missing, and left "
                 "out elsewhere"
             )
+
+    def _check_notices(self) -> None:
+        values = self._values
+        lineage = [key for key in (keys.OPENLINEAGE_URL, keys.OPENLINEAGE_FILE) if (values[key] or "").strip()]
+        if len(lineage) > 1:
+            self._refuse(keys.OPENLINEAGE_FILE, f"cannot be combined with {keys.OPENLINEAGE_URL}")
+        elif lineage and importlib.util.find_spec("openlineage") is None:
+            self._refuse(lineage[0], "needs a library: pip install 'connect-py[lineage]' on each worker")
+        for key in (keys.OPENLINEAGE_URL, keys.NOTICES_WEBHOOK):
+            given = (values[key] or "").strip()
+            if given and urlsplit(given).scheme not in ("http", "https"):
+                self._refuse(key, "is no address that begins with http:// or https://")
 
     def _members(self) -> dict[str, Any]:
         known, values, tables = self._known, self._values, self._tables

@@ -12,7 +12,17 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from connect_py.api.config import ConfigDef, Importance, Parsed, Type, Validator, at_least, one_of, with_prefix
+from connect_py.api.config import (
+    ConfigDef,
+    Importance,
+    Parsed,
+    Password,
+    Type,
+    Validator,
+    at_least,
+    one_of,
+    with_prefix,
+)
 from connectors.iceberg.config import keys
 from connectors.iceberg.config.expectations import ExpectationRules
 from connectors.iceberg.config.hadoop_files import read_hadoop_files
@@ -296,6 +306,26 @@ class SinkOptions:
         "commit after it sets the tag. `iceberg.table.<table>.tags` wins. Unset: none.")
     for _setting in SETTINGS:
         _define(keys.MAINTENANCE_PREFIX + _setting.name, STRING, _setting.default or None, L, _setting.doc)
+    openlineage_url: str | None = _option(keys.OPENLINEAGE_URL, STRING, None, L,
+        "Address of a server that takes OpenLineage events: one for each commit, with its topics, offsets and table. "
+        "Unset: none.", read=optional_text)
+    openlineage_endpoint: str = _option("iceberg.ext.openlineage.endpoint", STRING, "api/v1/lineage", L,
+        "Path below that address.")
+    openlineage_api_key: Password | None = _option("iceberg.ext.openlineage.api-key", Type.PASSWORD, None, L,
+        "Key that the server asks for.")
+    openlineage_file: str | None = _option(keys.OPENLINEAGE_FILE, STRING, None, L,
+        "File on the worker to which OpenLineage events are appended, one a line, instead of a server. It needs the "
+        "worker's leave.", read=optional_text)
+    openlineage_namespace: str = _option("iceberg.ext.openlineage.namespace", STRING, "kafka-connect", L,
+        "Namespace of the job, whose name is the connector's.")
+    notices_webhook: str | None = _option(keys.NOTICES_WEBHOOK, STRING, None, L,
+        "Address to which notices are posted as JSON: changes of schemas, rows that wait or are not as expected, "
+        "commits that readers do not see, stale tables. Unset: none.", read=optional_text)
+    notices_topic: str | None = _option("iceberg.ext.notices.topic", STRING, None, L,
+        "Topic to which the same notices are written. Unset: none.", read=optional_text)
+    stale_after_ms: int | None = _option("iceberg.ext.notices.stale-after-ms", LONG, None, L,
+        "Milliseconds that a table may lag behind its topics before a notice says so. Unset: no such notice.",
+        _at_least_one_if_set)
     replay_topic: str | None = _option(keys.REPLAY_TOPIC, STRING, None, M,
         "Topic from which the connector reads dead letters again that `connect-py dlq replay` writes there; it is "
         "created. The connector then reads committed records only. Unset: none.", read=optional_text)

@@ -17,12 +17,12 @@ import threading
 import time
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError, RetriableError
 from connect_py.api.task import SinkTaskContext
@@ -78,6 +78,7 @@ from connectors.iceberg.schema.pending_schema_changes import SchemaChangesPendin
 
 log = logging.getLogger(__name__)
 
+OUTLET_SECONDS = 0.5  # for messages to others that wait when the coordinator ends
 POLL_SECONDS = 0.05  # the channel is looked at this often, also while commits run
 DESCRIBE_SECONDS = 30.0  # how soon added partitions and replaced topics are noticed
 LOOK_SECONDS = 15.0  # how soon a roll-back of a quiet table is noticed, where there are few tables
@@ -86,6 +87,13 @@ FIRST_BACKOFF_SECONDS = 0.5
 LAST_BACKOFF_SECONDS = 30.0
 
 Answer = Callable[[], list[CoordinatorAction]]
+
+
+class Outlet(Protocol):
+    """Tells others what happens."""
+
+    def close(self, seconds: float) -> None:
+        """Send what waits, for so long at most, and end."""
 
 
 class Coordinator:
@@ -98,12 +106,15 @@ class Coordinator:
         tables: TableManager,
         events: EventPublisher,
         metrics: IcebergMetrics,
+        outlets: Sequence[Outlet] = (),
     ) -> None:
+        """`outlets`: what others hear; they end with the coordinator."""
         self._config = config
         self._context = context
         self._tables = tables
         self._events = events
         self._metrics = metrics
+        self._outlets = outlets
         self._freshness = Freshness(metrics)
         self._retries = RetryTracker(metrics, context, config.commit_max_failures, config.commit_interval_ms)
         self._stopping = threading.Event()
@@ -118,6 +129,8 @@ class Coordinator:
         self._stopping.set()
         self._thread.join(seconds)
         self._tables.stop()
+        for outlet in self._outlets:
+            outlet.close(OUTLET_SECONDS)
 
     def check(self) -> None:
         """Raise what ended the coordinator, if something did."""

@@ -170,7 +170,7 @@ class RetryTracker:
         """Say why rows wait, or that they no longer do."""
         subjects = {Waiting.BEGIN: COORDINATOR, Waiting.OPEN: table_to_open(table)}
         self._context.waits(subjects.get(waiting, f"commit to table {table}"), why)
-        self._metrics.waiting(waiting.value, table, waits=why is not None)
+        self._metrics.waiting(waiting.value, table, why)
 
     def _is_too_long(self, intervals: int) -> bool:
         return self._limit is not None and intervals >= self._limit

@@ -32,6 +32,7 @@ from connectors.iceberg.errors import (
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.maintenance.maintenance_thread import MaintenanceThread
+from connectors.iceberg.notices.lineage import Lineage
 from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.commit_request import (
     COMMIT_ID_KEY,
@@ -69,11 +70,17 @@ class TableManager:
     """Owns a session in the Spark driver. All methods but `stop` are called on one thread at a time."""
 
     def __init__(
-        self, config: IcebergSinkConfig, events: EventPublisher, metrics: IcebergMetrics, services: SharedServices
+        self,
+        config: IcebergSinkConfig,
+        events: EventPublisher,
+        metrics: IcebergMetrics,
+        services: SharedServices,
+        lineage: Lineage | None = None,
     ) -> None:
         self._config = config
         self._events = events
         self._metrics = metrics
+        self._lineage = lineage
         self._full_merge = config.full_merge or bool(config.spark.get("spark.remote"))
         spark, seconds = worker_spark_config(config, services.worker_settings), config.commit_attempt_timeout_ms / 1000
         settings = EngineSettings(config.full_merge, config.refuse_foreign_rows)
@@ -227,6 +234,7 @@ class TableManager:
         if wanted and self._lake.evolve(name, wanted):
             made = ", ".join(map(str, wanted))
             log.info("table %s: %s", name, made, extra={"action": "table_evolved", "table": name})
+            self._metrics.evolved(name, [*map(str, wanted)])
             loaded = self._load(name)
         pending = [c for c in request.changes if policy[c.kind] is ChangeAction.HOLD]
         if pending and loaded.description.schema_id == request.schema_id:
@@ -289,6 +297,8 @@ class TableManager:
         )  # fmt: skip
         if outcome.snapshot_id is not None:
             self._events.on_table_commit(request, outcome.snapshot_id, _utc(request.valid_through_ms))
+            if self._lineage is not None:
+                self._lineage.committed(request, outcome, self._described[request.table])
         return outcome
 
     def _request(self, request: CommitTable, epoch: Epoch) -> CommitRequest:

@@ -1,0 +1,61 @@
+"""`Notices`: what a person may want to know, as JSON to a webhook, to a topic, or to both."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from connectors.iceberg.notices.background_sender import BackgroundSender
+
+_TIMEOUT_SECONDS = 10.0
+
+
+class NoticeKind(Enum):
+    """What happened."""
+
+    SCHEMA_CHANGED = "schema-changed"  # the sink changed a table's schema
+    SCHEMA_CHANGE_PENDING = "schema-change-pending"  # rows wait until a user changes a table
+    SCHEMA_CHANGE_DONE = "schema-change-done"
+    WAITING = "waiting"  # rows wait for something that does not work
+    WORKING = "working"  # it works again
+    NOT_AS_EXPECTED = "not-as-expected"  # rows of a commit do not meet an expectation
+    UNPUBLISHED = "unpublished"  # readers do not see the last commits
+    PUBLISHED = "published"  # or do again
+    STALE = "stale"  # a table is older than it may be
+    FRESH = "fresh"  # it is no more
+
+
+class Notices:
+    """Owns the thread that sends. Any thread; nothing here waits or fails."""
+
+    def __init__(self, connector: str, send: Callable[[bytes], None], outcome: Callable[[str], None]) -> None:
+        """`send`: sends one notice, or raises."""
+        self._connector = connector
+        self._sender = BackgroundSender("notices", send, outcome)
+
+    def tell(self, kind: NoticeKind, table: str, text: str, **details: Any) -> None:
+        """Something happened to a table; an empty name: to all."""
+        document = {
+            "id": str(uuid.uuid4()), "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "connector": self._connector, "kind": kind.value, "table": table or None, "text": text, **details,
+        }  # fmt: skip
+        self._sender.put(json.dumps(document, separators=(",", ":")).encode())
+
+    def close(self, seconds: float) -> None:
+        """Send what waits, for so long at most."""
+        self._sender.close(seconds)
+
+
+def to_webhook(url: str, headers: Mapping[str, str] | None = None) -> Callable[[bytes], None]:
+    """Send by POST; every status below 300 is fine."""
+    import httpx
+
+    def send(notice: bytes) -> None:
+        more = {"Content-Type": "application/json", **(headers or {})}
+        httpx.post(url, content=notice, headers=more, timeout=_TIMEOUT_SECONDS).raise_for_status()
+
+    return send
