@@ -133,7 +133,7 @@ class Told:
 
     def __init__(self, server: HttpSink, stale_seconds: float | None = None) -> None:
         self._server = server
-        self.notices = Notices("orders-sink", to_webhook(server.url), lambda _: None)
+        self.notices = Notices("orders-sink", [to_webhook(server.url)], lambda _: None)
         self.metrics = NoticedMetrics(FakePluginMetrics(), self.notices, stale_seconds)
 
     def kinds(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
@@ -30,12 +30,14 @@ class NoticeKind(Enum):
 
 
 class Notices:
-    """Owns the thread that sends. Any thread; nothing here waits or fails."""
+    """Owns a thread for each place that notices go to. Any thread; nothing here waits or fails."""
 
-    def __init__(self, connector: str, send: Callable[[bytes], None], outcome: Callable[[str], None]) -> None:
-        """`send`: sends one notice, or raises."""
+    def __init__(
+        self, connector: str, sends: Sequence[Callable[[bytes], None]], outcome: Callable[[str], None]
+    ) -> None:
+        """`sends`: each sends a notice to one place, or raises."""
         self._connector = connector
-        self._sender = BackgroundSender("notices", send, outcome)
+        self._senders = [BackgroundSender("notices", send, outcome) for send in sends]
 
     def tell(self, kind: NoticeKind, table: str, text: str, **details: Any) -> None:
         """Something happened to a table; an empty name: to all."""
@@ -43,11 +45,14 @@ class Notices:
             "id": str(uuid.uuid4()), "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "connector": self._connector, "kind": kind.value, "table": table or None, "text": text, **details,
         }  # fmt: skip
-        self._sender.put(json.dumps(document, separators=(",", ":")).encode())
+        notice = json.dumps(document, separators=(",", ":")).encode()
+        for sender in self._senders:
+            sender.put(notice)
 
     def close(self, seconds: float) -> None:
         """Send what waits, for so long at most."""
-        self._sender.close(seconds)
+        for sender in self._senders:
+            sender.close(seconds)
 
 
 def to_webhook(url: str, headers: Mapping[str, str] | None = None) -> Callable[[bytes], None]:

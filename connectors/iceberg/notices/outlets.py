@@ -43,11 +43,7 @@ class Outlets:
         if not senders:
             return Outlets(plain, None, lineage)
 
-        def send(notice: bytes) -> None:
-            for each in senders:
-                each(notice)
-
-        notices = Notices(config.connector, send, lambda outcome: plain.message_ended("notices", outcome))
+        notices = Notices(config.connector, senders, lambda outcome: plain.message_ended("notices", outcome))
         stale = None if config.stale_after_ms is None else config.stale_after_ms / 1000
         return Outlets(NoticedMetrics(context.metrics, notices, stale), notices, lineage)
 
