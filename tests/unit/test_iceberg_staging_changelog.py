@@ -126,3 +126,47 @@ def test_rows_routed_to_a_changelog_table_name_fail_the_task() -> None:
     ]  # fmt: skip
     with pytest.raises(ConnectError, match=r"routed to db\.orders_changes, whose name .*changelog-suffix"):
         with_changelogs(settings, [Routed("db.orders_changes", rows)])
+
+
+@pytest.mark.parametrize(
+    ("source", "position", "moment"),
+    [
+        ({"lsn": 4711, "ts_ms": 1000}, "4711", 1_000_000),
+        ({"file": "binlog.7", "pos": 12, "row": 3, "ts_us": 5}, "binlog.7:12:3", 5),
+        ({"commit_lsn": "a", "change_lsn": "b", "event_serial_no": 2, "ts_ns": 7000}, "a:b:2", 7),
+        ({"name": "other"}, None, None),
+        (None, None, None),
+    ],
+)
+def test_changes_say_where_they_stand_at_the_source(
+    tmp_path: Path, source: dict[str, Any] | None, position: str | None, moment: int | None
+) -> None:
+    transaction = {"id": "57:1", "total_order": 4, "data_collection_order": 2}
+    value = {"before": None, "after": {"id": 1, "v": "a"}, "op": "c", "source": source, "transaction": transaction}
+    without = {**value, "transaction": None}
+    stager = logging(tmp_path)
+    rows = [row for file in stage(stager, *Batch.of([record(value, 0), record(without, 1)])) for row in read([file])]
+    first, second = sorted(rows, key=lambda row: int(row["__offset"]))
+    assert (first["__source_position"], first["__tx_id"], first["__tx_order"], first["__tx_collection_order"]) == (
+        position, "57:1", 4, 2,
+    )  # fmt: skip
+    at = first["__source_time"]
+    assert (None if at is None else round(at.timestamp() * 1e6)) == moment
+    assert (second["__source_position"], second["__tx_id"], second["__tx_order"]) == (position, None, None)
+
+
+def test_change_log_by_itself_takes_every_table() -> None:
+    made = config(ext__write_mode="changelog", ext__envelope="debezium", ext__expect__paid="amount > 0")
+    assert made.is_changelog("db.orders")
+    assert made.mode_of("db.orders") is WriteMode.APPEND
+    assert [each.name for each in made.table("db.orders").expectations] == ["paid"]
+    rows = batch([event(0, "c", (1, "a"))])
+    assert [each.table for each in with_changelogs(made, [Routed("db.orders", rows)])] == ["db.orders"]
+    wish = json.loads(Stage(made, "0").creation("db.orders", rows))
+    assert [field["name"] for field in wish["schema"]["fields"]][:3] == ["id", "v", "__op"]
+    with pytest.raises(ConfigError, match="changelog needs"):
+        config(ext__write_mode="changelog")
+    with pytest.raises(ConfigError, match=r"needs MERGE, set .*; or iceberg\.ext\.write-mode=changelog"):
+        config(ext__envelope="debezium")
+    with pytest.raises(ConfigError, match="changelog-suffix"):
+        config(ext__write_mode="changelog", ext__envelope="debezium", ext__changelog_suffix="_c")

@@ -51,7 +51,8 @@ class OptionParser:
         self._create = with_prefix(self._known, keys.AUTO_CREATE_PREFIX)
         asked = bool(self._values[keys.CDC_FIELD]) or self._values[keys.UPSERT_MODE]
         usual_mode = WriteMode.MERGE if asked else WriteMode.APPEND
-        self._mode = usual_mode if self._values[keys.WRITE_MODE] == "auto" else WriteMode(self._values[keys.WRITE_MODE])
+        self._mode = {"auto": usual_mode, "merge": WriteMode.MERGE}.get(self._values[keys.WRITE_MODE], WriteMode.APPEND)
+        self._changelogs_only = self._values[keys.WRITE_MODE] == "changelog"
         self._apache_merges = self._mode is WriteMode.MERGE and self._family is ClassFamily.APACHE
         self._default_table = TableConfig("")
         self._rules: tuple[TopicRule, ...] = ()
@@ -133,10 +134,13 @@ class OptionParser:
         envelopes = values[keys.ENVELOPE] == "debezium"
         if envelopes and values[keys.CDC_FIELD]:
             self._refuse(keys.ENVELOPE, f"says itself what each change is; cannot be combined with {keys.CDC_FIELD}")
-        if envelopes and not merges:
-            self._refuse(keys.ENVELOPE, f"needs MERGE: set {keys.UPSERT_MODE}")
+        if envelopes and not merges and not self._changelogs_only:
+            self._refuse(keys.ENVELOPE, f"needs MERGE, set {keys.UPSERT_MODE}; or {keys.WRITE_MODE}=changelog")
+        if self._changelogs_only and not envelopes:
+            self._refuse(keys.WRITE_MODE, f"changelog needs {keys.ENVELOPE}=debezium to see the rows before and after")
         no_operations = not envelopes and (values[keys.CDC_FIELD] or "").rpartition(".")[2] not in ("op", "__op")
-        if values[keys.SNAPSHOT_EVENTS] == "ignore" and (no_operations or not merges):
+        applied = merges or self._changelogs_only
+        if values[keys.SNAPSHOT_EVENTS] == "ignore" and (no_operations or not applied):
             needed = f"{keys.ENVELOPE}=debezium, or a {keys.CDC_FIELD} that is Debezium's own op or __op"
             self._refuse(keys.SNAPSHOT_EVENTS, f"needs {needed}")
         suffix = values[keys.CHANGELOG_SUFFIX]
@@ -259,6 +263,7 @@ class OptionParser:
             "kafka": with_prefix(known, keys.KAFKA_PREFIX),
             "spark": self._spark,
             "mode": self._mode,
+            "changelogs_only": self._changelogs_only,
             "logical_types": usual_types
             if values[keys.LOGICAL_TYPES] == "auto"
             else LogicalTypes(values[keys.LOGICAL_TYPES]),

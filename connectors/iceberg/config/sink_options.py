@@ -142,6 +142,7 @@ class SinkOptions:
     catalog: Mapping[str, str] = field(repr=False)
     hadoop: Mapping[str, str] = field(repr=False)
     kafka: Mapping[str, str] = field(repr=False)
+    changelogs_only: bool  # each table is a change log, with no mirror beside it
     spark: Mapping[str, str] = field(repr=False)  # keys as Spark knows them: `spark.master`
     # Each key beside the member that it is, in the order of the reference; `_define`: it is read together with others.
     # fmt: off
@@ -195,8 +196,9 @@ class SinkOptions:
     _define("iceberg.coordinator-executor-keep-alive-timeout-ms", LONG, 120_000, L,
         "Accepted for compatibility.", at_least(0))
     mode: WriteMode = _option(keys.WRITE_MODE, STRING, "auto", M,
-        "`append` writes every record as a row, `merge` keeps the last row per key; `auto` merges when cdc-field or "
-        "upsert-mode-enabled is set.", _one_of(WriteMode, auto=True))
+        "`append` writes every record as a row, `merge` keeps the last row per key, `changelog` writes the row before "
+        "and the row after each change of Debezium's events; `auto` merges when cdc-field or upsert-mode-enabled is "
+        "set.", one_of("auto", "append", "merge", "changelog"))
     full_merge: bool = _option(keys.COMMIT_ENGINE, STRING, "auto", M,
         "`merge` has Spark's MERGE insert and update rows itself. By default MERGE removes replaced rows, and staged "
         "files join the table as they are. `append` and `delta` are accepted, and mean the default.",
@@ -383,6 +385,8 @@ class SinkOptions:
 
     def is_changelog(self, name: str) -> bool:
         """Whether a table holds the changes of another one."""
+        if self.changelogs_only:
+            return name != self.dead_letter_table
         return self.changelog_suffix is not None and name.endswith(self.changelog_suffix)
 
     def marks_deletes(self, name: str) -> bool:
@@ -400,7 +404,7 @@ class SinkOptions:
             ConfigError: One of them does not parse; possible for dynamic tables only, static ones are checked before.
         """
         default = TableConfig("") if name == self.dead_letter_table else self.default_table
-        if self.is_changelog(name):  # its rows are those of before, too
+        if self.is_changelog(name) and not self.changelogs_only:  # its rows are those of before, too
             default = replace(default, rules=ExpectationRules())
         return table_config(self.table_props, name, default, [])
 

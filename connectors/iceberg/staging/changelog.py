@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,23 @@ CHANGE_COLUMNS: Mapping[str, str] = {
     "__partition": "int",  # Kafka's
     "__offset": "long",
     "__time": "timestamptz",  # of the record
+    "__source_time": "timestamptz",  # when the source made the change
+    "__source_position": "string",  # where it stands in the source's log, as far as its connector says so
+    "__tx_id": "string",  # these three with `provide.transaction.metadata` at the source
+    "__tx_order": "long",  # among all changes of the transaction
+    "__tx_collection_order": "long",  # among those of its table
+    "__schema_version": "int",  # of the record's schema, where it has one
 }
+# Members of Debezium's `source` that tell a place, by source: PostgreSQL, MySQL, SQL Server, Oracle, Db2, MongoDB.
+_POSITIONS: Sequence[Sequence[str]] = (
+    ("lsn",),
+    ("file", "pos", "row"),
+    ("commit_lsn", "change_lsn", "event_serial_no"),
+    ("commit_scn", "scn"),
+    ("change_lsn",),
+    ("ord",),
+)
+_MICROSECONDS: Mapping[str, float] = {"ts_us": 1, "ts_ns": 0.001, "ts_ms": 1000}
 _DELETED_ID = 1_000_000  # ids of these columns until the catalog assigns them
 
 
@@ -77,6 +93,34 @@ class Changes:
         """Of all images, in the order of `images`, the place in the batch."""
         return pa.concat_arrays(self._rows) if self._rows else pa.array([], pa.int64())
 
+    def _of_source(self) -> dict[str, pa.Array]:
+        """What the events say of where they come from, event by event; null where they do not."""
+        value, count = self._batch.value, len(self._batch)
+        source = value.member("source") if value.is_struct() else None
+        transaction = value.member("transaction") if value.is_struct() else None
+        version = value.schema.version if value.schema is not None else None
+        found = {
+            "__tx_id": _member(transaction, "id", pa.string(), count),
+            "__tx_order": _member(transaction, "total_order", pa.int64(), count),
+            "__tx_collection_order": _member(transaction, "data_collection_order", pa.int64(), count),
+            "__schema_version": pa.repeat(pa.scalar(version, pa.int32()), count),
+            "__source_time": pa.nulls(count, pa.timestamp("us", "UTC")),
+            "__source_position": pa.nulls(count, pa.string()),
+        }
+        there = _names(source)
+        for name, factor in _MICROSECONDS.items():
+            if name in there:
+                at = _member(source, name, pa.int64(), count)
+                at = pc.multiply(at, 1000) if factor > 1 else at if factor == 1 else pc.divide(at, 1000)
+                found["__source_time"] = at.cast(pa.timestamp("us", "UTC"))
+                break
+        for members in _POSITIONS:
+            if there.issuperset(members):
+                texts = [_member(source, name, pa.string(), count) for name in members]
+                found["__source_position"] = pc.binary_join_element_wise(*texts, ":")
+                break
+        return found
+
     def described(self, schema: pa.Schema) -> dict[str, pa.Array]:
         """The columns that tell of the changes, as far as the table has them, for all images in their order."""
         places, origin = self.places(), self._batch.origin
@@ -87,7 +131,25 @@ class Changes:
             "__partition": origin.partitions.take(places),
             "__offset": origin.offsets.take(places),
             "__time": pc.multiply(self._batch.timestamp.take(places), 1000).cast(pa.timestamp("us", "UTC")),
+            **{name: data.take(places) for name, data in self._of_source().items()},
         }
         return {
             name: as_array(data.cast(schema.field(name).type)) for name, data in known.items() if name in schema.names
         }
+
+
+def _names(column: Column | None) -> set[str]:
+    """The members of a struct column."""
+    if column is None or not pa.types.is_struct(column.data.type):
+        return set()
+    return {field.name for field in column.data.type}
+
+
+def _member(column: Column | None, name: str, type_: pa.DataType, count: int) -> pa.Array:
+    """A member of a struct column as this type; nulls if there is none, or if it is of another kind."""
+    if column is None or name not in _names(column) or (found := column.member(name)) is None:
+        return pa.nulls(count, type_)
+    try:
+        return as_array(found.data.cast(type_))
+    except pa.ArrowInvalid:
+        return pa.nulls(count, type_)
