@@ -151,7 +151,7 @@ long-examples: dev
 	@CONNECT_PY_ALL_EXAMPLES=1 $(BIN)/python tests/lane.py logic $(PYTEST) -q -m 'not long' tests/property
 
 long-parts: dev
-	$(LANE) parts $(LONG) tests/integration tests/property
+	@CONNECT_PY_GENERATED_CODE=1 $(BIN)/python tests/lane.py parts $(LONG) tests/integration tests/property
 
 LONG_KILLS = $(wildcard $(addprefix tests/acceptance/test_,exactly_once_*.py cluster_kills.py earlier_version.py engines_everywhere.py))
 
