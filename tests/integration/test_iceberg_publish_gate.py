@@ -25,7 +25,7 @@ __all__ = ["lake"]
 
 BRANCH = unpublished_branch("connect-orders")
 A = ExpectationAction
-ENGINES = (EngineName.MERGE, EngineName.FULL_MERGE)
+ENGINES = [EngineName.MERGE, pytest.param(EngineName.FULL_MERGE, marks=pytest.mark.long)]
 
 
 def expect(action: ExpectationAction, sql: str = "region != 'bad'", name: str = "good") -> dict[str, Any]:
