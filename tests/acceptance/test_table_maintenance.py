@@ -126,7 +126,7 @@ def _live(worker: WorkerProcess, lake: Lakehouse, kills: int, chance: random.Ran
     """Kill the worker that often, each time after it has maintained a table."""
     for _ in range(kills):
         before = _done(lake)
-        worker.wait_until(lambda before=before: _done(lake) > before, 120, "a maintenance action of this life")
+        worker.wait_until(lambda before=before: _done(lake) > before, 240, "a maintenance action of this life")
         time.sleep(chance.uniform(0.0, 8.0))
         worker.kill_group()
         worker.start()

@@ -5,7 +5,9 @@ round begins: a driver is started, files are counted, and what is due is done, o
 is due or the budget of time is spent. The driver ends with the round.
 
 A commit never runs beside an action on its table. One that is due waits a few seconds for the action to end; then the
-action is interrupted, and goes on after the commit from what it had committed. Nothing is remembered that a restart
+action is interrupted, and goes on after the commit from what it had committed. After each interruption in a row a
+commit waits twice as long, so that cycles that follow each other closely do not keep a table from ever being compacted.
+Nothing is remembered that a restart
 would lose: all is judged anew from the table.
 """
 
@@ -33,6 +35,7 @@ from connectors.iceberg.spark.lake_client import LakeClient
 log = logging.getLogger(__name__)
 
 YIELD_SECONDS = 5.0  # that a commit waits for an action on its table to end by itself
+LONGEST_YIELD_SECONDS = 60.0  # after some interruptions in a row
 _ANSWER_SECONDS = 15.0  # that an interrupted action may take to be given up
 _DRIVER = "maintenance"  # connectors of a worker share it, as they share that of their commits
 _FAILED_SECONDS = 600.0  # after a round that failed
@@ -49,6 +52,7 @@ class _Watched:
     not_before: float = 0.0  # monotonic
     counted: TableState | None = None
     group_bytes: int = _LARGEST_GROUP
+    yield_seconds: float = YIELD_SECONDS
 
 
 class MaintenanceThread:
@@ -76,7 +80,9 @@ class MaintenanceThread:
         """Around a commit: no action on this table runs meanwhile."""
         with self._condition:
             self._committing = table
-            if not self._condition.wait_for(lambda: self._busy != table, YIELD_SECONDS):
+            watched = self._tables.get(table)
+            seconds = YIELD_SECONDS if watched is None else watched.yield_seconds
+            if not self._condition.wait_for(lambda: self._busy != table, seconds):
                 log.info("table %s: maintenance gives way to a commit", table, extra={"action": "maintenance_yields"})
                 self._interrupt()
                 if not self._condition.wait_for(lambda: self._busy != table, _ANSWER_SECONDS):
@@ -186,10 +192,13 @@ class MaintenanceThread:
             result = worker.run(table, maintain, request)
             outcome, line, again = "skipped" if result.skipped else "done", result.line(), result.helped
             watched.group_bytes = min(2 * watched.group_bytes, _LARGEST_GROUP)
+            watched.yield_seconds = YIELD_SECONDS
         except ConnectError as error:
             interrupted = self._interrupted
             outcome, line = ("interrupted", f"{kind}: interrupted") if interrupted else ("failed", f"{kind}: {error}")
             again = interrupted
+            if interrupted:
+                watched.yield_seconds = min(2 * watched.yield_seconds, LONGEST_YIELD_SECONDS)
             watched.group_bytes = max(watched.group_bytes // 2, _SMALLEST_GROUP)
         finally:
             with self._condition:
