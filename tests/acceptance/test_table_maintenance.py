@@ -44,10 +44,10 @@ def foreign_job(folder: Path, lake: Lakehouse) -> Iterator[Callable[[], list[str
     program = Path(__file__).parents[1] / "fixtures" / "foreign_job.py"
     java_home = str(Path(os.environ["CONNECT_PY_JAVA"]).resolve().parents[1])
     command = [sys.executable, str(program), str(lake.directory / "catalog.db"), lake.warehouse]
-    with log.open("w") as written:
+    with log.open("w") as written, (folder / "foreign.err").open("w") as complaints:
         job = subprocess.Popen(
             [*command, *(f"db.{mode}s" for mode in MODES)], stdin=subprocess.PIPE, stdout=written,
-            stderr=(folder / "foreign.err").open("w"), env={**os.environ, "JAVA_HOME": java_home},
+            stderr=complaints, env={**os.environ, "JAVA_HOME": java_home},
         )  # fmt: skip
     try:
         yield lambda: [line for line in log.read_text().splitlines() if line.startswith(("done ", "refused "))]
