@@ -70,7 +70,7 @@ def test_each_invalid_value_is_told_with_its_key(case: SinkCase) -> None:
         ],
         "iceberg.ext.write-mode": [
             "Invalid value sideways for configuration iceberg.ext.write-mode: "
-            "String must be one of: auto, append, merge"
+            "String must be one of: auto, append, merge, changelog"
         ],
         "iceberg.tables.auto-create-enabled": [
             "Invalid value perhaps for configuration iceberg.tables.auto-create-enabled: "

@@ -160,7 +160,7 @@ def _calm(lake: Lakehouse) -> bool:
 def test_maintained_tables_stay_exact_while_changes_come(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
-    run(tmp_path, kafka_broker, topic_prefix, Story(events=30_000, rate=800))
+    run(tmp_path, kafka_broker, topic_prefix, Story(events=12_000, rate=800))
 
 
 @pytest.mark.long
