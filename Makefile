@@ -82,13 +82,13 @@ lint: dev
 	$(BIN)/python tests/architecture/import_circles.py
 	$(BIN)/python tests/architecture/name_lengths.py
 
-# In five lanes beside each other, which take about the same time: lint and what computes; parts of the worker on a
+# Lint, and five lanes beside each other, which take about the same time: what computes; parts of the worker on a
 # broker, and Spark Connect; parts of the Iceberg sink on Spark; whole workers as users run them, with and without tables
 # of the Iceberg sink. All but the first wait more than they compute. Of these, up to three tests that failed are run
 # once more when all lanes are done, and named: deadlines of such tests are those of a machine that is not overloaded.
 test: dev
 	@rm -rf $(FAILED) && mkdir -p $(FAILED)
-	@$(MAKE) --no-print-directory -j5 lane-of-logic lane-of-parts lane-of-spark lane-of-tables lane-of-workers
+	@$(MAKE) --no-print-directory -j6 lint lane-of-logic lane-of-parts lane-of-spark lane-of-tables lane-of-workers
 	@$(BIN)/python tests/second_go.py $$(ls $(FAILED))
 	@for tests in $$(ls $(FAILED)); do \
 	  $(MAKE) --no-print-directory $$tests AGAIN="--last-failed --last-failed-no-failures none" || exit 1; done
@@ -98,7 +98,7 @@ archives: dev
 	$(BIN)/python -m connect_py.embedded.archives
 
 lane-of-logic:
-	@$(MAKE) --no-print-directory lint && $(MAKE) --no-print-directory test-logic
+	@$(MAKE) --no-print-directory test-logic
 
 lane-of-parts lane-of-spark lane-of-tables lane-of-workers: archives
 
