@@ -255,6 +255,7 @@ def test_append_tables_and_queries_can_be_held(lake: Lake, command: Callable[...
         ("true) OR (true", "good cannot be evaluated, nothing is committed"),
         ("SELECT amount FROM changed", "must give one row with one boolean"),
         ("SELECT true, true", "must give one row with one boolean"),
+        ("amount >= (SELECT count(*) FROM parquet.`x`)", "good cannot be evaluated, nothing is committed"),
         ("SELECT count(*) > 0 FROM parquet.`x`", "good cannot be evaluated, nothing is committed"),
     ],
 )

@@ -57,6 +57,10 @@ class ExpectationCheck:
             ExpectationFailedError: An expectation that fails the task is not met.
             TableUnsuitableError: A condition cannot be applied to this table.
         """
+        with _without_paths(rows.sparkSession):
+            return self._leave_out(rows)
+
+    def _leave_out(self, rows: DataFrame) -> DataFrame | None:
         leaving = [each for each in self._conditions if each.action.leaves_out]
         found = self._count(rows, self._conditions)
         self.failed = found
@@ -82,7 +86,7 @@ class ExpectationCheck:
             ExpectationFailedError: One that fails the task is not met.
             TableUnsuitableError: One is not such a query.
         """
-        with _as_views(spark, views):
+        with _without_paths(spark), _as_views(spark, views):
             for each in self._queries:
                 with self._naming(each):
                     rows = spark.sql(f"SELECT * FROM (\n{each.sql}\n)").limit(2).collect()
@@ -145,10 +149,19 @@ def _met(expectation: Expectation) -> Column:
 
 
 @contextmanager
-def _as_views(spark: SparkSession, views: Mapping[str, DataFrame]) -> Iterator[None]:
-    """Rows under names, in a session that reads no file by its path."""
+def _without_paths(spark: SparkSession) -> Iterator[None]:
+    """A session that reads no file by its path."""
     by_path = spark.conf.get(_BY_PATH, "true")
     spark.conf.set(_BY_PATH, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(_BY_PATH, str(by_path))
+
+
+@contextmanager
+def _as_views(spark: SparkSession, views: Mapping[str, DataFrame]) -> Iterator[None]:
+    """Rows under names."""
     try:
         for name, rows in views.items():
             rows.createOrReplaceTempView(name)
@@ -156,4 +169,3 @@ def _as_views(spark: SparkSession, views: Mapping[str, DataFrame]) -> Iterator[N
     finally:
         for name in views:
             spark.catalog.dropTempView(name)
-        spark.conf.set(_BY_PATH, str(by_path))
