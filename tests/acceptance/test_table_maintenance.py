@@ -123,11 +123,12 @@ def _counted(acts: list[str]) -> str:
 
 
 def _live(worker: WorkerProcess, lake: Lakehouse, kills: int, chance: random.Random) -> None:
-    """Kill the worker that often, each time after it has maintained a table."""
-    for _ in range(kills):
+    """Kill the worker that often, at random moments; every third life has maintained a table before."""
+    for life in range(kills):
         before = _done(lake)
-        worker.wait_until(lambda before=before: _done(lake) > before, 240, "a maintenance action of this life")
-        time.sleep(chance.uniform(0.0, 8.0))
+        if life % 3 == 0:
+            worker.wait_until(lambda before=before: _done(lake) > before, 240, "a maintenance action of this life")
+        time.sleep(chance.uniform(0.0, 8.0 if life % 3 == 0 else 20.0))
         worker.kill_group()
         worker.start()
 
