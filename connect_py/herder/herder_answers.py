@@ -39,10 +39,10 @@ from connect_py.model import ConnectorTaskId, Status
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.status_store import StatusStore
 from connect_py.storage.status_table import StatusId
+from connect_py.worker.connector_offsets import REQUEST_SECONDS
 from connect_py.worker.worker import Worker
 
 APP_INFO = "app-info"
-OPERATION_SECONDS = 90.0  # what a user waits for at most
 
 
 class HerderAnswers(OffsetRequests, Herder):
@@ -175,7 +175,10 @@ class HerderAnswers(OffsetRequests, Herder):
     def operate_connector(self, name: str, operation: str, arguments: Mapping[str, Any]) -> Future[Any]:
         def operate() -> Any:
             config = strings(self._known(name).configs[name])
-            return self._worker.operate(name, config, operation, arguments).result(OPERATION_SECONDS)
+            try:
+                return self._worker.operate(name, config, operation, arguments).result(REQUEST_SECONDS)
+            except TimeoutError as error:
+                raise ConnectError(f"Timed out while connector {name} carried out operation {operation}") from error
 
         return self._pool.submit(operate)
 

@@ -6,15 +6,16 @@ import dataclasses
 import logging
 import pickle
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from connect_py.api.config import ConfigDef, ConfigKey, ConfigValue
 from connect_py.api.connector import Connector, SinkConnector
 from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
-from connect_py.api.plugin import PluginKind
+from connect_py.api.plugin import Plugin, PluginKind
 from connect_py.api.service import SharedService
 from connect_py.clock import SystemClock
 from connect_py.error_handling.failed_record import stack_trace
@@ -274,6 +275,16 @@ class ConnectorProcess:
         services = self._services[user] = ConnectorServices(user, name, self._channel.send, self._worker_props)
         return services
 
+    @contextmanager
+    def _with_services(self, plugin: Plugin, user: int, name: str) -> Iterator[Any]:
+        """A fresh instance of a connector's class, which may ask for shared services meanwhile."""
+        connector = self._registry.load(plugin)()
+        connector.services = self._services_of(user, name)
+        try:
+            yield connector
+        finally:
+            self._services.pop(user, None)
+
     def _start(self, request: StartConnector) -> None:
         """Not on the reader's thread, which must go on hearing of the worker's lease while a class is imported."""
 
@@ -317,35 +328,22 @@ class ConnectorProcess:
             return plain_keys(config_def)
         with log_context(request.props.get("name") or request.plugin.name, scope="validate"):
             if request.plugin.kind in (PluginKind.SINK, PluginKind.SOURCE):
-                values = self._validated(cls(), request)
+                with self._with_services(request.plugin, request.number, request.plugin.name) as connector:
+                    values = connector.validate(dict(request.props))
             else:
                 values = config_def.validate(request.props)
         return plain_keys(config_def), {name: plain_value(value) for name, value in values.items()}
 
-    def _validated(self, connector: Any, request: Validate) -> Mapping[str, ConfigValue]:
-        connector.services = self._services_of(request.number, request.plugin.name)
-        try:
-            values: Mapping[str, ConfigValue] = connector.validate(dict(request.props))
-            return values
-        finally:
-            self._services.pop(request.number, None)
-
     def _operate(self, request: Operate) -> object:
-        connector = self._registry.load(request.plugin)()
-        connector.services = self._services_of(request.number, request.name)
-        try:
-            with log_context(request.name, scope="operations"):
-                return connector.operate(request.props, request.operation, request.arguments)
-        finally:
-            self._services.pop(request.number, None)
+        with (
+            self._with_services(request.plugin, request.number, request.name) as connector,
+            log_context(request.name, scope="operations"),
+        ):
+            return connector.operate(request.props, request.operation, request.arguments)
 
     def _alter_offsets(self, request: AlterOffsets) -> object:
-        connector = self._registry.load(request.plugin)()
-        connector.services = self._services_of(request.number, request.name)
-        try:
+        with self._with_services(request.plugin, request.number, request.name) as connector:
             return self._altered(connector, request)
-        finally:
-            self._services.pop(request.number, None)
 
     def _altered(self, connector: Any, request: AlterOffsets) -> object:
         with log_context(request.name, scope="offsets"):

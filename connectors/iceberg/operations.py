@@ -46,7 +46,7 @@ def operate(config: IcebergSinkConfig, services: SharedServices, operation: str,
         if str(arguments.get("head", each.head)) != str(each.head):
             raise ConfigError("head", f"is {each.head} now: look again")
         request = DecisionRequest(decision, each)
-        if why := why_not(lake.run(name, read_metadata), request):
+        if why := why_not(request):
             raise ConfigError("", f"table {name}: {why}")
         lake.run(name, decide, request)
         return {"table": name, "decision": decision.value, **each.to_json()}

@@ -18,6 +18,7 @@ from connect_py.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from connect_py.api.task import SinkTask, SinkTaskContext
 from connectors.iceberg.channel.channel_topic import ChannelReader, ChannelWriter, create_channel
 from connectors.iceberg.channel.control_events import EventPublisher, EventWriter
+from connectors.iceberg.config.allowed_settings import check_allowed
 from connectors.iceberg.config.keys import FAIL_AFTER_WAITING
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.coordinator.coordinator import Coordinator
@@ -64,7 +65,10 @@ class IcebergSinkTask(SinkTask):
         dead_letters = DeadLetterRows(config.connector, context.task, props)
         self._intake = RowIntake(context, config, state, stage, poll, actions, needs, waits, dead_letters)
         self._stops = KeyChangeStops(context, state, stage, poll, actions, waits, null_unknown=config.null_unknown)
-        self._coordinator = _coordinator(config, context) if context.task == 0 else None
+        self._coordinator = None
+        if context.task == 0:
+            check_allowed(props, context.worker_settings)
+            self._coordinator = _coordinator(config, context)
         self._turn = ChannelTurn(
             context, state, stage, self._reader, self._writer, actions, self._stops, metrics, self._coordinator,
             max_staged_bytes=config.max_staged_bytes,
@@ -145,7 +149,6 @@ def _coordinator(config: IcebergSinkConfig, context: SinkTaskContext) -> Coordin
     events = EventPublisher(config.connect_group, config.catalog_name, writer)
     tables = TableManager(config, events, outlets.metrics, context, outlets.lineage)
     tables.request()
-    others = [each for each in (outlets.notices, outlets.lineage) if each is not None]
-    coordinator = Coordinator(config, context, tables, events, outlets.metrics, others)
+    coordinator = Coordinator(config, context, tables, events, outlets.metrics, outlets.all())
     coordinator.start()
     return coordinator

@@ -8,7 +8,7 @@ import pytest
 
 from connect_py.api.errors import ConfigError
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.config.allowed_settings import USER_CODE, refused_code
+from connectors.iceberg.config.allowed_settings import USER_CODE, check_allowed, refused_code
 from connectors.iceberg.config.expectations import Expectation, ExpectationAction
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.protocol.ledger import Ledger, LedgerEntry, TopicLedger
@@ -111,6 +111,9 @@ def test_sql_of_a_connector_needs_the_workers_leave() -> None:
     allowed = {USER_CODE: "iceberg.ext.expect.*"}
     [(key, why)] = refused_code(props, lambda _: allowed)
     assert (key, USER_CODE in why) == ("iceberg.table.shop.orders.expect.known", True)
+    with pytest.raises(ConfigError, match=r"orders\.expect\.known: is SQL"):
+        check_allowed(props, lambda _: allowed)
+    check_allowed(props, lambda _: {USER_CODE: "iceberg.*"})
 
 
 @pytest.mark.parametrize(

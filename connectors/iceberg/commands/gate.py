@@ -76,14 +76,13 @@ def gate(
         decision = Decision.PUBLISH if publish else Decision(reject.value) if reject is not None else None
         place = table_place(table, config, catalog_property, catalog)
         with place.open() as lake:
-            metadata = lake.run(table, read_metadata)
-            found = unpublished_commits(metadata, _own(place, group, branch))
+            found = unpublished_commits(lake.run(table, read_metadata), _own(place, group, branch))
             refused = ""
             if decision is not None and len(found) > 1:
                 refused = f"name one with --group: {', '.join(each.group for each in found)}"
             elif decision is not None and found:
                 request = DecisionRequest(decision, found[0])
-                refused = why_not(metadata, request)
+                refused = why_not(request)
                 if not refused:
                     lake.run(table, decide, request)
     done = decision is not None and bool(found) and not refused

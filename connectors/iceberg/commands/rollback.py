@@ -103,11 +103,10 @@ def look(table: str, metadata: TableMetadata, ref: str, to: str, own: dict[str, 
     """
     from connectors.iceberg.history.snapshot_entry import entries
     from connectors.iceberg.history.table_point import NotInHistoryError, find_point, known_ref
-    from connectors.iceberg.protocol.own_refs import UNPUBLISHED_PREFIX
     from connectors.iceberg.refs.ledger_check import effects
 
     head = known_ref(metadata, ref)
-    if any(metadata.commit_ref(ref, name) == name for name in metadata.refs if name.startswith(UNPUBLISHED_PREFIX)):
+    if metadata.has_unpublished(ref):
         raise NotInHistoryError("commits of the table are unpublished: decide about them first, with `connect-py gate`")
     if ref in metadata.tags:
         raise NotInHistoryError(f"{ref} is a tag; `connect-py tag --move` moves it")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
+from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.expectations import expectation_keys
 from connectors.iceberg.config.keys import CATALOG_PREFIX, HADOOP_PREFIX, OPENLINEAGE_FILE, SPARK_PREFIX
 
@@ -70,6 +71,16 @@ def refused_code(
     for key in expectation_keys(props):
         if not any(fnmatchcase(key, pattern) for pattern in allowed):
             yield key, f"is SQL that runs in the worker's Spark; the worker's property {USER_CODE} has to name this key"
+
+
+def check_allowed(props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]) -> None:
+    """Refuse a configuration that came another way than by a request, which is validated.
+
+    Raises:
+        ConfigError: A key needs the worker's leave, and does not have it.
+    """
+    for key, why in [*refused_settings(props, worker_settings), *refused_code(props, worker_settings)]:
+        raise ConfigError(key, why)
 
 
 def _patterns(worker_settings: Callable[[str], Mapping[str, str]], name: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -56,11 +56,11 @@ class ExpectationRules:
     """The expectations of a connector, before it is known which table they are for."""
 
     expectations: tuple[Expectation, ...] = ()
-    tables: Mapping[str, re.Pattern[str]] | None = None  # by expectation; one without a pattern is for every table
+    tables: Mapping[str, re.Pattern[str]] = field(default_factory=dict)  # by expectation; without one: every table
 
     def of_table(self, table: str, own: tuple[Expectation, ...]) -> tuple[Expectation, ...]:
         """Those of a table; its own win over the connector's of the same name."""
-        patterns = self.tables or {}
+        patterns = self.tables
         chosen = {e.name: e for e in self.expectations if e.name not in patterns or patterns[e.name].fullmatch(table)}
         return tuple({**chosen, **{each.name: each for each in own}}.values())
 

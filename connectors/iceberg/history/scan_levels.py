@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.spark.sql_names import relation
+from connectors.iceberg.staging.write_settings import WriteSettings
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.java_classes import JavaClasses
@@ -70,18 +71,11 @@ def scan_levels(session: LakeSession, name: str, request: ScanRequest) -> ScanRe
     )
     condition = converter.convertToIcebergExpression(resolved)
     report = ScanReport(request.snapshot, str(condition))
-    report.bloom_columns = [
-        key.removeprefix(_BLOOM)
-        for key, value in table.metadata().properties.items()
-        if key.startswith(_BLOOM) and value == "true"
-    ]
+    report.bloom_columns = [*WriteSettings.of(table.metadata().properties).bloom_filters]
     if request.snapshot is not None:
         files = table.data_files(request.snapshot)
         _look(java, table, condition, files, report)
     return report
-
-
-_BLOOM = "write.parquet.bloom-filter-enabled.column."
 
 
 def _look(java: JavaClasses, table: Any, condition: Any, files: Iterator[Any], report: ScanReport) -> None:

@@ -6,7 +6,6 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.iceberg.protocol.own_refs import UNPUBLISHED_PREFIX
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.spark.sql_names import quoted, relation
 
@@ -72,9 +71,7 @@ def of_metadata(metadata: TableMetadata, policy: MaintenancePolicy, ref: str) ->
         target_bytes=target_size(metadata, policy),
         orphans_checked_ms=int(checked) if checked.isdecimal() else 0,
         sequence=int(head.get("sequence-number", 0)) if head is not None else 0,
-        unpublished=any(
-            metadata.commit_ref(ref, name) == name for name in metadata.refs if name.startswith(UNPUBLISHED_PREFIX)
-        ),
+        unpublished=metadata.has_unpublished(ref),
     )
 
 

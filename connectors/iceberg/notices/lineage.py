@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from connect_py.api.errors import ConfigError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PRODUCER: Final = "https://connect-py.dev/iceberg-sink"
 _TIMEOUT_SECONDS = 10.0
+_Commit: TypeAlias = tuple[CommitTable, CommitOutcome, TableDescription]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +47,25 @@ class Lineage:
 
     def __init__(self, job: LineageJob, emit: Callable[[RunEvent], None], outcome: Callable[[str], None]) -> None:
         self._job = job
-        self._sender = BackgroundSender("OpenLineage", emit, outcome)
-        self._put("START", [], [])
+        self._sender: BackgroundSender[Callable[[], RunEvent]] = BackgroundSender(
+            "OpenLineage", lambda make: emit(make()), outcome
+        )
+        self._put("START")
 
     def committed(self, request: CommitTable, outcome: CommitOutcome, table: TableDescription) -> None:
         """A snapshot of a table is there."""
-        inputs = [self._topic(name, request) for name in sorted({partition.topic for partition in request.files})]
-        self._put("RUNNING", inputs, [self._table(outcome, table)])
+        self._put("RUNNING", (request, outcome, table))
 
     def close(self, seconds: float) -> None:
         """Say that the run is over, and end the thread."""
-        self._put("COMPLETE", [], [])
+        self._put("COMPLETE")
         self._sender.close(seconds)
 
-    def _put(self, state: str, inputs: Sequence[InputDataset], outputs: Sequence[OutputDataset]) -> None:
+    def _put(self, state: str, commit: _Commit | None = None) -> None:
+        """Have an event made and sent: both on the thread that sends, so that neither can fail a commit."""
+        self._sender.put(functools.partial(self._event, state, datetime.now(UTC), commit))
+
+    def _event(self, state: str, at: datetime, commit: _Commit | None) -> RunEvent:
         from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
         from openlineage.client.generated.job_type_job import JobTypeJobFacet
         from openlineage.client.generated.processing_engine_run import ProcessingEngineRunFacet
@@ -67,16 +73,20 @@ class Lineage:
         job = self._job
         kind = JobTypeJobFacet(processingType="STREAMING", integration="KAFKA_CONNECT", jobType="SINK")
         engine = ProcessingEngineRunFacet(version=job.version, name="connect-py")
-        self._sender.put(
-            RunEvent(
-                eventType=RunState[state],
-                eventTime=datetime.now(UTC).isoformat(timespec="milliseconds"),
-                run=Run(job.run, {"processing_engine": engine}),
-                job=Job(job.namespace, job.name, {"jobType": kind}),
-                inputs=[*inputs],
-                outputs=[*outputs],
-                producer=PRODUCER,
-            )
+        inputs: list[InputDataset] = []
+        outputs: list[OutputDataset] = []
+        if commit is not None:
+            request, outcome, table = commit
+            inputs = [self._topic(name, request) for name in sorted({partition.topic for partition in request.files})]
+            outputs = [self._table(outcome, table)]
+        return RunEvent(
+            eventType=RunState[state],
+            eventTime=at.isoformat(timespec="milliseconds"),
+            run=Run(job.run, {"processing_engine": engine}),
+            job=Job(job.namespace, job.name, {"jobType": kind}),
+            inputs=inputs,
+            outputs=outputs,
+            producer=PRODUCER,
         )
 
     def _topic(self, name: str, request: CommitTable) -> InputDataset:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from connectors.iceberg.notices.background_sender import BackgroundSender
 
 _TIMEOUT_SECONDS = 10.0
+_JSON = {"Content-Type": "application/json"}
 
 
 class NoticeKind(Enum):
@@ -55,12 +56,12 @@ class Notices:
             sender.close(seconds)
 
 
-def to_webhook(url: str, headers: Mapping[str, str] | None = None) -> Callable[[bytes], None]:
+def to_webhook(url: str) -> Callable[[bytes], None]:
     """Send by POST; every status below 300 is fine."""
     import httpx
 
     def send(notice: bytes) -> None:
-        more = {"Content-Type": "application/json", **(headers or {})}
-        httpx.post(url, content=notice, headers=more, timeout=_TIMEOUT_SECONDS).raise_for_status()
+        answer = httpx.post(url, content=notice, headers=_JSON, timeout=_TIMEOUT_SECONDS)
+        answer.raise_for_status()
 
     return send

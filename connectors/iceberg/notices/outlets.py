@@ -27,6 +27,10 @@ class Outlets:
     notices: Notices | None
     lineage: Lineage | None
 
+    def all(self) -> list[Notices | Lineage]:
+        """Those that there are, which end with the coordinator."""
+        return [each for each in (self.notices, self.lineage) if each is not None]
+
     @staticmethod
     def of(config: IcebergSinkConfig, context: SinkTaskContext) -> Outlets:
         """Start the threads that are needed.
@@ -42,7 +46,6 @@ class Outlets:
         senders = _senders(config, context)
         if not senders:
             return Outlets(plain, None, lineage)
-
         notices = Notices(config.connector, senders, lambda outcome: plain.message_ended("notices", outcome))
         stale = None if config.stale_after_ms is None else config.stale_after_ms / 1000
         return Outlets(NoticedMetrics(context.metrics, notices, stale), notices, lineage)

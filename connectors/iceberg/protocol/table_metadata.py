@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY, MAIN
 from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, SnapshotView, TableView
+from connectors.iceberg.protocol.own_refs import UNPUBLISHED_PREFIX
 
 WRITE_MODES: Final = ("write.merge.mode", "write.update.mode", "write.delete.mode")  # of the table's properties
 LEDGERS: Final = 20  # of our snapshots a view shows that many; older ones decide nothing
@@ -78,6 +79,10 @@ class TableMetadata:
         if ahead is None or any(each["snapshot-id"] == ahead for each in self.ancestors(self.head(ref))):
             return ref
         return str(unpublished)
+
+    def has_unpublished(self, ref: str) -> bool:
+        """Whether a connector has commits that readers of a ref do not see."""
+        return any(self.commit_ref(ref, name) == name for name in self.refs if name.startswith(UNPUBLISHED_PREFIX))
 
     def ancestors(self, snapshot: Snapshot | None) -> Iterator[Snapshot]:
         """A snapshot and its ancestors, newest first, as far as they are still there."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from connectors.iceberg.config.expectations import ExpectationAction
@@ -37,12 +37,7 @@ class UnpublishedCommit:
     failed: Mapping[str, int]  # rows by expectation; of a query 0
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "snapshot": self.snapshot,
-            "commit": self.commit,
-            "timestamp_ms": self.timestamp_ms,
-            "failed": dict(self.failed),
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

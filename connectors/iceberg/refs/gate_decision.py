@@ -17,17 +17,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from connectors.iceberg.audit.table_history import REWIND_KEY
 from connectors.iceberg.config.expectations import ExpectationAction
 from connectors.iceberg.errors import TableUnsuitableError
-from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY, MAIN
+from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerProperty,
     Lookup,
     ledger_key,
     look_up,
-    source_offsets_key,
 )
 from connectors.iceberg.protocol.own_refs import unpublished_branch
 from connectors.iceberg.protocol.positions import TopicPartition
@@ -40,8 +38,8 @@ from connectors.iceberg.protocol.unpublished_commits import (
     unpublished_key,
 )
 from connectors.iceberg.refs.ref_changes import swap_once
-from connectors.iceberg.refs.table_rewind import skipping
-from connectors.iceberg.spark.cycle_changes import open_pairs, open_pairs_key, open_pairs_property
+from connectors.iceberg.refs.table_rewind import skip_summary, skipping
+from connectors.iceberg.spark.cycle_changes import open_pairs_property
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.lake_session import LakeSession
@@ -122,7 +120,7 @@ def _unpublished(metadata: TableMetadata, group: str, ref: str, branch: str) -> 
     return UnpublishedCommits(group, ref, branch, metadata.refs[branch], head, state.commits, commits, complete)
 
 
-def why_not(metadata: TableMetadata, request: DecisionRequest) -> str:
+def why_not(request: DecisionRequest) -> str:
     """Why a decision cannot be carried out; empty: it can."""
     found = request.found
     if request.decision is Decision.PUBLISH:
@@ -149,9 +147,9 @@ def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
     now = unpublished_commits(base, {found.group: found.ref})
     if now != [found]:
         raise TableUnsuitableError(name, "was committed to meanwhile: look again")
-    if why := why_not(base, request):
+    if why := why_not(request):
         raise TableUnsuitableError(name, why)
-    key, summary = ledger_key(found.group), {}
+    key = ledger_key(found.group)
     lookup = look_up(base.view(found.branch, key))
     state = Unpublished.of_text(base.properties.get(unpublished_key(key), ""))
     properties = {unpublished_key(key): Unpublished((), state.again).to_text()}
@@ -159,7 +157,7 @@ def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
         prepared.publish(found.ref, found.head)
     elif request.decision is Decision.SKIP:
         ledger = skipping(_ledger(name, lookup))
-        summary = _skip_summary(base, found, ledger)
+        summary = skip_summary(base, found.ref, found.group, ledger)
         if found.published is None:
             prepared.append(found.ref, summary, [])
         else:
@@ -183,16 +181,6 @@ def _ledger(name: str, lookup: Lookup) -> Ledger:
     if lookup.ledger is None:
         raise TableUnsuitableError(name, "the unpublished commits have no ledger left")
     return lookup.ledger
-
-
-def _skip_summary(base: TableMetadata, found: UnpublishedCommits, ledger: Ledger) -> dict[str, str]:
-    key = ledger_key(found.group)
-    summary = {key: ledger.to_json(), COMMIT_ID_KEY: ledger.commit, REWIND_KEY: "skip"}
-    if ledger.repeats_offsets:
-        summary[source_offsets_key(found.group)] = ledger.source_offsets()
-    if (pairs := open_pairs(base, key, found.ref)) is not None:
-        summary[open_pairs_key(key)] = pairs
-    return summary
 
 
 def _comes_again(action: ExpectationAction, ledger: Ledger) -> ComesAgain:

@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING
 from connectors.iceberg.audit.table_history import REWIND_KEY
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY
-from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, TopicLedger, look_up, source_offsets_key
+from connectors.iceberg.protocol.ledger import (
+    Ledger,
+    LedgerProperty,
+    TopicLedger,
+    ledger_key,
+    look_up,
+    source_offsets_key,
+)
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.refs.ref_changes import move_branch, prepare_at, swap_once
 from connectors.iceberg.spark.cycle_changes import open_pairs, open_pairs_key, open_pairs_property
@@ -77,20 +84,24 @@ def rewind(session: LakeSession, name: str, request: RewindRequest) -> int:
     if lookup.ledger is None:
         raise TableUnsuitableError(name, f"has no ledger of {request.group}: there are no positions to keep")
     ledger = skipping(lookup.ledger)
-    summary = {
-        request.property_key: ledger.to_json(), COMMIT_ID_KEY: ledger.commit, REWIND_KEY: "skip",
-    }  # fmt: skip
-    if ledger.repeats_offsets:
-        summary[source_offsets_key(request.group)] = ledger.source_offsets()
-    earlier = base.with_ref(request.ref, request.snapshot)
-    if (pairs := open_pairs(earlier, request.property_key, request.ref)) is not None:
-        summary[open_pairs_key(request.property_key)] = pairs
+    summary = skip_summary(base.with_ref(request.ref, request.snapshot), request.ref, request.group, ledger)
     prepared.stand_on(request.ref, request.snapshot, summary)
     text = LedgerProperty(ledger, prepared.snapshot_id, lookup.opened).to_json()
     properties = {request.property_key: text, **open_pairs_property(base, request.property_key, summary)}
     swap_once(prepared, name, request.ref, properties)
     log.info("table %s: %s went back to snapshot %d, and skips to now", name, request.ref, request.snapshot)
     return prepared.snapshot_id
+
+
+def skip_summary(earlier: TableMetadata, ref: str, group: str, ledger: Ledger) -> dict[str, str]:
+    """What the snapshot says that keeps these positions on a ref; `earlier`: the table with the ref where it goes."""
+    key = ledger_key(group)
+    summary = {key: ledger.to_json(), COMMIT_ID_KEY: ledger.commit, REWIND_KEY: "skip"}
+    if ledger.repeats_offsets:
+        summary[source_offsets_key(group)] = ledger.source_offsets()
+    if (pairs := open_pairs(earlier, key, ref)) is not None:
+        summary[open_pairs_key(key)] = pairs
+    return summary
 
 
 def skipping(ledger: Ledger) -> Ledger:

@@ -177,10 +177,11 @@ class JavaTable:
 
     def set_partition_fields(self, terms: Sequence[PartitionTerm]) -> bool:
         """Have new files partitioned by these; returns False if they are."""
-        names = {column["id"]: path for path, column in columns_inside(self.metadata().schema)}
+        metadata = self.metadata()
+        names = {column["id"]: path for path, column in columns_inside(metadata.schema)}
         there = {
             (".".join(names.get(field["source-id"], ())), field["transform"]): field["name"]
-            for field in self.metadata().spec["fields"]
+            for field in metadata.spec["fields"]
             if field["transform"] != "void"
         }
         wanted = {(each.column, each.iceberg_transform): each for each in terms if each.transform != "void"}

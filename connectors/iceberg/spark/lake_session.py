@@ -166,7 +166,7 @@ class LakeSession:
             table = self._catalog.load(name)
             changed = bool(sort_by) and table.set_sort_order(sort_by)
             if partition_by is not None:
-                changed |= self._catalog.load(name).set_partition_fields(partition_by)
+                changed |= table.set_partition_fields(partition_by)
             return changed
 
     def commit(self, request: CommitRequest, remote: RemoteSpark | None = None) -> CommitOutcome:
