@@ -58,6 +58,9 @@ def test_each_change_gives_the_row_before_and_the_row_after(tmp_path: Path, made
     ]
     assert stager.ignored_rows == 1
     assert {row["__topic"] for row in rows} == {"orders"}
+    assert {(row["__offset"], row["__image"]): row["__unavailable"] for row in rows if row["__unavailable"]} == {
+        (2, "after"): ["v"],
+    }  # fmt: skip
 
 
 def test_ignored_snapshot_events_are_left_out_of_the_changelog(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def audit(
     catalog: Catalog = "iceberg",
     branch: Annotated[str | None, typer.Option(help="The branch that the connector commits to.")] = None,
     group: Annotated[
-        str | None, typer.Option(help="Connect group: `connect-<connector>`. [default: every one that wrote here]")
+        str | None, typer.Option(help="Connect group: `connect-<connector>`.", show_default="every one that wrote here")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -41,7 +41,9 @@ def diff(
     branch: Branch = None,
     key: Annotated[
         list[str] | None,
-        typer.Option(help="Column of the key; may be repeated. [default: the connector's, or the identifier fields]"),
+        typer.Option(
+            help="Column of the key; may be repeated.", show_default="the connector's, or the identifier fields"
+        ),
     ] = None,
     without_key: Annotated[
         bool, typer.Option("--without-key", help="Compare whole rows, and how often they occur.")
@@ -75,7 +77,7 @@ def diff(
     if as_json:
         typer.echo(json.dumps({"table": table, **found.to_json()}, indent=2))
     else:
-        for line in _lines(table, found):
+        for line in difference_lines(table, found):
             typer.echo(line)
         if sql:
             typer.echo(f"\n{found.sql}")
@@ -96,7 +98,7 @@ def key_columns(place: TablePlace, metadata: TableMetadata, points: tuple[int, i
     return tuple(named) or tuple(each["name"] for each in schema["fields"] if each["id"] in fields)
 
 
-def _lines(table: str, found: TableDiff) -> Iterator[str]:
+def difference_lines(table: str, found: TableDiff) -> Iterator[str]:
     """The difference for people."""
     from connectors.iceberg.history.table_diff import RowChange
 

@@ -49,7 +49,9 @@ def gate(
             "leaves out what is not as expected (drop), also keeps that (dead-letter); or none comes again (skip)."
         ),
     ] = None,
-    group: Annotated[str | None, typer.Option(help="Connect group: `connect-<connector>`. [default: the one]")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Connect group: `connect-<connector>`.", show_default="the one")
+    ] = None,
     config: Config = None,
     catalog_property: CatalogProperties = None,
     catalog: Catalog = "iceberg",

@@ -32,7 +32,7 @@ Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Without a na
 At = Annotated[str, typer.Option("--at", help=f"Which state: {POINT}.")]
 Keep = Annotated[
     str | None,
-    typer.Option(help="Age of its snapshot at which an expiry removes it: 30m, 36h, 14d, 4w. [default: never]"),
+    typer.Option(help="Age of its snapshot at which an expiry removes it: 30m, 36h, 14d, 4w.", show_default="never"),
 ]
 Move = Annotated[bool, typer.Option("--move", help="It may exist already, and is moved then.")]
 Delete = Annotated[bool, typer.Option("--delete", help="Remove it. Its snapshot may be expired then.")]

@@ -16,7 +16,9 @@ def routes(
     connector: Annotated[Path, typer.Argument(help="The connector as it is posted.", exists=True, dir_okay=False)],
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topics", help="Topics, comma separated; may be repeated. [default: the connector's `topics`]"),
+        typer.Option(
+            "--topics", help="Topics, comma separated; may be repeated.", show_default="the connector's `topics`"
+        ),
     ] = None,
     value: Annotated[
         list[str] | None, typer.Option("--value", help="A value of the route field; may be repeated.")

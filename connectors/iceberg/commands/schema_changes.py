@@ -28,7 +28,7 @@ class PendingChange:
 
 def schema_changes(
     worker: Annotated[str, typer.Argument(metavar="URL", help="A worker of the cluster.")] = "http://localhost:8083",
-    connector: Annotated[str | None, typer.Option(help="This one only. [default: all]")] = None,
+    connector: Annotated[str | None, typer.Option(help="This one only.", show_default="all")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """List the changes of tables that rows wait for: what `hold` in the connectors' evolution settings has stopped.

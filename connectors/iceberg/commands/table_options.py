@@ -29,7 +29,7 @@ CatalogProperties = Annotated[
 Catalog = Annotated[str, typer.Option(help="Name of the catalog, unless --config says it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 Branch = Annotated[
-    str | None, typer.Option(help="The branch whose history counts. [default: the connector's, or main]")
+    str | None, typer.Option(help="The branch whose history counts.", show_default="the connector's, or main")
 ]
 POINT = "a snapshot id, a branch or tag, a time (2026-01-02T03:04:05Z), first or last"
 

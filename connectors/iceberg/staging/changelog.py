@@ -12,9 +12,12 @@ from connect_py.api.batch import Batch, Column
 from connectors.iceberg.staging.cdc import Change
 from connectors.iceberg.staging.columns import as_array
 from connectors.iceberg.staging.envelope import AFTER, BEFORE, Envelope
+from connectors.iceberg.staging.staged_changes import SEPARATOR
 
+_DELETED_ID = 1_000_000  # ids of these columns until the catalog assigns them
+_TEXTS = {"type": "list", "element-id": 2 * _DELETED_ID, "element": "string", "element-required": False}
 # Columns beside the row's own: name and Iceberg type.
-CHANGE_COLUMNS: Mapping[str, str] = {
+CHANGE_COLUMNS: Mapping[str, str | Mapping[str, Any]] = {
     "__op": "string",  # Debezium's letter: c, r, u, d, t
     "__image": "string",  # `before` or `after`; null: a truncate, or a delete of a row that is not known
     "__topic": "string",
@@ -27,6 +30,7 @@ CHANGE_COLUMNS: Mapping[str, str] = {
     "__tx_order": "long",  # among all changes of the transaction
     "__tx_collection_order": "long",  # among those of its table
     "__schema_version": "int",  # of the record's schema, where it has one
+    "__unavailable": _TEXTS,  # columns whose value the source did not send; null: it sent all
 }
 # Members of Debezium's `source` that tell a place, by source: PostgreSQL, MySQL, SQL Server, Oracle, Db2, MongoDB.
 _POSITIONS: Sequence[Sequence[str]] = (
@@ -38,7 +42,6 @@ _POSITIONS: Sequence[Sequence[str]] = (
     ("ord",),
 )
 _MICROSECONDS: Mapping[str, float] = {"ts_us": 1, "ts_ns": 0.001, "ts_ms": 1000}
-_DELETED_ID = 1_000_000  # ids of these columns until the catalog assigns them
 
 
 def changelog_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,8 +124,11 @@ class Changes:
                 break
         return found
 
-    def described(self, schema: pa.Schema) -> dict[str, pa.Array]:
-        """The columns that tell of the changes, as far as the table has them, for all images in their order."""
+    def described(self, schema: pa.Schema, unavailable: Sequence[pa.ListArray]) -> dict[str, pa.Array]:
+        """The columns that tell of the changes, as far as the table has them, for all images in their order.
+
+        `unavailable`: see `unavailable_names`, image by image.
+        """
         places, origin = self.places(), self._batch.origin
         known = {
             "__op": self._envelope.operation.take(places),
@@ -132,10 +138,21 @@ class Changes:
             "__offset": origin.offsets.take(places),
             "__time": pc.multiply(self._batch.timestamp.take(places), 1000).cast(pa.timestamp("us", "UTC")),
             **{name: data.take(places) for name, data in self._of_source().items()},
+            "__unavailable": pa.concat_arrays(unavailable),
         }
         return {
             name: as_array(data.cast(schema.field(name).type)) for name, data in known.items() if name in schema.names
         }
+
+
+def unavailable_names(hidden: Mapping[str, pa.BooleanArray], count: int) -> pa.ListArray:
+    """Of each row the columns that it lacks; null: it lacks none. `hidden`: by column the rows that lack it."""
+    if not hidden:
+        return pa.nulls(count, pa.list_(pa.string()))
+    texts = [pc.if_else(rows, f"{SEPARATOR}{name}", "") for name, rows in hidden.items()]
+    joined = pc.binary_join_element_wise(*texts, "")
+    lacking = pc.if_else(pc.equal(joined, ""), pa.scalar(None, pa.string()), pc.utf8_slice_codeunits(joined, 1))
+    return as_array(pc.split_pattern(lacking, SEPARATOR))
 
 
 def _names(column: Column | None) -> set[str]:

@@ -17,7 +17,7 @@ from connectors.iceberg.schema.table import StagedFile, TableDescription, WriteM
 from connectors.iceberg.staging.cdc import Change
 from connectors.iceberg.staging.change_rows import ChangeRows
 from connectors.iceberg.staging.changed_keys import ChangedKeys, pairs_of
-from connectors.iceberg.staging.changelog import Changes
+from connectors.iceberg.staging.changelog import Changes, unavailable_names
 from connectors.iceberg.staging.columns import tombstones
 from connectors.iceberg.staging.key_changes import UnreadPair
 from connectors.iceberg.staging.row_buffer import MemoryBudget, RowBuffer
@@ -140,16 +140,18 @@ class TableStager:
     def _prepare_changes(self, batch: Batch) -> StagedRows:
         """Each change as its rows; values that the source did not send are null."""
         opened = Changes(batch, self._read)
-        found = []
+        found, unavailable = [], []
         for images, places in opened.images():
             converter = self._converter.converter(images)
-            converted = converter.convert(images, self._converter.unavailable_rows(images, converter, pa.scalar(True)))
+            hidden = self._converter.unavailable_rows(images, converter, pa.scalar(True))
+            converted = converter.convert(images, hidden)
             self._converter.raise_failures(converted.failures, places=places)
+            unavailable.append(unavailable_names(hidden, len(places)))
             found.append(pa.Table.from_arrays(converted.columns, schema=self._layout.nullable))
         if not found:
             return StagedRows(self, {}, len(batch))
         rows = pa.concat_tables(found)
-        for name, data in opened.described(self._layout.nullable).items():
+        for name, data in opened.described(self._layout.nullable, unavailable).items():
             rows = rows.set_column(rows.schema.get_field_index(name), self._layout.nullable.field(name), data)
         places = opened.places()
         partitions = batch.origin.partitions.take(places)

@@ -1,0 +1,132 @@
+"""`connect-py rebuild`: a mirror made anew from its change log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from connect_py.api.command import uses_java
+from connect_py.api.errors import ConfigError
+from connectors.iceberg.commands.diff import DIFFERENT, UNDECIDED, difference_lines, key_columns
+from connectors.iceberg.commands.exit_status import errors_exit
+from connectors.iceberg.commands.table_options import POINT, AsJson, Table, TablePlace, table_place
+
+if TYPE_CHECKING:
+    from connectors.iceberg.history.changelog_rebuild import RebuildRequest, Rebuilt
+
+
+@uses_java
+def rebuild(
+    table: Table,
+    config: Annotated[Path, typer.Option("--config", help="The connector as it is posted.")],
+    changelog: Annotated[
+        str | None, typer.Option(help="Table of the changes.", show_default="by `iceberg.ext.changelog-suffix`")
+    ] = None,
+    at: Annotated[str, typer.Option("--at", help=f"Which state of the table: {POINT}.")] = "last",
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column of the key; may be repeated.", show_default="the connector's, or the identifier fields"
+        ),
+    ] = None,
+    publish: Annotated[bool, typer.Option("--publish", help="Put the rows made anew in place of the table's.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Make a new table, of all that the log has.")] = False,
+    limit: Annotated[int, typer.Option(help="Differing rows to show.", min=0)] = 20,
+    timeout: Annotated[int, typer.Option(help="Seconds that Spark may take.", min=1)] = 3600,
+    as_json: AsJson = False,
+) -> None:
+    """Make the rows of a merged table anew from its change log, on a branch, and compare them with the table's.
+
+    Rows that differ stay on branch `connect-py-rebuilt` until the next run. Exit status 0: equal, published, or
+    created; 1: different; 2: not known (the log has not come as far, no answer from the catalog).
+    """
+    with errors_exit(UNDECIDED):
+        from rich.console import Console
+
+        from connectors.iceberg.history.changelog_rebuild import publish as publish_rows
+        from connectors.iceberg.history.changelog_rebuild import rebuild as rebuild_table
+        from connectors.iceberg.history.changelog_rebuild import remove_branch
+
+        if publish and create:
+            raise ConfigError("--create", "cannot be combined with --publish")
+        place = table_place(table, config, None, "")
+        with place.open(timeout) as lake, Console(stderr=True).status(f"making {table} anew from its change log"):
+            request = _request(lake, place, changelog, at, key, limit, create=create)
+            made: Rebuilt = lake.run(table, rebuild_table, request)
+            different = made.difference is not None and made.difference.total > 0
+            if publish and different:
+                lake.run(table, publish_rows, request, made.snapshot)
+            if made.difference is not None and (publish or not different):
+                lake.run(table, remove_branch)
+    published = publish and different
+    if as_json:
+        typer.echo(json.dumps({"table": table, "published": published, **made.to_json()}, indent=2))
+    else:
+        for line in _lines(table, request, made, published=published):
+            typer.echo(line)
+    raise typer.Exit(DIFFERENT if different and not published else 0)
+
+
+def _request(
+    lake: Any, place: TablePlace, changelog: str | None, at: str, key: list[str] | None, limit: int, *, create: bool
+) -> RebuildRequest:
+    """What the options ask for.
+
+    Raises:
+        ConfigError: They make no sense for this connector or this table.
+    """
+    from connectors.iceberg.history.changelog_rebuild import RebuildRequest
+    from connectors.iceberg.history.table_diff import read_metadata
+    from connectors.iceberg.history.table_point import find_point
+    from connectors.iceberg.protocol.ledger import ledger_key
+
+    connector, table = place.connector, place.table
+    assert connector is not None
+    if connector.marks_deletes(table):
+        raise ConfigError("--config", f"{table} keeps deleted rows, and a change log does not say which of them left")
+    suffix = connector.changelog_suffix
+    if changelog is None and suffix is None:
+        raise ConfigError("--changelog", "is needed: the connector has no `iceberg.ext.changelog-suffix`")
+    name = changelog or f"{table}{suffix}"
+    keys = tuple(key or ()) or tuple(connector.table(table).id_columns)
+    snapshot = None
+    if not create:
+        metadata = lake.run(table, read_metadata)
+        if metadata.has_unpublished(place.ref):
+            raise ConfigError("", f"{table} has unpublished commits: decide about them first, by connect-py gate")
+        snapshot = find_point(metadata, at, place.ref)
+        keys = keys or key_columns(place, metadata, (snapshot, snapshot))
+    branch = connector.table(name).commit_branch or "main"
+    return RebuildRequest(
+        name, branch, ledger_key(connector.connect_group), keys, place.ref, snapshot, connector.apply_truncates, limit
+    )
+
+
+def _lines(table: str, request: RebuildRequest, made: Rebuilt, *, published: bool) -> Iterator[str]:
+    from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
+
+    yield f"{table}: {made.rows} rows from {request.changelog}"
+    for late in made.begins_late:
+        yield f"warning: {late}"
+    for column, count in made.unknown_values.items():
+        kept = "are null" if made.difference is None else "are taken from the table"
+        yield f"warning: {count} values of {column} are not in the change log, so they {kept}"
+    if made.several_partitions:
+        yield (
+            f"warning: {made.several_partitions} keys have changes in several partitions, "
+            "which are ordered by the source's time"
+        )
+    if made.difference is None:
+        yield f"{table} is at snapshot {made.snapshot}"
+        return
+    yield from difference_lines(table, made.difference)
+    if published:
+        yield f"published: {request.ref} is at snapshot {made.snapshot}"
+    elif made.difference.total:
+        yield f"look at them on branch {REBUILT_BRANCH}, or put them in place of the table's with --publish"
+    else:
+        yield "equal: every row can be made anew from the change log"
