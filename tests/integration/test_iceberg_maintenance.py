@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import itertools
 import json
 import os
 import time
+import uuid
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,21 +16,25 @@ from typing import Any
 import pytest
 import typer
 from fixtures.iceberg_commands import table_commands
-from fixtures.iceberg_commit import BY_REGION, KEY, Lake, Sink, lake, order
+from fixtures.iceberg_commit import BY_REGION, KEY, Lake, Sink, lake, order, s3, s3_lake
+from s3_server import BUCKET, S3Server
 from short_form import short_form
 
 from connectors.iceberg.commands.maintain import maintain as maintain_command
 from connectors.iceberg.config.maintenance_policy import DAYS, MaintenancePolicy
+from connectors.iceberg.errors import CatalogUnavailableError
+from connectors.iceberg.maintenance.cold_partitions import cold_location
 from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, maintain
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind, due_actions
 from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
 from connectors.iceberg.maintenance.table_state import measure
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema.table import StagedKind
+from connectors.iceberg.schema.table import StagedKind, WriteMode
+from connectors.iceberg.spark import moved_files
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 
-__all__ = ["lake"]
+__all__ = ["lake", "s3", "s3_lake"]
 
 APP = typer.Typer()
 APP.command()(maintain_command)
@@ -188,3 +194,130 @@ def test_branches_are_compacted_where_the_connector_commits(lake: Lake) -> None:
     )
     assert "main only" in skipped.skipped
     assert look_up(lake.catalog.table(sink.name).metadata().view("audit", KEY)).standing is Standing.FOUND
+
+
+BY_DAY = json.dumps({"spec-id": 0, "fields": [
+    {"name": "placed_day", "transform": "day", "source-id": 5, "field-id": 1000},
+]})  # fmt: skip
+TODAY = dt.datetime.now(dt.UTC).replace(hour=1)
+TIERED = MaintenancePolicy(True, small_files=2, operations_table=None, tiering_age_ms=30 * DAYS)
+
+
+def places(lake: Lake, sink: Sink, cold: str) -> dict[bool, set[str]]:
+    """Days of the data files in the cold place, and of the others."""
+    found: dict[bool, set[str]] = {True: set(), False: set()}
+    for row in lake.rows(f"{sink.name}.data_files", "file_path, partition.placed_day AS day"):
+        file = dict(row)
+        found[file["file_path"].replace(":///", ":/").startswith(cold.replace(":///", ":/"))].add(file["day"])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("version", "elsewhere"), short_form([(1, False), (2, True), (3, False), (3, True)], [(2, True), (3, False)])
+)
+def test_old_partitions_move_with_their_deletes_and_read_the_same(
+    lake: Lake, tmp_path: Path, version: int, elsewhere: bool
+) -> None:
+    policy = dataclasses.replace(TIERED, tiering_location=tmp_path.as_uri() if elsewhere else "")
+    mode = WriteMode.APPEND if version == 1 else WriteMode.MERGE
+    sink = lake.make(version=version, mode=mode, spec=None)
+    lake.sql(f"ALTER TABLE lake.{sink.name} ADD PARTITION FIELD day(placed)")
+    lake.sql(f"ALTER TABLE lake.{sink.name} WRITE ORDERED BY number")
+    days = {"a": 0, "b": 29, "c": 40, "d": 41}
+    rows = [order(1, name, placed=TODAY - dt.timedelta(days=days[name[0]])) for name in ("a", "b", "c", "c2", "d")]
+    lake.sql(f"INSERT INTO lake.{sink.name} VALUES {', '.join(map(sql_row, rows))}")
+    if version > 1:
+        lake.sql(f"DELETE FROM lake.{sink.name} WHERE number = 'c2'")
+    metadata = lake.catalog.table(sink.name).metadata()
+    cold = cold_location(metadata, policy, sink.name)
+    assert cold == (
+        f"{tmp_path.as_uri()}/{sink.name.replace('.', '/')}-{metadata.uuid[:8]}" if elsewhere
+        else f"{metadata.location}/cold"
+    )  # fmt: skip
+    before = sink.rows("number, placed" + (", _row_id" if version == 3 else ""))
+    state = measure(lake.catalog, sink.name, "main", policy)
+    assert [a.kind for a in due_actions(state, policy, 0) if a.kind is MaintenanceKind.MOVE] == [MaintenanceKind.MOVE]
+    moved = do(lake, sink, MaintenanceKind.MOVE, policy)
+    assert (moved.counts["moved_partitions"], moved.after.movable, moved.after.cold_files) == (2, 0, 2), moved
+    assert "cold files 0 -> 2" in moved.line()
+    assert sink.rows("number, placed" + (", _row_id" if version == 3 else "")) == before
+    day = {name: str((TODAY - dt.timedelta(days=age)).date()) for name, age in days.items()}
+    assert places(lake, sink, cold) == {True: {day["c"], day["d"]}, False: {day["a"], day["b"]}}
+    assert not do(lake, sink, MaintenanceKind.MOVE, policy).helped
+    for late in ("e", "f"):  # rows that come late wait for each other
+        lake.sql(f"INSERT INTO lake.{sink.name} VALUES {sql_row({**rows[2], 'number': late})}")
+        due = measure(lake.catalog, sink.name, "main", policy).movable
+        assert due == (late == "f")
+    do(lake, sink, MaintenanceKind.MOVE, policy)
+    assert places(lake, sink, cold)[True] == {day["c"], day["d"]}
+    assert [dict(row)["number"] for row in sink.rows("number")] == sorted(
+        "abcdef" if version > 1 else ["c2", *"abcdef"]
+    )
+
+
+def sql_row(row: dict[str, Any]) -> str:
+    return f"({row['shop']}, '{row['number']}', NULL, 1.0, TIMESTAMP '{row['placed']:%Y-%m-%d %H:%M:%S}Z', NULL)"
+
+
+@pytest.mark.parametrize(
+    ("column", "transform", "old"),
+    [("at", "hours(at)", True), ("at", "months(at)", True), ("day", "day", True), ("at", "years(at)", True)],
+)
+def test_partitions_of_any_time_move_once_they_are_old_enough(
+    lake: Lake, column: str, transform: str, old: bool
+) -> None:
+    name = f"shop.t{uuid.uuid4().hex[:10]}"
+    lake.sql(f"CREATE TABLE lake.{name} (n INT, day DATE, at TIMESTAMP_NTZ) USING iceberg PARTITIONED BY ({transform})")
+    past = TODAY - dt.timedelta(days=800)
+    for number, moment in enumerate((past, TODAY)):
+        lake.sql(f"INSERT INTO lake.{name} VALUES ({number}, DATE '{moment:%Y-%m-%d}', "
+                 f"TIMESTAMP_NTZ '{moment:%Y-%m-%d %H:%M:%S}')")  # fmt: skip
+    request = MaintenanceRequest(MaintenanceAction(MaintenanceKind.MOVE, "a test"), TIERED)
+    result = lake.catalog.run(name, maintain, request)
+    assert (result.counts, result.after.cold_files) == (
+        {"moved_partitions": 1, "moved_files": 1, "written_files": 1}, 1,
+    )  # fmt: skip
+    files = [dict(row)["file_path"] for row in lake.rows(f"{name}.data_files", "file_path")]
+    assert sorted("/cold/" in file for file in files) == [False, True]
+    assert len(lake.rows(name)) == 2
+
+
+def test_moved_files_have_the_storage_class_that_was_named(s3_lake: Lake, s3: S3Server) -> None:
+    sink = s3_lake.make(spec=BY_DAY)
+    for age in (0, 50):
+        row = order(1, str(age), placed=TODAY - dt.timedelta(days=age))
+        s3_lake.sql(f"INSERT INTO lake.{sink.name} VALUES {sql_row(row)}")
+    policy = dataclasses.replace(
+        TIERED, tiering_location=f"s3://{BUCKET}/archive/", tiering_storage_class="GLACIER_IR"
+    )  # fmt: skip
+    assert do(s3_lake, sink, MaintenanceKind.MOVE, policy).after.cold_files == 1
+    files = {path.split("/")[1]: s3.storage_class(path) for path in s3.files("") if path.endswith(".parquet")}
+    assert files == {"archive": "GLACIER_IR", "warehouse": "STANDARD"}
+    assert len(sink.rows()) == 2
+
+
+def test_move_that_loses_to_a_delete_leaves_no_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = lake.make(version=2, spec=BY_DAY)
+    old = order(1, "a", placed=TODAY - dt.timedelta(days=50))
+    lake.sql(f"INSERT INTO lake.{sink.name} VALUES {sql_row(old)}, {sql_row({**old, 'number': 'b'})}")
+    real = moved_files._written
+
+    def written(*arguments: Any) -> Any:
+        found = real(*arguments)
+        lake.sql(f"DELETE FROM lake.{sink.name} WHERE number = 'a'")
+        return found
+
+    monkeypatch.setattr(moved_files, "_written", written)
+    with pytest.raises(CatalogUnavailableError):
+        do(lake, sink, MaintenanceKind.MOVE, TIERED)
+    assert [dict(row)["number"] for row in sink.rows("number")] == ["b"]
+    cold = Path(lake.catalog.table(sink.name).metadata().location.removeprefix("file://")) / "cold"
+    assert not [*cold.rglob("*.parquet")]
+
+
+def test_table_without_time_partitions_says_so(lake: Lake, run: Any) -> None:
+    sink = lake.make(spec=BY_REGION)
+    sink.commit(sink.stage([order(1, "a")]))
+    shown = run(sink.name, "--dry-run", "--set", "tiering-age=1d")
+    assert shown.exit_code == 0, shown.output
+    assert "tiering: the table has no partition field of time" in shown.output

@@ -54,6 +54,8 @@ def maintain(
     Exit status 0: done, or nothing was due; 1: an action failed; 2: not known (no such table, no answer).
     """
     with errors_exit(UNDECIDED):
+        from connectors.iceberg.history.table_diff import read_metadata
+        from connectors.iceberg.maintenance.cold_partitions import has_time
         from connectors.iceberg.maintenance.maintenance_plan import due_actions
         from connectors.iceberg.maintenance.table_state import measure
 
@@ -67,6 +69,8 @@ def maintain(
             if not as_json:
                 for line in _lines(table, ref, state, due):
                     typer.echo(line)
+                if policy.tiering_age_ms is not None and not has_time(lake.run(table, read_metadata)):
+                    typer.echo("tiering: the table has no partition field of time: hour, day, month, year, or a date")
             results, failures = _do(lake, table, ref, policy, due, quiet=as_json) if now else ([], {})
     if as_json:
         typer.echo(json.dumps({

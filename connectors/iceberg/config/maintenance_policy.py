@@ -53,6 +53,9 @@ class MaintenancePolicy:
     manifests: int = 100
     orphan_age_ms: int | None = None  # None: orphan files stay
     orphan_dry_run: bool = False
+    tiering_age_ms: int | None = None  # None: files stay where they are
+    tiering_location: str = ""  # empty: `cold` in the table's location
+    tiering_storage_class: str = ""  # of S3; empty: the storage's default
     operations_table: str | None = ""  # empty: `<table>_operations`; None: none
 
 
@@ -117,6 +120,10 @@ def _orphan_age(text: str) -> int | None:
     return age
 
 
+def _age(text: str) -> int | None:
+    return parse_duration(text) if text.strip() else None
+
+
 def _operations(text: str) -> str | None:
     return None if text.strip() == "none" else text.strip()
 
@@ -155,6 +162,18 @@ SETTINGS: Final = (
         "Age from which on files that no snapshot needs are removed, at least `1d`; once a day. Unset: never.",
     ),
     PolicySetting("orphan-dry-run", "orphan_dry_run", "false", _boolean, "Only count such files."),
+    PolicySetting(
+        "tiering-age", "tiering_age_ms", "", _age,
+        "Age from which on the files of a partition of time move to another place, such as `90d`. Unset: never.",
+    ),
+    PolicySetting(
+        "tiering-location", "tiering_location", "", str.strip,
+        "Folder that gets them, as a URI; a folder of its own per table. Unset: `cold` in the table's location.",
+    ),
+    PolicySetting(
+        "tiering-storage-class", "tiering_storage_class", "", str.strip,
+        "Storage class of S3 with which they are written, such as `GLACIER_IR`. Unset: the default.",
+    ),
     PolicySetting(
         "operations-table", "operations_table", "", _operations,
         "Table that gets a row for each thing done. Unset: the table's name and `_operations`. `none`: no such table.",

@@ -1,4 +1,4 @@
-"""Maintenance in the Spark driver: Iceberg's own procedures, by SQL that a user could type.
+"""Maintenance in the Spark driver: Iceberg's own procedures by SQL that a user could type, and tiering, which has none.
 
 What a death leaves: a compaction leaves data files that no snapshot refers to, which the search for orphan files
 removes; what it committed (`partial-progress`) stays. An expiry leaves files of removed snapshots, which are orphans
@@ -14,10 +14,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from connectors.iceberg.audit.table_history import LEDGER_PREFIX
+from connectors.iceberg.maintenance.cold_partitions import cold_location, cold_partitions, move_partitions
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
 from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
 from connectors.iceberg.maintenance.operations_table import record_operation
-from connectors.iceberg.maintenance.table_state import ORPHANS_CHECKED_KEY, SMALL, measure
+from connectors.iceberg.maintenance.table_state import ORPHANS_CHECKED_KEY, SMALL, TableState, measure
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import look_up
 from connectors.iceberg.spark.cycle_changes import OPEN_PAIRS
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _PARTIAL_COMMITS: Final = 10  # of one compaction: what is committed need not be done again after an interruption
 _MINIMUM_INPUT: Final = 2  # small files that become one
+_MOVED_AT_ONCE: Final = 50  # partitions of one action
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def maintain(session: LakeSession, name: str, request: MaintenanceRequest) -> Ma
     table = session.table(name)
     before = measure(session, name, request.ref, request.policy)
     skipped = _why_not(table.metadata(), request)
-    counts = {} if skipped else _done(session, table, request)
+    counts = {} if skipped else _done(session, table, request, before)
     after = measure(session, name, request.ref, request.policy)
     result = MaintenanceResult(request.action, before, after, time.monotonic() - started, counts, skipped)
     if request.policy.operations_table is not None:
@@ -65,8 +67,10 @@ def maintain(session: LakeSession, name: str, request: MaintenanceRequest) -> Ma
     return result
 
 
-def statement(catalog: str, name: str, metadata: TableMetadata, request: MaintenanceRequest) -> str:
-    """The call of a procedure."""
+def statement(
+    catalog: str, name: str, metadata: TableMetadata, request: MaintenanceRequest, location: str | None = None
+) -> str:
+    """The call of a procedure. `location`: where orphan files are looked for; None: at the table's."""
     policy, kind = request.policy, request.action.kind
     arguments = {"table": literal(relation(catalog, name))}
     if kind is MaintenanceKind.EXPIRE:
@@ -87,6 +91,8 @@ def statement(catalog: str, name: str, metadata: TableMetadata, request: Mainten
     else:
         procedure = "remove_orphan_files"
         arguments |= {"older_than": _time(policy.orphan_age_ms or 0), "dry_run": "true"}
+        if location is not None:
+            arguments["location"] = literal(location)
     listed = ", ".join(f"{key} => {text}" for key, text in arguments.items())
     return f"CALL {quoted(catalog)}.system.{procedure}({listed})"
 
@@ -101,15 +107,22 @@ def _why_not(metadata: TableMetadata, request: MaintenanceRequest) -> str:
     return ""
 
 
-def _done(session: LakeSession, table: JavaTable, request: MaintenanceRequest) -> dict[str, int]:
+def _done(session: LakeSession, table: JavaTable, request: MaintenanceRequest, before: TableState) -> dict[str, int]:
     """Run the procedure; returns the counts that it answers."""
-    metadata = table.metadata()
+    metadata, policy = table.metadata(), request.policy
+    if request.action.kind is MaintenanceKind.MOVE:
+        head = int(table.metadata().refs[request.ref])
+        due, _ = cold_partitions(session, table.name, metadata, head, policy, int(time.time() * 1000))
+        return move_partitions(session, table.name, request.ref, policy, due[:_MOVED_AT_ONCE])
     rows = session.spark.sql(statement(session.catalog_name, table.name, metadata, request)).collect()
     if request.action.kind is not MaintenanceKind.ORPHANS:
         return {key: int(value) for row in rows for key, value in row.asDict().items() if value is not None}
+    if before.cold_files and policy.tiering_location:
+        place = cold_location(metadata, policy, table.name)
+        rows += session.spark.sql(statement(session.catalog_name, table.name, metadata, request, place)).collect()
     kept = _kept_names(metadata)
     orphans = [path for row in rows if not _is_kept(path := str(row[0]), metadata, kept)]
-    removed = [] if request.policy.orphan_dry_run else orphans
+    removed = [] if policy.orphan_dry_run else orphans
     for path in removed:
         table.delete_file(path)
     session.set_properties(table.name, {ORPHANS_CHECKED_KEY: str(int(time.time() * 1000))})

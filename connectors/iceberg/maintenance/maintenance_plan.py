@@ -16,6 +16,7 @@ class MaintenanceKind(Enum):
     """In the order in which they are done: each leaves the next one less."""
 
     EXPIRE = "expire snapshots"
+    MOVE = "move cold partitions"
     COMPACT = "compact data files"
     COMPACT_DELETES = "compact delete files"
     MANIFESTS = "rewrite manifests"
@@ -41,6 +42,8 @@ def due_actions(state: TableState, policy: MaintenancePolicy, now_ms: int) -> li
     if policy.snapshots and state.snapshots > policy.snapshots and state.expirable:
         why = f"{state.snapshots} snapshots, more than {policy.snapshots}; {state.expirable} may be expired"
         found.append((MaintenanceKind.EXPIRE, why))
+    if state.movable:
+        found.append((MaintenanceKind.MOVE, f"{state.movable} partitions are old enough"))
     reasons = []
     if policy.small_files and state.most_small_files >= policy.small_files:
         reasons.append(f"{state.most_small_files} small data files in one partition, at least {policy.small_files}")

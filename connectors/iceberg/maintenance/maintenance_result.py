@@ -42,6 +42,7 @@ class MaintenanceResult:
         if self.skipped:
             return f"{what}: left out, {self.skipped}"
         before, after = self.before.to_json(), self.after.to_json()
-        parts = [f"{name} {before[name]} -> {after[name]}" for name in COUNTED if before[name] != after[name]]
+        shown = (*COUNTED, "cold_files")
+        parts = [f"{name} {before[name]} -> {after[name]}" for name in shown if before[name] != after[name]]
         parts = parts or [f"{name} {count}" for name, count in self.counts.items() if count]
         return f"{what}: {', '.join(parts).replace('_', ' ') or 'nothing to do'} ({self.seconds:.1f} s)"

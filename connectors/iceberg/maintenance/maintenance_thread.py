@@ -7,8 +7,9 @@ is due or the budget of time is spent. The driver ends with the round.
 A commit never runs beside an action on its table. One that is due waits a few seconds for the action to end; then the
 action is interrupted, and goes on after the commit from what it had committed. After each interruption in a row a
 commit waits twice as long, so that cycles that follow each other closely do not keep a table from ever being compacted.
-Nothing is remembered that a restart
-would lose: all is judged anew from the table.
+Nothing is remembered that a restart would lose: all is judged anew from the table.
+
+Partitions get old without commits, so a table with tiering is looked at once an hour as well.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ LONGEST_YIELD_SECONDS = 60.0  # after some interruptions in a row
 _ANSWER_SECONDS = 15.0  # that an interrupted action may take to be given up
 _DRIVER = "maintenance"  # connectors of a worker share it, as they share that of their commits
 _FAILED_SECONDS = 600.0  # after a round that failed
+_TIERING_SECONDS = 3600.0
 _LARGEST_GROUP, _SMALLEST_GROUP = 1 << 30, 32 << 20  # bytes that a compaction rewrites and commits together
 
 
@@ -51,8 +53,19 @@ class _Watched:
     changed: bool = True
     not_before: float = 0.0  # monotonic
     counted: TableState | None = None
+    counted_at: float = float("-inf")  # monotonic
     group_bytes: int = _LARGEST_GROUP
     yield_seconds: float = YIELD_SECONDS
+
+    @property
+    def ages(self) -> bool:
+        """Whether partitions may be old enough by now."""
+        return self.policy.tiering_age_ms is not None and time.monotonic() - self.counted_at > _TIERING_SECONDS
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to look at it."""
+        return (self.changed or self.ages) and time.monotonic() >= self.not_before
 
 
 class MaintenanceThread:
@@ -129,7 +142,11 @@ class MaintenanceThread:
         try:
             while not self._stopping.wait(min(t.policy.interval_ms for t in list(self._tables.values())) / 4000):
                 for table, watched in list(self._tables.items()):
-                    if watched.changed and time.monotonic() >= watched.not_before and not self._stopping.is_set():
+                    if (
+                        (watched.changed or watched.ages)
+                        and time.monotonic() >= watched.not_before
+                        and not self._stopping.is_set()
+                    ):
                         self._look(with_coordinator, table, watched)
         finally:
             with_coordinator.hang_up()  # the service is the coordinator's as well, and ends with the task
@@ -147,7 +164,7 @@ class MaintenanceThread:
             now_ms = int(time.time() * 1000)
             if policy.window is not None and not policy.window.holds(now_ms):
                 watched.changed = True
-            elif may_be_due(state, watched.counted, policy, now_ms):
+            elif watched.ages or may_be_due(state, watched.counted, policy, now_ms):
                 self._round(table, watched)
         except Exception as error:  # tables are committed to all the same, whatever it is
             watched.changed, watched.not_before = True, time.monotonic() + _FAILED_SECONDS
@@ -172,6 +189,7 @@ class MaintenanceThread:
                     worker.start()
                 worker.deadline_seconds = max(left, 1.0)
                 state = watched.counted = worker.run(table, measure, watched.ref, policy)
+                watched.counted_at = time.monotonic()
                 due = [a for a in due_actions(state, policy, int(time.time() * 1000)) if a.kind.value not in failed]
                 if not due:
                     return

@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.iceberg.maintenance.cold_partitions import cold_partitions
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.spark.sql_names import quoted, relation
 
@@ -35,6 +36,8 @@ class TableState:
     snapshots: int = 0
     expirable: int = 0  # snapshots that an expiry would remove now
     target_bytes: int = _TARGET_BYTES
+    movable: int = 0  # partitions that tiering would move now
+    cold_files: int = 0  # that it has moved
     orphans_checked_ms: int = 0
     sequence: int = 0  # counts commits of the table
     unpublished: bool = False  # a branch of unpublished commits is ahead of the ref: a compaction would part them
@@ -107,5 +110,9 @@ def measure(session: LakeSession, name: str, ref: str, policy: MaintenancePolicy
     [manifests] = session.spark.sql(
         f"SELECT count(*) FROM {table}.{quoted('manifests')} VERSION AS OF {state.snapshot}"
     ).collect()
-    counts = {"small_files": int(row[0]), "most_small_files": int(row[1]), "manifests": int(manifests[0])}
+    movable, cold = cold_partitions(session, name, metadata, state.snapshot, policy, int(time.time() * 1000))
+    counts = {
+        "small_files": int(row[0]), "most_small_files": int(row[1]), "manifests": int(manifests[0]),
+        "movable": len(movable), "cold_files": cold,
+    }  # fmt: skip
     return TableState(**{**asdict(state), **counts})

@@ -273,12 +273,34 @@ class JavaTable:
         """The schema of the table with more columns, where every column may be null."""
         return self._java.schema([{**f, "required": False} for f in [*self.metadata().schema["fields"], *extra]])
 
-    def _as_if(self, metadata: Any) -> Any:
-        """The table with other metadata; the catalog does not see it."""
+    def _as_if(self, metadata: Any, io: Any = None) -> Any:
+        """The table with other metadata; the catalog does not see it. `io`: its file access; None: the table's."""
         java = self._java
         places = java.iceberg("LocationProviders").locationsFor(self._table.location(), metadata.properties())
-        operations = java.iceberg("StaticTableOperations")(metadata, self._table.io(), places)
+        operations = java.iceberg("StaticTableOperations")(metadata, io or self._table.io(), places)
         return java.iceberg("BaseTable")(operations, self._table.name())
+
+    def elsewhere(self, location: str, io_properties: Mapping[str, str]) -> Any:
+        """The table as if its files went to a location, with these settings of the file access beside its own."""
+        java, metadata, io = self._java, self._operations.current(), self._table.io()
+        own = java.map({**java.json(metadata.properties()), "write.data.path": location})
+        if io_properties:
+            settings = java.map({**java.json(io.properties()), **io_properties})
+            hadoop = self._spark._jsc.hadoopConfiguration()
+            io = java.iceberg("CatalogUtil").loadFileIO(io.getClass().getName(), settings, hadoop)
+        return self._as_if(metadata.replaceProperties(own), io)
+
+    def scan_tasks(self, snapshot: int, condition: Any) -> list[Any]:
+        """Java's tasks that read the files which may have rows of a condition, whole."""
+        found = self._table.newScan().useSnapshot(snapshot).filter(condition).ignoreResiduals().planFiles()
+        try:
+            return list(self._java.each(found))
+        finally:
+            found.close()
+
+    def new_rewrite(self, snapshot: int) -> Any:
+        """Java's replacement of files, which refuses what was deleted of them since this snapshot."""
+        return self._table.newRewrite().validateFromSnapshot(snapshot)
 
     def write(self, rows: DataFrame, folder: str) -> list[Any]:
         """Write rows of the table's columns as data files that no snapshot refers to; returns Java's data files.

@@ -1,0 +1,146 @@
+"""Partitions of a time that is over, which tiering moves to another place: which they are, and what a move does.
+
+A partition is moved whole, its deletes applied, in one commit. Readers see the same rows. A death before the commit
+leaves files that no snapshot needs, which the search for orphan files removes; after it there is nothing to do.
+"""
+
+from __future__ import annotations
+
+import calendar
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.iceberg.spark.moved_files import FileMove, move_files
+from connectors.iceberg.spark.sql_names import literal, quoted, relation
+
+if TYPE_CHECKING:
+    from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
+    from connectors.iceberg.protocol.table_metadata import TableMetadata
+    from connectors.iceberg.spark.lake_session import LakeSession
+
+log = logging.getLogger(__name__)
+_NO_HOST: Final = ":///"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+Span = tuple[datetime, datetime]  # the end is no part of it
+
+
+@dataclass(frozen=True, slots=True)
+class ColdPartition:
+    """Files of a time that is over, some of which are not in their place."""
+
+    column: str  # SQL of the column that has the time
+    kind: str  # its Iceberg type
+    span: Span
+    files: int
+
+    def condition(self) -> str:
+        """SQL for its rows."""
+        low, high = (_time(self.kind, each) for each in self.span)
+        return f"{self.column} >= {low} AND {self.column} < {high}"
+
+
+def cold_location(metadata: TableMetadata, policy: MaintenancePolicy, name: str) -> str:
+    """Where a table's files of old partitions are. No other table's are there."""
+    if not policy.tiering_location:
+        return f"{metadata.location}/cold"
+    return f"{policy.tiering_location.rstrip('/')}/{name.replace('.', '/')}-{metadata.uuid[:8]}"
+
+
+def has_time(metadata: TableMetadata) -> bool:
+    """Whether the table has a partition field of time."""
+    return _time_field(metadata) is not None
+
+
+def cold_partitions(
+    session: LakeSession, name: str, metadata: TableMetadata, snapshot: int, policy: MaintenancePolicy, now_ms: int
+) -> tuple[list[ColdPartition], int]:
+    """What tiering is to move, oldest first, and how many files it has moved.
+
+    A partition that has files in both places, because rows came late, is moved again when `small_files` are not in
+    their place.
+    """
+    found = _time_field(metadata)
+    if policy.tiering_age_ms is None or found is None:
+        return [], 0
+    field, column, spans = found
+    place = cold_location(metadata, policy, name).replace(_NO_HOST, ":/")  # so Hadoop writes paths of files
+    cold = f"startswith(replace(file_path, '{_NO_HOST}', ':/'), {literal(f'{place}/')})"
+    rows = session.spark.sql(
+        f"SELECT partition.{quoted(field)} AS value, count(*) AS files, count_if({cold}) AS cold "
+        f"FROM {relation(session.catalog_name, name)}.{quoted('data_files')} VERSION AS OF {snapshot} "
+        f"WHERE spec_id = {metadata.spec['spec-id']} GROUP BY 1"
+    ).collect()
+    until = datetime.fromtimestamp((now_ms - policy.tiering_age_ms) / 1000, UTC)
+    due = []
+    for row in rows:
+        span = None if row.value is None else spans(row.value)
+        hot = row.files - row.cold
+        if span is not None and span[1] <= until and hot and (not row.cold or hot >= max(policy.small_files, 1)):
+            due.append(ColdPartition(quoted(column["name"]), column["type"], span, row.files))
+    return sorted(due, key=lambda each: each.span), sum(row.cold for row in rows)
+
+
+def move_partitions(
+    session: LakeSession, name: str, ref: str, policy: MaintenancePolicy, partitions: Sequence[ColdPartition]
+) -> dict[str, int]:
+    """Move one partition after the other; returns counts. What is moved need not be moved again after an interruption.
+
+    Raises:
+        CatalogUnavailableError: A commit of another writer was in the way.
+    """
+    counts = {"moved_partitions": 0, "moved_files": 0, "written_files": 0}
+    for each in partitions:
+        table = session.table(name)
+        location = cold_location(table.metadata(), policy, name)
+        asked = FileMove(ref, each.condition(), location, policy.tiering_storage_class or None)
+        moved, written = move_files(session.spark, session.catalog_name, table, asked)
+        for key, count in zip(counts, (1, moved, written), strict=True):
+            counts[key] += count
+        log.info("table %s: %d files of %s are at %s", name, moved, f"{each.span[0]:%Y-%m-%d %H:%M}", location)
+    return counts
+
+
+def _time_field(metadata: TableMetadata) -> tuple[str, Mapping[str, Any], Callable[[Any], Span]] | None:
+    """The partition field of time: its name, its column, and the time of a partition's value."""
+    columns = {each["id"]: each for each in metadata.schema["fields"]}
+    for field in metadata.spec["fields"]:
+        column = columns.get(field["source-id"])
+        spans = _SPANS.get(field["transform"])
+        if column is None or not isinstance(column["type"], str):
+            continue
+        if spans is not None or (field["transform"] == "identity" and column["type"] == "date"):
+            return field["name"], column, spans or _day
+    return None
+
+
+def _day(value: date) -> Span:
+    start = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    return start, start + timedelta(days=1)
+
+
+def _hour(value: int) -> Span:
+    start = _EPOCH + timedelta(hours=value)
+    return start, start + timedelta(hours=1)
+
+
+def _month(value: int) -> Span:
+    year, month = 1970 + value // 12, value % 12 + 1
+    start = datetime(year, month, 1, tzinfo=UTC)
+    return start, start + timedelta(days=calendar.monthrange(year, month)[1])
+
+
+def _year(value: int) -> Span:
+    return datetime(1970 + value, 1, 1, tzinfo=UTC), datetime(1971 + value, 1, 1, tzinfo=UTC)
+
+
+_SPANS: Final[Mapping[str, Callable[[Any], Span]]] = {"day": _day, "hour": _hour, "month": _month, "year": _year}
+
+
+def _time(kind: str, moment: datetime) -> str:
+    if kind == "date":
+        return f"DATE '{moment:%Y-%m-%d}'"
+    text = f"{moment:%Y-%m-%d %H:%M:%S}"
+    return f"TIMESTAMP '{text}Z'" if kind.endswith("tz") else f"TIMESTAMP_NTZ '{text}'"
