@@ -145,6 +145,7 @@ def test_missing_table_fails_the_task_until_somebody_creates_it(case: SinkCase, 
     case.assert_complete([1, 2, 3])
 
 
+@pytest.mark.long
 def test_table_with_a_time_column_is_refused_with_the_reason(case: SinkCase, lakehouse: Lakehouse) -> None:
     schema = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "at", TimeType(), required=False))
     lakehouse.catalog.create_table(case.table, schema)
@@ -163,6 +164,7 @@ def test_table_with_a_time_column_is_refused_with_the_reason(case: SinkCase, lak
     case.assert_complete([1, 2])
 
 
+@pytest.mark.long
 def test_topic_that_does_not_exist_is_waited_for(case: SinkCase) -> None:
     case.start(consumer__override__allow__auto__create__topics="false")
     case.await_running()
@@ -210,6 +212,7 @@ def test_status_names_the_rest_catalog_that_refuses_connections(case: SinkCase) 
     case.worker.wait_until(lambda: case.waiting() is None, 30, "nothing to be waited for")
 
 
+@pytest.mark.long
 def test_task_fails_after_waiting_too_long_for_its_catalog(case: SinkCase) -> None:
     case.create_topic()
     nobody = f"http://127.0.0.1:{free_port()}"
@@ -221,6 +224,7 @@ def test_task_fails_after_waiting_too_long_for_its_catalog(case: SinkCase) -> No
     assert case.waiting() is None, "a failed task waits for nothing"
 
 
+@pytest.mark.long
 def test_unavailable_schema_registry_shows_in_status_or_fails_the_task(case: SinkCase) -> None:
     case.create_topic()
     case.produce(b"\0\0\0\0\1x")

@@ -54,6 +54,7 @@ def answers(worker: WorkerProcess, method: str, path: str) -> tuple[int, str]:
     return response.status_code, response.text
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)  # two workers start, and tasks restart again and again
 def test_restart_after_a_configuration_change_waits_for_the_new_tasks(
     workers: list[WorkerProcess], tmp_path: Path

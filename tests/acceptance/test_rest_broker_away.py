@@ -71,6 +71,7 @@ def test_case_52_write_without_broker_times_out_naming_the_stage(tmp_path: Path)
         assert re.fullmatch(rf"Request timed out\. {STAGE}", message)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)  # a worker and a broker of its own start, and the client tells of its brokers every 5 s
 def test_sink_status_reports_that_its_own_cluster_is_unavailable(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
     with KafkaBroker() as other:

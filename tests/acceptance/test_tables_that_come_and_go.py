@@ -182,6 +182,7 @@ def test_running_connector_survives_the_deletion_of_its_control_topics(case: Sin
     case.assert_complete(range(1, 50))
 
 
+@pytest.mark.long
 def test_table_restored_from_a_backup_is_refilled_from_its_position(case: SinkCase, lakehouse: Lakehouse) -> None:
     def restore() -> None:
         lakehouse.catalog.drop_table(case.table)

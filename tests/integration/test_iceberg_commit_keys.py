@@ -75,7 +75,7 @@ def exact(sink: Sink, keys: Sequence[Mapping[str, object]], engine: EngineName) 
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("kind", short_form(KEYS, ["double", "wide decimal", "timestamptz", "uuid", "binary"]))
+@pytest.mark.parametrize("kind", short_form(KEYS, ["double", "wide decimal"]))
 def test_rows_are_replaced_by_keys_of_every_type(lake: Lake, kind: str, engine: EngineName) -> None:
     type_, make = KEYS[kind]
     sink = table_by(lake, [type_], 3 if engine is EngineName.MERGE else 2)
@@ -173,7 +173,7 @@ def test_commit_fails_naming_the_key_column_that_is_missing(lake: Lake, engine: 
     ("mode", "version"),
     short_form(
         itertools.product([None, "copy-on-write", "merge-on-read"], (2, 3)),
-        [(None, 2), ("copy-on-write", 3), ("merge-on-read", 3)],
+        [("copy-on-write", 3)],
     ),
 )
 def test_foreign_tables_are_merged_according_to_their_write_mode(lake: Lake, version: int, mode: str | None) -> None:

@@ -99,7 +99,7 @@ CASES = [
     (3, None, {}),
     *((version, None, COPY_ON_WRITE) for version in (1, 2, 3)),
 ]
-IN_SHORT = [(*CASES[number % 2], act) for number, act in enumerate((delete, compact, expire), 1)]
+IN_SHORT = [(*CASES[number], act) for number, act in enumerate((delete, compact))]
 WHAT_OTHERS_DO = short_form([(*case, act) for case in CASES for act in FOREIGN], IN_SHORT)
 
 
@@ -148,7 +148,7 @@ def rival_claim(sink: Sink) -> Table:
 
 
 RIVALS = (rival_append, rival_upsert, rival_claim)
-OVERTAKEN = short_form(list(itertools.product(STEPS, RIVALS)), list(zip(STEPS, RIVALS, strict=True)))
+OVERTAKEN = short_form(list(itertools.product(STEPS, RIVALS)), [(STEPS[-1], rival_upsert)])
 
 
 @pytest.mark.parametrize(("step", "act"), OVERTAKEN)
@@ -194,7 +194,7 @@ def test_concurrent_changes_while_completing_rows_leave_no_stale_values(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", short_form(STEPS, STEPS[2:]))
 @pytest.mark.parametrize("version", VERSIONS)
 def test_next_commit_completes_and_cleans_up_a_crashed_one(
     lake: Lake, version: int, step: str, engine: EngineName, monkeypatch: pytest.MonkeyPatch

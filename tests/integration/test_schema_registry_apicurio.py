@@ -338,6 +338,7 @@ class Source:
         return all(any(f"[{self._prefix}{each}|task-0]" in line for line in told) for each in CONVERTERS)
 
 
+@pytest.mark.long
 def test_registry_outage_delays_source_records_and_loses_none(
     apicurio: ApicurioRegistry,
     make: Callable[..., RegistryConverter],
@@ -367,7 +368,7 @@ def test_registry_outage_delays_source_records_and_loses_none(
         source.worker.close()
 
 
-@pytest.mark.long  # in every run: test_registry_outage_delays_source_records_and_loses_none
+@pytest.mark.long
 def test_registry_outage_delays_sink_records_and_loses_none(
     apicurio: ApicurioRegistry,
     make: Callable[..., RegistryConverter],

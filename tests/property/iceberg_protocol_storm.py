@@ -65,6 +65,7 @@ class Fault(Enum):
     MERGE_LATE = auto()
     SETTINGS_LOST = auto()
     REFUSED_THOUGH_MADE = auto()
+    REWIND_SKIPS = auto()
 
 
 # Drawn from a random source of their own, so that storms without them stay what they were.

@@ -50,6 +50,7 @@ from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerEntry,
     LedgerProperty,
+    Lookup,
     SnapshotView,
     Standing,
     TableView,
@@ -67,6 +68,7 @@ from connectors.iceberg.protocol.messages import (
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
 from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TopicInfo
+from connectors.iceberg.refs.table_rewind import skipping
 from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.staging.key_changes import KeyChangeWaits, UnreadPair
 from connectors.iceberg.staging.staged_changes import PLACED, Half
@@ -89,6 +91,7 @@ class World:
         self.draw_effect = random.Random(f"effects {seed}")  # of its own: storms stay what they are
         self.draw_look = random.Random(f"looks {seed}")
         self.draw_pair = random.Random(f"pairs {seed}")
+        self.draw_skip = random.Random(f"skips {seed}")
         self.pairs = self.draw_pair.random() < 0.4  # whether keys change
         self.alive: set[str] = set()  # keys that the source has
         self.written = 0  # rows of the source
@@ -101,11 +104,16 @@ class World:
         self.ids = 0
         self.start_number = 1
         self.wire = self.random.random() < 0.1  # messages pass through their bytes
-        kinds = [fault for fault in faults if fault not in APART and self.random.random() < 0.45]
+        common = [fault for fault in faults if fault not in APART and fault is not Fault.REWIND_SKIPS]
+        kinds = [fault for fault in common if self.random.random() < 0.45]
         kinds += [fault for fault in faults if fault in APART and self.draw_apart.random() < 0.45]
         self.allowed: frozenset[Fault] = frozenset(kinds)
         self.fierce = self.random.choice((0.3, 0.6, 1.0))  # in a milder storm more is committed
         self.altered = Fault.OFFSETS_ALTERED in self.allowed
+        if Fault.REWIND_SKIPS in faults and not self.altered and self.draw_skip.random() < 0.15:
+            self.allowed |= {Fault.REWIND_SKIPS}
+        self.parents: dict[int, int | None] = {}  # of all snapshots that ever were
+        self.skips: dict[int, dict[tuple[str, TopicPartition], range]] = {}  # by a rewind's snapshot: offsets left out
         if self.altered:
             self.allowed -= {Fault.GROUP_RESET, Fault.TOPIC_REPLACED}
         self.stormy = True
@@ -150,6 +158,7 @@ class World:
     def chance(self, fault: Fault, probability: float) -> bool:
         """Whether this fault happens here and now."""
         source = self.draw_apart if fault in APART else self.random
+        source = self.draw_skip if fault is Fault.REWIND_SKIPS else source
         if not self.stormy or fault not in self.allowed or source.random() >= probability * self.fierce:
             return False
         self.faults[fault] += 1
@@ -248,6 +257,7 @@ class World:
         added: tuple[str, ...],
     ) -> Snapshot:
         self.ids += 1
+        self.parents[self.ids] = parent
         return Snapshot(self.ids, parent, ledger, content, data, deletes, added)
 
     def add_snapshot(self, table: Table, ledger: str | None, row: RowId | None, change: Change | None = None) -> int:
@@ -590,6 +600,8 @@ class World:
                 table.rolled_back = table.ever_rolled_back = True
                 table.foreign = {row for row in table.snapshots[table.head].content if row[0][0] == FOREIGN}
                 self.changed(table, main=True)
+            if targets and not table.rolled_back and self.chance(Fault.REWIND_SKIPS, 0.02):
+                self.rewind_and_skip(table, self.draw_skip.choice(targets))
             if len(chain) > 1 and not table.rolled_back and self.chance(Fault.EXPIRE, 0.04):
                 self.foreign_commit(table)
                 self.expire(table, self.random.choice((1, 2)))
@@ -638,6 +650,51 @@ class World:
             self.alter_offsets()
         if table is not None and self.chance(Fault.OTHER_CLUSTER, 0.0015):
             self.commit_of_other_cluster(table)
+
+    def rewind_and_skip(self, table: Table, target: Snapshot) -> None:
+        """All ends; a snapshot without rows on an older one has the positions of before; all starts again (rule 33)."""
+        now, then = self.looked_up(table, table.head), self.looked_up(table, target.id)
+        if now.standing is not Standing.FOUND or then.standing not in (Standing.FOUND, Standing.ROLLED_BACK):
+            return  # the command refuses
+        assert now.ledger is not None
+        ids = {each.ledger.topics[TOPIC].topic_id for each in (now, then) if each.ledger is not None}
+        if ids != {self.topic_id}:
+            return
+        self.start_number += 1
+        self.stop_all()
+        head, table.head = table.head, target.id
+        pairs, table.head = self.open_pairs(table), head
+        ledger = skipping(now.ledger)
+        made = self.new_snapshot(
+            target.id, ledger.to_json(), dict(target.content), target.data, target.deletes, ()
+        )  # fmt: skip
+        made.open_pairs = table.open_pairs = pairs
+        table.snapshots[made.id], table.head = made, made.id
+        table.property = LedgerProperty(ledger, made.id, now.opened).to_json()
+        table.foreign = {row for row in made.content if row[0][0] == FOREIGN}
+        self.skips[made.id] = {
+            (self.topic_id, p): range((entry or now.opened[p]).next, following.next)
+            for p in self.partitions()
+            if (following := now.ledger.entry(p))
+            for entry in [then.ledger.entry(p) if then.ledger else None]
+        }
+        self.changed(table, main=True)
+
+    def looked_up(self, table: Table, head: int | None) -> Lookup:
+        """The ledger of a table as it would be with main at a snapshot."""
+        before, table.head = table.head, head
+        view, table.head = self.view(table.name), before
+        assert view is not None
+        return look_up(view)
+
+    def skipped(self, table: Table, partition: TopicPartition) -> set[int]:
+        """Offsets of which a table has no rows, because a rewind that its history has left them out."""
+        found: set[int] = set()
+        at = table.head
+        while at is not None:
+            found.update(self.skips.get(at, {}).get((self.topic_id, partition), ()))
+            at = self.parents[at]
+        return found
 
     def backup(self, table: Table) -> None:
         """Somebody copies what the catalog knows of a table, or brings such a copy back."""
@@ -814,10 +871,11 @@ class World:
         born = table.born_at.get(partition, 0) if table.topic_ids[TOPIC] == self.topic_id else 0
         starts = self.rewound.get(partition, [0])
         last = len(starts) - 1
+        skipped = self.skipped(table, partition)
         for offset, row in enumerate(self.logs[partition.partition]):
             where = (self.topic_id, partition.partition, offset)
             counts = [content.get((where, g), 0) for g in range(last + 1)]
-            if name not in row.tables:
+            if name not in row.tables or offset in skipped:
                 if any(counts):
                     raise WrongWorldError(f"{name}: row {where} does not belong here")
                 continue
@@ -847,9 +905,10 @@ class World:
         began = {p: 0 if table.whole else prop.opened[p].next for p in self.partitions()}
         starts = {p: max(began[p], self.rewound.get(p, [0])[-1]) for p in self.partitions()}
         events = [(row, p, n) for p in starts for n, row in enumerate(self.logs[p.partition]) if MERGE in row.tables]
-        due = [(row, offset) for row, partition, offset in events if offset >= starts[partition]]
+        skipped = {p: self.skipped(table, p) for p in starts}
+        due = [(row, n) for row, p, n in events if n >= starts[p] and n not in skipped[p]]
         self.replay(due, expected)
-        if self.events[Event.STOOD_STILL] and table.whole and not self.rewound:
+        if self.events[Event.STOOD_STILL] and table.whole and not (self.rewound or self.skips):
             raise WrongWorldError(f"{MERGE}: partitions have waited for each other, though no delete is missing")
         for key, last in expected.items():
             is_ = found.get(key, GONE)
@@ -872,10 +931,10 @@ class World:
         """Whether the value of a row is right, or anything where it need not be: its delete came before the start."""
         if len(expected) == 2 or found == expected:
             return found == expected
-        if expected[2] is None and self.rewound:
+        if expected[2] is None and (self.rewound or self.skips):
             return True  # what the table had before
         unknown = len(found) == 3 and found[2] is None
-        return unknown and bool(self.rewound or self.events[Event.STOOD_STILL])
+        return unknown and bool(self.rewound or self.skips or self.events[Event.STOOD_STILL])
 
 
 class SimTask:
