@@ -8,16 +8,19 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from connect_py.api.command import JAVA, provide_services
+from connect_py.api.command import JAVA, provide_pipelines, provide_services
 from connect_py.api.service import SharedServices
+
+if TYPE_CHECKING:
+    from connect_py.api.pipeline import PipelineFactory
 
 COMMANDS = "connect_py.commands"
 
@@ -91,7 +94,15 @@ def connect_py() -> None:
             return closing.enter_context(LocalServices("this command"))
 
         provide_services(services)
+        provide_pipelines(_pipelines)
         app()
+
+
+def _pipelines(connector: Mapping[str, str], worker: Path | None) -> PipelineFactory:
+    from connect_py.config.properties_file import read_properties
+    from connect_py.task.pipeline_factory import TaskPipelineFactory
+
+    return TaskPipelineFactory(connector, {} if worker is None else read_properties(worker))
 
 
 def _with_java(command: Callable[..., None]) -> Callable[..., None]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import SharedServices
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from connect_py.api.pipeline import PipelineFactory
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -27,6 +32,7 @@ class _Provided:
 
     make: Callable[[], SharedServices] | None = None
     made: SharedServices | None = None
+    pipelines: Callable[[Mapping[str, str], Path | None], PipelineFactory] | None = None
 
 
 def provide_services(make: Callable[[], SharedServices] | None) -> None:
@@ -45,3 +51,23 @@ def command_services() -> SharedServices:
             raise ConnectError("shared services are there for commands of connect-py only")
         _Provided.made = _Provided.make()
     return _Provided.made
+
+
+def provide_pipelines(make: Callable[[Mapping[str, str], Path | None], PipelineFactory] | None) -> None:
+    """Say where `pipeline_factory` has pipelines from: for `connect-py`, and for tests of commands."""
+    _Provided.pipelines = make
+
+
+def pipeline_factory(connector: Mapping[str, str], worker: Path | None = None) -> PipelineFactory:
+    """The record pipelines of a connector.
+
+    Args:
+        connector: Its configuration.
+        worker: The worker's properties file: converters that the connector does not name, and `plugin.path`.
+
+    Raises:
+        ConnectError: The function was not called by a command of `connect-py`.
+    """
+    if _Provided.pipelines is None:
+        raise ConnectError("pipelines are there for commands of connect-py only")
+    return _Provided.pipelines(connector, worker)

@@ -18,8 +18,9 @@ from confluent_kafka import cimpl
 
 from connect_py.api.compiled import compiled_library
 from connect_py.api.joined_bytes import JoinedBytes
+from connect_py.api.message_run import MessageRun
 from connect_py.api.record import RawHeaders, TimestampType, TopicPartition
-from connect_py.task.message_run import TIMESTAMP_TYPES, MessageRun
+from connect_py.task.consumed_messages import TIMESTAMP_TYPES
 
 VERSION: Final = 2  # of what crosses to the library; `VERSION` in lib.rs is the same
 PLUGINS: Final = "plugin.library.paths"  # of the client: how the library learns of a client that is made

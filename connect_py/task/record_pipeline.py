@@ -12,6 +12,7 @@ import pyarrow as pa
 from connect_py.api.batch import Batch, Column, Origin
 from connect_py.api.converter import ColumnRun, Converter, HeaderConverter
 from connect_py.api.errors import ConnectError, NotColumnar, RetriableError
+from connect_py.api.message_run import MessageRun
 from connect_py.api.record import (
     NO_HEADERS,
     Header,
@@ -24,7 +25,6 @@ from connect_py.api.replay import Replay, without_replay
 from connect_py.error_handling.error_handler import ErrorHandler, Skipped
 from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage
-from connect_py.task.message_run import MessageRun
 from connect_py.task.transformation_chain import Delivery, TransformationChain
 
 T = TypeVar("T")

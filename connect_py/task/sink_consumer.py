@@ -12,12 +12,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from connect_py.api.errors import ConnectError, RetriableError
+from connect_py.api.message_run import MessageRun
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.kafka.authorization_errors import REFUSALS
 from connect_py.kafka.broker_errors import BrokerNews
 from connect_py.kafka.client_log import client_log
 from connect_py.metrics.client_statistics import INTERVAL_MS, ClientStatistics
-from connect_py.task.message_run import Consumed, MessageRun, message_runs
+from connect_py.task.consumed_messages import Consumed, message_runs
 from connect_py.task.queue_reader import PLUGINS, QueueReader
 from connect_py.task.start_positions import FIND_SECONDS, StartPositions
 

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import ConnectError, RetriableError
+from connect_py.api.message_run import MessageRun
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.task import SinkTask
 from connect_py.clock import Clock
@@ -21,7 +22,6 @@ from connect_py.metrics.sampled import Window
 from connect_py.metrics.sink_metrics import SinkMetrics
 from connect_py.model import TargetState
 from connect_py.task.deliveries import without_partitions
-from connect_py.task.message_run import MessageRun
 from connect_py.task.messages import Paused, Resumed, Started, TopicUsed
 from connect_py.task.offset_commits import OffsetCommits, Positions
 from connect_py.task.partition_pauses import PartitionPauses

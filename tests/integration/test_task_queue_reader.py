@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from connect_py.api.message_run import MessageRun
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.embedded.broker import KafkaBroker
-from connect_py.task.message_run import MessageRun
 from connect_py.task.queue_reader import QueueReader
 from connect_py.task.sink_consumer import RebalanceListener, SinkConsumer
 

@@ -13,6 +13,7 @@ from connect_py.api.batch import Batch
 from connect_py.api.converter import Converter
 from connect_py.api.dead_letter import DeadLetter
 from connect_py.api.errors import ConnectError, DataError, FailureReason, RetriableError
+from connect_py.api.message_run import MessageRun
 from connect_py.api.record import OffsetAndMetadata, RecordOrigin, SinkRecord, TimestampType, TopicPartition
 from connect_py.api.task import SafeOffset, SinkTask
 from connect_py.error_handling.dead_letter_counter import DeadLetterCounter
@@ -24,7 +25,7 @@ from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage
 from connect_py.error_handling.task_dead_letters import TaskDeadLetters
 from connect_py.model import ConnectorTaskId, TargetState
-from connect_py.task.message_run import MessageRun, message_runs
+from connect_py.task.consumed_messages import message_runs
 from connect_py.task.record_pipeline import Converters, RecordPipeline
 from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
 from connect_py.task.task_control import TaskControl

@@ -10,12 +10,13 @@ from fixtures.worker_plugins import TextColumnConverter, TextHeaderConverter
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import ConnectError, RetriableError
+from connect_py.api.message_run import MessageRun
 from connect_py.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from connect_py.api.task import SafeOffset, SinkTask
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler
 from connect_py.model import TargetState
-from connect_py.task.message_run import MessageRun, message_runs
+from connect_py.task.consumed_messages import message_runs
 from connect_py.task.record_pipeline import Converters, RecordPipeline
 from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
 from connect_py.task.task_control import TaskControl

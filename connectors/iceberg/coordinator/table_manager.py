@@ -10,23 +10,21 @@ import itertools
 import json
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
-from connect_py.api.errors import DataError
 from connect_py.api.service import SharedServices
 from connectors.iceberg.channel.control_events import EventPublisher
 from connectors.iceberg.config.file_io_properties import file_io_properties
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sort_by import SortTerm
 from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg.coordinator.new_table import check_merged, new_table
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
     SparkDiedError,
     SparkLostError,
     TableMissingError,
-    TableNotCreatedError,
     TableUnsuitableError,
 )
 from connectors.iceberg.faults import fault_point
@@ -57,7 +55,7 @@ from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.staging.file_output import why_not_written
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
-from connectors.iceberg.staging.types import ORDER, partition_spec, time_columns, why_no_key
+from connectors.iceberg.staging.types import ORDER
 from connectors.iceberg.staging.write_settings import ignored_properties
 
 log = logging.getLogger(__name__)
@@ -173,7 +171,7 @@ class TableManager:
         loaded = self._with_write_mode(self._with_order(self._with_layout(loaded)))
         description = dataclasses.replace(loaded.description, sort_by=_file_order(config.table(name).sort_by))
         if description.mode is WriteMode.MERGE:
-            _check_merged(name, description.key_columns, json.loads(description.schema))
+            check_merged(name, description.key_columns, json.loads(description.schema))
         self._warn_ignored(description)
         own = file_io_properties(config.catalog_properties()).items()  # keys among them, which no topic needs to hold
         lent = dict(description.io_properties.items() - own)
@@ -244,26 +242,8 @@ class TableManager:
         return loaded
 
     def _create(self, name: str, request: TableRequest) -> None:
-        config = self._config
-        if not config.may_create(name):
-            raise TableMissingError(name, "does not exist, and iceberg.tables.auto-create-enabled is false")
-        if request.schema is None:
-            raise TableNotCreatedError(name, f"does not exist, and cannot be created: {request.reason}")
-        if config.mode_of(name) is WriteMode.MERGE:  # before it is there, and refused for good
-            keys = config.table(name).id_columns or request.keys or self._record_keys.get(name, ())
-            _check_merged(name, keys, request.schema)
-        try:
-            spec = partition_spec(request.schema, config.table(name).partition_by)
-        except DataError as error:
-            raise TableUnsuitableError(name, str(error)) from error
-        version = config.format_version(name)
-        properties = {"format-version": str(version)}
-        if config.mode_of(name) is WriteMode.MERGE and version >= 2:  # rewriting whole files costs several times more
-            properties |= dict.fromkeys(WRITE_MODES, "merge-on-read")
-            if version == 2:  # by file, each cycle writes all deletes of each file again
-                properties["write.delete.granularity"] = "partition"
-        properties |= config.auto_create_props
-        created = self._lake.create(name, json.dumps(request.schema), json.dumps(spec), properties)
+        new = new_table(self._config, name, request, self._record_keys.get(name, ()))
+        created = self._lake.create(name, json.dumps(new.schema), json.dumps(new.spec), new.properties)
         fault_point("after_create_table")
         if created:
             log.info("created table %s", name, extra={"action": "table_created", "table": name})
@@ -387,27 +367,3 @@ def why_not_merged(table: TableDescription) -> str | None:
         "is of format version 1, which has no deletes, and its property write.merge.mode says merge-on-read: set "
         "format-version to 2, or write.merge.mode to copy-on-write"
     )
-
-
-def _check_merged(name: str, keys: Sequence[str], schema: Mapping[str, Any]) -> None:
-    """Whether rows of such a schema can be merged by these columns.
-
-    Raises:
-        TableUnsuitableError: They cannot.
-    """
-    if not keys:
-        raise TableUnsuitableError(
-            name,
-            f"MERGE needs to know the key: set iceberg.table.{name}.id-columns or "
-            "iceberg.tables.default-id-columns, identifier fields on the table, or iceberg.ext.key-source=record",
-        )
-    names = {column["name"] for column in schema["fields"]}
-    if lacking := [key for key in keys if key not in names]:
-        raise TableUnsuitableError(name, f"has no key column {lacking[0]}")
-    for column in schema["fields"]:
-        if column["name"] in keys and (why := why_no_key(column["type"])):
-            raise TableUnsuitableError(name, f"key column {column['name']} {why}: choose other id-columns")
-    if times := time_columns(schema):
-        raise TableUnsuitableError(
-            name, f"column {times[0]} is of type time, which Spark cannot read, so rows cannot be merged"
-        )

@@ -1,22 +1,24 @@
-"""`MessageRun`: consumed messages, field by field."""
+"""`MessageRun`: Kafka messages, field by field.
+
+This module imports the standard library only; pyarrow comes in with the first messages of Spark.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any, TypeAlias
-
-import pyarrow as pa
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 from connect_py.api.record import RawHeaders, RecordOrigin, TimestampType, TopicPartition
 
-Consumed: TypeAlias = Any  # confluent_kafka's Message; its accessors are called by the thousand through map
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-TIMESTAMP_TYPES: Mapping[int, TimestampType] = {
-    TIMESTAMP_CREATE_TIME: TimestampType.CREATE_TIME,
-    TIMESTAMP_LOG_APPEND_TIME: TimestampType.LOG_APPEND_TIME,
+# Spark's column `timestampType`, as its Kafka source numbers them.
+_TIMESTAMP_TYPES: Final[Mapping[int, TimestampType]] = {
+    0: TimestampType.CREATE_TIME,
+    1: TimestampType.LOG_APPEND_TIME,
 }
 
 
@@ -34,6 +36,26 @@ class MessageRun:
     timestamp_type: TimestampType
     starts: Mapping[int, int]  # per partition the offset of its first message
     ends: Mapping[int, int]  # and the one behind its last message
+
+    @staticmethod
+    def of(batch: pa.RecordBatch) -> Iterator[MessageRun]:
+        """Messages as rows of Spark's Kafka source: key, value, topic, partition, offset, timestamp, timestampType, and
+        headers if they were asked for. A new run begins where the topic or the kind of timestamp changes.
+
+        Raises:
+            KeyError: A column is missing.
+        """
+        import pyarrow.compute as pc
+
+        kinds, topics = batch.column("timestampType"), batch.column("topic")
+        changes = pc.or_(
+            pc.not_equal(kinds.slice(1), kinds.slice(0, max(0, len(kinds) - 1))),
+            pc.not_equal(topics.slice(1), topics.slice(0, max(0, len(topics) - 1))),
+        )
+        cuts = [0, *(row + 1 for row in pc.indices_nonzero(changes).to_pylist()), batch.num_rows]
+        for start, stop in pairwise(cuts):
+            if stop > start:
+                yield _of_rows(batch.slice(start, stop - start))
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -83,47 +105,32 @@ class MessageRun:
             self.topic, partitions, offsets,
             [self.keys[row] for row in rows], [self.values[row] for row in rows],
             None if self.headers is None else [self.headers[row] for row in rows],
-            self.timestamps.take(rows), self.timestamp_type, *_bounds(partitions.to_pylist(), offsets.to_pylist()),
+            self.timestamps.take(rows), self.timestamp_type, *bounds_of(partitions.to_pylist(), offsets.to_pylist()),
         )  # fmt: skip
 
 
-def message_runs(messages: Sequence[Consumed]) -> list[MessageRun]:
-    """Cut messages where the topic or the kind of timestamp changes; accessors are called without a Python loop."""
-    if not messages:
-        return []
-    topics: list[Any] = list(map(Message.topic, messages))
-    stamps: list[Any] = list(map(Message.timestamp, messages))
-    kinds, times = zip(*stamps, strict=True)
-    if topics.count(topics[0]) == len(topics) and kinds.count(kinds[0]) == len(kinds):
-        return [_run(topics[0], kinds[0], messages, times)]
-    runs = []
-    start = 0
-    for (topic, kind), rows in groupby(zip(topics, kinds, strict=True)):
-        stop = start + sum(1 for _ in rows)
-        runs.append(_run(topic, kind, messages[start:stop], times[start:stop]))
-        start = stop
-    return runs
-
-
-def _run(topic: str, kind: int, messages: Sequence[Consumed], times: Sequence[int]) -> MessageRun:
-    headers: list[Any] = list(map(Message.headers, messages))
-    partitions: list[Any] = list(map(Message.partition, messages))
-    offsets: list[Any] = list(map(Message.offset, messages))
-    timestamp_type = TIMESTAMP_TYPES.get(kind)
-    return MessageRun(
-        topic,
-        pa.array(partitions, pa.int32()),
-        pa.array(offsets, pa.int64()),
-        list(map(Message.key, messages)),
-        list(map(Message.value, messages)),
-        None if headers.count(None) == len(headers) else headers,
-        pa.nulls(len(messages), pa.int64()) if timestamp_type is None else pa.array(times, pa.int64()),
-        timestamp_type or TimestampType.NO_TIMESTAMP_TYPE,
-        *_bounds(partitions, offsets),
-    )
-
-
-def _bounds(partitions: Sequence[int], offsets: Sequence[int]) -> tuple[Mapping[int, int], Mapping[int, int]]:
+def bounds_of(partitions: Sequence[int], offsets: Sequence[int]) -> tuple[Mapping[int, int], Mapping[int, int]]:
+    """Of messages in order, by partition: the offset of the first, and the one behind the last."""
     starts = dict(zip(reversed(partitions), reversed(offsets), strict=True))
     lasts = dict(zip(partitions, offsets, strict=True))
     return starts, {partition: last + 1 for partition, last in lasts.items()}
+
+
+def _of_rows(batch: pa.RecordBatch) -> MessageRun:
+    import pyarrow as pa
+
+    partitions, offsets = batch.column("partition").cast(pa.int32()), batch.column("offset").cast(pa.int64())
+    kind = _TIMESTAMP_TYPES.get(batch.column("timestampType")[0].as_py())
+    headers: list[RawHeaders | None] | None = None
+    if "headers" in batch.schema.names:
+        found = batch.column("headers").to_pylist()
+        headers = [None if each is None else [(item["key"], item["value"]) for item in each] for each in found]
+        headers = None if headers.count(None) == len(headers) else headers
+    times = pa.nulls(batch.num_rows, pa.int64())
+    if kind is not None:
+        times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    return MessageRun(
+        batch.column("topic")[0].as_py(), partitions, offsets,
+        batch.column("key").to_pylist(), batch.column("value").to_pylist(), headers, times,
+        kind or TimestampType.NO_TIMESTAMP_TYPE, *bounds_of(partitions.to_pylist(), offsets.to_pylist()),
+    )  # fmt: skip

@@ -1,0 +1,65 @@
+"""From a connector's configuration to its record pipeline: converters, transformations, and what fails of records.
+
+A task has such a pipeline. So has whoever reads a topic as a connector would: a command, or an executor of Spark, which
+gets the factory pickled and opens it where the messages are.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from connect_py.api.batch import Batch
+from connect_py.api.errors import FailureReason
+from connect_py.api.message_run import MessageRun
+from connect_py.api.record import RecordOrigin, SinkRecord
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFailure:
+    """A record that a converter or a transformation did not take."""
+
+    origin: RecordOrigin
+    stage: str  # `VALUE_CONVERTER`, `TRANSFORMATION`, ...
+    plugin: str  # as the user configured it
+    reason: FailureReason
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOutput:
+    """What a pipeline made of messages, in their order."""
+
+    deliveries: Sequence[Batch | Sequence[SinkRecord]]  # rows where there is no column form
+    failures: Sequence[RecordFailure]
+    metrics: Mapping[str, float] = field(default_factory=dict)  # totals of the pipeline since it was opened
+
+
+class RecordPipeline(ABC):
+    """Used on one thread."""
+
+    @abstractmethod
+    def process(self, runs: Sequence[MessageRun]) -> PipelineOutput:
+        """Convert and transform messages. Records that fail are in the output, whatever is tolerated.
+
+        Raises:
+            ConnectError: A server that a converter asks, such as a schema registry, did not answer in time.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+class PipelineFactory(ABC):
+    """Can be pickled: it is the configuration, and nothing that is open."""
+
+    @abstractmethod
+    def open(self) -> RecordPipeline:
+        """A pipeline in this process.
+
+        Raises:
+            ConfigError: The configuration is not acceptable.
+            ConnectError: A plugin cannot be made.
+        """

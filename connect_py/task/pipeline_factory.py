@@ -1,0 +1,94 @@
+"""`TaskPipelineFactory`: the pipeline of a connector's tasks, for those who are no task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from connect_py.api.errors import ConnectError
+from connect_py.api.message_run import MessageRun
+from connect_py.api.pipeline import PipelineFactory, PipelineOutput, RecordFailure, RecordPipeline
+from connect_py.api.task import SinkTask
+from connect_py.clock import SystemClock
+from connect_py.error_handling.error_config import ErrorConfig
+from connect_py.error_handling.error_handler import ErrorHandler, ErrorReporter
+from connect_py.error_handling.failed_record import FailedRecord
+from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.task import record_pipeline
+from connect_py.task.task_plugins import TaskPlugins
+
+WAIT_SECONDS: Final = 60.0  # for a server that a converter asks
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPipelineFactory(PipelineFactory):
+    """Two configurations."""
+
+    connector: Mapping[str, str]
+    worker: Mapping[str, str]
+    wait_seconds: float = WAIT_SECONDS
+
+    def open(self) -> RecordPipeline:
+        paths = [path.strip() for path in self.worker.get("plugin.path", "").split(",") if path.strip()]
+        plugins = TaskPlugins(PluginRegistry.discover(paths), self.worker, self.connector)
+        config = replace(ErrorConfig.parse(self.connector), tolerate_all=True)  # failures are part of the output
+        failures, waits = _Failures(), _Waits(self.wait_seconds)
+        errors = ErrorHandler(config, [failures], SystemClock(), waits.wait, waits.waits_for)
+        task, _ = plugins.task(self.connector)
+        columns = isinstance(task, SinkTask) and type(task).put_batch is not SinkTask.put_batch
+        chain = plugins.chain(errors, sink_takes_columns=columns)
+        pipeline = record_pipeline.RecordPipeline(plugins.converters(), chain, errors, config.replay_topic)
+        return _Pipeline(pipeline, errors, failures)
+
+
+class _Pipeline(RecordPipeline):
+    def __init__(self, pipeline: record_pipeline.RecordPipeline, errors: ErrorHandler, failures: _Failures) -> None:
+        self._pipeline = pipeline
+        self._errors = errors
+        self._failures = failures
+
+    def process(self, runs: Sequence[MessageRun]) -> PipelineOutput:
+        deliveries = self._pipeline.process(runs)
+        return PipelineOutput(deliveries, self._failures.take(), self._errors.values())
+
+    def close(self) -> None:
+        self._pipeline.close()
+
+
+class _Failures(ErrorReporter):
+    def __init__(self) -> None:
+        self._found: list[RecordFailure] = []
+
+    def report(self, failed: FailedRecord) -> None:
+        origin = failed.shown()
+        assert origin is not None, "records of topics have a place"
+        self._found.append(
+            RecordFailure(origin, failed.stage.value, failed.class_name, failed.reason, str(failed.error))
+        )
+
+    def take(self) -> list[RecordFailure]:
+        found, self._found = self._found, []
+        return found
+
+
+class _Waits:
+    """Waits for servers, up to a limit for each time that one is away."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._began: float | None = None
+        self._what = ""
+
+    def waits_for(self, what: str, reason: str | None) -> None:
+        if reason is None:
+            self._began = None
+        else:
+            self._began = time.monotonic() if self._began is None else self._began
+            self._what = f"{what}: {reason}"
+
+    def wait(self, seconds: float) -> None:
+        if self._began is not None and time.monotonic() - self._began > self._seconds:
+            raise ConnectError(f"no answer within {self._seconds:.0f} s from {self._what}")
+        time.sleep(seconds)

@@ -1,0 +1,163 @@
+"""`connect-py try`: what a connector would do with the records of its topics."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from connect_py.api.command import pipeline_factory, uses_java
+from connectors.iceberg.commands.exit_status import errors_exit
+from connectors.iceberg.commands.kafka_options import SERVERS, ClientConfig, Properties, client_settings
+from connectors.iceberg.commands.table_options import AsJson, TablePlace
+
+if TYPE_CHECKING:
+    from connectors.iceberg.config.sink_config import IcebergSinkConfig
+    from connectors.iceberg.schema.table import TableDescription
+    from connectors.iceberg.trial.topic_sample import TopicSample
+    from connectors.iceberg.trial.trial import TableTrial, Trial
+
+FOUND_FAULTS, UNDECIDED = 1, 2
+SHOWN = 20  # bad records
+
+
+@uses_java
+def try_records(
+    connector: Annotated[Path, typer.Argument(help="The connector as it is posted.", exists=True, dir_okay=False)],
+    bootstrap_server: Annotated[str, typer.Option(*SERVERS, help="Kafka, host:port.")],
+    records: Annotated[int, typer.Option(help="So many, of all partitions alike.", min=1)] = 1000,
+    newest: Annotated[bool, typer.Option("--newest", help="The last ones of each partition, not the first.")] = False,
+    worker: Annotated[
+        Path | None,
+        typer.Option(help="The worker's properties: converters, `plugin.path`.", exists=True, dir_okay=False),
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Rows to show of each table.", min=0)] = 3,
+    kafka_property: Properties = None,
+    client_config: ClientConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read records, convert, transform and route them, and show what would come to which table. Nothing is committed.
+
+    Tables that would be created are shown as a statement; of others the changes that the records ask for. Exit status
+    0: all records have their place; 1: some have none, or a table could not be written; 2: not known.
+    """
+    with errors_exit(UNDECIDED):
+        from rich.console import Console
+
+        from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
+        from connectors.iceberg.config.sink_config import IcebergSinkConfig
+        from connectors.iceberg.trial.topic_sample import SampleRequest, TopicSample
+        from connectors.iceberg.trial.trial import Trial
+
+        props = read_connector(connector)
+        refuse_providers(props)
+        config = IcebergSinkConfig.parse(props)
+        kafka = client_settings(bootstrap_server, kafka_property, client_config)
+        sample = TopicSample(kafka, props, SampleRequest(records, newest))
+        pipeline = pipeline_factory(props, worker).open()
+        try:
+            with _tables(config) as look_up, Console(stderr=True).status("reading records") as status:
+                trial = Trial(config, look_up, samples)
+                for run in sample.read(lambda count: status.update(f"{count} records")):
+                    trial.take(pipeline.process([run]))
+        finally:
+            pipeline.close()
+    faults = bool(trial.bad) or any(each.refused for each in trial.tables.values())
+    if as_json:
+        typer.echo(json.dumps(_document(config, sample, trial), indent=2))
+    else:
+        for line in _lines(config, sample, trial):
+            typer.echo(line)
+    raise typer.Exit(FOUND_FAULTS if faults else 0)
+
+
+@contextmanager
+def _tables(config: IcebergSinkConfig) -> Iterator[Callable[[str], TableDescription | None]]:
+    """What the catalog says of tables, in a Spark driver that ends with the block."""
+    from connectors.iceberg.config.spark_config import SparkConfig
+    from connectors.iceberg.errors import TableMissingError
+    from connectors.iceberg.protocol.ledger import ledger_key
+
+    settings = SparkConfig(config.catalog_name, config.catalog, config.hadoop_settings(), config.spark)
+    key = ledger_key(config.connect_group)
+    with TablePlace("", settings, config).open() as lake:
+
+        def look_up(name: str) -> TableDescription | None:
+            table = config.table(name)
+            try:
+                ref, mode = table.commit_branch or "main", config.mode_of(name)
+                return lake.load(name, key, ref, mode, table.id_columns).description
+            except TableMissingError:
+                return None
+
+        yield look_up
+
+
+def _document(config: IcebergSinkConfig, sample: TopicSample, trial: Trial) -> dict[str, Any]:
+    from connectors.iceberg.trial.create_statement import create_statement
+
+    return {
+        "connector": config.connector, "topics": sample.topics, "records": sample.records,
+        "tables": [
+            {
+                "table": each.name, "exists": each.new is None and not each.refused, "refused": each.refused or None,
+                "create": create_statement(each.name, each.new) if each.new is not None else None,
+                "mode": config.mode_of(each.name).value, "rows": each.rows, "ignored": each.ignored,
+                "changes": [
+                    {"change": str(change), "action": config.evolution[change.kind].value, "rows": count}
+                    for change, count in each.changes.items()
+                ],
+                "samples": each.samples,
+            }
+            for each in trial.tables.values()
+        ],
+        "unrouted": {topic: count for topic, count in trial.unrouted.items() if count},
+        "bad": [
+            {
+                "topic": each.topic, "partition": each.partition, "offset": each.offset, "reason": each.reason.value,
+                "error": each.error,
+            }
+            for each in trial.bad
+        ],
+    }  # fmt: skip
+
+
+def _lines(config: IcebergSinkConfig, sample: TopicSample, trial: Trial) -> Iterator[str]:
+    """For people."""
+    yield f"{config.connector}: {sample.records} records of {', '.join(sample.topics)}"
+    for table in trial.tables.values():
+        yield ""
+        yield from _of_table(config, table)
+    for topic, count in trial.unrouted.items():
+        if count:
+            yield f"\n{topic}: {count} records go to no table ({config.unrouted.value})"
+    if trial.bad:
+        yield f"\n{len(trial.bad)} bad records:"
+        for reason, count in Counter(each.reason.value for each in trial.bad).most_common():
+            yield f"  {count} {reason}"
+        for bad in trial.bad[:SHOWN]:
+            yield f"  {bad.topic}-{bad.partition} at offset {bad.offset}: {bad.error}"
+        if len(trial.bad) > SHOWN:
+            yield "  ..."
+    yield "\nnothing was committed"
+
+
+def _of_table(config: IcebergSinkConfig, table: TableTrial) -> Iterator[str]:
+    from connectors.iceberg.trial.create_statement import create_statement
+
+    rows = f"{table.rows} rows" + (f", {table.ignored} records mean nothing to it" if table.ignored else "")
+    if table.refused:
+        yield f"{table.name}: {table.refused}"
+        return
+    yield f"{table.name}: {'is there' if table.new is None else 'would be created'}, {rows}"
+    if table.new is not None:
+        yield from (f"  {line}" for line in create_statement(table.name, table.new).splitlines())
+    for change, count in table.changes.items():
+        yield f"  {config.evolution[change.kind].value}: {change} ({count} rows)"
+    for sample in table.samples:
+        yield f"  {json.dumps(sample, ensure_ascii=False)}"

@@ -1,0 +1,1 @@
+"""What the records of a topic would do: `connect-py try`."""
