@@ -8,8 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("connect_py", "connectors", "transforms", "rest", "native")
 SPARK = ("connectors/iceberg/spark",)
-# Lower them when the code gets shorter. Both were raised by what looks after a table (its history, refs, files and their
-# places, and what its rows are expected to be), and the second by what a connector would do with records.
+# Lower them when the code gets shorter. Both were raised by what looks after a table (its history, refs, files and
+# their places, and what its rows are expected to be), and the second by what a connector would do with records.
 LIMITS = {SPARK: 4_700, PRODUCT: 80_600}
 SUFFIXES = (".py", ".java", ".rs")
 
