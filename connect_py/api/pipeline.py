@@ -1,6 +1,6 @@
 """From a connector's configuration to its record pipeline: converters, transformations, and what fails of records.
 
-A task has such a pipeline. So has whoever reads a topic as a connector would: a command, or an executor of Spark, which
+A task has such a pipeline. So has a command that reads a topic as a connector would, or an executor of Spark, which
 gets the factory pickled and opens it where the messages are.
 """
 
