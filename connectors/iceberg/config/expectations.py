@@ -19,7 +19,7 @@ EXPECT: Final = "expect"  # below a table's prefix
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _QUERY: Final = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
 # What reaches code of the JVM by a name in a text, and files by their path.
-_FORBIDDEN: Final = re.compile(r"(?i)\b(reflect|java_method|try_reflect)\b|`[^`]*[/:][^`]*`")
+FORBIDDEN_SQL: Final = re.compile(r"(?i)\b(reflect|java_method|try_reflect)\b|`[^`]*[/:][^`]*`")
 
 
 class ExpectationAction(Enum):
@@ -123,7 +123,7 @@ def _why_refused(expectation: Expectation) -> str | None:
         return "the name may have letters, digits, - and _"
     if not expectation.sql:
         return "is empty; expected a condition such as `amount >= 0`, or `SELECT count(*) < 9 FROM deleted`"
-    if (found := _FORBIDDEN.search(expectation.sql)) is not None:
+    if (found := FORBIDDEN_SQL.search(expectation.sql)) is not None:
         return f"must not contain {found[0]}"
     if expectation.is_query and expectation.action.leaves_out:
         return f"is a query, which names no rows: {expectation.action.value} needs a condition on a row"

@@ -12,13 +12,14 @@ from urllib.parse import urlsplit
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config import keys
+from connectors.iceberg.config.cycle_step import parse_cycle_sql, parse_cycle_transform
 from connectors.iceberg.config.expectations import expectation_rules
 from connectors.iceberg.config.maintenance_policy import SETTINGS, MaintenancePolicy
 from connectors.iceberg.config.partition_by import list_items
 from connectors.iceberg.config.remote_url import check_installed, remote_address
 from connectors.iceberg.config.sink_options import CONFIG_DEF, ClassFamily, LogicalTypes, SinkOptions
 from connectors.iceberg.config.spellings import respelled, unknown_keys
-from connectors.iceberg.config.table_config import TableConfig, checked, partition_terms, table_config
+from connectors.iceberg.config.table_config import TableConfig, checked, checked_step, partition_terms, table_config
 from connectors.iceberg.config.tag_schedule import parse_tags
 from connectors.iceberg.config.topic_rules import TopicRule, is_table_name, topic_rules
 from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, EvolutionPolicy
@@ -109,6 +110,10 @@ class OptionParser:
                 tags=checked(keys.TAGS, parse_tags, values[keys.TAGS] or ""),
                 maintenance=self._maintenance(),
                 rules=expectation_rules(with_prefix(self._known, keys.EXPECT_PREFIX)),
+                step=checked_step(
+                    checked(keys.CYCLE_SQL, parse_cycle_sql, values[keys.CYCLE_SQL] or ""),
+                    checked(keys.CYCLE_TRANSFORM, parse_cycle_transform, values[keys.CYCLE_TRANSFORM] or ""),
+                ),
             )
             self._rules = topic_rules(values[keys.TOPIC_TO_TABLE])
             self._unavailable = _unavailable(values[keys.UNAVAILABLE_VALUE])

@@ -302,6 +302,12 @@ class SinkOptions:
     dead_letter_table: str | None = _option(keys.DEAD_LETTER_TABLE, STRING, None, M,
         "Table in which records that fail are kept with their original bytes, exactly once; beside or instead of the "
         "dead-letter topic. Needs `errors.tolerance=all`. Unset: none.", read=optional_text)
+    _define(keys.CYCLE_SQL, STRING, None, L,
+        "Query of Spark SQL over `staged`, the rows of a commit: what it returns is merged or appended in their place. "
+        "`iceberg.table.<table>.cycle-sql` wins. Needs the worker's `connect_py.spark.user-code.allowed`.")
+    _define(keys.CYCLE_TRANSFORM, STRING, None, L,
+        "The same by a function of PySpark: `module:function`, of a DataFrame and the facts of the commit. "
+        "`iceberg.table.<table>.cycle-transform` wins.")
     _define(keys.TAGS, STRING, None, L,
         "Tags of each table: `hourly`, `daily`, `weekly` and `monthly`, comma separated, each with an age that ends "
         "it, as in `daily:keep 14d,monthly`. A tag names the table's last state in that period, in UTC; the first "

@@ -53,6 +53,8 @@ _TABLE_SETTINGS = (
     "route-regex",
     "renamed",
     "tags",
+    "cycle-sql",
+    "cycle-transform",
     EXPECT,
     *(f"maintenance.{setting.name}" for setting in SETTINGS),
 )

@@ -9,9 +9,10 @@ from typing import TypeVar
 
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
+from connectors.iceberg.config.cycle_step import CycleStep, cycle_step, parse_cycle_sql, parse_cycle_transform
 from connectors.iceberg.config.expectations import EXPECT, Expectation, ExpectationRules, parse_expectations
 from connectors.iceberg.config.java_pattern import compile_java_pattern
-from connectors.iceberg.config.keys import TABLE_PREFIX
+from connectors.iceberg.config.keys import CYCLE_SQL, TABLE_PREFIX
 from connectors.iceberg.config.maintenance_policy import SETTINGS, MaintenancePolicy
 from connectors.iceberg.config.partition_by import PartitionTerm, list_items, parse_partition_by
 from connectors.iceberg.config.sort_by import SortTerm, parse_sort_by
@@ -35,6 +36,7 @@ class TableConfig:
     sort_by: tuple[SortTerm, ...] = ()
     rules: ExpectationRules = field(default_factory=ExpectationRules)  # of the connector
     expectations: tuple[Expectation, ...] = ()
+    step: CycleStep | None = None
 
 
 def table_config(table_props: Mapping[str, str], name: str, default: TableConfig, warnings: list[str]) -> TableConfig:
@@ -60,7 +62,20 @@ def table_config(table_props: Mapping[str, str], name: str, default: TableConfig
         read("renamed", _renamed, {}), read("tags", parse_tags, default.tags),
         MaintenancePolicy(**maintenance), read("sort-by", parse_sort_by, default.sort_by), default.rules,
         default.rules.of_table(name, _own_expectations(table_props, name)),
+        _step(read("cycle-sql", parse_cycle_sql, None), read("cycle-transform", parse_cycle_transform, None), default),
     )  # fmt: skip
+
+
+def _step(sql: str | None, function: str | None, default: TableConfig) -> CycleStep | None:
+    """The table's own; the connector's where it says nothing, and none where it says the empty text."""
+    if sql is None and function is None:
+        return default.step
+    return checked_step(sql or "", function or "")
+
+
+def checked_step(sql: str, function: str) -> CycleStep | None:
+    """The step of these settings. ConfigError: there are two."""
+    return checked(CYCLE_SQL, lambda text: cycle_step(text, function), sql)
 
 
 def _own_expectations(table_props: Mapping[str, str], name: str) -> tuple[Expectation, ...]:

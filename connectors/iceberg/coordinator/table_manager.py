@@ -315,6 +315,7 @@ class TableManager:
             ref=table.commit_branch or MAIN,
             unpublished_branch=unpublished_branch(config.connect_group),
             expectations=table.expectations,
+            step=table.step,
             rejected_table=f"{request.table}_rejected",
             work_branch=scratch_prefix(config.connect_group),
             file_prefix=StagedFileName.epoch_prefix(  # so that `clean` finds orphans

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from connectors.iceberg.config.cycle_step import CycleStep
 from connectors.iceberg.config.expectations import Expectation
 from connectors.iceberg.config.tag_schedule import TagRule
 from connectors.iceberg.protocol.ledger import TableVersion
@@ -64,6 +65,7 @@ class CommitRequest:
         None  # of commits that readers do not see; while it is ahead of `ref`, commits go there
     )
     expectations: Sequence[Expectation] = ()
+    step: CycleStep | None = None  # of the user's own, over the rows
     rejected_table: str = ""  # where rows go that are left out and kept
     work_branch: str = "connect-work"  # what names of scratch branches begin with, and of no other connector's
     file_prefix: str = "connect-"  # of delete files; that of the epoch's staged files, so that orphans are found

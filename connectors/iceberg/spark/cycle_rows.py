@@ -6,11 +6,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from connectors.iceberg.config.cycle_step import CycleStep
 from connectors.iceberg.errors import DuplicateKeyError, TableUnsuitableError
+from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName
 from connectors.iceberg.schema.table import StagedFile, StagedKind, WriteMode
 from connectors.iceberg.spark.cycle_changes import CycleChanges
 from connectors.iceberg.spark.cycle_order import FILE, CycleOrder, UnorderedKeysError
+from connectors.iceberg.spark.cycle_step import naming, transformed
 from connectors.iceberg.spark.cycle_table import CycleTable
 from connectors.iceberg.spark.expectation_check import ExpectationCheck
 from connectors.iceberg.spark.merge_statement import Source, last_deletes
@@ -81,6 +84,8 @@ class CycleRows:
                 self._insert_missing(files, changes)
         elif request.mode is WriteMode.MERGE:
             self._complete([], None)  # open pairs stay open
+        if request.step is not None and (rows or self.written):
+            rows = self._transformed(request.step, rows)
         if request.expectations and (rows or self.written):
             rows = self._as_expected(rows)
         if request.mode is WriteMode.MERGE and request.files and cycle.target is not None:
@@ -118,6 +123,17 @@ class CycleRows:
                 after = merged.unionByName(changed)
         self.check.ask(cycle.spark, {"changed": changed, "deleted": deleted, "before": before, "after": after})
 
+    def _transformed(self, step: CycleStep, rows: Sequence[StagedFile]) -> list[StagedFile]:
+        """Have the user's step make other rows; returns the files that join the table as they are."""
+        cycle = self._cycle
+        fault_point("before_cycle_step")
+        made = transformed(cycle, step, cycle.own_columns(cycle.spark.table(self._relation_of(rows))))
+        with naming(cycle.request.table, step):
+            self.superseded, self.written = [*self.superseded, *self.written], cycle.write(made)
+        self.reads_table = True  # perhaps
+        fault_point("after_cycle_step")
+        return []
+
     def _as_expected(self, rows: Sequence[StagedFile]) -> list[StagedFile]:
         """Leave out rows that are not as expected; returns the files that join the table as they are."""
         cycle = self._cycle
@@ -127,7 +143,7 @@ class CycleRows:
             return list(rows)
         if self.check.rejected is not None:
             self.properties = {**self.properties, **write_rejected(cycle, self.check.rejected)}
-        self.superseded, self.written = self.written, cycle.write(kept)
+        self.superseded, self.written = [*self.superseded, *self.written], cycle.write(kept)
         self._changed = self._relation_of([]) if self.written else None
         return []
 

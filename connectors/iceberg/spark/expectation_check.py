@@ -57,7 +57,7 @@ class ExpectationCheck:
             ExpectationFailedError: An expectation that fails the task is not met.
             TableUnsuitableError: A condition cannot be applied to this table.
         """
-        with _without_paths(rows.sparkSession):
+        with without_paths(rows.sparkSession):
             return self._leave_out(rows)
 
     def _leave_out(self, rows: DataFrame) -> DataFrame | None:
@@ -86,7 +86,7 @@ class ExpectationCheck:
             ExpectationFailedError: One that fails the task is not met.
             TableUnsuitableError: One is not such a query.
         """
-        with _without_paths(spark), _as_views(spark, views):
+        with without_paths(spark), as_views(spark, views):
             for each in self._queries:
                 with self._naming(each):
                     rows = spark.sql(f"SELECT * FROM (\n{each.sql}\n)").limit(2).collect()
@@ -149,7 +149,7 @@ def _met(expectation: Expectation) -> Column:
 
 
 @contextmanager
-def _without_paths(spark: SparkSession) -> Iterator[None]:
+def without_paths(spark: SparkSession) -> Iterator[None]:
     """A session that reads no file by its path."""
     by_path = spark.conf.get(_BY_PATH, "true")
     spark.conf.set(_BY_PATH, "false")
@@ -160,7 +160,7 @@ def _without_paths(spark: SparkSession) -> Iterator[None]:
 
 
 @contextmanager
-def _as_views(spark: SparkSession, views: Mapping[str, DataFrame]) -> Iterator[None]:
+def as_views(spark: SparkSession, views: Mapping[str, DataFrame]) -> Iterator[None]:
     """Rows under names."""
     try:
         for name, rows in views.items():

@@ -6,6 +6,7 @@ pyspark keeps one session per Python process, so a process has one runtime.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,8 @@ class SparkRuntime(SparkGateway):
         return int(runtime.totalMemory() - runtime.freeMemory())
 
     def _session(self, settings: Mapping[str, str]) -> SparkSession:
+        if settings.get("spark.master", "local").startswith("local"):
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for functions of a user's own
         os.environ["PYSPARK_GATEWAY_PORT"] = str(self.port)
         os.environ["PYSPARK_GATEWAY_SECRET"] = self.secret
         from pyspark import SparkConf, SparkContext

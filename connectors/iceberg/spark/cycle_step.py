@@ -1,0 +1,113 @@
+"""The user's own step over the rows of a commit: what it returns joins the table in their place, by the same swap.
+
+It runs before the `MERGE`, on one head, and again if the commit must begin again. So it must depend on its rows and on
+tables that it reads, and have no effects of its own. A failure commits nothing, and offsets stay where they are.
+"""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from connect_py.api.errors import ConnectError
+from connectors.iceberg.config.cycle_step import STAGED, CycleStep
+from connectors.iceberg.errors import TableUnsuitableError
+from connectors.iceberg.spark.expectation_check import as_views, without_paths
+from connectors.iceberg.spark.java_errors import java_exception_of
+from connectors.iceberg.spark.sql_names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from connectors.iceberg.spark.cycle_table import CycleTable
+
+_SHOWN: Final = 3  # keys that a message names
+
+
+@dataclass(frozen=True, slots=True)
+class CycleFacts:
+    """What a function is told of the commit."""
+
+    table: str
+    catalog: str  # its name in the session, for other tables
+    commit_id: str
+    summary: Mapping[str, str]  # of the snapshot: the ledger with the offsets among it
+    keys: Sequence[str]  # columns of the key; empty: rows are appended
+
+
+def transformed(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> DataFrame:
+    """What the step makes of rows, in the table's columns.
+
+    Raises:
+        TableUnsuitableError: It fails, returns columns that the table does not have, or keys that are null or twice.
+    """
+    with naming(cycle.request.table, step):
+        made = _called(cycle, step, rows)
+        names = cycle.metadata.column_names()
+        if strange := [name for name in made.columns if name not in names]:
+            raise TableUnsuitableError(
+                cycle.request.table,
+                f"{step.key} returns column {strange[0]}, which the table does not have: add it to the table first, "
+                "nothing is committed",
+            )
+        made = made.select([_column(made, name) for name in names])
+        if cycle.keys:
+            _check_keys(cycle, step, made)
+    return made
+
+
+@contextmanager
+def naming(table: str, step: CycleStep) -> Iterator[None]:
+    """Errors of the user's code and of Spark, which reads lazily, name the step."""
+    try:
+        yield
+    except ConnectError:
+        raise
+    except Exception as error:
+        raise TableUnsuitableError(table, f"{step.key} failed, nothing is committed: {_reason(error)}") from error
+
+
+def _called(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> DataFrame:
+    if step.sql:
+        with without_paths(cycle.spark), as_views(cycle.spark, {STAGED: rows}):
+            return cycle.spark.sql(f"SELECT * FROM (\n{step.sql}\n)")
+    module, _, name = step.function.partition(":")
+    function = getattr(importlib.import_module(module), name)
+    request = cycle.request
+    facts = CycleFacts(request.table, cycle.catalog, request.commit_id, dict(request.summary), tuple(cycle.keys))
+    made: Any = function(rows, facts)
+    if not hasattr(made, "selectExpr"):
+        raise TypeError(f"{step.function} returned {type(made).__name__}, expected a DataFrame")
+    found: DataFrame = made
+    return found
+
+
+def _column(rows: DataFrame, name: str) -> Any:
+    """A column of the table: null where the step does not return it."""
+    from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+    return F.col(quoted(name)) if name in rows.columns else F.lit(None).alias(name)
+
+
+def _check_keys(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> None:
+    keys = [quoted(key) for key in cycle.keys]
+    missing = " OR ".join(f"{key} IS NULL" for key in keys)
+    wrong = rows.groupBy(*keys).count().where(f"count > 1 OR {missing}").limit(_SHOWN).collect()
+    if wrong:
+        named = ", ".join(str(tuple(row[key] for key in cycle.keys)) for row in wrong)
+        raise TableUnsuitableError(
+            cycle.request.table,
+            f"{step.key} returns keys that are null, or several rows of one key ({named}): nothing is committed",
+        )
+
+
+def _reason(error: Exception) -> str:
+    """One line of Spark's, or the trace of the user's code."""
+    if (exception := java_exception_of(error)) is not None:
+        return str(exception.getMessage() or "").split("\n", 1)[0]
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({last.name}, line {last.lineno} of {last.filename.rpartition('/')[2]})"
