@@ -30,7 +30,7 @@ _SHOWN: Final = 3  # keys that a message names
 
 @dataclass(frozen=True, slots=True)
 class CycleFacts:
-    """What a function is told of the commit."""
+    """What a function learns of the commit."""
 
     table: str
     catalog: str  # its name in the session, for other tables
