@@ -111,8 +111,11 @@ def _done(session: LakeSession, table: JavaTable, request: MaintenanceRequest, b
     """Run the procedure; returns the counts that it answers."""
     metadata, policy = table.metadata(), request.policy
     if request.action.kind is MaintenanceKind.MOVE:
-        head = int(table.metadata().refs[request.ref])
-        due, _ = cold_partitions(session, table.name, metadata, head, policy, int(time.time() * 1000))
+        head = metadata.head(request.ref)
+        if head is None:
+            return {}
+        at, now_ms = int(head["snapshot-id"]), int(time.time() * 1000)
+        due, _ = cold_partitions(session, table.name, metadata, at, policy, now_ms)
         return move_partitions(session, table.name, request.ref, policy, due[:_MOVED_AT_ONCE])
     rows = session.spark.sql(statement(session.catalog_name, table.name, metadata, request)).collect()
     if request.action.kind is not MaintenanceKind.ORPHANS:
