@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JNetworkError
+
 from connect_py.api.errors import ConnectError
 from connectors.iceberg.config.cycle_step import STAGED, CycleStep
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.spark.expectation_check import as_views, without_paths
-from connectors.iceberg.spark.java_errors import java_exception_of
+from connectors.iceberg.spark.java_errors import is_of_query, java_exception_of
 from connectors.iceberg.spark.sql_names import quoted
 
 if TYPE_CHECKING:
@@ -62,12 +64,14 @@ def transformed(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> DataFram
 
 @contextmanager
 def naming(table: str, step: CycleStep) -> Iterator[None]:
-    """Errors of the user's code and of Spark, which reads lazily, name the step."""
+    """Errors of the user's code name the step, also where Spark meets them later; those of the storage stay."""
     try:
         yield
-    except ConnectError:
+    except (ConnectError, Py4JNetworkError, ConnectionError):
         raise
     except Exception as error:
+        if java_exception_of(error) is not None and not is_of_query(error):
+            raise
         raise TableUnsuitableError(table, f"{step.key} failed, nothing is committed: {_reason(error)}") from error
 
 

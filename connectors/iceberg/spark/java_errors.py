@@ -40,6 +40,8 @@ _UNSUITABLE = {
     "org.apache.spark.sql.catalyst.ExtendedAnalysisException",
     "org.apache.spark.sql.catalyst.parser.ParseException",
 }
+# Of a statement, or of the values that it meets; `SparkException` alone says that some job failed.
+_OF_QUERY: Final = re.compile(r"org\.apache\.spark\.(Spark\w+Exception|sql\..*|api\.python\.PythonException)")
 _UNKNOWN = f"{EXCEPTIONS}CommitStateUnknownException"
 # What Java says when Amazon's library is not on the class path: by the class itself, or by Iceberg, which looks for a
 # constructor then.
@@ -79,6 +81,11 @@ def is_a(error: BaseException, *names: str) -> bool:
 def caused_by(error: BaseException, name: str) -> bool:
     """Whether an exception of Java is of this class, or was caused by one."""
     return any(found == name for found, _ in _chain(java_exception_of(error)))
+
+
+def is_of_query(error: BaseException) -> bool:
+    """Whether a statement is wrong itself, or what it makes of values: not what it reads, nor the JVM."""
+    return any(_OF_QUERY.match(name) for name, _ in _chain(java_exception_of(error)))
 
 
 @contextlib.contextmanager
