@@ -73,3 +73,22 @@ def test_commits_wait_twice_as_long_after_each_interruption(maintenance: Mainten
     other = time.monotonic()
     with maintenance.commit("db.other"):
         assert time.monotonic() - other < 0.2
+
+
+def test_opened_tables_are_looked_after_before_any_commit() -> None:
+    """What was due when an earlier coordinator died is due after a restart, though nothing comes."""
+    metrics = IcebergMetrics(FakePluginMetrics())
+    settings = config(ext__maintenance__enabled="true", table__other__maintenance__enabled="false")
+    made = MaintenanceThread(settings, SparkConfig("c", {"type": "rest"}), FakeSharedServices(), metrics)
+    try:
+        made.watch("db.orders")
+        made.watch("db.other")
+        assert {name: each.changed for name, each in made._tables.items()} == {"db.orders": True}
+        made._tables["db.orders"].changed = False  # it was looked at, and opened again
+        made.watch("db.orders")
+        assert not made._tables["db.orders"].changed
+        with made.commit("db.orders"):
+            pass
+        assert made._tables["db.orders"].changed
+    finally:
+        made.stop()

@@ -144,6 +144,7 @@ class TableManager:
             loaded = dataclasses.replace(loaded, description=description)
         self._described[name] = description
         self._metrics.unpublished(name, commits=loaded.unpublished)
+        self._maintenance.watch(name)  # what was due when an earlier coordinator died still is
         return loaded
 
     def prepare(self, name: str, need: Need, request_text: str) -> tuple[TableView, str]:

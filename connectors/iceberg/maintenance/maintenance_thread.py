@@ -1,8 +1,8 @@
 """`MaintenanceThread`: looks after the tables of a coordinator between its cycles, in a Spark driver of its own.
 
-A table that was committed to is looked at once per interval: its metadata says whether something may be due. Then a
-round begins: a driver is started, files are counted, and what is due is done, one action after the other, until nothing
-is due or the budget of time is spent. The driver ends with the round.
+A table that was opened or committed to is looked at once per interval: its metadata says whether something may be due.
+Then a round begins: a driver is started, files are counted, and what is due is done, one action after the other, until
+nothing is due or the budget of time is spent. The driver ends with the round.
 
 A commit never runs beside an action on its table. One that is due waits a few seconds for the action to end; then the
 action is interrupted, and goes on after the commit from what it had committed. After each interruption in a row a
@@ -106,15 +106,17 @@ class MaintenanceThread:
             with self._condition:
                 self._committing = None
                 self._condition.notify_all()
-            self._changed(table)
+            self.watch(table, changed=True)
 
-    def _changed(self, table: str) -> None:
+    def watch(self, table: str, *, changed: bool = False) -> None:
+        """Look after a table of the connector; at once if it is a new one, or was changed."""
         configured = self._config.table(table)
         if not configured.maintenance.enabled or self._stopping.is_set():
             return
         with self._condition:
             ref = configured.commit_branch or MAIN
-            self._tables.setdefault(table, _Watched(configured.maintenance, ref)).changed = True
+            watched = self._tables.setdefault(table, _Watched(configured.maintenance, ref))
+            watched.changed |= changed
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
                 self._thread.start()

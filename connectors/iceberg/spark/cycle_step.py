@@ -1,7 +1,7 @@
 """The user's own step over the rows of a commit: what it returns joins the table in their place, by the same swap.
 
 It runs before the `MERGE`, on one head, and again if the commit must begin again. So it must depend on its rows and on
-tables that it reads, and have no effects of its own. A failure commits nothing, and offsets stay where they are.
+tables that it reads, and have no effects of its own. A failure commits nothing, and the table's partitions wait.
 """
 
 from __future__ import annotations

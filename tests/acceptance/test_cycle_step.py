@@ -1,0 +1,58 @@
+"""A worker whose commits pass a step of the user's own: it dies, the step breaks and is mended, rows stay exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from lakehouse import Lakehouse
+from sink_case import SinkCase
+from worker_process import WorkerProcess
+
+from connect_py.embedded.broker import KafkaBroker
+
+# Each answer of a step is tested in one process: `test_iceberg_cycle_step`.
+pytestmark = pytest.mark.long
+ALLOWED = {"connect_py.spark.user-code.allowed": "iceberg.ext.cycle-sql"}
+STEP = {"iceberg.ext.cycle-sql": "SELECT * FROM staged WHERE id % 3 <> 0"}
+
+
+@pytest.fixture
+def case(
+    tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
+) -> Iterator[SinkCase]:
+    servers, name = kafka_broker.bootstrap_servers, f"{topic_prefix}step"
+    worker = WorkerProcess(tmp_path / "worker", servers, f"{topic_prefix}w", ALLOWED, environment=spark_environment)
+    try:
+        made = SinkCase(worker.start(), Lakehouse(tmp_path / "lake"), servers, name, STEP)
+        made.create_topic()
+        yield made
+    finally:
+        worker.close()
+
+
+@pytest.mark.timeout(300)  # a worker that is killed, and its drivers
+def test_step_of_a_worker_filters_exactly_through_death_and_repair(case: SinkCase) -> None:
+    def await_rows(end: int) -> None:
+        wanted = [number for number in range(end) if number % 3]
+        case.worker.wait_until(lambda: case.ids() == wanted, 90, f"the rows below {end}")
+
+    case.start()
+    case.await_running()
+    case.produce_ids(range(1000))
+    await_rows(1000)
+    case.produce_ids(range(1000, 1500))
+    case.worker.kill_group()
+    case.worker.start()
+    await_rows(1500)
+    case.start(iceberg__ext__cycle_sql="SELECT nothing FROM staged")
+    case.produce_ids(range(1500, 1600))
+    case.await_log("its partitions wait (1 cycles in a row): iceberg.ext.cycle-sql failed, nothing is committed")
+    assert "cycle-sql failed" in case.await_waiting(f"commit to table {case.table}")["reason"]
+    case.start()
+    await_rows(1600)
+    url = f"{case.worker.url}/connectors/{case.name}/config"
+    refused = httpx.put(url, json=case.config() | {"iceberg.ext.cycle-transform": "os:system"}, timeout=60)
+    assert (refused.status_code, "names code that runs in the worker's Spark" in refused.text) == (400, True)
