@@ -81,7 +81,7 @@ def run(folder: Path, broker: KafkaBroker, prefix: str, story: Story) -> None:
     servers = broker.bootstrap_servers
     lake = Lakehouse(folder / "lake")
     worker = WorkerProcess(folder, servers, f"{prefix}worker", SHORT_TIMEOUTS)
-    feed = ChangeFeed(servers, [topic], "json", keys, rate, limit=events)
+    feed = ChangeFeed(servers, [topic], "json", keys, rate, limit=events, begin=False)
     started = time.monotonic()
     try:
         worker.start()
@@ -89,6 +89,9 @@ def run(folder: Path, broker: KafkaBroker, prefix: str, story: Story) -> None:
             config = connector_config(topic, "json", mode, f"db.{mode}s", "", lake.sink_config())
             config |= {f"iceberg.ext.maintenance.{name}": text for name, text in POLICY.items()}
             worker.put(f"{prefix}{mode}", config)
+        for mode in MODES:  # changes come while tables are committed to, and not before
+            worker.wait_for_states(f"{prefix}{mode}", "RUNNING", "RUNNING", "RUNNING", seconds=60)
+        feed.begin()
         with ExitStack() as beside:
             if story.foreign:
                 worker.wait_until(lambda: all(lake.table(f"db.{mode}s") for mode in MODES), 120, "the tables")
@@ -161,7 +164,7 @@ def _calm(lake: Lakehouse) -> bool:
 def test_maintained_tables_stay_exact_while_changes_come(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
-    run(tmp_path, kafka_broker, topic_prefix, Story(events=12_000, rate=800))
+    run(tmp_path, kafka_broker, topic_prefix, Story(events=12_000, rate=600))
 
 
 @pytest.mark.long

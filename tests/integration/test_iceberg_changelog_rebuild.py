@@ -156,6 +156,7 @@ def test_damaged_rows_are_shown_and_then_put_right(lake: Lake, tmp_path: Path, m
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_log_that_lacks_changes_is_refused_or_named(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +180,7 @@ def test_log_that_lacks_changes_is_refused_or_named(
     assert exists.exit_code == 2, exists.output
 
 
+@pytest.mark.long
 def test_new_mirror_is_made_of_a_log_without_one(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Mirrored(lake, 2)
     made.source.apply(("write", 1, "north", True))
@@ -191,6 +193,7 @@ def test_new_mirror_is_made_of_a_log_without_one(lake: Lake, tmp_path: Path, mon
     assert [dict(row) for row in lake.rows(name, "id, region, n")] == [{"id": 2, "region": "north", "n": 1}]
 
 
+@pytest.mark.long
 def test_keys_of_several_partitions_follow_the_time_of_their_source(lake: Lake) -> None:
     made = Mirrored(lake, 2, partitions=2)
     made.source.apply(("write", 2, "north", True))

@@ -7,6 +7,7 @@ import random
 
 import pytest
 from fixtures.iceberg_commit import ENGINES, Lake, Sink, lake, order
+from short_form import short_form
 
 from connectors.iceberg.config.cycle_step import CycleStep
 from connectors.iceberg.config.expectations import Expectation, ExpectationAction
@@ -102,21 +103,24 @@ def die(sink: Sink, request: object, where: str, monkeypatch: pytest.MonkeyPatch
             sink.committer().commit(request)  # type: ignore[arg-type] # a request
 
 
+WRONG = [
+    (function("raises"), r"cycle-transform failed, .*: ValueError: no rates for shop\.\w+ \(raises, line 16 of"),
+    (function("nothing"), "returned NoneType, expected a DataFrame"),
+    (function("missing"), "AttributeError: .*has no attribute 'missing'"),
+    (CycleStep(function="no_such_module:f"), "No module named 'no_such_module'"),
+    (CycleStep(sql="SELECT shop, number, 1 AS price FROM staged"), "returns column price, which the table"),
+    (CycleStep(sql="SELECT shop, 'x' AS number FROM staged"), r"several rows of one key \(\(1, 'x'\)\)"),
+    (CycleStep(sql="SELECT shop FROM staged"), r"keys that are null, .*\(\(1, None\)\)"),
+    (CycleStep(sql="SELECT nothing FROM staged"), "cycle-sql failed, nothing is committed: .*nothing"),
+    (CycleStep(sql="SELECT shop, number, region, 'x' AS amount FROM staged"), "cycle-sql failed"),
+    (CycleStep(sql="SELECT 1/0 AS shop, number FROM staged"), "cycle-sql failed.*[Dd]ivision by zero"),
+    (CycleStep(sql="SELECT s.* FROM staged s, parquet.`/etc`"), "cycle-sql failed"),
+]
+
+
 @pytest.mark.parametrize(
     ("step", "why"),
-    [
-        (function("raises"), r"cycle-transform failed, .*: ValueError: no rates for shop\.\w+ \(raises, line 16 of"),
-        (function("nothing"), "returned NoneType, expected a DataFrame"),
-        (function("missing"), "AttributeError: .*has no attribute 'missing'"),
-        (CycleStep(function="no_such_module:f"), "No module named 'no_such_module'"),
-        (CycleStep(sql="SELECT shop, number, 1 AS price FROM staged"), "returns column price, which the table"),
-        (CycleStep(sql="SELECT shop, 'x' AS number FROM staged"), r"several rows of one key \(\(1, 'x'\)\)"),
-        (CycleStep(sql="SELECT shop FROM staged"), r"keys that are null, .*\(\(1, None\)\)"),
-        (CycleStep(sql="SELECT nothing FROM staged"), "cycle-sql failed, nothing is committed: .*nothing"),
-        (CycleStep(sql="SELECT shop, number, region, 'x' AS amount FROM staged"), "cycle-sql failed"),
-        (CycleStep(sql="SELECT 1/0 AS shop, number FROM staged"), "cycle-sql failed.*[Dd]ivision by zero"),
-        (CycleStep(sql="SELECT s.* FROM staged s, parquet.`/etc`"), "cycle-sql failed"),
-    ],
+    short_form(WRONG, WRONG[:5:4]),
 )
 def test_step_that_fails_is_told_and_commits_nothing(lake: Lake, step: CycleStep, why: str) -> None:
     sink = lake.make()
