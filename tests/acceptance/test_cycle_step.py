@@ -7,15 +7,14 @@ from pathlib import Path
 
 import httpx
 import pytest
-from lakehouse import Lakehouse
-from sink_case import SinkCase
-from worker_process import WorkerProcess
+from exactly_once_events import SHORT_TIMEOUTS
+from sink_case import SinkCase, case_on_own_worker
 
 from connect_py.embedded.broker import KafkaBroker
 
 # Each answer of a step is tested in one process: `test_iceberg_cycle_step`.
 pytestmark = pytest.mark.long
-ALLOWED = {"connect_py.spark.user-code.allowed": "iceberg.ext.cycle-sql"}
+WORKER = {**SHORT_TIMEOUTS, "connect_py.spark.user-code.allowed": "iceberg.ext.cycle-sql"}
 STEP = {"iceberg.ext.cycle-sql": "SELECT * FROM staged WHERE id % 3 <> 0"}
 
 
@@ -23,14 +22,8 @@ STEP = {"iceberg.ext.cycle-sql": "SELECT * FROM staged WHERE id % 3 <> 0"}
 def case(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> Iterator[SinkCase]:
-    servers, name = kafka_broker.bootstrap_servers, f"{topic_prefix}step"
-    worker = WorkerProcess(tmp_path / "worker", servers, f"{topic_prefix}w", ALLOWED, environment=spark_environment)
-    try:
-        made = SinkCase(worker.start(), Lakehouse(tmp_path / "lake"), servers, name, STEP)
-        made.create_topic()
+    with case_on_own_worker(tmp_path, kafka_broker.bootstrap_servers, topic_prefix, WORKER, STEP) as made:
         yield made
-    finally:
-        worker.close()
 
 
 @pytest.mark.timeout(300)  # a worker that is killed, and its drivers

@@ -14,9 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from lakehouse import Lakehouse
-from sink_case import SinkCase
-from worker_process import WorkerProcess
+from sink_case import SinkCase, case_on_own_worker
 
 from connect_py.embedded.broker import KafkaBroker
 
@@ -88,16 +86,10 @@ class Gate:
 def gate(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> Iterable[Gate]:
-    servers, name = kafka_broker.bootstrap_servers, f"{topic_prefix}gate"
-    worker = WorkerProcess(tmp_path / "worker", servers, f"{topic_prefix}w", ALLOWED, environment=spark_environment)
-    try:
-        case = SinkCase(worker.start(), Lakehouse(tmp_path / "lake"), servers, name, EXPECT)
-        case.create_topic()
+    with case_on_own_worker(tmp_path, kafka_broker.bootstrap_servers, topic_prefix, ALLOWED, EXPECT) as case:
         case.start()
         case.await_running()
         yield Gate(case, tmp_path)
-    finally:
-        worker.close()
 
 
 @pytest.mark.timeout(300)  # a worker that is killed, its drivers, and four commands with a JVM each

@@ -1,4 +1,4 @@
-"""Mirrors made anew from their change logs: both come from the same events, by the tasks' own stagers."""
+"""Merged tables rebuilt from their change logs: both come from the same events, by the tasks' own stagers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`connect-py rebuild`: a mirror made anew from its change log."""
+"""`connect-py rebuild`: a merged table rebuilt from its change log."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def rebuild(
             help="Column of the key; may be repeated.", show_default="the connector's, or the identifier fields"
         ),
     ] = None,
-    publish: Annotated[bool, typer.Option("--publish", help="Put the rows made anew in place of the table's.")] = False,
+    publish: Annotated[bool, typer.Option("--publish", help="Put the rebuilt rows in place of the table's.")] = False,
     create: Annotated[bool, typer.Option("--create", help="Make a new table, of all that the log has.")] = False,
     limit: Annotated[int, typer.Option(help="Differing rows to show.", min=0)] = 20,
     timeout: Annotated[int, typer.Option(help="Seconds that Spark may take.", min=1)] = 3600,
     as_json: AsJson = False,
 ) -> None:
-    """Make the rows of a merged table anew from its change log, on a branch, and compare them with the table's.
+    """Rebuild the rows of a merged table from its change log, on a branch, and compare them with the table's.
 
     Rows that differ stay on branch `connect-py-rebuilt` until the next run. Exit status 0: equal, published, or
     created; 1: different; 2: not known (the log has not come as far, no answer from the catalog).
@@ -54,7 +54,7 @@ def rebuild(
         if publish and create:
             raise ConfigError("--create", "cannot be combined with --publish")
         place = table_place(table, config, None, "")
-        with place.open(timeout) as lake, Console(stderr=True).status(f"making {table} anew from its change log"):
+        with place.open(timeout) as lake, Console(stderr=True).status(f"rebuilding {table} from its change log"):
             request = _request(lake, place, changelog, at, key, limit, create=create)
             made: Rebuilt = lake.run(table, rebuild_table, request)
             different = made.difference is not None and made.difference.total > 0

@@ -1,9 +1,9 @@
-"""A mirror made anew from its change log, in the Spark driver: the rows that the log says.
+"""A merged table rebuilt from its change log, in the Spark driver: the rows that the log says.
 
-The state of a snapshot is made from the changes before the snapshot's positions, on a branch of the table, and compared
-with it. `publish` then moves the table's ref there, if nothing was committed meanwhile: readers see one change, and the
-ledger of the snapshot below goes on to count. A crash before leaves a branch that the next run replaces. Of a log
-without mirror a new table is made, up to where the log has come.
+The state of a snapshot is rebuilt from the changes before the snapshot's positions, on a branch of the table, and
+compared with it. `publish` then moves the table's ref there, if nothing was committed meanwhile: readers see one
+change, and the ledger of the snapshot below goes on to count. A crash before leaves a branch that the next run
+replaces. Of a log without such a table a new one is made, up to where the log has come.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNKNOWN: Final = "__connect_py_unknown_"  # begins names
 
 @dataclass(frozen=True, slots=True)
 class RebuildRequest:
-    """What is made anew, and of what."""
+    """What is rebuilt, and of what."""
 
     changelog: str
     changelog_ref: str
@@ -80,7 +80,7 @@ class _Log:
 
 
 def rebuild(session: LakeSession, name: str, request: RebuildRequest) -> Rebuilt:
-    """Make the state of a snapshot anew on the branch, and compare; or a new table.
+    """Rebuild the state of a snapshot on the branch, and compare; or a new table.
 
     Raises:
         TableUnsuitableError: The log is none of this table, has not come as far, or cannot say what the table holds.
@@ -109,7 +109,7 @@ def rebuild(session: LakeSession, name: str, request: RebuildRequest) -> Rebuilt
 
 
 def publish(session: LakeSession, name: str, request: RebuildRequest, head: int) -> None:
-    """Have readers see what was made anew, in place of the snapshot.
+    """Have readers see what was rebuilt, in place of the snapshot.
 
     Raises:
         TableUnsuitableError: The table was committed to meanwhile.
@@ -136,7 +136,7 @@ def _log(session: LakeSession, name: str, request: RebuildRequest) -> _Log:
     names = [each["name"] for each in metadata.schema_of(int(head["snapshot-id"]))["fields"]]
     if missing := [column for column in _NEEDED if column not in names]:
         raise TableUnsuitableError(request.changelog, f"has no column {missing[0]}: it is no change log")
-    reached = _positions(theirs)
+    reached = {tp: position.next for tp, position in theirs.ledger.positions().items()}
     ends, late = (reached, ()) if request.snapshot is None else _state_of(session, name, request, theirs)
     behind = [f"{tp.topic}-{tp.partition}" for tp, end in sorted(ends.items()) if reached.get(tp, 0) < end]
     if behind:
@@ -177,16 +177,7 @@ def _state_of(
         for tp, opened in sorted(at.opened.items())
         if tp in changes.opened and changes.opened[tp].next > opened.next
     )
-    return _positions(at), late
-
-
-def _positions(lookup: Lookup) -> dict[TopicPartition, int]:
-    topics = {} if lookup.ledger is None else lookup.ledger.topics
-    return {
-        TopicPartition(topic, number): entry.next
-        for topic, each in topics.items()
-        for number, entry in each.partitions.items()
-    }
+    return {tp: position.next for tp, position in at.ledger.positions().items()}, late
 
 
 def _truncated(session: LakeSession, request: RebuildRequest, found: _Log) -> int | None:
@@ -266,7 +257,7 @@ def _counts(states: DataFrame) -> dict[str, int]:
 
 
 def _completed(session: LakeSession, name: str, request: RebuildRequest, found: _Log, states: DataFrame) -> DataFrame:
-    """The rows, with the table's own values where the log has none: no value is lost by what is made anew."""
+    """The rows, with the table's own values where the log has none: a rebuild loses no value."""
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     source = relation(session.catalog_name, name)
@@ -298,4 +289,4 @@ def _write_branch(session: LakeSession, name: str, snapshot: int, rows: DataFram
     ]
     spark.sql(create_sql(catalog, name, "branch", REBUILT_BRANCH, snapshot, None, move=True))
     rows.select(columns).writeTo(relation(catalog, name, REBUILT_BRANCH)).overwrite(F.lit(True))
-    log.info("table %s: made anew on branch %s, from its change log", name, REBUILT_BRANCH, extra={"table": name})
+    log.info("table %s: rebuilt on branch %s from its change log", name, REBUILT_BRANCH, extra={"table": name})

@@ -65,11 +65,7 @@ def scan_levels(session: LakeSession, name: str, request: ScanRequest) -> ScanRe
     """
     table = session.table(name)
     java = table.java
-    converter = java("org.apache.spark.sql.execution.datasources.SparkExpressionConverter")
-    resolved = converter.collectResolvedSparkExpression(
-        session.spark._jsparkSession, relation(session.catalog_name, name), request.where
-    )
-    condition = converter.convertToIcebergExpression(resolved)
+    condition = java.condition(session.spark, relation(session.catalog_name, name), request.where)
     report = ScanReport(request.snapshot, str(condition))
     report.bloom_columns = [*WriteSettings.of(table.metadata().properties).bloom_filters]
     if request.snapshot is not None:

@@ -81,6 +81,14 @@ class Ledger:
             return None
         return topic.partitions.get(partition.partition)
 
+    def positions(self) -> dict[TopicPartition, Position]:
+        """Where each partition goes on."""
+        return {
+            TopicPartition(name, number): entry.position
+            for name, topic in self.topics.items()
+            for number, entry in topic.partitions.items()
+        }
+
     def to_json(self) -> str:
         return _dump(self._document())
 

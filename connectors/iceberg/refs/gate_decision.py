@@ -28,7 +28,6 @@ from connectors.iceberg.protocol.ledger import (
     look_up,
 )
 from connectors.iceberg.protocol.own_refs import unpublished_branch
-from connectors.iceberg.protocol.positions import TopicPartition
 from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
 from connectors.iceberg.protocol.unpublished_commits import (
     UNPUBLISHED,
@@ -184,9 +183,4 @@ def _ledger(name: str, lookup: Lookup) -> Ledger:
 
 
 def _comes_again(action: ExpectationAction, ledger: Ledger) -> ComesAgain:
-    through = {
-        TopicPartition(topic, number): entry.position
-        for topic, each in ledger.topics.items()
-        for number, entry in each.partitions.items()
-    }
-    return ComesAgain(action, through)
+    return ComesAgain(action, ledger.positions())

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from connectors.iceberg.audit.table_history import LEDGER_PREFIX
 from connectors.iceberg.protocol.commit_request import MAIN
-from connectors.iceberg.protocol.ledger import Ledger, Lookup, Standing, look_up
+from connectors.iceberg.protocol.ledger import Lookup, Standing, look_up
 from connectors.iceberg.protocol.positions import TopicPartition
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 
@@ -85,19 +85,10 @@ def _again(now: Lookup, then: Lookup) -> list[ReadAgain]:
     """What lies between two ledgers; without a later one, from where the table was opened."""
     if now.ledger is None:
         return []
-    before = _positions(then.ledger) if then.ledger is not None else {}
-    opened = {partition: position.next for partition, position in then.opened.items()}
+    before = {**then.opened, **(then.ledger.positions() if then.ledger is not None else {})}
     found = []
-    for partition, following in _positions(now.ledger).items():
-        first = before.get(partition, opened.get(partition))
-        if first is None or first < following:
-            found.append(ReadAgain(partition, first, following))
+    for partition, following in now.ledger.positions().items():
+        first = before.get(partition)
+        if first is None or first.next < following.next:
+            found.append(ReadAgain(partition, None if first is None else first.next, following.next))
     return found
-
-
-def _positions(ledger: Ledger) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(name, number): entry.next
-        for name, topic in ledger.topics.items()
-        for number, entry in topic.partitions.items()
-    }

@@ -22,7 +22,7 @@ from connectors.iceberg.sink_task.row_converter import TableRowsConverter, first
 from connectors.iceberg.sink_task.table_needs import BlockedBy, TableNeeds
 from connectors.iceberg.sink_task.task_actions import TaskActions
 from connectors.iceberg.staging.key_changes import KeyChangeWaits
-from connectors.iceberg.staging.schemaless_lists import evened
+from connectors.iceberg.staging.schemaless_lists import column_batches
 from connectors.iceberg.staging.stage import Stage
 
 
@@ -46,20 +46,7 @@ class RowIntake:
 
     def take_records(self, records: Sequence[SinkRecord]) -> None:
         """Take rows, even if some of them have no column form as they are; report those that cannot be given one."""
-        try:
-            batches = Batch.of(records)
-        except NotColumnar:
-            try:
-                batches = Batch.of(evened(records))
-            except NotColumnar as error:
-                if len(records) == 1:
-                    self._report_shapeless(records[0], error)
-                    return
-                middle = len(records) // 2
-                self.take_records(records[:middle])
-                self.take_records(records[middle:])
-                return
-        for batch in batches:
+        for batch in column_batches(records, self._report_shapeless):
             self.take(batch)
 
     def _report_shapeless(self, record: SinkRecord, why: NotColumnar) -> None:

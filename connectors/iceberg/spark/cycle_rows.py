@@ -13,7 +13,7 @@ from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName
 from connectors.iceberg.schema.table import StagedFile, StagedKind, WriteMode
 from connectors.iceberg.spark.cycle_changes import CycleChanges
 from connectors.iceberg.spark.cycle_order import FILE, CycleOrder, UnorderedKeysError
-from connectors.iceberg.spark.cycle_step import naming, transformed
+from connectors.iceberg.spark.cycle_step import transformed
 from connectors.iceberg.spark.cycle_table import CycleTable
 from connectors.iceberg.spark.expectation_check import ExpectationCheck
 from connectors.iceberg.spark.merge_statement import Source, last_deletes
@@ -127,8 +127,7 @@ class CycleRows:
         """Have the user's step make other rows; returns the files that join the table as they are."""
         cycle = self._cycle
         fault_point("before_cycle_step")
-        made = transformed(cycle, step, cycle.own_columns(cycle.spark.table(self._relation_of(rows))))
-        with naming(cycle.request.table, step):
+        with transformed(cycle, step, cycle.own_columns(cycle.spark.table(self._relation_of(rows)))) as made:
             self.superseded, self.written = [*self.superseded, *self.written], cycle.write(made)
         self.reads_table = True  # perhaps
         fault_point("after_cycle_step")

@@ -19,7 +19,7 @@ from connect_py.api.errors import ConnectError
 from connectors.iceberg.config.cycle_step import STAGED, CycleStep
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.spark.expectation_check import as_views, without_paths
-from connectors.iceberg.spark.java_errors import is_of_query, java_exception_of
+from connectors.iceberg.spark.java_errors import is_statement_error, java_exception_of
 from connectors.iceberg.spark.sql_names import quoted
 
 if TYPE_CHECKING:
@@ -41,13 +41,15 @@ class CycleFacts:
     keys: Sequence[str]  # columns of the key; empty: rows are appended
 
 
-def transformed(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> DataFrame:
-    """What the step makes of rows, in the table's columns.
+@contextmanager
+def transformed(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> Iterator[DataFrame]:
+    """What the step makes of rows, in the table's columns. It runs once, however often the block reads its rows.
 
     Raises:
-        TableUnsuitableError: It fails, returns columns that the table does not have, or keys that are null or twice.
+        TableUnsuitableError: It fails, also within the block; it returns columns that the table does not have, or keys
+            that are null or twice.
     """
-    with naming(cycle.request.table, step):
+    with _naming(cycle.request.table, step):
         made = _called(cycle, step, rows)
         names = cycle.metadata.column_names()
         if strange := [name for name in made.columns if name not in names]:
@@ -57,20 +59,26 @@ def transformed(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> DataFram
                 "nothing is committed",
             )
         made = made.select([_column(made, name) for name in names])
-        if cycle.keys:
+        if not cycle.keys:
+            yield made
+            return
+        made.persist()
+        try:
             _check_keys(cycle, step, made)
-    return made
+            yield made
+        finally:
+            made.unpersist()
 
 
 @contextmanager
-def naming(table: str, step: CycleStep) -> Iterator[None]:
+def _naming(table: str, step: CycleStep) -> Iterator[None]:
     """Errors of the user's code name the step, also where Spark meets them later; those of the storage stay."""
     try:
         yield
     except (ConnectError, Py4JNetworkError, ConnectionError):
         raise
     except Exception as error:
-        if java_exception_of(error) is not None and not is_of_query(error):
+        if java_exception_of(error) is not None and not is_statement_error(error):
             raise
         raise TableUnsuitableError(table, f"{step.key} failed, nothing is committed: {_reason(error)}") from error
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from connectors.iceberg.config.expectations import Expectation, ExpectationAction
 from connectors.iceberg.config.keys import EXPECT_PREFIX
 from connectors.iceberg.errors import ExpectationFailedError, TableUnsuitableError
-from connectors.iceberg.spark.java_errors import is_of_query, java_exception_of
+from connectors.iceberg.spark.java_errors import is_statement_error, java_exception_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -128,7 +128,7 @@ class ExpectationCheck:
         try:
             yield
         except Exception as error:
-            if not is_of_query(error):
+            if not is_statement_error(error):
                 raise
             exception = java_exception_of(error)
             why = str(exception.getMessage() or "").split("\n", 1)[0]

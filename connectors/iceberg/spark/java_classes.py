@@ -81,6 +81,12 @@ class JavaClasses:
         make = getattr(expressions, term.transform)
         return make(term.column) if term.argument is None else make(term.column, term.argument)
 
+    def condition(self, spark: SparkSession, relation: str, sql: str) -> Any:
+        """An Iceberg expression of a condition in SQL on a table's columns."""
+        converter = self("org.apache.spark.sql.execution.datasources.SparkExpressionConverter")
+        resolved = converter.collectResolvedSparkExpression(spark._jsparkSession, relation, sql)
+        return converter.convertToIcebergExpression(resolved)
+
     def parquet_file(self, file: Any) -> Any:
         """A Java input file as Parquet's reader takes it: the class that does it is Iceberg's own."""
         classes = self("java.lang.Class")

@@ -41,7 +41,7 @@ _UNSUITABLE = {
     "org.apache.spark.sql.catalyst.parser.ParseException",
 }
 # Of a statement, or of the values that it meets; `SparkException` alone says that some job failed.
-_OF_QUERY: Final = re.compile(r"org\.apache\.spark\.(Spark\w+Exception|sql\..*|api\.python\.PythonException)")
+_OF_STATEMENT: Final = re.compile(r"org\.apache\.spark\.(Spark\w+Exception|sql\..*|api\.python\.PythonException)")
 _UNKNOWN = f"{EXCEPTIONS}CommitStateUnknownException"
 # What Java says when Amazon's library is not on the class path: by the class itself, or by Iceberg, which looks for a
 # constructor then.
@@ -83,9 +83,9 @@ def caused_by(error: BaseException, name: str) -> bool:
     return any(found == name for found, _ in _chain(java_exception_of(error)))
 
 
-def is_of_query(error: BaseException) -> bool:
+def is_statement_error(error: BaseException) -> bool:
     """Whether a statement is wrong itself, or what it makes of values: not what it reads, nor the JVM."""
-    return any(_OF_QUERY.match(name) for name, _ in _chain(java_exception_of(error)))
+    return any(_OF_STATEMENT.match(name) for name, _ in _chain(java_exception_of(error)))
 
 
 @contextlib.contextmanager

@@ -44,10 +44,7 @@ def move_files(spark: SparkSession, catalog: str, table: JavaTable, request: Fil
     if head is None:
         return 0, 0
     snapshot = int(head["snapshot-id"])
-    converter = java("org.apache.spark.sql.execution.datasources.SparkExpressionConverter")
-    condition = converter.convertToIcebergExpression(
-        converter.collectResolvedSparkExpression(spark._jsparkSession, relation(catalog, table.name), request.condition)
-    )
+    condition = java.condition(spark, relation(catalog, table.name), request.condition)
     tasks = [task for task in table.scan_tasks(snapshot, condition) if task.file().specId() == metadata.spec["spec-id"]]
     if not tasks:
         return 0, 0

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from connect_py.api.batch import Batch
 from connect_py.api.errors import NotColumnar
 from connect_py.api.record import SinkRecord
 from connect_py.api.schema import Schema, Value
 
 _LARGEST_EXACT = 1 << 53  # integer that a double holds, and all below it
+
+
+def column_batches(records: Sequence[SinkRecord], refuse: Callable[[SinkRecord, NotColumnar], None]) -> Iterator[Batch]:
+    """Batches of records, as large as their shapes allow. `refuse` gets those that no column can hold, in order."""
+    try:
+        batches = Batch.of(records)
+    except NotColumnar:
+        try:
+            batches = Batch.of(evened(records))
+        except NotColumnar as error:
+            if len(records) == 1:
+                refuse(records[0], error)
+                return
+            middle = len(records) // 2
+            yield from column_batches(records[:middle], refuse)
+            yield from column_batches(records[middle:], refuse)
+            return
+    yield from batches
 
 
 def evened(records: Sequence[SinkRecord]) -> list[SinkRecord]:

@@ -58,8 +58,8 @@ class TopicSample:
                 found = self._next(consumer, left)
                 self.records += len(found)
                 progress(self.records)
-                for batch in _batches(found):
-                    yield from MessageRun.of(batch)
+                if found:
+                    yield from MessageRun.of(pa.RecordBatch.from_pylist(list(map(_row, found)), schema=_SCHEMA))
 
     def _ranges(self, consumer: Consumer) -> dict[TopicPartition, tuple[int, int]]:
         """By partition the offsets to read: those that are there, in equal shares."""
@@ -89,7 +89,7 @@ class TopicSample:
         return [TopicPartition(name, number) for name in self.topics for number in sorted(known[name].partitions)]
 
     def _next(self, consumer: Consumer, left: dict[TopicPartition, int]) -> list[Message]:
-        """The next messages; `left` counts offsets down, which compaction and transactions leave gaps in."""
+        """The next messages. `left` has the messages to come by partition; a partition that ends earlier has gaps."""
         deadline, found = time.monotonic() + SECONDS, list[Message]()
         while not found and any(left.values()):
             if time.monotonic() > deadline:
@@ -122,17 +122,11 @@ def _shares(counts: Sequence[int], total: int) -> list[int]:
     return shares
 
 
-def _batches(messages: Sequence[Message]) -> Iterator[pa.RecordBatch]:
-    if messages:
-        rows: list[dict[str, Any]] = [_row(message) for message in messages]
-        yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
-
-
 def _row(message: Message) -> dict[str, Any]:
     kind, moment = message.timestamp()
     headers: Any = message.headers()
     return {
         "key": message.key(), "value": message.value(), "topic": message.topic(), "partition": message.partition(),
-        "offset": message.offset(), "timestamp": moment, "timestampType": kind - 1,
+        "offset": message.offset(), "timestamp": moment, "timestampType": kind - 1,  # Spark counts from 0
         "headers": headers and [{"key": name, "value": value} for name, value in headers],
     }  # fmt: skip

@@ -21,7 +21,7 @@ from connectors.iceberg.routing.router import Routed, Router, with_changelogs
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.schema.table import TableDescription, TableRequest
 from connectors.iceberg.schema.table_evolution import TableEvolution
-from connectors.iceberg.staging.schemaless_lists import evened
+from connectors.iceberg.staging.schemaless_lists import column_batches
 from connectors.iceberg.staging.stage import Stage
 from connectors.iceberg.staging.table_stager import StagedRows
 
@@ -82,23 +82,12 @@ class Trial:
         """
         self.bad += [BadRecord.of(each.origin, each.reason, each.error) for each in output.failures]
         for delivery in output.deliveries:
-            for batch in [delivery] if isinstance(delivery, Batch) else self._batches(delivery):
+            for batch in [delivery] if isinstance(delivery, Batch) else column_batches(delivery, self._refuse):
                 self._take(batch)
 
-    def _batches(self, records: Sequence[SinkRecord]) -> list[Batch]:
-        try:
-            return list(Batch.of(records))
-        except NotColumnar:
-            try:
-                return list(Batch.of(evened(records)))
-            except NotColumnar as error:
-                if len(records) > 1:
-                    middle = len(records) // 2
-                    return self._batches(records[:middle]) + self._batches(records[middle:])
-                assert records[0].origin is not None
-                why = f"no column can hold it: {error}"
-                self.bad.append(BadRecord.of(records[0].origin, FailureReason.DOES_NOT_FIT, why))
-                return []
+    def _refuse(self, record: SinkRecord, why: NotColumnar) -> None:
+        assert record.origin is not None
+        self.bad.append(BadRecord.of(record.origin, FailureReason.DOES_NOT_FIT, f"no column can hold it: {why}"))
 
     def _take(self, batch: Batch) -> None:
         """As the sink's task takes a batch: whole, once its bad rows are left out."""
