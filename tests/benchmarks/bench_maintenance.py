@@ -36,7 +36,7 @@ from connect_py.embedded.spark_environment import spark_environment
 TOPIC = "orders"
 TABLES = {"maintained": "db.maintained", "plain": "db.plain"}
 POLICY = {
-    "enabled": "true", "interval": "20s", "small-files": "30", "delete-ratio": "0.2", "snapshots": "60", "keep": "30s",
+    "enabled": "true", "interval": "10s", "small-files": "10", "delete-ratio": "0.1", "snapshots": "60", "keep": "30s",
     "keep-snapshots": "10", "manifests": "40",
 }  # fmt: skip
 LOOK_SECONDS = 2.0

@@ -136,7 +136,7 @@ SETTINGS: Final = (
     PolicySetting("interval", "interval_ms", "1m", parse_duration, "How often a table with new commits is looked at."),
     PolicySetting("budget", "budget_ms", "10m", parse_duration, "Time that one round of a table may take."),
     PolicySetting(
-        "small-files", "small_files", "20", _count,
+        "small-files", "small_files", "10", _count,
         "Data files of one partition below 75 % of the target size, from which on they are compacted. 0: never.",
     ),
     PolicySetting(
