@@ -5,22 +5,23 @@ Imports stand inside the commands: `connect-py --help` answers at once, and no c
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial, wraps
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from connect_py.api.command import JAVA, provide_pipelines, provide_services
+from connect_py.api.command import JAVA, provide_pipelines, provide_services, provide_sink_hosts
 from connect_py.api.service import SharedServices
 
 if TYPE_CHECKING:
     from connect_py.api.pipeline import PipelineFactory
+    from connect_py.api.sink_host import SinkHost
 
 COMMANDS = "connect_py.commands"
 
@@ -39,6 +40,7 @@ JARS = {
     "broker": "Kafka, for `connect-py kafka start` and the quickstart",
     "spark": "Spark and Iceberg, for every Iceberg sink",
     "s3": "Iceberg's library for S3 and AWS's catalogs",
+    "spark-kafka": "Spark's Kafka source, for `connect-py load`",
     "connect": "Kafka Connect in Java, for tests side by side",
     "registry": "a schema registry, for tests",
     "transforms": "transformations in Java, for tests side by side",
@@ -95,6 +97,7 @@ def connect_py() -> None:
 
         provide_services(services)
         provide_pipelines(_pipelines)
+        provide_sink_hosts(partial(_sink_host, closing))
         app()
 
 
@@ -105,15 +108,25 @@ def _pipelines(connector: Mapping[str, str], worker: Path | None) -> PipelineFac
     return TaskPipelineFactory(connector, {} if worker is None else read_properties(worker))
 
 
+def _sink_host(
+    closing: ExitStack, connector: Mapping[str, str], worker: Path | None, settings: Mapping[str, str]
+) -> SinkHost:
+    from connect_py.config.properties_file import read_properties
+    from connect_py.worker.sink_host import CommandSinkHost
+
+    properties = {} if worker is None else read_properties(worker)
+    return closing.enter_context(CommandSinkHost(connector, {**properties, **settings}))
+
+
 def _with_java(command: Callable[..., None]) -> Callable[..., None]:
     """The command, run with the places of Java and its libraries in the environment."""
 
-    @functools.wraps(command)
+    @wraps(command)
     def run(*arguments: object, **options: object) -> None:
         from connect_py.embedded.spark_environment import spark_environment
 
         try:
-            os.environ.update(spark_environment())
+            os.environ.update(spark_environment(*getattr(command, JAVA)))
         except _embedded_errors() as error:
             raise _failure(error) from error
         command(*arguments, **options)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from connect_py.api.pipeline import PipelineFactory
+    from connect_py.api.sink_host import SinkHost
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -23,7 +24,13 @@ def uses_java(command: F) -> F:
 
     The jars are fetched if they are not there yet, as by `connect-py jars spark`.
     """
-    setattr(command, JAVA, True)
+    setattr(command, JAVA, ())
+    return command
+
+
+def reads_kafka_in_spark(command: F) -> F:
+    """Mark a command as `uses_java` does; Spark's jars are followed by those of its Kafka source."""
+    setattr(command, JAVA, ("spark-kafka",))
     return command
 
 
@@ -33,6 +40,7 @@ class _Provided:
     make: Callable[[], SharedServices] | None = None
     made: SharedServices | None = None
     pipelines: Callable[[Mapping[str, str], Path | None], PipelineFactory] | None = None
+    hosts: Callable[[Mapping[str, str], Path | None, Mapping[str, str]], SinkHost] | None = None
 
 
 def provide_services(make: Callable[[], SharedServices] | None) -> None:
@@ -71,3 +79,25 @@ def pipeline_factory(connector: Mapping[str, str], worker: Path | None = None) -
     if _Provided.pipelines is None:
         raise ConnectError("pipelines are there for commands of connect-py only")
     return _Provided.pipelines(connector, worker)
+
+
+def provide_sink_hosts(make: Callable[[Mapping[str, str], Path | None, Mapping[str, str]], SinkHost] | None) -> None:
+    """Say where `sink_host` comes from: for `connect-py`, and for tests of commands."""
+    _Provided.hosts = make
+
+
+def sink_host(connector: Mapping[str, str], worker: Path | None, settings: Mapping[str, str]) -> SinkHost:
+    """What a command needs to do the work of a sink's tasks. Its programs end with the command.
+
+    Args:
+        connector: Its configuration, with its name.
+        worker: The worker's properties file.
+        settings: Properties of a worker that count before those of the file.
+
+    Raises:
+        ConfigError: The configuration is not acceptable.
+        ConnectError: The function was not called by a command of `connect-py`.
+    """
+    if _Provided.hosts is None:
+        raise ConnectError("hosts of sinks are there for commands of connect-py only")
+    return _Provided.hosts(connector, worker, settings)

@@ -14,6 +14,7 @@ from connect_py.api.batch import Batch
 from connect_py.api.errors import FailureReason
 from connect_py.api.message_run import MessageRun
 from connect_py.api.record import RecordOrigin, SinkRecord
+from connect_py.api.task import ErrantRecordReporter, SinkTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,32 @@ class RecordPipeline(ABC):
         """Let go of connections."""
 
 
+class TaskPipeline(ABC):
+    """The pipeline as a task of the connector has it: `errors.*` says what becomes of records that fail. One thread."""
+
+    reporter: ErrantRecordReporter | None  # for rows that the task cannot write; None: nothing is to be reported
+
+    @abstractmethod
+    def process(self, runs: Sequence[MessageRun]) -> Sequence[Batch | Sequence[SinkRecord]]:
+        """Convert and transform messages. Records that failed were reported.
+
+        Raises:
+            ConnectError: A record failed and nothing is tolerated, or a server did not answer in time.
+        """
+
+    @abstractmethod
+    def flush(self, seconds: float) -> bool:
+        """Wait until every dead letter is safe, so long at most; whether they are.
+
+        Raises:
+            ConnectError: One cannot be kept.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections."""
+
+
 class PipelineFactory(ABC):
     """Can be pickled: it is the configuration, and nothing that is open."""
 
@@ -62,4 +89,12 @@ class PipelineFactory(ABC):
         Raises:
             ConfigError: The configuration is not acceptable.
             ConnectError: A plugin cannot be made.
+        """
+
+    @abstractmethod
+    def open_for(self, task: SinkTask, number: int) -> TaskPipeline:
+        """A pipeline in this process that reports records that fail, as for the task of that number.
+
+        `task` is given dead letters (`put_dead_letter`) if the configuration says that they go to a table. Errors as
+        for `open`.
         """

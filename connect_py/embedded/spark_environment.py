@@ -21,8 +21,10 @@ OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"
 CLASSES_VARIABLE = "CONNECT_PY_SPARK_CLASSES"
 
 
-def spark_environment() -> dict[str, str]:
+def spark_environment(*more: str) -> dict[str, str]:
     """Return what `SparkGateway` reads, for export to the processes that start Spark.
+
+    `more` names locks whose jars follow Spark's, also where the variable is set already.
 
     CONNECT_PY_JAVA is an executable, CONNECT_PY_SPARK_JARS paths joined by `os.pathsep`,
     CONNECT_PY_SPARK_JAVA_OPTIONS options in shell quoting (perhaps none), CONNECT_PY_SPARK_CLASSES a folder for a class
@@ -42,7 +44,9 @@ def spark_environment() -> dict[str, str]:
     }
     if ours:
         found[OPTIONS_VARIABLE] = shlex.join(spark_archive().options())
-    return {name: given[name] or found.get(name, "") for name in names}
+    environment = {name: given[name] or found.get(name, "") for name in names}
+    jars = [environment[JARS_VARIABLE], *(str(jar) for name in more for jar in JarLock.shipped(name).resolve())]
+    return {**environment, JARS_VARIABLE: os.pathsep.join(jars)}
 
 
 def spark_jars() -> list[Path]:

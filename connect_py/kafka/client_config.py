@@ -294,9 +294,10 @@ class ClientConfigs:
 
     def consumer(self) -> Settings:
         """The sink consumer. The caller's `max.poll.records` is `max_poll_records`."""
-        return translate(self._consumer_props(), "consumer")
+        return translate(self.consumer_properties(), "consumer")
 
-    def _consumer_props(self) -> dict[str, str]:
+    def consumer_properties(self) -> dict[str, str]:
+        """The sink consumer's settings in Java's words, as the user has them."""
         base = self._base("connector-consumer")
         base |= {
             "group.id": f"connect-{self.connector}",
@@ -307,7 +308,7 @@ class ClientConfigs:
 
     def max_poll_records(self) -> int | None:
         """The user's `max.poll.records`; None leaves the size of polls to the worker."""
-        text = self._consumer_props().get("max.poll.records")
+        text = self.consumer_properties().get("max.poll.records")
         return None if text is None else max(1, int(text))
 
     def producer(self) -> Settings:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final
 
+from connect_py.api.batch import Batch
 from connect_py.api.errors import ConnectError
 from connect_py.api.message_run import MessageRun
-from connect_py.api.pipeline import PipelineFactory, PipelineOutput, RecordFailure, RecordPipeline
+from connect_py.api.pipeline import PipelineFactory, PipelineOutput, RecordFailure, RecordPipeline, TaskPipeline
+from connect_py.api.record import SinkRecord
 from connect_py.api.task import SinkTask
 from connect_py.clock import SystemClock
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler, ErrorReporter
 from connect_py.error_handling.failed_record import FailedRecord
+from connect_py.kafka.client_config import ClientConfigs
+from connect_py.kafka.cluster_admin import ClusterAdmin
+from connect_py.metrics.plugin_metrics import TaskPluginMetrics
+from connect_py.model import ConnectorTaskId
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.task import record_pipeline
+from connect_py.task.sink_pipeline import SinkPipeline, SinkPlace, open_sink_pipeline, takes_columns
 from connect_py.task.task_plugins import TaskPlugins
 
 WAIT_SECONDS: Final = 60.0  # for a server that a converter asks
@@ -31,16 +39,47 @@ class TaskPipelineFactory(PipelineFactory):
     wait_seconds: float = WAIT_SECONDS
 
     def open(self) -> RecordPipeline:
-        paths = [path.strip() for path in self.worker.get("plugin.path", "").split(",") if path.strip()]
-        plugins = TaskPlugins(PluginRegistry.discover(paths), self.worker, self.connector)
+        plugins = self._plugins()
         config = replace(ErrorConfig.parse(self.connector), tolerate_all=True)  # failures are part of the output
         failures, waits = _Failures(), _Waits(self.wait_seconds)
         errors = ErrorHandler(config, [failures], SystemClock(), waits.wait, waits.waits_for)
         task, _ = plugins.task(self.connector)
-        columns = isinstance(task, SinkTask) and type(task).put_batch is not SinkTask.put_batch
-        chain = plugins.chain(errors, sink_takes_columns=columns)
+        chain = plugins.chain(errors, sink_takes_columns=takes_columns(task))
         pipeline = record_pipeline.RecordPipeline(plugins.converters(), chain, errors, config.replay_topic)
         return _Pipeline(pipeline, errors, failures)
+
+    def open_for(self, task: SinkTask, number: int) -> TaskPipeline:
+        plugins, connector = self._plugins(), self.connector["name"]
+        _, class_name = plugins.task(self.connector)
+        clients = ClientConfigs(self.worker, self.connector, connector, number)
+        place = SinkPlace(ConnectorTaskId(connector, number), self.connector, clients, ClusterAdmin(clients.admin()))
+        waits = _Waits(self.wait_seconds)
+        with ExitStack() as closing:
+            pipeline = open_sink_pipeline(
+                place, plugins, task, class_name, plugins.converters(), SystemClock(), TaskPluginMetrics(), waits.wait,
+                waits.waits_for, closing,
+            )  # fmt: skip
+            return _TaskPipeline(pipeline, closing.pop_all())
+
+    def _plugins(self) -> TaskPlugins:
+        paths = [path.strip() for path in self.worker.get("plugin.path", "").split(",") if path.strip()]
+        return TaskPlugins(PluginRegistry.discover(paths), self.worker, self.connector)
+
+
+class _TaskPipeline(TaskPipeline):
+    def __init__(self, pipeline: SinkPipeline, closing: ExitStack) -> None:
+        self.reporter = pipeline.reporter
+        self._pipeline = pipeline
+        self._closing = closing
+
+    def process(self, runs: Sequence[MessageRun]) -> Sequence[Batch | Sequence[SinkRecord]]:
+        return self._pipeline.records.process(runs)
+
+    def flush(self, seconds: float) -> bool:
+        return self._pipeline.errors.flush(seconds)
+
+    def close(self) -> None:
+        self._closing.close()
 
 
 class _Pipeline(RecordPipeline):

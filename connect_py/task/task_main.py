@@ -12,14 +12,10 @@ from confluent_kafka import Producer
 from connect_py.api.errors import ConnectError
 from connect_py.api.task import SinkTask, SourceTask
 from connect_py.clock import Clock, SystemClock
-from connect_py.error_handling.dead_letter_counter import DeadLetterCounter
-from connect_py.error_handling.dead_letter_queue import DeadLetterQueue
-from connect_py.error_handling.errant_record_reporter import TaskErrantRecordReporter
 from connect_py.error_handling.error_config import REPLAY_TOPIC, ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler, ErrorReporter
 from connect_py.error_handling.failed_record import stack_trace
 from connect_py.error_handling.log_reporter import LogReporter
-from connect_py.error_handling.task_dead_letters import TaskDeadLetters
 from connect_py.kafka.client_config import ClientConfigs, exactly_once_sources, transactional_id
 from connect_py.kafka.client_log import client_log
 from connect_py.kafka.cluster_admin import ClusterAdmin
@@ -36,9 +32,10 @@ from connect_py.storage.storage_clients import ConnectorStorageClients, Settings
 from connect_py.task.at_least_once_committer import AtLeastOnceCommitter
 from connect_py.task.exactly_once_committer import ExactlyOnceCommitter
 from connect_py.task.messages import Failed, Paused, Stopped, TaskSpec, TopicUsed, Waits
-from connect_py.task.record_pipeline import Converters, RecordPipeline
+from connect_py.task.record_pipeline import Converters
 from connect_py.task.sink_consumer import SinkConsumer
 from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
+from connect_py.task.sink_pipeline import SinkPlace, open_sink_pipeline
 from connect_py.task.sink_task_context import WorkerSinkTaskContext
 from connect_py.task.source_committer import SourceCommitter
 from connect_py.task.source_loop import SourceTaskRunner
@@ -223,24 +220,11 @@ class TaskMain:
             task, spec.task_config, topics, settings, self._control, self._clock, metrics, self._waits
         )
         with ExitStack() as closing:
-            reporters: list[ErrorReporter] = []
-            if error_config.dead_letter_topic:
-                queue = DeadLetterQueue.open(spec.id, error_config, clients.dead_letter_producer(), admin)
-                reporters.append(queue)
-            if error_config.dead_letter_table:
-                reporters.append(TaskDeadLetters(task, self._clock))
-            if reporters:
-                reporters.append(DeadLetterCounter(self._plugin_metrics))
-            if error_config.log_enable:
-                reporters.append(LogReporter(spec.id, include_messages=error_config.log_include_messages))
-            errors = self._errors = ErrorHandler(
-                error_config, reporters, self._clock, runner.wait_polling, self._waits.waits
-            )
-            closing.callback(errors.close)
-            chain = plugins.chain(errors, sink_takes_columns=type(task).put_batch is not SinkTask.put_batch)
-            pipeline = RecordPipeline(converters, chain, errors, error_config.replay_topic)
-            closing.callback(pipeline.close)
-            reporter = TaskErrantRecordReporter(errors, class_name) if reporters else None
+            pipeline = open_sink_pipeline(
+                SinkPlace(spec.id, config, clients, admin), plugins, task, class_name, converters, self._clock,
+                self._plugin_metrics, runner.wait_polling, self._waits.waits, closing,
+            )  # fmt: skip
+            errors = self._errors = pipeline.errors
             settings_of_consumer = clients.consumer()
             if error_config.replay_topic:
                 create_replay_topic(admin, error_config.replay_topic)
@@ -250,10 +234,10 @@ class TaskMain:
             closing.callback(consumer.close)
             self._statistics.append(("consumer", consumer.statistics))
             closing.callback(task.stop)  # the last call also after a failed start, and before the group is left
-            runner.connect(consumer, pipeline, errors, reporter)
+            runner.connect(consumer, pipeline.records, errors, pipeline.reporter)
             self._sink = runner
             task.initialize(WorkerSinkTaskContext(
-                spec.id, spec.start_number, spec.task_config, clients, admin, runner, reporter, topics,
+                spec.id, spec.start_number, spec.task_config, clients, admin, runner, pipeline.reporter, topics,
                 self._plugin_metrics, self._control, spec.worker_props, self._waits,
             ))  # fmt: skip
             runner.run()

@@ -44,6 +44,7 @@ def rewind(
     one change; after an interruption run it again. Exit status 0: done, or it may be done; 1: refused; 2: not known.
     """
     with errors_exit(UNDECIDED):
+        from connectors.iceberg.commands.kafka_group import member_count
         from connectors.iceberg.history.table_diff import read_metadata
         from connectors.iceberg.refs.table_rewind import RewindMode
 
@@ -54,7 +55,7 @@ def rewind(
         assert place.connector is not None
         group, names = place.connector.connect_group, _tables(table, also or (), place, all_tables=all_tables)
         kafka = client_settings(bootstrap_server, kafka_property, client_config)
-        members = _members(kafka, group)
+        members = member_count(kafka, group)
         with place.open() as lake:
             previews = []
             for name in names:
@@ -108,25 +109,6 @@ def _do(lake: Any, previews: Sequence[Preview], mode: RewindMode, group: str) ->
         request = RewindRequest(each.ref, each.head, each.snapshot, mode, ledger_key(group), group)
         heads[each.table] = lake.run(each.table, rewind_table, request)
     return heads
-
-
-def _members(kafka: Mapping[str, str], group: str) -> int:
-    """How many consumers the connector's group has.
-
-    Raises:
-        ConnectError: Kafka does not answer.
-    """
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient(dict(kafka))  # its answers come while it lives
-    try:
-        described = admin.describe_consumer_groups([group], request_timeout=15)[group].result()
-    except KafkaException as error:
-        if error.args[0].name() in ("GROUP_ID_NOT_FOUND", "_NO_OFFSET"):
-            return 0
-        raise ConnectError(f"Kafka does not say who is in group {group}: {error}") from error
-    return len(described.members)
 
 
 def _missing_offsets(kafka: Mapping[str, str], previews: Sequence[Preview]) -> list[str]:

@@ -107,14 +107,17 @@ class Coordinator:
         events: EventPublisher,
         metrics: IcebergMetrics,
         outlets: Sequence[Outlet] = (),
+        *,
+        begins_anew: bool = True,
     ) -> None:
-        """`outlets`: what others hear; they end with the coordinator."""
+        """`outlets`: what others hear; they end with the coordinator. `begins_anew`: also after a newer coordinator."""
         self._config = config
         self._context = context
         self._tables = tables
         self._events = events
         self._metrics = metrics
         self._outlets = outlets
+        self._begins_anew = begins_anew
         self._freshness = Freshness(metrics)
         self._retries = RetryTracker(metrics, context, config.commit_max_failures, config.commit_interval_ms)
         self._stopping = threading.Event()
@@ -166,6 +169,9 @@ class Coordinator:
 
     def _may_begin_anew(self, life: _CoordinatorEpoch, error: ConnectError) -> bool:
         """Tell of the end of a life; one that could not even begin is counted."""
+        if isinstance(error, FencedError) and not self._begins_anew and not self._stopping.is_set():
+            self._failure = ConnectError(f"another coordinator of the connector leads: {error}")
+            return False
         if life.begun or isinstance(error, FencedError) or self._stopping.is_set():
             log.warning("coordinator begins anew: %s", error)
             return True

@@ -6,11 +6,11 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
+from typing import Protocol
 
 from connect_py.api.errors import ConnectError, NotFoundError, RetriableError
 from connect_py.api.record import TopicPartition
 from connect_py.api.task import SinkTaskContext
-from connectors.iceberg.channel.channel_topic import ChannelWriter
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.actions import (
     CloseFiles,
@@ -24,7 +24,7 @@ from connectors.iceberg.protocol.actions import (
     Send,
     TaskAction,
 )
-from connectors.iceberg.protocol.messages import Need
+from connectors.iceberg.protocol.messages import Message, Need
 from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
 from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.sink_task.poll import Poll
@@ -36,6 +36,13 @@ log = logging.getLogger(__name__)
 def now_ms() -> int:
     """Of a clock that only goes forward."""
     return int(time.monotonic() * 1000)
+
+
+class MessageWriter(Protocol):
+    """Where messages for the coordinator go; they may be lost."""
+
+    def send(self, messages: Iterable[Message]) -> None:
+        """Write messages in order."""
 
 
 class StagingGuard:
@@ -63,7 +70,7 @@ class TaskActions:
     """Used by the task thread only."""
 
     def __init__(
-        self, context: SinkTaskContext, state: TaskState, stage: Stage, poll: Poll, writer: ChannelWriter
+        self, context: SinkTaskContext, state: TaskState, stage: Stage, poll: Poll, writer: MessageWriter
     ) -> None:
         self._context = context
         self._state = state

@@ -1,0 +1,32 @@
+"""`CommandSinkHost`: a connector's cluster and shared services, for a command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.kafka.client_config import ClientConfigs
+from connect_py.kafka.cluster_admin import ClusterAdmin
+from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
+from connect_py.task.pipeline_factory import TaskPipelineFactory
+from connect_py.task.topic_selection import TopicSelection
+from connect_py.worker.local_services import LocalServices
+
+
+class CommandSinkHost(KafkaSinkCluster, LocalServices):
+    """Satisfies `connect_py.api.sink_host.SinkHost`. Programs end with the `with` block."""
+
+    def __init__(self, connector: Mapping[str, str], worker: Mapping[str, str]) -> None:
+        """Take the two configurations; nothing is asked yet."""
+        name = connector["name"]
+        self._configs = ClientConfigs(worker, connector, name, 0)
+        self._alter = ClusterAdmin(self._configs.admin())
+        KafkaSinkCluster.__init__(self, name, 0, self._configs, self._alter, TopicSelection(connector))
+        LocalServices.__init__(self, name, worker)
+        self.pipelines = TaskPipelineFactory(dict(connector), dict(worker))
+
+    def consumer_properties(self) -> Mapping[str, str]:
+        return self._configs.consumer_properties()
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self._alter.alter_group_offsets(self.group_id, offsets)

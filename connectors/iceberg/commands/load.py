@@ -1,0 +1,229 @@
+"""`connect-py load`: what a connector's tasks would do with its topics, done by Spark's executors."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from connect_py.api.command import reads_kafka_in_spark, sink_host
+from connect_py.api.errors import ConfigError, ConnectError
+from connectors.iceberg.commands.exit_status import errors_exit
+from connectors.iceberg.commands.kafka_options import SERVERS
+from connectors.iceberg.commands.table_options import AsJson
+
+if TYPE_CHECKING:
+    from connect_py.api.record import TopicPartition
+    from connect_py.api.sink_host import SinkHost
+    from connectors.iceberg.load.load import Load, LoadProgress
+
+REFUSED = 1
+STEP_ROWS = 2_000_000
+LATEST = "latest"
+
+
+@reads_kafka_in_spark
+def load(
+    connector: Annotated[Path, typer.Argument(help="The connector as it is posted.", exists=True, dir_okay=False)],
+    bootstrap_server: Annotated[
+        str | None, typer.Option(*SERVERS, help="Kafka, host:port, unless --worker says it.")
+    ] = None,
+    worker: Annotated[
+        Path | None,
+        typer.Option(help="The worker's properties: Kafka, converters, `plugin.path`.", exists=True, dir_okay=False),
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Spark: local[*], spark://host:port, yarn or k8s://...", show_default="local[*]")
+    ] = None,
+    begin: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="Of a connector that never ran: earliest, a time or topic:partition:offset,...",
+            show_default="where the connector stands",
+        ),
+    ] = None,
+    end: Annotated[str, typer.Option("--to", help="latest, a time, or topic:partition:offset,...")] = LATEST,
+    step_rows: Annotated[int, typer.Option(help="Records of one commit, of all partitions together.", min=1)] = (
+        STEP_ROWS
+    ),
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark; may be repeated.")
+    ] = None,
+    kafka_property: Annotated[
+        list[str] | None,
+        typer.Option("--kafka-property", metavar="KEY=VALUE", help="For all clients, in Java's names; repeatable."),
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what would be read, and end.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Load a connector's topics on Spark, exactly once; the connector goes on behind it.
+
+    Stop the connector before (PUT /connectors/NAME/stop), and start it after. Everything is as its tasks do it: tables
+    are created and changed, records that fail go where the connector says. After an interruption run it again. Exit
+    status 0: the tables have everything up to --to; 1: it ended before.
+    """
+    with errors_exit(REFUSED):
+        from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
+        from connectors.iceberg.commands.kafka_group import member_count
+        from connectors.iceberg.load.load import Load
+
+        props = read_connector(connector)
+        refuse_providers(props)
+        host = sink_host(props, worker, _worker_settings(bootstrap_server, master, conf, kafka_property))
+        if members := member_count(host.client_config("admin"), host.group_id):
+            raise ConnectError(f"the connector runs: group {host.group_id} has {members} members; stop it first")
+        starts, ends = _bounds(host, begin, end)
+        if plan:
+            _show_plan(host, starts, ends, as_json=as_json)
+            return
+        if begin is not None:
+            _begin_at(host, starts)
+        started = time.monotonic()
+        running = Load(props, host, ends, step_rows)
+        with _progress(running, ends, quiet=as_json) as tell:
+            progress = running.run(tell)
+        _report(host, progress, time.monotonic() - started, as_json=as_json)
+
+
+def _worker_settings(
+    servers: str | None, master: str | None, conf: list[str] | None, kafka_properties: list[str] | None
+) -> dict[str, str]:
+    """The options as properties of a worker.
+
+    Raises:
+        ConfigError: One is not of the form key=value.
+    """
+    kafka = {
+        **dict(_pairs("--kafka-property", kafka_properties)),
+        **({"bootstrap.servers": servers} if servers else {}),
+    }
+    settings = dict(kafka)
+    for kind in ("consumer", "producer", "admin"):
+        settings |= {f"{kind}.{key}": value for key, value in kafka.items() if key != "bootstrap.servers"}
+    spark = {"spark.pyspark.python": sys.executable, **dict(_pairs("--conf", conf))}
+    if master is not None:
+        spark["spark.master"] = master
+    return {**settings, **{f"connect_py.{key}": value for key, value in spark.items()}}
+
+
+def _pairs(option: str, items: list[str] | None) -> Iterator[tuple[str, str]]:
+    for item in items or ():
+        key, separator, value = item.partition("=")
+        if not separator:
+            raise ConfigError(option, f"{item} is not of the form key=value")
+        yield key.strip(), value.strip()
+
+
+def _bounds(host: SinkHost, begin: str | None, end: str) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """By partition, where the load begins as far as the group says, and where it ends.
+
+    Raises:
+        ConfigError: A bound makes no sense.
+        ConnectError: There is nothing to read, or Kafka does not answer.
+    """
+    from connectors.iceberg.coordinator.kafka_metadata import describe_topics, partitions_of
+    from connectors.iceberg.load.bounds import EARLIEST, offsets_at
+
+    partitions = partitions_of(describe_topics(host))
+    if not partitions:
+        raise ConnectError("none of the connector's topics exists")
+    first = offsets_at(host, EARLIEST, partitions, "")
+    ends = {**first, **offsets_at(host, end, partitions, "--to")}
+    if begin is not None:
+        return {**first, **offsets_at(host, begin, partitions, "--from")}, ends
+    committed = host.committed(partitions)
+    return {tp: committed[tp].offset if tp in committed else first[tp] for tp in partitions}, ends
+
+
+def _begin_at(host: SinkHost, starts: Mapping[TopicPartition, int]) -> None:
+    """Have a connector that never ran begin at these offsets.
+
+    Raises:
+        ConfigError: It has offsets already.
+    """
+    from connect_py.api.record import OffsetAndMetadata
+
+    if host.committed(starts):
+        raise ConfigError(
+            "--from", "is for a connector that never ran, and this one has offsets: it goes on where it stands, or "
+            "alter them over REST (PATCH /connectors/NAME/offsets)",
+        )  # fmt: skip
+    host.commit({tp: OffsetAndMetadata(offset) for tp, offset in starts.items()})
+
+
+def _show_plan(
+    host: SinkHost, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], *, as_json: bool
+) -> None:
+    rows = [(tp, starts[tp], ends[tp]) for tp in sorted(ends)]
+    total = sum(max(0, end - start) for _, start, end in rows)
+    if as_json:
+        ranges = [{"topic": tp.topic, "partition": tp.partition, "from": s, "to": e} for tp, s, e in rows]
+        typer.echo(json.dumps({"connector": host.connector, "records": total, "ranges": ranges}, indent=2))
+        return
+    for tp, start, end in rows:
+        typer.echo(f"{tp}: offsets {start} to {end}, at most {max(0, end - start):,} records")
+    typer.echo(f"{host.connector}: at most {total:,} records; `connect-py try` shows what comes to which table")
+
+
+@contextmanager
+def _progress(running: Load, ends: Mapping[TopicPartition, int], *, quiet: bool) -> Iterator[Any]:
+    """A bar for each partition on a terminal; what is waited for, everywhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, quiet=quiet)
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bars:
+        tasks = {tp: bars.add_task(str(tp), total=None, visible=len(ends) <= console.height - 4) for tp in sorted(ends)}
+        said: dict[str, str] = {}
+        steps, started = [0], time.monotonic()
+
+        def tell(progress: LoadProgress) -> None:
+            for tp, task in tasks.items():
+                if tp in progress.begins:
+                    begin = progress.begins[tp]
+                    done = max(0, progress.committed.get(tp, 0) - begin)
+                    bars.update(task, total=max(0, ends[tp] - begin), completed=done)
+            for what, why in progress.waiting.items():
+                if said.get(what) != why:
+                    console.print(f"waits for {what}: {why}", highlight=False)
+            said.clear()
+            said.update(progress.waiting)
+            if progress.steps != steps[0]:
+                steps[0] = progress.steps
+                done = sum(progress.staged.values()) - sum(progress.begins.values())
+                total = sum(ends.values()) - sum(progress.begins.values())
+                seconds = time.monotonic() - started
+                console.print(f"step {progress.steps}: {done:,} of {total:,} offsets read, {seconds:.0f} s", highlight=False)
+
+        yield tell
+
+
+def _report(host: SinkHost, progress: LoadProgress, seconds: float, *, as_json: bool) -> None:
+    """What came of it."""
+    from connectors.iceberg.protocol.positions import nest
+
+    rows = {table: int(count) for table, count in progress.rows.items()}
+    unrouted = {topic: int(count) for topic, count in progress.unrouted.items() if count}
+    if as_json:
+        typer.echo(json.dumps({
+            "connector": host.connector, "records": progress.records, "steps": progress.steps,
+            "seconds": round(seconds, 3), "rows": rows, "unrouted": unrouted, "offsets": nest(progress.committed, int),
+        }, indent=2))  # fmt: skip
+        return
+    for table, count in rows.items():
+        typer.echo(f"{table}: {count:,} rows")
+    for topic, count in unrouted.items():
+        typer.echo(f"{topic}: {count:,} records went to no table")
+    rate = progress.records / seconds if seconds else 0
+    typer.echo(
+        f"{host.connector}: {progress.records:,} records in {progress.steps} steps and {seconds:.0f} s "
+        f"({rate:,.0f} a second); start the connector to go on from here"
+    )

@@ -1,0 +1,244 @@
+"""`Load`: a task of the sink whose ranges Spark's executors read and stage, with the coordinator beside it.
+
+The connector is STOPPED. The load is a start of it with one task, so all rules of the protocol hold as they are:
+`TaskState` and `CoordinatorState` decide, and the tables' ledgers say what is in. A step reads one range of each
+partition on the executors, which stage as tasks do; its ranges are one report and one commit to each table. What a
+death leaves: staged files without a report (rule 18), or commits ahead of the group's offsets. The next load, or the
+connector, goes on from the ledgers.
+
+A worker that starts the connector meanwhile takes the lead: its coordinator fences ours, and Kafka refuses offsets of a
+group that has members. Both end the load.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from typing import Final
+
+from connect_py.api.errors import ConnectError
+from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.api.sink_host import SinkHost
+from connectors.iceberg.channel.channel_topic import ChannelReader, ChannelWriter, create_channel
+from connectors.iceberg.config.keys import COMMIT_INTERVAL, COMMIT_TIMEOUT
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg.coordinator.start import started_coordinator
+from connectors.iceberg.errors import SparkDiedError
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.load.load_context import LoadContext
+from connectors.iceberg.load.range_stage import RangeStage
+from connectors.iceberg.load.range_work import RESULT_TYPE, RangeResult, RangeStart, RangeWork
+from connectors.iceberg.protocol.actions import Send
+from connectors.iceberg.sink_task.channel_turn import ChannelTurn
+from connectors.iceberg.sink_task.task_actions import now_ms
+from connectors.iceberg.sink_task.task_parts import TaskParts
+from connectors.iceberg.spark.kafka_ranges import KafkaRanges, read_ranges
+from connectors.iceberg.spark.lake_client import LakeClient
+
+log = logging.getLogger(__name__)
+
+STEP_SECONDS: Final = 7 * 86_400.0  # a step may take as long as it takes
+STOP_SECONDS: Final = 30.0  # for a commit under way when the load ends
+_TURN_SECONDS: Final = 0.02
+_INTERVAL_MS: Final = "200"  # of cycles: as soon as the last one is done
+_TIMEOUT_MS: Final = "86400000"  # a cycle waits for its step
+_MAINTENANCE: Final = ".maintenance.enabled"  # ends keys; it would start a driver of its own
+_DEATHS: Final = 3  # of the driver in one step; then the load fails
+
+
+@dataclass(slots=True)
+class LoadProgress:
+    """Where a load is, for people."""
+
+    begins: dict[TopicPartition, int] = field(default_factory=dict)  # once the coordinator has said so
+    staged: dict[TopicPartition, int] = field(default_factory=dict)
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    records: int = 0  # read by this load
+    steps: int = 0
+    waiting: Mapping[str, str] = field(default_factory=dict)  # for what, and why
+    rows: Mapping[str, float] = field(default_factory=dict)  # committed by this load, by table
+    unrouted: dict[str, float] = field(default_factory=dict)  # rows without a table, by topic
+
+
+class Load:
+    """Runs once, on one thread."""
+
+    def __init__(
+        self, props: Mapping[str, str], host: SinkHost, ends: Mapping[TopicPartition, int], step_rows: int
+    ) -> None:
+        """Take what is to be done.
+
+        Args:
+            props: The connector's configuration.
+            host: Stands for the worker.
+            ends: Of each partition that the connector consumes, the offset behind the last message that is loaded.
+            step_rows: Messages of one step, of all partitions together.
+        """
+        of_load = {COMMIT_INTERVAL: _INTERVAL_MS, COMMIT_TIMEOUT: _TIMEOUT_MS}
+        kept = {key: value for key, value in props.items() if not key.endswith(_MAINTENANCE)}
+        self._props = {**kept, **of_load}
+        self._config = config = IcebergSinkConfig.parse(self._props)
+        self._host = host
+        self._ends = dict(ends)
+        self._step_rows = step_rows
+        self._context = context = LoadContext(host, self._props, frozenset(ends))
+        self._stage = RangeStage(config, f"{config.connector}-load", context.partition_count)
+        self._cycle = 0
+        self.progress = LoadProgress()
+
+    def run(self, tell: Callable[[LoadProgress], None] = lambda _: None) -> LoadProgress:
+        """Load, and commit the group's offsets.
+
+        Raises:
+            ConnectError: It cannot go on. What was committed stays; run it again, or start the connector.
+        """
+        config, context = self._config, self._context
+        spark = worker_spark_config(config, context.worker_settings)
+        with ExitStack() as stack:
+            create_channel(context.client_config, config.channel_topic)
+            reader = stack.enter_context(closing(ChannelReader(context.client_config, config.channel_topic)))
+            reader.start_at_end()
+            writer = stack.enter_context(closing(ChannelWriter(context.client_config, config.channel_topic)))
+            stack.callback(self._stage.close)
+            metrics = IcebergMetrics(context.metrics)
+            name = f"{config.connector}-load"
+            self._parts = parts = TaskParts.of(config, self._props, context, name, self._stage, writer, metrics)
+            coordinator = started_coordinator(config, context, begins_anew=False)
+            stack.callback(coordinator.stop, STOP_SECONDS)
+            turn = ChannelTurn(
+                context, parts.state, self._stage, reader, writer, parts.actions, parts.stops, metrics, coordinator,
+                max_staged_bytes=config.max_staged_bytes,
+            )  # fmt: skip
+            self._lake = stack.enter_context(
+                LakeClient(context, spark, user=f"{config.connector} (load)", deadline_seconds=STEP_SECONDS)
+            )
+            parts.actions.assign(sorted(self._ends))
+            while not self._done():
+                turn.take()
+                self._commit_offsets()
+                context.check_waiting()
+                self._tell(tell)
+                ranges = self._next_ranges()
+                if ranges:
+                    self._step(ranges)
+                else:
+                    time.sleep(_TURN_SECONDS)
+            self._context.commit_requested = True
+            self._commit_offsets()
+            self._tell(tell)
+        return self.progress
+
+    # --- the end, and what is said of the way
+
+    def _done(self) -> bool:
+        """Whether all tables have everything."""
+        state = self._parts.state
+        return state.is_attached() and all((state.committed_to(tp) or 0) >= end for tp, end in self._ends.items())
+
+    def _tell(self, tell: Callable[[LoadProgress], None]) -> None:
+        progress, state = self.progress, self._parts.state
+        for tp in self._ends:
+            at = state.read_to(tp)
+            if at is not None and state.is_attached():
+                progress.begins.setdefault(tp, at)
+                progress.staged[tp] = at
+            progress.committed[tp] = state.committed_to(tp) or progress.committed.get(tp, 0)
+        progress.waiting = {what: reason for what, (reason, _) in self._context.waiting.items()}
+        progress.rows = self._context.metrics.by_label("iceberg_added_rows_total", "table")
+        tell(progress)
+
+    def _commit_offsets(self) -> None:
+        """Have the group follow the tables.
+
+        Raises:
+            ConnectError: The group has members: the connector was started.
+        """
+        if not self._context.commit_requested:
+            return
+        self._context.commit_requested = False
+        offsets = self._parts.state.offsets_to_commit()
+        found = {tp: OffsetAndMetadata(at.offset, at.mark.to_text()) for tp, at in offsets.items() if at.mark}
+        self._host.commit(found)
+
+    # --- a step
+
+    def _next_ranges(self) -> dict[TopicPartition, tuple[int, int]]:
+        """What the next step reads; nothing while files of the last one are not reported."""
+        if not self._stage.empty:
+            return {}
+        state, limit = self._parts.state, self._parts.stops.waits.limit
+        ends = {
+            tp: end if (stop := limit(tp)) is None else min(end, stop)
+            for tp, end in self._ends.items()
+            if tp not in self._context.paused and state.is_reading(tp)
+        }
+        left = {tp: end - state.next_offset(tp) for tp, end in ends.items() if end > state.next_offset(tp)}
+        share = max(1, self._step_rows // max(1, len(left)))
+        return {tp: (state.next_offset(tp), state.next_offset(tp) + min(share, rows)) for tp, rows in left.items()}
+
+    def _step(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Have the executors read and stage ranges.
+
+        Raises:
+            ConnectError: One of them must not go on.
+        """
+        state, context = self._parts.state, self._context
+        self._cycle += 1
+        starts = {
+            tp: RangeStart(end, context.topic_id(tp.topic), state.standing(tp), self._stage.alone(tp))
+            for tp, (_, end) in ranges.items()
+        }
+        counts = {topic: context.partition_count(topic) for topic in {tp.topic for tp in ranges}}
+        work = RangeWork(self._props, self._host.pipelines, self._cycle, starts, counts)
+        asked = KafkaRanges(self._host.consumer_properties(), ranges)
+        found = {result.partition: result for result in map(pickle.loads, self._run(asked, work))}
+        errors = [result.error for result in found.values() if result.error]
+        if errors:
+            raise ConnectError(errors[0])
+        self.progress.steps += 1
+        for tp, (_, end) in ranges.items():
+            if tp in found:
+                self._take(found[tp])
+            else:  # markers of transactions only, or what compaction has left
+                state.advance(tp, end)
+        self._parts.stops.hold()
+
+    def _run(self, ranges: KafkaRanges, work: RangeWork) -> list[bytes]:
+        """What the executors return; the step is repeated if the driver dies."""
+        for death in range(1, _DEATHS + 1):
+            try:
+                if not self._lake.alive():
+                    self._lake.start()
+                return self._lake.run("a step", read_ranges, ranges, work, RESULT_TYPE)
+            except SparkDiedError as error:
+                if death == _DEATHS:
+                    raise
+                log.warning("the Spark driver died in step %d, which is repeated: %s", self._cycle, error)
+        raise AssertionError("returned or raised")
+
+    def _take(self, result: RangeResult) -> None:
+        """Take a range as if it had been staged here."""
+        tp, parts, handled = result.partition, self._parts, result.handled
+        assert handled is not None
+        self.progress.records += result.records
+        for topic, rows in (result.unrouted or {}).items():
+            self.progress.unrouted[topic] = self.progress.unrouted.get(topic, 0.0) + rows
+        for table, part in handled.tables.items():
+            parts.state.handled(tp, table, part.first)
+            self._stage.take(tp, table, part.files)
+        parts.state.advance(tp, handled.next, handled.timestamp_ms)
+        if result.unread is not None:
+            table = result.unread.table
+            answer, epoch = parts.state.answer(table), parts.state.epoch
+            if answer is not None and epoch is not None:
+                self._stage.description(table, answer, epoch)  # which knows of the deletes that other cycles brought
+            parts.stops.waits.begin(tp, result.unread, now_ms())
+        elif result.waits:
+            *ahead, question = result.questions
+            parts.actions.carry_out([Send(each) for each in ahead])
+            parts.actions.hold(tp, question.table, question.need, question.schema)

@@ -1,0 +1,197 @@
+"""`RangeWork`: what an executor does with the messages of one range: all that a task does, up to the staged files.
+
+It is pickled to the executors, and its results come back pickled. What Spark runs again leaves staged files that no
+report names; they have a name of their own and are removed as those of a task that died (rule 18 of the protocol).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import pyarrow as pa
+
+from connect_py.api.batch import Batch
+from connect_py.api.dead_letter import DeadLetter
+from connect_py.api.errors import ConnectError
+from connect_py.api.message_run import MessageRun
+from connect_py.api.pipeline import PipelineFactory
+from connect_py.api.record import TopicPartition
+from connect_py.api.task import SinkTask
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.load.range_context import RangeContext
+from connectors.iceberg.protocol.actions import CloseFiles
+from connectors.iceberg.protocol.messages import (
+    Attach,
+    Attached,
+    CoordinatorMessage,
+    Message,
+    OpenTable,
+    Range,
+    Report,
+)
+from connectors.iceberg.sink_task.task_actions import now_ms
+from connectors.iceberg.sink_task.task_parts import TaskParts
+from connectors.iceberg.staging.key_changes import UnreadPair
+from connectors.iceberg.staging.stage import Stage
+
+RESULT_COLUMN = "result"
+RESULT_TYPE = f"{RESULT_COLUMN} binary"  # in Spark's words
+_POLL = 10_000  # messages that are handled at once, as a task's poll
+_FLUSH_SECONDS = 60.0  # for dead letters
+
+
+@dataclass(frozen=True, slots=True)
+class RangeStart:
+    """One partition before a step."""
+
+    end: int  # the offset behind the range
+    topic_id: str
+    standing: Sequence[CoordinatorMessage]  # of the load's `TaskState`
+    alone: Sequence[tuple[str, int]] = ()  # tables and offsets whose inserts wait for no delete any more
+
+
+@dataclass(frozen=True, slots=True)
+class RangeResult:
+    """What came of one range."""
+
+    partition: TopicPartition
+    records: int = 0
+    handled: Range | None = None  # with the staged files; None: see `error`
+    questions: Sequence[OpenTable] = ()  # the last of them is what the partition waits for, if it `waits`
+    waits: bool = False
+    unread: UnreadPair | None = None  # an insert that waits for its delete
+    unrouted: Mapping[str, float] | None = None  # rows without a table, by topic
+    error: str = ""  # the load must not go on
+
+
+@dataclass(frozen=True, slots=True)
+class RangeWork:
+    """Called by Spark's `mapInArrow` with the messages of one partition, in their order."""
+
+    connector: Mapping[str, str]
+    pipelines: PipelineFactory
+    cycle: int
+    starts: Mapping[TopicPartition, RangeStart]
+    partition_counts: Mapping[str, int]  # by topic
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = (batch for batch in batches if batch.num_rows)
+        first = next(found, None)
+        if first is None:
+            return
+        partition = TopicPartition(first.column("topic")[0].as_py(), first.column("partition")[0].as_py())
+        try:
+            with ExitStack() as closing:
+                result = _RangeTask(self, partition, closing).run(chain([first], found))
+        except ConnectError as error:
+            result = RangeResult(partition, error=str(error))
+        yield pa.RecordBatch.from_pydict({RESULT_COLUMN: [pickle.dumps(result)]})
+
+
+class _Sent:
+    """Messages for the coordinator, which the load sends."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+
+    def send(self, messages: Iterable[Message]) -> None:
+        self.messages += messages
+
+
+class _RangeTask(SinkTask):
+    """A task with one partition, for the time of one range."""
+
+    def __init__(self, work: RangeWork, partition: TopicPartition, closing: ExitStack) -> None:
+        config = IcebergSinkConfig.parse(work.connector)
+        self._work = work
+        self._partition = partition
+        self._start = start = work.starts[partition]
+        self._sent = _Sent()
+        context = self._range_context = RangeContext(config.connector, partition, start.topic_id, work.partition_counts)
+        name = f"{config.connector}-load"
+        stage = Stage(config, name, context.partition_count)
+        closing.callback(stage.close)
+        metrics = IcebergMetrics(context.metrics)
+        self._parts = TaskParts.of(config, work.connector, context, name, stage, self._sent, metrics)
+        pipeline = self._pipeline = work.pipelines.open_for(self, partition.partition)
+        closing.callback(pipeline.close)
+        context.errant_record_reporter = pipeline.reporter
+
+    def start(self, props: Mapping[str, str]) -> None:
+        """A range begins where its load stands: see `run`."""
+
+    def stop(self) -> None:
+        """What is open is closed with the range."""
+
+    def put_dead_letter(self, dead_letter: DeadLetter) -> None:
+        self._parts.intake.take_dead_letter(dead_letter)
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> RangeResult:
+        """Stage what the tables need of the messages.
+
+        Raises:
+            ConnectError: The load must not go on.
+        """
+        self._stand()
+        records = 0
+        for batch in batches:
+            for start in range(0, batch.num_rows, _POLL):
+                for messages in MessageRun.of(batch.slice(start, _POLL)):
+                    records += self._take(messages)
+            if self._stops:
+                break
+        parts, partition = self._parts, self._partition
+        if not self._stops:
+            parts.state.advance(partition, self._start.end)  # what is missing behind the last record never comes
+        waits = not parts.state.is_reading(partition)
+        parts.actions.carry_out([CloseFiles(self._work.cycle)])
+        if not self._pipeline.flush(_FLUSH_SECONDS):
+            raise ConnectError(f"{partition}: dead letters were not acknowledged in {_FLUSH_SECONDS:.0f} s")
+        reports = [each for each in self._sent.messages if isinstance(each, Report)]
+        if not reports:
+            raise ConnectError(f"{partition}: the keys to the storage that the catalog lent have ended: run it again")
+        waiting = parts.stops.waits.partitions()
+        return RangeResult(
+            partition, records, reports[-1].ranges[partition],
+            [each for each in self._sent.messages if isinstance(each, OpenTable)], waits,
+            parts.stops.waits.unread(partition) if waiting else None,
+            self._range_context.metrics.by_label("iceberg_unrouted_rows_total", "topic"),
+        )  # fmt: skip
+
+    @property
+    def _stops(self) -> bool:
+        return self._range_context.stopped or not self._parts.state.is_reading(self._partition)
+
+    def _stand(self) -> None:
+        """Be where the load's task is."""
+        parts = self._parts
+        parts.actions.assign([self._partition])
+        for message in self._start.standing:
+            if isinstance(message, Attached):
+                nonces = [each.nonce for each in self._sent.messages if isinstance(each, Attach)]
+                message = replace(message, nonce=nonces[-1])
+            parts.actions.carry_out(parts.state.on_message(message, now_ms()))
+        self._range_context.stopped = False
+        epoch = parts.state.epoch
+        for table, offset in self._start.alone:
+            answer = parts.state.answer(table)
+            if answer is not None and epoch is not None:
+                parts.stage.description(table, answer, epoch)  # has it make what stages the table's rows
+                parts.stage.stage_alone(table, self._partition, offset)
+
+    def _take(self, messages: MessageRun) -> int:
+        """One poll; nothing of it counts if the partition has to stop within."""
+        if self._stops:
+            return 0
+        for delivery in self._pipeline.process([messages]):
+            if isinstance(delivery, Batch):
+                self._parts.intake.take(delivery)
+            else:
+                self._parts.intake.take_records(delivery)
+        self._parts.end_poll(messages.consumed())
+        return 0 if self._stops else len(messages)

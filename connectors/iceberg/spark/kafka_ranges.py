@@ -1,0 +1,64 @@
+"""Ranges of Kafka's topics, read by Spark's executors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.iceberg.protocol.positions import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from connectors.iceberg.spark.lake_session import LakeSession
+
+# As `MessageRun.of` takes them.
+_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+# Spark sets these itself, and refuses to be given them.
+_OF_SPARK: Final = frozenset({
+    "group.id", "auto.offset.reset", "key.deserializer", "value.deserializer", "enable.auto.commit",
+    "interceptor.classes", "client.id", "max.poll.records",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRanges:
+    """What is read, and how."""
+
+    properties: Mapping[str, str]  # of a consumer, in Java's words
+    ranges: Mapping[TopicPartition, tuple[int, int]]  # the first offset, and the one behind the last
+
+    def options(self) -> dict[str, str]:
+        """The options of Spark's Kafka source."""
+        topics = sorted({tp.topic for tp in self.ranges})
+        starts: dict[str, dict[str, int]] = {topic: {} for topic in topics}
+        ends: dict[str, dict[str, int]] = {topic: {} for topic in topics}
+        for tp, (start, end) in self.ranges.items():
+            starts[tp.topic][str(tp.partition)], ends[tp.topic][str(tp.partition)] = start, end
+        return {
+            **{f"kafka.{key}": value for key, value in self.properties.items() if key not in _OF_SPARK},
+            "assign": json.dumps({topic: sorted(map(int, starts[topic])) for topic in topics}),
+            "startingOffsets": json.dumps(starts),
+            "endingOffsets": json.dumps(ends),
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+        }
+
+
+def read_ranges(
+    session: LakeSession, _: str, ranges: KafkaRanges,
+    work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], result_type: str,
+) -> list[bytes]:  # fmt: skip
+    """Read each range on an executor, and have `work` done with it; what it returns, in any order.
+
+    Spark has a partition for each range that is not empty, with its messages in their order.
+
+    Args:
+        ranges: What is read.
+        work: Takes the messages of one range. It can be pickled.
+        result_type: The type of what it returns, one column of bytes.
+    """
+    frame: Any = session.spark.read.format("kafka").options(**ranges.options()).load().select(*_COLUMNS)
+    return [bytes(row[0]) for row in frame.mapInArrow(work, result_type).collect()]
