@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from fixtures.iceberg_commit import Lake, LocalLake, activate, lake
 from kafka_offsets import committed
+from topic_reader import read_topic
 from typer.testing import CliRunner
 
 from connect_py.api.command import provide_sink_hosts
@@ -23,7 +24,6 @@ from connect_py.worker.sink_host import CommandSinkHost
 from connectors.iceberg.commands.load import load
 from connectors.iceberg.coordinator import table_manager
 from connectors.iceberg.load import load as load_module
-from connectors.iceberg.load import range_work
 
 __all__ = ["lake"]
 
@@ -146,7 +146,9 @@ def shop(
 
 
 def state(lake: Lake, table: str, columns: Sequence[str] = NAMES) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row) for row in lake.catalog.spark.sql(f"SELECT {', '.join(columns)} FROM lake.{table}").collect())
+    return sorted(
+        tuple(row) for row in lake.catalog.spark.sql(f"SELECT {', '.join(columns)} FROM lake.{table}").collect()
+    )
 
 
 def test_load_merges_changes_in_steps_and_goes_on_behind_them(shop: Shop, lake: Lake) -> None:
@@ -157,8 +159,8 @@ def test_load_merges_changes_in_steps_and_goes_on_behind_them(shop: Shop, lake: 
     shop.change("d", 9, None)
     planned = shop.run("--plan")
     assert "at most 16 records" in planned.output
-    report = shop.loaded("--step-rows", "6")
-    assert (report["records"], report["steps"] >= 3) == (16, True)
+    report = shop.loaded("--step-rows", "10")
+    assert (report["records"], report["steps"]) == (16, 3)  # of which the first opens the table
     wanted = [(key, f"second {key}" if key < 5 else f"first {key}") for key in range(9)]
     assert (state(lake, shop.table), shop.offsets()) == (wanted, {0: 8, 1: 8})
     assert shop.loaded()["records"] == 0
@@ -166,3 +168,54 @@ def test_load_merges_changes_in_steps_and_goes_on_behind_them(shop: Shop, lake: 
     again = shop.loaded("--step-rows", "1", iceberg__tables__evolve_schema_enabled="true")
     assert again["records"] == 1
     assert state(lake, shop.table, ("id", "name", "city"))[-1] == (8, "third", "Bern")
+
+
+def test_load_keeps_dead_letters_and_names_a_bad_record(shop: Shop, lake: Lake, topic_prefix: str) -> None:
+    shop.change("c", 1, "good")
+    shop.produce(b'{"id": 2}', b"{no json", 0)
+    shop.change("c", 3, "good")
+    stopped = shop.run("--json")
+    assert (stopped.exit_code, f"{shop.topic}" in stopped.output) == (1, True), stopped.output
+    assert "VALUE_CONVERTER" in stopped.output
+    dead_letters = {
+        "errors__tolerance": "all", "errors__deadletterqueue__iceberg__table": f"{shop.table}_dead",
+        "errors__deadletterqueue__topic__name": f"{topic_prefix}dead",
+        "errors__deadletterqueue__topic__replication__factor": "1",
+    }  # fmt: skip
+    report = shop.loaded(**dead_letters)
+    assert report["records"] == 3
+    assert state(lake, shop.table) == [(1, "good"), (3, "good")]
+    assert state(lake, f"{shop.table}_dead", ["kafka_topic"])
+    assert [letter.value for letter in read_topic(shop.servers, f"{topic_prefix}dead")] == [b"{no json"]
+
+
+@pytest.mark.parametrize(("words", "why"), [
+    (("--to", "yesterday"), "neither earliest, latest, a time"),
+    (("--to", "users:0:1"), "does not consume users-0"),
+    (("--conf", "nothing"), "--conf"),
+    (("--from", "users:0:x"), "is not of the form topic:partition:offset"),
+])  # fmt: skip
+def test_bounds_and_settings_that_make_no_sense_are_refused(shop: Shop, words: Sequence[str], why: str) -> None:
+    refused = shop.run(*words)
+    assert (refused.exit_code, why in refused.output) == (1, True), refused.output
+
+
+def test_load_between_bounds_reads_those_offsets_alone(shop: Shop, lake: Lake) -> None:
+    for key in range(8):
+        shop.change("c", key, "x")
+    shop.loaded("--from", f"{shop.topic}:0:1,{shop.topic}:1:2", "--to", f"{shop.topic}:0:3,{shop.topic}:1:3")
+    assert [row[0] for row in state(lake, shop.table)] == [2, 4, 5]
+    assert shop.offsets() == {0: 3, 1: 3}
+    refused = shop.run("--from", "earliest")
+    assert (refused.exit_code, "is for a connector that never ran" in refused.output) == (1, True)
+
+
+def test_load_of_a_running_connector_is_refused(shop: Shop) -> None:
+    consumer = Consumer({"bootstrap.servers": shop.servers, "group.id": f"connect-{shop.name}"})
+    consumer.subscribe([shop.topic])
+    try:
+        consumer.poll(10)
+        refused = shop.run()
+    finally:
+        consumer.close()
+    assert (refused.exit_code, "has 1 members; stop it first" in refused.output) == (1, True), refused.output

@@ -48,6 +48,9 @@ _TURN_SECONDS: Final = 0.02
 _INTERVAL_MS: Final = "200"  # of cycles: as soon as the last one is done
 _TIMEOUT_MS: Final = "86400000"  # a cycle waits for its step
 _MAINTENANCE: Final = ".maintenance.enabled"  # ends keys; it would start a driver of its own
+_FIRST_BATCH_ROWS: Final = 200
+_MOST_BATCH_ROWS: Final = 10_000
+_BATCH_BYTES: Final = 16 << 20
 _DEATHS: Final = 3  # of the driver in one step; then the load fails
 
 
@@ -89,6 +92,7 @@ class Load:
         self._context = context = LoadContext(host, self._props, frozenset(ends))
         self._stage = RangeStage(config, f"{config.connector}-load", context.partition_count)
         self._cycle = 0
+        self._read = self._read_bytes = 0  # messages, and their bytes
         self.progress = LoadProgress()
 
     def run(self, tell: Callable[[LoadProgress], None] = lambda _: None) -> LoadProgress:
@@ -195,7 +199,7 @@ class Load:
         }
         counts = {topic: context.partition_count(topic) for topic in {tp.topic for tp in ranges}}
         work = RangeWork(self._props, self._host.pipelines, self._cycle, starts, counts)
-        asked = KafkaRanges(self._host.consumer_properties(), ranges)
+        asked = KafkaRanges(self._host.consumer_properties(), ranges, self._batch_rows())
         found = {result.partition: result for result in map(pickle.loads, self._run(asked, work))}
         errors = [result.error for result in found.values() if result.error]
         if errors:
@@ -207,6 +211,12 @@ class Load:
             else:  # markers of transactions only, or what compaction has left
                 state.advance(tp, end)
         self._parts.stops.hold()
+
+    def _batch_rows(self) -> int:
+        """How many messages an executor is handed at once: a few at first, then as many as have a good size."""
+        if not self._read:
+            return _FIRST_BATCH_ROWS
+        return min(max(_BATCH_BYTES * self._read // max(1, self._read_bytes), 1), _MOST_BATCH_ROWS)
 
     def _run(self, ranges: KafkaRanges, work: RangeWork) -> list[bytes]:
         """What the executors return; the step is repeated if the driver dies."""
@@ -226,6 +236,7 @@ class Load:
         tp, parts, handled = result.partition, self._parts, result.handled
         assert handled is not None
         self.progress.records += result.records
+        self._read, self._read_bytes = self._read + result.messages, self._read_bytes + result.message_bytes
         for topic, rows in (result.unrouted or {}).items():
             self.progress.unrouted[topic] = self.progress.unrouted.get(topic, 0.0) + rows
         for table, part in handled.tables.items():

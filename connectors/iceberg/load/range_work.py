@@ -61,6 +61,8 @@ class RangeResult:
 
     partition: TopicPartition
     records: int = 0
+    message_bytes: int = 0  # of these and of others that were read
+    messages: int = 0  # so many
     handled: Range | None = None  # with the staged files; None: see `error`
     questions: Sequence[OpenTable] = ()  # the last of them is what the partition waits for, if it `waits`
     waits: bool = False
@@ -138,11 +140,12 @@ class _RangeTask(SinkTask):
             ConnectError: The load must not go on.
         """
         self._stand()
-        records = 0
+        records = messages = size = 0
         for batch in batches:
+            messages, size = messages + batch.num_rows, size + batch.nbytes
             for start in range(0, batch.num_rows, _POLL):
-                for messages in MessageRun.of(batch.slice(start, _POLL)):
-                    records += self._take(messages)
+                for run in MessageRun.of(batch.slice(start, _POLL)):
+                    records += self._take(run)
             if self._stops:
                 break
         parts, partition = self._parts, self._partition
@@ -157,7 +160,7 @@ class _RangeTask(SinkTask):
             raise ConnectError(f"{partition}: the keys to the storage that the catalog lent have ended: run it again")
         waiting = parts.stops.waits.partitions()
         return RangeResult(
-            partition, records, reports[-1].ranges[partition],
+            partition, records, size, messages, reports[-1].ranges[partition],
             [each for each in self._sent.messages if isinstance(each, OpenTable)], waits,
             parts.stops.waits.unread(partition) if waiting else None,
             self._range_context.metrics.by_label("iceberg_unrouted_rows_total", "topic"),

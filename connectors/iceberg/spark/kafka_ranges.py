@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 # As `MessageRun.of` takes them.
 _COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+# Spark weighs a batch with each row that it adds, which takes longer than all the rest, unless there is no limit.
+_BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BATCH_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+_NO_LIMIT: Final = str(2**31 - 1)
 # Spark sets these itself, and refuses to be given them.
 _OF_SPARK: Final = frozenset({
     "group.id", "auto.offset.reset", "key.deserializer", "value.deserializer", "enable.auto.commit",
@@ -29,6 +33,7 @@ class KafkaRanges:
 
     properties: Mapping[str, str]  # of a consumer, in Java's words
     ranges: Mapping[TopicPartition, tuple[int, int]]  # the first offset, and the one behind the last
+    batch_rows: int  # messages that an executor is handed at once
 
     def options(self) -> dict[str, str]:
         """The options of Spark's Kafka source."""
@@ -60,5 +65,7 @@ def read_ranges(
         work: Takes the messages of one range. It can be pickled.
         result_type: The type of what it returns, one column of bytes.
     """
+    for key, value in {_BATCH_ROWS: str(ranges.batch_rows), _BATCH_BYTES: _NO_LIMIT}.items():
+        session.spark.conf.set(key, value)
     frame: Any = session.spark.read.format("kafka").options(**ranges.options()).load().select(*_COLUMNS)
     return [bytes(row[0]) for row in frame.mapInArrow(work, result_type).collect()]
