@@ -274,6 +274,26 @@ def archives() -> None:
     typer.echo(f"made: {', '.join(made)}" if made else "nothing to do: they exist, or this Java cannot make them")
 
 
+@app.command("spark-archive")
+def spark_archive(
+    path: Annotated[Path, typer.Argument(help="The file to write, such as connect-py.tar.gz.", dir_okay=False)],
+) -> None:
+    """Pack this Python and connect-py for Spark's executors, for clusters that do not have it.
+
+    `connect-py load --archive FILE` sends it to them. They need the operating system and the processor of this machine.
+    """
+    from rich.console import Console
+
+    from connect_py.embedded.python_archive import PythonArchiveError, write_archive
+
+    try:
+        with Console(stderr=True).status("packing") as status:
+            count = write_archive(path, lambda name: status.update(f"packing {name}"))
+    except (PythonArchiveError, OSError) as error:
+        raise _failure(error) from error
+    typer.echo(f"{path}: {count:,} files, {path.stat().st_size / 1e6:,.0f} MB")
+
+
 def _embedded_errors() -> tuple[type[Exception], ...]:
     """What can go wrong on the way to a broker or its jars and has a message worth reading without a trace."""
     from connect_py.embedded.archives import ArchiveError

@@ -125,6 +125,28 @@ def test_load_killed_ten_times_is_exact_and_the_connector_follows(
         worker.close()
 
 
+@pytest.mark.timeout(SECONDS)
+def test_archive_serves_executors_of_a_cluster_without_connect_py(
+    tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
+) -> None:
+    servers, topic, lake = kafka_broker.bootstrap_servers, f"{topic_prefix}orders", Lakehouse(tmp_path / "lake")
+    archive, connector = tmp_path / "connect-py.tar.gz", tmp_path / "sink.json"
+    packed = subprocess.run([str(COMMAND), "spark-archive", str(archive)], capture_output=True, check=True, timeout=300)
+    assert b"files" in packed.stdout
+    config = connector_config(topic, "json", "upsert", "db.orders", "", lake.sink_config())
+    connector.write_text(json.dumps({"name": f"{topic_prefix}sink", "config": config}))
+    feed = ChangeFeed(servers, [topic], "json", KEYS, 1e6, limit=5_000)
+    try:
+        produced = feed.wait(SECONDS)
+    finally:
+        feed.close()
+    with StandaloneCluster(tmp_path / "spark", spark_environment) as cluster:
+        words = ["--bootstrap-server", servers, "--master", cluster.url, "--archive", str(archive)]
+        assert load_through_kills(tmp_path, connector, words, 0, random.Random(1)) == []
+    check_upserts(lake.rows("db.orders"), expected_upserts(produced, KEYS))
+    assert list((tmp_path / "spark").glob("worker*/work/**/connect-py/bin/interpreter"))
+
+
 def load_through_kills(
     folder: Path, connector: Path, words: Sequence[str], kills: int, chance: random.Random
 ) -> list[str]:

@@ -66,6 +66,10 @@ def load(
         list[str] | None,
         typer.Option("--kafka-property", metavar="KEY=VALUE", help="For all clients, in Java's names; repeatable."),
     ] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option(help="Of `connect-py spark-archive`, for executors without connect-py.", exists=True),
+    ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would be read, and end.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -82,7 +86,9 @@ def load(
 
         props = read_connector(connector)
         refuse_providers(props)
-        host = sink_host(props, worker, _worker_settings(bootstrap_server, master, conf, kafka_property))
+        host = sink_host(props, worker, {
+            **_kafka_settings(bootstrap_server, kafka_property), **_spark_settings(master, conf, archive),
+        })  # fmt: skip
         if members := member_count(host.client_config("admin"), host.group_id):
             raise ConnectError(f"the connector runs: group {host.group_id} has {members} members; stop it first")
         starts, ends = _bounds(host, begin, end)
@@ -98,25 +104,30 @@ def load(
         _report(host, progress, time.monotonic() - started, as_json=as_json)
 
 
-def _worker_settings(
-    servers: str | None, master: str | None, conf: list[str] | None, kafka_properties: list[str] | None
-) -> dict[str, str]:
+def _kafka_settings(servers: str | None, properties: list[str] | None) -> dict[str, str]:
     """The options as properties of a worker.
 
     Raises:
         ConfigError: One is not of the form key=value.
     """
-    kafka = {
-        **dict(_pairs("--kafka-property", kafka_properties)),
-        **({"bootstrap.servers": servers} if servers else {}),
-    }
-    settings = dict(kafka)
+    kafka = dict(_pairs("--kafka-property", properties))
+    settings = {**kafka, **({"bootstrap.servers": servers} if servers else {})}
     for kind in ("consumer", "producer", "admin"):
-        settings |= {f"{kind}.{key}": value for key, value in kafka.items() if key != "bootstrap.servers"}
-    spark = {"spark.pyspark.python": sys.executable, **SPARK, **dict(_pairs("--conf", conf))}
+        settings |= {f"{kind}.{key}": value for key, value in kafka.items()}
+    return settings
+
+
+def _spark_settings(master: str | None, conf: list[str] | None, archive: Path | None) -> dict[str, str]:
+    """The same of Spark's."""
+    settings = {"spark.pyspark.python": sys.executable, **SPARK}
+    if archive is not None:
+        unpacked = "connect-py"
+        settings |= {"spark.archives": f"{archive.resolve()}#{unpacked}",
+                     "spark.pyspark.python": f"./{unpacked}/bin/python3"}  # fmt: skip
+    settings |= dict(_pairs("--conf", conf))
     if master is not None:
-        spark["spark.master"] = master
-    return {**settings, **{f"connect_py.{key}": value for key, value in spark.items()}}
+        settings["spark.master"] = master
+    return {f"connect_py.{key}": value for key, value in settings.items()}
 
 
 def _pairs(option: str, items: list[str] | None) -> Iterator[tuple[str, str]]:

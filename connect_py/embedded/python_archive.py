@@ -1,0 +1,156 @@
+"""An archive of this Python with all that an executor of Spark imports: `spark.archives` unpacks it where it runs.
+
+It holds the interpreter, its standard library, and the installed distributions that connect-py and the plugins of other
+distributions need. Jars are no part of it: executors get them from the driver. It fits machines with the same operating
+system and processor as this one.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+OWN: Final = "connect-py"
+PYTHON: Final = "bin/python3"  # in the archive
+_PLUGINS: Final = "connect_py.plugins"
+_PACKAGES: Final = ("connect_py", "connectors", "transforms", "rest")
+_LEFT_OUT: Final = frozenset({"__pycache__", "test", "tests", "idlelib", "ensurepip", "site-packages", "turtledemo"})
+_NOT_NEEDED: Final = ("pyspark/jars/", "pyspark/examples/", "pyspark/data/")
+# The interpreter finds its library and its modules beside it, wherever it was unpacked.
+_START: Final = """\
+#!/bin/sh
+home=$(cd "$(dirname "$0")/.." && pwd)
+export PYTHONHOME="$home" LD_LIBRARY_PATH="$home/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+exec "$home/bin/interpreter" "$@"
+"""
+
+
+class PythonArchiveError(Exception):
+    """What an archive needs is not there."""
+
+
+def write_archive(path: Path, tell: Callable[[str], None] = lambda _: None) -> int:
+    """Write the archive; the number of its files.
+
+    Args:
+        path: `.tar.gz`; replaced whole.
+        tell: Called with the name of each distribution before it is added.
+
+    Raises:
+        PythonArchiveError: A distribution that is needed is not installed.
+        OSError: The file cannot be written.
+    """
+    library = f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
+    count = 0
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as made:
+        scratch = Path(made.name)
+    try:
+        with tarfile.open(scratch, "w:gz", compresslevel=3) as archive:
+            for name, source in _members(library, tell):
+                archive.add(source, name, recursive=False)
+                count += 1
+        scratch.chmod(0o644)
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+    return count
+
+
+def _members(library: str, tell: Callable[[str], None]) -> Iterator[tuple[str, Path]]:
+    """Names in the archive, and the files that they are made of."""
+    tell("the interpreter")
+    with tempfile.TemporaryDirectory(prefix="connect-py-archive-") as folder:
+        yield PYTHON, _written(Path(folder, "python3"), _START, 0o755)
+        yield from _interpreter(library)
+        tell(OWN)
+        for package in _PACKAGES:
+            for place in getattr(find_spec(package), "submodule_search_locations", None) or ():
+                yield from _tree(Path(place), f"{library}/site-packages/{package}")
+        own = metadata.distribution(OWN)
+        info = f"{library}/site-packages/connect_py-{own.version}.dist-info"
+        texts = {"METADATA": f"Metadata-Version: 2.1\nName: {OWN}\nVersion: {own.version}\n",
+                 "entry_points.txt": own.read_text("entry_points.txt") or ""}  # fmt: skip
+        for name, text in texts.items():
+            yield f"{info}/{name}", _written(Path(folder, name), text, 0o644)
+        for distribution in _distributions():
+            tell(distribution.name)
+            yield from _files(distribution, f"{library}/site-packages")
+
+
+def _interpreter(library: str) -> Iterator[tuple[str, Path]]:
+    yield "bin/interpreter", Path(sys.executable).resolve()
+    shared = sysconfig.get_config_var("LDLIBRARY") or ""
+    for file in Path(sysconfig.get_config_var("LIBDIR") or "").glob(f"{shared}*"):
+        if shared.startswith("libpython") and ".so" in shared:
+            yield f"lib/{file.name}", file.resolve()
+    yield from _tree(Path(sysconfig.get_paths()["stdlib"]), library)
+
+
+def _distributions() -> list[metadata.Distribution]:
+    """What connect-py and plugins need, by the names of their requirements."""
+    wanted = [OWN, *{entry.dist.name for entry in metadata.entry_points(group=_PLUGINS) if entry.dist is not None}]
+    found: dict[str, metadata.Distribution] = {}
+    seen: set[tuple[str, str]] = set()
+    asked = [(name, "") for name in wanted]
+    while asked:
+        name, extra = asked.pop()
+        if (canonicalize_name(name), extra) in seen:
+            continue
+        seen.add((canonicalize_name(name), extra))
+        try:
+            distribution = metadata.distribution(name)
+        except metadata.PackageNotFoundError as error:
+            raise PythonArchiveError(f"{name} is needed, and not installed") from error
+        if canonicalize_name(name) != OWN:
+            found[canonicalize_name(name)] = distribution
+        asked += _needed(distribution, extra)
+    return [found[name] for name in sorted(found)]
+
+
+def _needed(distribution: metadata.Distribution, extra: str) -> Iterator[tuple[str, str]]:
+    """The distributions that one needs here, each with the extras that it asks for."""
+    for text in distribution.requires or ():
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+            yield requirement.name, ""
+            yield from ((requirement.name, each) for each in requirement.extras)
+
+
+def _files(distribution: metadata.Distribution, folder: str) -> Iterator[tuple[str, Path]]:
+    for file in distribution.files or ():
+        path = PurePosixPath(file)
+        source = Path(str(distribution.locate_file(file)))
+        if path.parts[0] == ".." or "__pycache__" in path.parts or str(path).startswith(_NOT_NEEDED):
+            continue
+        if source.is_file():
+            yield f"{folder}/{path}", source
+
+
+def _tree(root: Path, name: str) -> Iterator[tuple[str, Path]]:
+    for place in _sorted(root.iterdir()):
+        if place.name in _LEFT_OUT or place.name.startswith("config-"):
+            continue
+        if place.is_dir():
+            yield from _tree(place, f"{name}/{place.name}")
+        elif place.is_file():
+            yield f"{name}/{place.name}", place
+
+
+def _sorted(paths: Iterable[Path]) -> list[Path]:
+    return sorted(paths, key=lambda path: path.name)
+
+
+def _written(path: Path, text: str, mode: int) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
