@@ -218,8 +218,11 @@ def _plan_lines(found: ConnectorPlan) -> Iterator[str]:
 
 def _state_lines(states: list[ConnectorState]) -> Iterator[str]:
     for each in states:
-        tasks = sum(part.state == "RUNNING" for part in each.parts[1:])
-        shown = "runs" if each.runs else each.parts[0].state if each.parts else "is not there"
-        yield f"{each.name}: {shown}" + (f", {tasks} of {len(each.parts) - 1} tasks run" if each.parts else "")
-        if not each.rests and each.parts:
+        if not each.parts:
+            yield f"{each.name}: is not there"
+            continue
+        running = sum(part.runs for part in each.parts[1:])
+        shown = "runs" if each.runs else each.parts[0].state if each.rests else "does not run"
+        yield f"{each.name}: {shown}, {running} of {len(each.parts) - 1} tasks run"
+        if not each.rests:
             yield from (f"  {reason}" for reason in each.reasons())

@@ -20,6 +20,11 @@ class PartState:
     worker: str
     reason: str  # what it waits for, or the first lines of its trace; empty: nothing
 
+    @property
+    def runs(self) -> bool:
+        """Whether it runs, and waits for nothing."""
+        return self.state == RUNNING and not self.reason
+
     def __str__(self) -> str:
         return f"{self.part} is {self.state}" + (f": {self.reason}" if self.reason else "")
 
@@ -42,7 +47,7 @@ class ConnectorState:
     @property
     def runs(self) -> bool:
         """Whether the connector and at least one task run, and none of them waits."""
-        return len(self.parts) > 1 and all(each.state == RUNNING and not each.reason for each in self.parts)
+        return len(self.parts) > 1 and all(each.runs for each in self.parts)
 
     @property
     def rests(self) -> bool:
@@ -55,11 +60,9 @@ class ConnectorState:
 
     def reasons(self) -> Iterator[str]:
         """Why it does not run."""
-        if not self.parts:
-            yield "the worker shows no status"
-        elif len(self.parts) == 1 and self.parts[0].state == RUNNING and not self.parts[0].reason:
+        if len(self.parts) == 1 and self.parts[0].runs:
             yield "no task has started"
-        yield from (str(each) for each in self.parts if each.state != RUNNING or each.reason)
+        yield from (str(each) for each in self.parts if not each.runs)
 
     def to_json(self) -> dict[str, Any]:
         """The state for machines."""

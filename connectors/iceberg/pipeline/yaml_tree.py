@@ -96,7 +96,7 @@ class _TreeBuilder:
             made = self._made[id(node)]
             if made is None:
                 self._mistakes.add(place, path, "contains itself by an alias")
-            return made or Scalar(place, "", "nothing")
+            return made or Scalar(place, "", "text")
         self._made[id(node)] = None
         made = self._of(node, place, path)
         self._made[id(node)] = made
