@@ -21,6 +21,7 @@ from connectors.iceberg.channel.control_events import EventPublisher, EventWrite
 from connectors.iceberg.config.allowed_settings import check_allowed
 from connectors.iceberg.config.keys import FAIL_AFTER_WAITING
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.worker_defaults import with_worker_catalog
 from connectors.iceberg.coordinator.coordinator import Coordinator
 from connectors.iceberg.coordinator.table_manager import TableManager
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows
@@ -46,6 +47,7 @@ class IcebergSinkTask(SinkTask):
     """One task of the Iceberg sink."""
 
     def start(self, props: Mapping[str, str]) -> None:
+        props = with_worker_catalog(props, self.context.worker_settings)
         config = self._config = IcebergSinkConfig.parse(props)
         context, metrics = self.context, IcebergMetrics(self.context.metrics)
         name = f"{config.connector}-{context.task}"
