@@ -81,6 +81,7 @@ def pipeline(
         worker.close()
 
 
+@pytest.mark.timeout(400)  # RUNNING: three connectors start twice, with Spark
 @pytest.mark.parametrize("state", ["STOPPED", pytest.param("RUNNING", marks=pytest.mark.long)])
 def test_pipeline_is_applied_once_changed_and_destroyed(pipeline: Shop, state: str) -> None:
     text = pipeline.file.read_text().replace("days(at), ", "")

@@ -53,7 +53,7 @@ def test_plan_shows_what_apply_does_and_changes_nothing(worker: PipelineWorker, 
         "  + connect_py.pipeline: shop",
         "  + connector.class: org.apache.iceberg.connect.IcebergSinkConnector",
     ]
-    assert text.splitlines()[-1] == "3 create"
+    assert text.splitlines()[-1] == "3 to create"
     assert "tell-no-one" not in text
     assert f"  + iceberg.catalog.token: {HIDDEN}" in text
     assert worker.changes == []
@@ -80,7 +80,7 @@ def test_changed_keys_are_shown_with_their_values(worker: PipelineWorker, file: 
         "  ~ iceberg.control.commit.interval-ms: 60000 -> 120000\n"
         "  - iceberg.ext.null-key: skip\n"
         "  + tasks.max: 2\n"
-        "3 change\n"
+        "3 to change\n"
     )
 
 
@@ -175,6 +175,13 @@ def test_destroy_deletes_what_belongs_to_the_pipeline_only(worker: PipelineWorke
 def test_worker_that_does_not_answer_is_not_an_empty_one(file: Path) -> None:
     done = CliRunner().invoke(app, ["plan", str(file), "--url", "http://127.0.0.1:1"])
     assert (done.exit_code, done.output[:50]) == (2, "connect-py: http://127.0.0.1:1 does not answer: [E")
+
+
+def test_password_of_the_worker_logs_in_and_is_not_shown(worker: PipelineWorker, file: Path) -> None:
+    secret = worker.url.replace("//", "//ada:pass-word@")
+    done = CliRunner().invoke(app, ["plan", str(file), "--url", secret, "--json"])
+    assert json.loads(done.output)["worker"] == worker.url
+    assert worker.logins == {"Basic YWRhOnBhc3Mtd29yZA=="}
 
 
 def test_schema_command_prints_what_editors_read() -> None:

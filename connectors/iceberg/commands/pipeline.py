@@ -205,6 +205,11 @@ def _show(document: dict[str, Any], pipeline: Pipeline, client: WorkerClient) ->
     typer.echo(json.dumps({"pipeline": pipeline.name, "worker": client.url, **document}, indent=2))
 
 
+_COUNTED = {
+    "create": "to create", "change": "to change", "unchanged": "unchanged", "delete": "to delete", "refused": "refused",
+}  # fmt: skip
+
+
 def _plan_lines(found: ConnectorPlan) -> Iterator[str]:
     from connectors.iceberg.pipeline.connector_plan import Action
 
@@ -212,8 +217,8 @@ def _plan_lines(found: ConnectorPlan) -> Iterator[str]:
         yield f"{each.action.value:<{ACTION_WIDTH}} {each.name}" + (f": {each.reason}" if each.reason else "")
         if each.action in (Action.CREATE, Action.CHANGE):
             yield from (f"  {key}" for key in each.keys)
-    counts = ((len(found.of(action)), action.value) for action in Action)
-    yield ", ".join(f"{count} {word}" for count, word in counts if count) or "no connectors"
+    counts = ((len(found.of(action)), action) for action in Action)
+    yield ", ".join(f"{count} {_COUNTED[action.value]}" for count, action in counts if count)
 
 
 def _state_lines(states: list[ConnectorState]) -> Iterator[str]:

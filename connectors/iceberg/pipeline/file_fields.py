@@ -87,7 +87,7 @@ MAINTENANCE: Final = Either(
         "settings of maintenance",
     ),
 )
-_EXPECTATION = (
+EXPECTATION: Final = (
     Field("sql", Text("a condition or a query"), "Condition on a row, or a query with one value.", required=True),
     Field(
         "action", Choice(tuple(each.value for each in ExpectationAction)), "What happens otherwise. Default: `hold`."
@@ -97,7 +97,7 @@ _EXPECTATION_NAME = Text("a name of letters, digits, `_` and `-`", pattern="[A-Z
 
 
 def _expectations(*more: Field) -> MapOf:
-    of_one = Either(single=Text("a condition"), mapping=Fields((*_EXPECTATION, *more), "`sql` and `action`"))
+    of_one = Either(single=Text("a condition"), mapping=Fields((*EXPECTATION, *more), "`sql` and `action`"))
     return MapOf(of_one, _EXPECTATION_NAME)
 
 
@@ -125,7 +125,7 @@ TABLE: Final = Fields(
     elsewhere={"write-mode": "it belongs to the target", "format": "it belongs to the target"},
 )  # fmt: skip
 
-_ROUTE_RULE = Fields(
+ROUTE_RULE: Final = Fields(
     (
         Field("topics", REGEX, "Regular expression for whole names of topics.", required=True),
         Field("tables", ListOf(Text("a table's name")), "Tables; `{topic}`, `{1}` and named groups are filled in.",
@@ -133,7 +133,7 @@ _ROUTE_RULE = Fields(
     ),
     "`topics` and `tables`",
 )  # fmt: skip
-_ROUTE_FIELD = Fields(
+ROUTE_FIELD: Final = Fields(
     (
         Field("field", Text("a field's path"), "Field whose value routes a row.", keys.ROUTE_FIELD, required=True),
         Field("names-table", Flag(), "The value is the table's name. Default: each table's `when` decides.",
@@ -141,10 +141,10 @@ _ROUTE_FIELD = Fields(
     ),
     "`field`",
 )  # fmt: skip
-ROUTE: Final = Either(Choice((AUTO,)), ListOf(_ROUTE_RULE, single=False), _ROUTE_FIELD)
+ROUTE: Final = Either(Choice((AUTO,)), ListOf(ROUTE_RULE, single=False), ROUTE_FIELD)
 
 _PLUGIN = (Field("type", Text("a class name"), "Class.", required=True),)
-_TRANSFORM = Fields(
+TRANSFORM: Final = Fields(
     (
         *_PLUGIN,
         Field("name", NAME, "Its alias. Default: `t1`, `t2` and so on."),
@@ -154,7 +154,7 @@ _TRANSFORM = Fields(
     "`type` and its settings",
     others=SETTING,
 )
-_DEAD_LETTERS = Fields(
+DEAD_LETTERS: Final = Fields(
     (
         Field("table", TABLE_NAME, "Table that keeps bad records.", keys.DEAD_LETTER_TABLE),
         Field("topic", TOPIC, "Topic that keeps bad records.", "errors.deadletterqueue.topic.name"),
@@ -172,7 +172,7 @@ SHARED: Final = (
     Field("unwrap", Choice((NONE, ENVELOPE, DEBEZIUM)),
           "How Debezium's events become rows. `envelope`: the sink reads them as they come. `debezium`: by "
           "`ExtractNewRecordState`. Default: `none`."),
-    Field("transforms", ListOf(_TRANSFORM, single=False), "Transformations after that, in this order."),
+    Field("transforms", ListOf(TRANSFORM, single=False), "Transformations after that, in this order."),
     Field("predicates", MapOf(Fields(_PLUGIN, "`type` and its settings", others=SETTING), NAME),
           "Predicates of the transformations, by name."),
     Field("write-mode", Choice((APPEND, MERGE, CHANGELOG)),
@@ -197,7 +197,7 @@ SHARED: Final = (
           "What happens if records ask for another schema. `evolve`: tables follow in everything. `try`: columns are "
           "added, widened and made optional; other values are converted one by one. `ignore`: tables stay. `hold`: "
           "rows wait for a user. `fail`: the task fails. Default: `ignore`."),
-    Field("dead-letters", _DEAD_LETTERS, "Where bad records are kept. Default: the task fails."),
+    Field("dead-letters", DEAD_LETTERS, "Where bad records are kept. Default: the task fails."),
     Field("commit-interval", DURATION, "Time between commits. Default: `5m`."),
     Field("properties", PROPERTIES, "Further keys of the connector, which no field has."),
 )  # fmt: skip
@@ -228,7 +228,7 @@ TARGET: Final = Fields(
     "a target",
     elsewhere={**_OF_TARGETS, "catalog": "one catalog is for all targets: put it at the file's top level"},
 )  # fmt: skip
-_CATALOG = Fields(
+CATALOG: Final = Fields(
     (
         Field("name", NAME, "Name of the catalog. Default: `iceberg`.", keys.CATALOG_NAME),
         Field("type", Text("a type"), "Type: `rest`, `jdbc`, `hive`, `glue`, `hadoop`, `nessie`."),
@@ -240,7 +240,7 @@ FILE: Final = Fields(
     (
         Field("pipeline", NAME, "Name of the pipeline; its connectors bear it.", required=True),
         Field("worker", ADDRESS, "A worker of the cluster. `--url` wins. Default: `http://127.0.0.1:8083`."),
-        Field("catalog", _CATALOG, "The catalog of all targets; further keys as after `iceberg.catalog.`. Default: "
+        Field("catalog", CATALOG, "The catalog of all targets; further keys as after `iceberg.catalog.`. Default: "
               "the worker's `connect_py.defaults.iceberg.catalog.*`."),
         Field("hadoop", PROPERTIES, "Settings of Hadoop, as after `iceberg.hadoop.`."),
         Field("spark", PROPERTIES, "Settings of Spark, as after `iceberg.spark.`."),

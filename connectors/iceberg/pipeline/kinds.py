@@ -158,7 +158,7 @@ class ListOf(Kind):
 
     @property
     def words(self) -> str:  # type: ignore[override]  # computed
-        return f"a list, each item {self.item.words}"
+        return f"{self.item.words}, or a list" if self.single else f"a list, each item {self.item.words}"
 
     def read(self, node: Node, path: str, mistakes: Mistakes) -> Found | None:
         if self.single and isinstance(node, Scalar) and node.kind != "nothing":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,6 +18,7 @@ _ANSWER_SECONDS: Final = 100.0  # a worker forwards to another one, and validate
 _REASON_CHARACTERS: Final = 300
 _CONFLICT: Final = 409  # the group is about to share its work anew
 _CONFLICT_PAUSE_SECONDS: Final = 1.0
+_CONFLICT_SECONDS: Final = 30.0  # for so long a request is repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,19 @@ class WorkerClient(AbstractContextManager["WorkerClient"]):
     Every method raises ConnectError if the worker does not answer, or refuses.
     """
 
-    def __init__(self, url: str, deadline: Callable[[], float] = lambda: time.monotonic() + 30.0) -> None:
-        """Prepare. `deadline`: until when a request is repeated while the group shares its work anew."""
-        self.url = url.rstrip("/")
-        self._client = httpx.Client(timeout=_ANSWER_SECONDS)
-        self._deadline = deadline
+    def __init__(self, url: str) -> None:
+        """Prepare. A name and password in the URL log in; `self.url` is without them.
+
+        Raises:
+            ConnectError: It is no URL.
+        """
+        try:
+            given = httpx.URL(url.rstrip("/"))
+        except httpx.InvalidURL as error:
+            raise ConnectError(f"the worker's address is not one: {error}") from error
+        self.url = str(given.copy_with(userinfo=b""))
+        login = (given.username, given.password) if given.userinfo else None
+        self._client = httpx.Client(timeout=_ANSWER_SECONDS, auth=login)
 
     def __enter__(self) -> Self:
         return self
@@ -79,11 +88,11 @@ class WorkerClient(AbstractContextManager["WorkerClient"]):
         self._ask("DELETE", _path(connector), missing_is_fine=True)
 
     def _ask(self, method: str, path: str, content: object = None, *, missing_is_fine: bool = False) -> httpx.Response:
-        deadline = self._deadline()
+        deadline = time.monotonic() + _CONFLICT_SECONDS
         while True:
             try:
                 answer = self._client.request(method, self.url + path, json=content)
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
+            except httpx.HTTPError as error:
                 raise ConnectError(f"{self.url} does not answer: {error or type(error).__name__}") from error
             if answer.status_code == _CONFLICT and time.monotonic() < deadline:
                 time.sleep(_CONFLICT_PAUSE_SECONDS)
