@@ -15,6 +15,19 @@ from connect_py.api.plugin import Plugin, PluginKind
 from connect_py.config.connector_config import FrameworkDefaults, common_config_def, sink_config_def, source_config_def
 from connect_py.config.worker_definitions import distributed_config_def, standalone_config_def
 from connect_py.plugins.plugin_registry import PluginRegistry
+from connectors.iceberg.pipeline.file_fields import (
+    CATALOG,
+    DEAD_LETTERS,
+    EXPECTATION,
+    FILE,
+    ROUTE_FIELD,
+    ROUTE_RULE,
+    SETTING_PREFIX,
+    SHARED,
+    TABLE,
+    TARGET,
+    TRANSFORM,
+)
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Made by `make docs` from the definitions in the code. Change those, not this page. -->"
@@ -129,6 +142,12 @@ def pages() -> dict[str, str]:
             "of a predicate that decides which records it sees, and `negate`.",
             _plugin_tables(registry, [PluginKind.TRANSFORMATION, PluginKind.PREDICATE], "transforms"),
         ),
+        "pipeline-file.md": _page(
+            "Pipeline file",
+            "The fields of the YAML file that `connect-py pipeline` reads. [Pipelines](../how-to/pipelines.md) shows "
+            "their use. `connect-py pipeline schema` prints them as JSON schema.",
+            _pipeline_tables(),
+        ),
     }
 
 
@@ -179,6 +198,31 @@ def _plugin_tables(registry: PluginRegistry, kinds: list[PluginKind], package: s
             definition: ConfigDef = loaded.config_def
             yield from _grouped(_simple(plugins[0]), definition)
             yield ""
+
+
+def _pipeline_tables() -> Iterator[str]:
+    shared = {field.name for field in SHARED}
+    for title, introduction, fields in (
+        ("The file", "", FILE.fields),
+        ("A target", "And all fields below `defaults`.", [each for each in TARGET if each.name not in shared]),
+        ("Defaults and targets", "A target's own value wins; mappings are joined key by key.", SHARED),
+        ("A table", "Below `tables.<table>` of a target.", TABLE.fields),
+        ("A rule of a route", "An item of `route`, if it is a list.", ROUTE_RULE.fields),
+        ("A route by a field", "`route`, if it is a mapping.", ROUTE_FIELD.fields),
+        ("A transformation", "An item of `transforms`; further keys are its settings.", TRANSFORM.fields),
+        ("An expectation", "A text alone is its `sql`.", EXPECTATION),
+        ("Dead letters", "", DEAD_LETTERS.fields),
+        ("A catalog", "Further keys as after `iceberg.catalog.`.", CATALOG.fields),
+    ):
+        yield from (f"## {title}", "", *([introduction, ""] if introduction else []))
+        yield from ("| field | takes | connector's key | |", "|---|---|---|---|")
+        for field in fields:
+            name = f"**`{field.name}`**" if field.required else f"`{field.name}`"
+            key = field.key.replace(SETTING_PREFIX, "iceberg.table.<table>.")
+            cells = (name, _escaped(field.kind.words), f"`{key}`" if key else "", _escaped(field.doc))
+            yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        yield ""
+    yield "Fields in bold are required. Settings of `maintenance`: [maintain tables](../how-to/maintain-tables.md)."
 
 
 def _grouped(name: str, definition: ConfigDef) -> Iterator[str]:

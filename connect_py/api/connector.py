@@ -38,7 +38,7 @@ class Connector(ABC):
     version: ClassVar[str | None] = None  # None: the distribution's version
 
     context: ConnectorContext
-    services: SharedServices  # set before `validate`, `initialize`, `operate` and `alter_offsets`; any thread
+    services: SharedServices  # set before any method is called; any thread
 
     @classmethod
     def shared_services(

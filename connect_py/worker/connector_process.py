@@ -322,7 +322,8 @@ class ConnectorProcess:
     def _ask_plugin(self, request: Validate | Define | CallConnector) -> object:
         cls = self._registry.load(request.plugin)
         if isinstance(request, CallConnector):
-            return getattr(cls(), request.method)(*request.arguments)
+            with self._with_services(request.plugin, request.number, request.plugin.name) as connector:
+                return getattr(connector, request.method)(*request.arguments)
         config_def: ConfigDef = cls.config_def
         if isinstance(request, Define):
             return plain_keys(config_def)

@@ -16,6 +16,7 @@ from connectors.iceberg.config.keys import CATALOG_NAME
 from connectors.iceberg.config.sink_config import IcebergSinkConfig, validate
 from connectors.iceberg.config.sink_options import CONFIG_DEF
 from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg.config.worker_defaults import with_worker_catalog
 from connectors.iceberg.coordinator.offset_alteration import alter
 from connectors.iceberg.operations import operate
 from connectors.iceberg.spark.connect_client import CONNECT_SERVICE
@@ -33,7 +34,7 @@ class IcebergSinkConnector(SinkConnector):
     task_class = IcebergSinkTask
 
     def start(self, props: Mapping[str, str]) -> None:
-        for warning in IcebergSinkConfig.parse(props).warnings:  # here, and not in every task
+        for warning in self._parsed(props).warnings:  # here, and not in every task
             log.warning("%s", warning)
         self._props = dict(props)
 
@@ -42,7 +43,7 @@ class IcebergSinkConnector(SinkConnector):
         cls, props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
     ) -> Sequence[SharedService]:
         """The Spark driver, which starts beside the tasks, and what speaks to a Spark Connect server."""
-        config = IcebergSinkConfig.parse(props)
+        config = IcebergSinkConfig.parse(with_worker_catalog(props, worker_settings))
         driver = driver_service(worker_spark_config(config, worker_settings))
         return (driver, CONNECT_SERVICE) if config.spark.get("spark.remote") else (driver,)
 
@@ -50,25 +51,33 @@ class IcebergSinkConnector(SinkConnector):
         return [self._props] * max_tasks
 
     def validate(self, props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
-        values = validate(props)
-        given = {key: value for key, value in props.items() if value is not None}
-        services = getattr(self, "services", None)  # outside a worker there are no settings of one
-        settings = services.worker_settings if services is not None else lambda _prefix: {}
-        if services is not None and (absent := why_absent(os.environ)) is not None:
+        settings = self._worker_settings()
+        complete = with_worker_catalog(props, settings)
+        values = validate(complete)
+        given = {key: value for key, value in complete.items() if value is not None}
+        if hasattr(self, "services") and (absent := why_absent(os.environ)) is not None:
             values[CATALOG_NAME].errors.append(absent)
         for key, why in [*refused_settings(given, settings), *refused_code(given, settings)]:
             values.setdefault(key, ConfigValue(key)).errors.append(why)
         return values
 
     def operate(self, props: Mapping[str, str], operation: str, arguments: Mapping[str, Any]) -> Any:
-        return operate(IcebergSinkConfig.parse(props), self.services, operation, arguments)
+        return operate(self._parsed(props), self.services, operation, arguments)
 
     def transactional_id(self, props: Mapping[str, str]) -> str | None:
         """The coordinator's."""
-        return IcebergSinkConfig.parse(props).coordinator_transactional_id
+        return self._parsed(props).coordinator_transactional_id
 
     def alter_offsets(
         self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
     ) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
         """Mark the new offsets as a deliberate rewind or skip, which tables follow in spite of their ledgers."""
-        return alter(IcebergSinkConfig.parse(props), self.cluster, self.services, offsets)
+        return alter(self._parsed(props), self.cluster, self.services, offsets)
+
+    def _parsed(self, props: Mapping[str, str]) -> IcebergSinkConfig:
+        return IcebergSinkConfig.parse(with_worker_catalog(props, self._worker_settings()))
+
+    def _worker_settings(self) -> Callable[[str], Mapping[str, str]]:
+        """Those of `SharedServices`; outside a worker there are none."""
+        services = getattr(self, "services", None)
+        return services.worker_settings if services is not None else lambda _prefix: {}

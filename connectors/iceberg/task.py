@@ -19,6 +19,7 @@ from connectors.iceberg.channel.channel_topic import ChannelReader, ChannelWrite
 from connectors.iceberg.config.allowed_settings import check_allowed
 from connectors.iceberg.config.keys import FAIL_AFTER_WAITING
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.worker_defaults import with_worker_catalog
 from connectors.iceberg.coordinator.start import started_coordinator
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
@@ -36,6 +37,7 @@ class IcebergSinkTask(SinkTask):
     """One task of the Iceberg sink."""
 
     def start(self, props: Mapping[str, str]) -> None:
+        props = with_worker_catalog(props, self.context.worker_settings)
         config = self._config = IcebergSinkConfig.parse(props)
         context, metrics = self.context, IcebergMetrics(self.context.metrics)
         name = f"{config.connector}-{context.task}"

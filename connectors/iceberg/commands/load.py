@@ -82,6 +82,7 @@ def load(
     with errors_exit(REFUSED):
         from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
         from connectors.iceberg.commands.kafka_group import member_count
+        from connectors.iceberg.config.worker_defaults import with_worker_catalog
         from connectors.iceberg.load.load import Load
 
         props = read_connector(connector)
@@ -98,7 +99,7 @@ def load(
         if begin is not None:
             _begin_at(host, starts)
         started = time.monotonic()
-        running = Load(props, host, ends, step_rows)
+        running = Load(with_worker_catalog(props, host.worker_settings), host, ends, step_rows)
         with _progress(running, ends, quiet=as_json) as tell:
             progress = running.run(tell)
         _report(host, progress, time.monotonic() - started, as_json=as_json)

@@ -15,6 +15,7 @@ from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.cycle_step import cycle_step_keys
 from connectors.iceberg.config.expectations import expectation_keys
 from connectors.iceberg.config.keys import CATALOG_PREFIX, HADOOP_PREFIX, OPENLINEAGE_FILE, SPARK_PREFIX
+from connectors.iceberg.config.worker_defaults import is_of_worker
 
 ALLOWED: Final = "connect_py.spark.settings.allowed"  # worker property: patterns of keys, comma separated, `*` is any
 USER_CODE: Final = "connect_py.spark.user-code.allowed"  # the same, for keys whose values are SQL or name code
@@ -60,7 +61,9 @@ def refused_settings(
     allowed = _patterns(worker_settings, ALLOWED)
     for key, value in props.items():
         why = _why_refused(key, value)
-        if why is not None and not any(fnmatchcase(key, pattern) for pattern in allowed):
+        if why is None or is_of_worker(key, value, worker_settings):
+            continue
+        if not any(fnmatchcase(key, pattern) for pattern in allowed):
             yield key, f"{why}; the worker's property {ALLOWED} has to name this key"
 
 

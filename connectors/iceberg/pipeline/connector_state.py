@@ -1,0 +1,83 @@
+"""`ConnectorState`: whether a connector and its tasks run, and what they wait for or failed of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+RUNNING: Final = "RUNNING"
+RESTING: Final = ("PAUSED", "STOPPED")  # target states that a user chose
+_TRACE_LINES: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PartState:
+    """A connector, or one of its tasks."""
+
+    part: str  # `connector` or `task 0`
+    state: str
+    worker: str
+    reason: str  # what it waits for, or the first lines of its trace; empty: nothing
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs, and waits for nothing."""
+        return self.state == RUNNING and not self.reason
+
+    def __str__(self) -> str:
+        return f"{self.part} is {self.state}" + (f": {self.reason}" if self.reason else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorState:
+    """A connector and its tasks; none: the worker does not know them yet."""
+
+    name: str
+    parts: tuple[PartState, ...] = ()
+
+    @staticmethod
+    def of(name: str, status: Mapping[str, Any]) -> ConnectorState:
+        """Read a status as REST shows it."""
+        if not status:
+            return ConnectorState(name)
+        tasks = [_part(f"task {each['id']}", each) for each in status["tasks"]]
+        return ConnectorState(name, (_part("connector", status["connector"]), *tasks))
+
+    @property
+    def runs(self) -> bool:
+        """Whether the connector and at least one task run, and none of them waits."""
+        return len(self.parts) > 1 and all(each.runs for each in self.parts)
+
+    @property
+    def rests(self) -> bool:
+        """Whether a user paused or stopped the connector."""
+        return bool(self.parts) and self.parts[0].state in RESTING
+
+    @property
+    def failed(self) -> bool:
+        return any(each.state == "FAILED" for each in self.parts)
+
+    def reasons(self) -> Iterator[str]:
+        """Why it does not run."""
+        if len(self.parts) == 1 and self.parts[0].runs:
+            yield "no task has started"
+        yield from (str(each) for each in self.parts if not each.runs)
+
+    def to_json(self) -> dict[str, Any]:
+        """The state for machines."""
+        parts = [
+            {"part": each.part, "state": each.state, "worker": each.worker, "reason": each.reason or None}
+            for each in self.parts
+        ]
+        return {"connector": self.name, "runs": self.runs, "parts": parts}
+
+
+def _part(part: str, status: Mapping[str, Any]) -> PartState:
+    waiting = status.get("waiting")
+    if waiting is not None:
+        reason = f"waits for {waiting['for']} since {waiting['since']}: {waiting['reason']}"
+    else:
+        lines = [line.strip() for line in str(status.get("trace") or "").splitlines() if line.strip()]
+        reason = " ".join(lines[:_TRACE_LINES])
+    return PartState(part, status["state"], status.get("worker_id", ""), reason)

@@ -1,0 +1,96 @@
+"""`Rollout`: makes the connectors of a worker those of a pipeline file, and waits until they run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from connect_py.api.errors import ConnectError
+from connectors.iceberg.pipeline.compiler import CompiledConnector
+from connectors.iceberg.pipeline.connector_plan import Action, ConnectorPlan
+from connectors.iceberg.pipeline.connector_state import ConnectorState
+from connectors.iceberg.pipeline.kinds import PROVIDER
+from connectors.iceberg.pipeline.mistake import Mistakes, Place
+from connectors.iceberg.pipeline.pipeline_file import Pipeline
+from connectors.iceberg.pipeline.worker_client import WorkerClient
+
+_LOOK_SECONDS: Final = 0.5
+_LOOKS: Final = 2  # in a row, so that a task of before is not taken for the new one
+
+
+def worker_mistakes(client: WorkerClient, pipeline: Pipeline, plan: ConnectorPlan) -> Mistakes:
+    """What the worker says against connectors that are to be created or changed, at the fields of the file."""
+    mistakes = Mistakes()
+    for change in plan.of(Action.CREATE, Action.CHANGE):
+        connector = pipeline.connectors[change.name]
+        for key, problem in client.problems(change.name, connector.config):
+            source = connector.sources.get(key)
+            place, path = (source.place, source.path) if source is not None else _target_place(connector)
+            mistakes.add(place, path, f"{problem} (key {key} of connector {change.name})")
+    return mistakes
+
+
+def _target_place(connector: CompiledConnector) -> tuple[Place, str]:
+    return connector.target.place, connector.target.path
+
+
+@dataclass(slots=True)
+class Rollout:
+    """Used once, for one plan whose configurations the worker accepts."""
+
+    client: WorkerClient
+    pipeline: Pipeline
+    plan: ConnectorPlan
+    say: Callable[[str], None] = lambda _: None
+    done: list[str] = field(default_factory=list)  # `created shop-orders`
+
+    def apply(self) -> None:
+        """Create, change and delete.
+
+        Raises:
+            ConnectError: A request failed; `done` names those before it. The next roll-out goes on from there.
+        """
+        words = {Action.CREATE: "created", Action.CHANGE: "changed", Action.DELETE: "deleted"}
+        for change in self.plan.of(*words):
+            try:
+                if change.action is Action.DELETE:
+                    self.client.delete(change.name)
+                else:
+                    self.client.put(change.name, self.pipeline.connectors[change.name].config)
+            except ConnectError as error:
+                raise ConnectError(f"{change.name}: {error}; apply again to go on from here") from error
+            self.done.append(f"{words[change.action]} {change.name}")
+            self.say(self.done[-1])
+
+    def wait(self, seconds: float) -> list[ConnectorState]:
+        """The states of all connectors of the file, once all run or one fails, at the latest after that time."""
+        deadline = time.monotonic() + seconds
+        looks = 0
+        while True:
+            states = self._states(self.pipeline.connectors.values())
+            settled = all(each.runs or each.rests for each in states)
+            looks = looks + 1 if settled or any(each.failed for each in states) else 0
+            if looks >= _LOOKS or time.monotonic() > deadline:
+                return states
+            time.sleep(_LOOK_SECONDS)
+
+    def _states(self, connectors: Iterable[CompiledConnector]) -> list[ConnectorState]:
+        present = self.client.connectors()
+        states = []
+        for connector in connectors:
+            status = present[connector.name].status if connector.name in present else {}
+            state = ConnectorState.of(connector.name, status)
+            if state.runs and not self._has_arrived(connector):
+                state = ConnectorState(connector.name, state.parts[:1])
+            states.append(state)
+        return states
+
+    def _has_arrived(self, connector: CompiledConnector) -> bool:
+        """Whether the tasks have the new configuration."""
+        return all(_carries(config, connector.config) for config in self.client.task_configs(connector.name))
+
+
+def _carries(task: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    return all(task.get(key) == value for key, value in wanted.items() if PROVIDER.search(value) is None)

@@ -1,0 +1,63 @@
+"""A connector that names no catalog gets the worker's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from connect_py.testing.services import FakeSharedServices
+from connectors.iceberg.config.allowed_settings import refused_settings
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.worker_defaults import with_worker_catalog
+from connectors.iceberg.connector import IcebergSinkConnector
+
+WORKER = {
+    "connect_py.defaults.iceberg.catalog": "lake",
+    "connect_py.defaults.iceberg.catalog.type": "rest",
+    "connect_py.defaults.iceberg.catalog.uri": "http://catalog",
+    "connect_py.defaults.iceberg.catalog.io-impl": "a.B",
+    "connect_py.defaults.iceberg.hadoop.fs.defaultFS": "hdfs://x",
+    "connect_py.defaults.iceberg.tables": "not.given",
+}
+CONNECTOR = {
+    "name": "s", "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": "t",
+    "iceberg.tables": "db.t",
+}  # fmt: skip
+
+
+def settings(prefix: str) -> Mapping[str, str]:
+    return {key: value for key, value in WORKER.items() if key.startswith(prefix)}
+
+
+def test_connector_without_a_catalog_gets_that_of_the_worker() -> None:
+    config = IcebergSinkConfig.parse(with_worker_catalog(CONNECTOR, settings))
+    assert (config.catalog_name, config.catalog["uri"], config.hadoop) == (
+        "lake", "http://catalog", {"fs.defaultFS": "hdfs://x"},
+    )  # fmt: skip
+    assert config.tables == ("db.t",)
+
+
+def test_connector_with_a_catalog_gets_nothing_of_the_workers() -> None:
+    own = CONNECTOR | {"iceberg.catalog.type": "jdbc"}
+    assert with_worker_catalog(own, settings) == own
+
+
+def test_class_of_the_workers_catalog_needs_no_leave() -> None:
+    complete = with_worker_catalog(CONNECTOR, settings)
+    assert list(refused_settings(complete, settings)) == []
+    assert [key for key, _ in refused_settings({"iceberg.catalog.io-impl": "c.D"}, settings)] == [
+        "iceberg.catalog.io-impl"
+    ]
+
+
+@pytest.mark.parametrize("worker", [WORKER, {}])
+def test_connector_validates_with_the_catalog_of_its_worker(worker: dict[str, str]) -> None:
+    connector = IcebergSinkConnector()
+    connector.services = FakeSharedServices({}, worker)
+    errors = [error for value in connector.validate(CONNECTOR).values() for error in value.errors]
+    assert ("Must specify Iceberg catalog properties" in errors) is (worker == {})
+    if worker:
+        assert connector.transactional_id(CONNECTOR) == "connect-s-coordinator"
+        connector.start(CONNECTOR)
+        assert connector.task_configs(1) == [CONNECTOR]  # secrets of the worker do not reach the config topic
