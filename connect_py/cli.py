@@ -18,6 +18,9 @@ import typer
 
 from connect_py.api.command import JAVA, provide_pipelines, provide_services
 from connect_py.api.service import SharedServices
+from connect_py.terminal import connectors_command
+from connect_py.terminal.status_command import status
+from connect_py.terminal.top_command import top
 
 if TYPE_CHECKING:
     from connect_py.api.pipeline import PipelineFactory
@@ -33,6 +36,9 @@ app = typer.Typer(
 )
 kafka = typer.Typer(help="A real Apache Kafka broker on this machine, reachable from this machine only.")
 app.add_typer(kafka, name="kafka", no_args_is_help=True)
+app.add_typer(connectors_command.app, name="connectors", no_args_is_help=True)
+app.command("status")(status)
+app.command("top")(top)
 
 # What `connect-py jars` fetches, and who needs it.
 JARS = {
@@ -153,19 +159,17 @@ def connect_standalone() -> None:
 
 def _worker_arguments(daemon_output: str, command: str, expected: str) -> tuple[list[str], dict[str, str]]:
     """What follows the options, and the levels of loggers; goes into the background if that is asked for."""
-    from connect_py.log_context import LEVELS
-
-    arguments, levels, daemon = sys.argv[1:], {}, False
+    arguments, levels, daemon = sys.argv[1:], dict[str, str](), False
     while arguments and arguments[0].startswith("-"):
         option = arguments.pop(0)
         if option == "-daemon":
             daemon = True
         elif option == "--log-level":
             given = arguments.pop(0) if arguments else ""
-            logger, _, level = given.rpartition("=")
-            if level.upper() not in LEVELS:
-                _refuse_usage(command, expected, f"--log-level {given}: levels are {', '.join(LEVELS)}")
-            levels[logger or "root"] = level.upper()
+            try:
+                levels |= _log_level(given)
+            except ValueError as error:
+                _refuse_usage(command, expected, f"--log-level {given}: {error}")
         elif option in ("--help", "-h"):
             _refuse_usage(command, expected)
         else:
@@ -175,6 +179,60 @@ def _worker_arguments(daemon_output: str, command: str, expected: str) -> tuple[
 
         become_daemon(daemon_output)
     return arguments, levels
+
+
+def _log_level(given: str) -> dict[str, str]:
+    """The level of a logger, "root" if none is named.
+
+    Raises:
+        ValueError: There is no such level.
+    """
+    from connect_py.log_context import LEVELS
+
+    logger, _, level = given.rpartition("=")
+    if level.upper() not in LEVELS:
+        raise ValueError(f"levels are {', '.join(LEVELS)}")
+    return {logger or "root": level.upper()}
+
+
+@app.command("worker")
+def worker(
+    properties: Annotated[
+        Path, typer.Argument(metavar="WORKER.PROPERTIES", help="The worker's properties.", exists=True, dir_okay=False)
+    ],
+    connectors: Annotated[
+        list[Path] | None, typer.Argument(metavar="CONNECTOR...", help="With --standalone: files of connectors.")
+    ] = None,
+    standalone: Annotated[bool, typer.Option("--standalone", help="One worker without a group.")] = False,
+    daemon: Annotated[bool, typer.Option("--daemon", help="In the background, with its log in $LOG_DIR.")] = False,
+    log_level: Annotated[
+        list[str] | None, typer.Option(metavar="[LOGGER=]LEVEL", help="Wins over the properties. Repeatable.")
+    ] = None,
+) -> None:
+    """Run a worker, as connect-distributed and connect-standalone do.
+
+    Exit status 0: stopped by a signal; 1: the worker ended by itself; 2: it could not start, or wrong usage; 3: its
+    start failed late, or a connector of the command line failed.
+    """
+    levels: dict[str, str] = {}
+    for given in log_level or ():
+        try:
+            levels |= _log_level(given)
+        except ValueError as error:
+            raise typer.BadParameter(f"{given}: {error}", param_hint="--log-level") from error
+    if connectors and not standalone:
+        raise typer.BadParameter("a worker of a group gets its connectors over REST", param_hint="CONNECTOR")
+    if daemon:
+        from connect_py.daemon import become_daemon
+
+        become_daemon("connectStandalone.out" if standalone else "connectDistributed.out")
+    if standalone:
+        from connect_py.standalone_worker import run_standalone
+
+        raise typer.Exit(run_standalone(properties, connectors or [], levels))
+    from connect_py.distributed_worker import run_distributed
+
+    raise typer.Exit(run_distributed(properties, levels))
 
 
 def _refuse_usage(command: str, expected: str, reason: str | None = None) -> NoReturn:
