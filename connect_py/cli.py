@@ -6,6 +6,7 @@ Imports stand inside the commands: `connect-py --help` answers at once, and no c
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -27,11 +28,14 @@ if TYPE_CHECKING:
 
 COMMANDS = "connect_py.commands"
 
+# What people know from Kafka's own commands beside `--bootstrap-server`.
+OTHER_SPELLINGS = {"bootstrap-servers": "bootstrap-server"}
+
 app = typer.Typer(
     name="connect-py",
     help="A Kafka Connect-compatible worker in Python, and what it needs on a laptop.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"token_normalize_func": lambda name: OTHER_SPELLINGS.get(name, name)},
     pretty_exceptions_enable=False,
 )
 kafka = typer.Typer(help="A real Apache Kafka broker on this machine, reachable from this machine only.")
@@ -83,15 +87,8 @@ def connect_py() -> None:
     A plugin's subcommand is an entry point of the group `connect_py.commands`: its name, and a function for one
     command or a `typer.Typer` for a group of them. Its module imports what a command needs only when that runs.
     """
-    for entry in entry_points(group=COMMANDS):
-        command = entry.load()
-        if isinstance(command, typer.Typer):
-            for inner in command.registered_commands:
-                if inner.callback is not None and hasattr(inner.callback, JAVA):
-                    inner.callback = _with_java(inner.callback)
-            app.add_typer(command, name=entry.name, no_args_is_help=True)
-        else:
-            app.command(entry.name)(_with_java(command) if hasattr(command, JAVA) else command)
+    add_plugin_commands(app)
+    join_help_lines(app)
     with ExitStack() as closing:
 
         def services() -> SharedServices:
@@ -102,6 +99,29 @@ def connect_py() -> None:
         provide_services(services)
         provide_pipelines(_pipelines)
         app()
+
+
+def add_plugin_commands(group: typer.Typer) -> None:
+    """Add the subcommands that plugins bring."""
+    for entry in entry_points(group=COMMANDS):
+        command = entry.load()
+        if isinstance(command, typer.Typer):
+            for inner in command.registered_commands:
+                if inner.callback is not None and hasattr(inner.callback, JAVA):
+                    inner.callback = _with_java(inner.callback)
+            group.add_typer(command, name=entry.name, no_args_is_help=True)
+        else:
+            group.command(entry.name)(_with_java(command) if hasattr(command, JAVA) else command)
+
+
+def join_help_lines(group: typer.Typer) -> None:
+    """Let the help of all commands break lines where the terminal ends, and not where the docstring does."""
+    for command in group.registered_commands:
+        text = inspect.cleandoc(command.help or (command.callback and command.callback.__doc__) or "")
+        command.help = "\n\n".join(paragraph.replace("\n", " ") for paragraph in text.split("\n\n"))
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            join_help_lines(inner.typer_instance)
 
 
 def _pipelines(connector: Mapping[str, str], worker: Path | None) -> PipelineFactory:
