@@ -19,6 +19,7 @@ import typer
 
 from connect_py.api.command import JAVA, provide_pipelines, provide_services
 from connect_py.api.service import SharedServices
+from connect_py.doctor.doctor_command import doctor
 from connect_py.terminal import connectors_command
 from connect_py.terminal.status_command import status
 from connect_py.terminal.top_command import top
@@ -41,6 +42,7 @@ app = typer.Typer(
 kafka = typer.Typer(help="A real Apache Kafka broker on this machine, reachable from this machine only.")
 app.add_typer(kafka, name="kafka", no_args_is_help=True)
 app.add_typer(connectors_command.app, name="connectors", no_args_is_help=True)
+app.command("doctor")(doctor)
 app.command("status")(status)
 app.command("top")(top)
 
