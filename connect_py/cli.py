@@ -20,7 +20,7 @@ import typer
 from connect_py.api.command import JAVA, provide_pipelines, provide_services
 from connect_py.api.service import SharedServices
 from connect_py.doctor.doctor_command import doctor
-from connect_py.terminal import connectors_command
+from connect_py.terminal import connectors_command, kafka_commands
 from connect_py.terminal.status_command import status
 from connect_py.terminal.top_command import top
 
@@ -39,7 +39,12 @@ app = typer.Typer(
     context_settings={"token_normalize_func": lambda name: OTHER_SPELLINGS.get(name, name)},
     pretty_exceptions_enable=False,
 )
-kafka = typer.Typer(help="A real Apache Kafka broker on this machine, reachable from this machine only.")
+kafka = typer.Typer(
+    help="A real Apache Kafka broker on this machine, reachable from this machine only; topics and records of any one."
+)
+kafka.command("topics")(kafka_commands.topics)
+kafka.command("produce")(kafka_commands.produce)
+kafka.command("consume")(kafka_commands.consume)
 app.add_typer(kafka, name="kafka", no_args_is_help=True)
 app.add_typer(connectors_command.app, name="connectors", no_args_is_help=True)
 app.command("doctor")(doctor)

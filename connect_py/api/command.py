@@ -21,7 +21,8 @@ JAVA = "__connect_py_uses_java__"
 def uses_java(command: F) -> F:
     """Mark a command, or a function that returns checks, which starts a JVM.
 
-    Before it runs, the environment says where Java and Spark's jars are. For a command, the jars are fetched if they are not there yet, as by `connect-py jars spark`.
+    Before it runs, the environment says where Java and Spark's jars are. For a command, the jars are fetched if they
+    are not there yet, as by `connect-py jars spark`.
     """
     setattr(command, JAVA, True)
     return command

@@ -32,7 +32,7 @@ def connector(props: Mapping[str, str], plugins: PluginRegistry) -> Sequence[Fin
         for key, value in values.items()
         for text in value.errors
     ]
-    return wrong or [Finding("connector", Verdict.OK, f"{props.get('name', '')}: {plugin.name} accepts it")]
+    return wrong or [Finding("connector", Verdict.OK, f"{plugin.name.rpartition('.')[2]} accepts its keys")]
 
 
 def plugin_checks(props: Mapping[str, str], *, with_java: bool) -> tuple[list[Check], bool]:

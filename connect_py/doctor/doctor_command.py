@@ -75,7 +75,8 @@ def _findings(worker: Path | None, connector: Path | None) -> Iterator[Finding]:
             config = read_worker(worker)
         except (ConnectError, ValueError) as error:
             yield Finding("properties", Verdict.FAIL, f"{worker}: {error}", "Correct the file.")
-    plugins = PluginRegistry.discover((config["plugin.path"] or ()) if config is not None else ())
+    folders = (config["plugin.path"] or ()) if config is not None else ()
+    plugins = PluginRegistry.discover(folder for folder in folders if Path(folder.strip()).is_dir())
     if config is not None and worker is not None:
         topics = [topic.strip() for topic in props.get("topics", "").split(",") if topic.strip()]
         yield from run_checks(chain(worker_checks(worker, config, plugins), KafkaChecks(config).checks(topics)))
