@@ -13,6 +13,7 @@ from connect_py.api.check import Check, Finding, Verdict
 from connect_py.api.errors import ConnectError
 from connect_py.config.bootstrap_servers import check_resolvable
 from connect_py.config.worker_config import STORAGES, DistributedConfig, StorageTopic, WorkerConfig
+from connect_py.kafka.authorization_errors import REFUSALS
 from connect_py.kafka.broker_errors import BrokerNews
 from connect_py.kafka.client_config import translate
 
@@ -89,8 +90,10 @@ class KafkaChecks:
                                                       request_timeout=ANSWER_SECONDS)[name]  # fmt: skip
         try:
             operations = self._answer(future.result).authorized_operations
-        except _MissingError:
-            return [Finding(f"group {name}", Verdict.OK, "new")]
+        except _RefusedError as error:
+            return [Finding(f"group {name}", Verdict.FAIL, str(error), f"Grant Read: {RIGHTS}")]
+        except ConnectError as error:  # as of brokers that have not had a group yet
+            return [Finding(f"group {name}", Verdict.WARN, f"not known: {error}")]
         if lacking := _lacking(operations, (AclOperation.READ,)):
             return [Finding(f"group {name}", Verdict.FAIL, f"no right to {lacking}", f"Grant it: {RIGHTS}")]
         return [Finding(f"group {name}", Verdict.OK, "may be joined")]
@@ -134,7 +137,7 @@ class KafkaChecks:
         )[topic]
         try:
             return self._answer(asked.result)
-        except _MissingError:
+        except (_MissingError, _RefusedError):
             return None
 
     def _cleanup_policy(self, topic: str) -> str | None:
@@ -152,8 +155,10 @@ class KafkaChecks:
             return result(ANSWER_SECONDS + 1)
         except KafkaException as error:
             problem = error.args[0]
-            if problem.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND):
+            if problem.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise _MissingError(problem.str()) from error
+            if problem.code() in REFUSALS:
+                raise _RefusedError(problem.str()) from error
             self._admin.poll(0)
             raise ConnectError(f"{problem.str()}{f' ({self._news.reason})' if self._news.reason else ''}") from error
         except TimeoutError as error:
@@ -161,7 +166,11 @@ class KafkaChecks:
 
 
 class _MissingError(ConnectError):
-    """There is no such topic or group, or this user may not see it."""
+    """There is no such topic, or this user may not see it."""
+
+
+class _RefusedError(ConnectError):
+    """This user has no right to ask."""
 
 
 def _lacking(allowed: Iterable[AclOperation] | None, needed: Iterable[AclOperation]) -> str:
