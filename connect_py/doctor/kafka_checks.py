@@ -81,7 +81,7 @@ class KafkaChecks:
         if topic.property in _COMPACTED and policy not in ("compact", None):
             mend = f"kafka-configs.sh --alter --topic {topic.name} --add-config cleanup.policy=compact"
             return [Finding(subject, Verdict.FAIL, f"cleanup.policy is {policy}, not compact: it loses state", mend)]
-        shown = f"{topic.property}: {partitions} partitions, cleanup.policy {policy or 'not to be seen'}"
+        shown = f"{topic.property}: {_counted(partitions)}, cleanup.policy {policy or 'not to be seen'}"
         return [Finding(subject, Verdict.OK if policy else Verdict.WARN, shown)]
 
     def group(self, name: str) -> Sequence[Finding]:
@@ -107,7 +107,7 @@ class KafkaChecks:
         if lacking := _lacking(described.authorized_operations, (AclOperation.DESCRIBE, AclOperation.READ)):
             text = f"the worker's own user has no right to {lacking}; the connector's clients may have another one"
             return [Finding(f"topic {name}", Verdict.WARN, text, f"Grant it: {RIGHTS}")]
-        return [Finding(f"topic {name}", Verdict.OK, f"{len(described.partitions)} partitions")]
+        return [Finding(f"topic {name}", Verdict.OK, _counted(len(described.partitions)))]
 
     # --- asking
 
@@ -115,7 +115,7 @@ class KafkaChecks:
         subject, cluster = f"topic {topic.name}", self._cluster()
         if not self._config["internal.topics.automatic.creation.enable"]:
             text = f"{topic.property}: there is none, and internal.topics.automatic.creation.enable is false"
-            return Finding(subject, Verdict.FAIL, text, f"Create it, compacted, with {topic.partitions} partitions.")
+            return Finding(subject, Verdict.FAIL, text, f"Create it, compacted, with {_counted(topic.partitions)}.")
         if topic.replication_factor > len(cluster.nodes):
             text = (
                 f"would be created with {topic.replication_factor} replicas, and there are {len(cluster.nodes)} brokers"
@@ -171,6 +171,10 @@ class _MissingError(ConnectError):
 
 class _RefusedError(ConnectError):
     """This user has no right to ask."""
+
+
+def _counted(partitions: int) -> str:
+    return f"{partitions} partition{'' if partitions == 1 else 's'}"
 
 
 def _lacking(allowed: Iterable[AclOperation] | None, needed: Iterable[AclOperation]) -> str:

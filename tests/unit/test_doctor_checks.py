@@ -89,7 +89,7 @@ def test_unknown_keys_warn_and_missing_plugin_folders_fail(tmp_path: Path) -> No
         ("CONNECT_PY_SPARK_JARS", machine_checks.jars, "Correct CONNECT_PY_SPARK_JARS"),
     ],
 )
-def test_wrong_places_of_java_and_jars_say_how_to_mend_them(
+def test_wrong_places_of_java_and_jars_get_a_remedy(
     name: str, ask: Callable[[Verdict], list[Finding]], mend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, "/no/such/file")

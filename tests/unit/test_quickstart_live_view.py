@@ -40,7 +40,7 @@ def test_the_view_fits_a_terminal_of_eighty_columns() -> None:
         shop=SimpleNamespace(tables={table: range(1_234_567) for table in KEYS}),
     )
     state = TableState("orders", 1_234_567, 1234, 1234567890123456789, datetime.now(UTC), {})
-    tables: Any = SimpleNamespace(directory=Path("/home/ada/quickstart-data"), state=lambda _: state)
+    tables: Any = SimpleNamespace(directory=Path("/srv/shop/quickstart-data"), state=lambda _: state)
     view = LiveView(feed, tables, "connect-shop-sink", "http://127.0.0.1:41031", 0.0, columns=80)
     shown = io.StringIO()
     Console(file=shown, width=80).print(view.render())
@@ -48,7 +48,7 @@ def test_the_view_fits_a_terminal_of_eighty_columns() -> None:
     assert max(map(len, lines)) <= 80
     assert "…" not in shown.getvalue()
     assert sum("1,234,567" in line and "0 s ago" in line for line in lines) == len(KEYS)
-    assert any('uri="sqlite:////home/ada/quickstart-data/catalog.db")' in line for line in lines)
+    assert any('uri="sqlite:////srv/shop/quickstart-data/catalog.db")' in line for line in lines)
 
 
 @pytest.mark.parametrize("name", ["x%20y", "x y", "x?y#z"])

@@ -112,10 +112,11 @@ def test_wrong_password_and_foreign_servers_are_named_as_such(scripted: Scripted
         worker.names()
 
 
-def test_new_connector_without_status_has_none_and_health_has_its_text(
-    scripted: ScriptedWorker, worker: RestClient
-) -> None:
+def test_a_new_connector_may_have_no_status_yet(scripted: ScriptedWorker, worker: RestClient) -> None:
     scripted.answers = [(404, {"error_code": 404, "message": "No status found for connector a"})]
     assert worker.status("a") is None
+
+
+def test_worker_that_starts_says_so_and_is_not_healthy(scripted: ScriptedWorker, worker: RestClient) -> None:
     scripted.answers = [(503, {"status": "starting", "message": "Worker is still starting up."})]
     assert worker.health() == (False, "Worker is still starting up.")
