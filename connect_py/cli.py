@@ -5,6 +5,7 @@ Imports stand inside the commands: `connect-py --help` answers at once, and no c
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -18,6 +19,10 @@ import typer
 
 from connect_py.api.command import JAVA, provide_pipelines, provide_services, provide_sink_hosts
 from connect_py.api.service import SharedServices
+from connect_py.doctor.doctor_command import doctor
+from connect_py.terminal import connectors_command, kafka_commands
+from connect_py.terminal.status_command import status
+from connect_py.terminal.top_command import top
 
 if TYPE_CHECKING:
     from connect_py.api.pipeline import PipelineFactory
@@ -25,15 +30,27 @@ if TYPE_CHECKING:
 
 COMMANDS = "connect_py.commands"
 
+# What people know from Kafka's own commands beside `--bootstrap-server`.
+OTHER_SPELLINGS = {"bootstrap-servers": "bootstrap-server"}
+
 app = typer.Typer(
     name="connect-py",
     help="A Kafka Connect-compatible worker in Python, and what it needs on a laptop.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"token_normalize_func": lambda name: OTHER_SPELLINGS.get(name, name)},
     pretty_exceptions_enable=False,
 )
-kafka = typer.Typer(help="A real Apache Kafka broker on this machine, reachable from this machine only.")
+kafka = typer.Typer(
+    help="A real Apache Kafka broker on this machine, reachable from this machine only; topics and records of any one."
+)
+kafka.command("topics")(kafka_commands.topics)
+kafka.command("produce")(kafka_commands.produce)
+kafka.command("consume")(kafka_commands.consume)
 app.add_typer(kafka, name="kafka", no_args_is_help=True)
+app.add_typer(connectors_command.app, name="connectors", no_args_is_help=True)
+app.command("doctor")(doctor)
+app.command("status")(status)
+app.command("top")(top)
 
 # What `connect-py jars` fetches, and who needs it.
 JARS = {
@@ -79,15 +96,8 @@ def connect_py() -> None:
     A plugin's subcommand is an entry point of the group `connect_py.commands`: its name, and a function for one
     command or a `typer.Typer` for a group of them. Its module imports what a command needs only when that runs.
     """
-    for entry in entry_points(group=COMMANDS):
-        command = entry.load()
-        if isinstance(command, typer.Typer):
-            for inner in command.registered_commands:
-                if inner.callback is not None and hasattr(inner.callback, JAVA):
-                    inner.callback = _with_java(inner.callback)
-            app.add_typer(command, name=entry.name, no_args_is_help=True)
-        else:
-            app.command(entry.name)(_with_java(command) if hasattr(command, JAVA) else command)
+    add_plugin_commands(app)
+    join_help_lines(app)
     with ExitStack() as closing:
 
         def services() -> SharedServices:
@@ -99,6 +109,29 @@ def connect_py() -> None:
         provide_pipelines(_pipelines)
         provide_sink_hosts(partial(_sink_host, closing))
         app()
+
+
+def add_plugin_commands(group: typer.Typer) -> None:
+    """Add the subcommands that plugins bring."""
+    for entry in entry_points(group=COMMANDS):
+        command = entry.load()
+        if isinstance(command, typer.Typer):
+            for inner in command.registered_commands:
+                if inner.callback is not None and hasattr(inner.callback, JAVA):
+                    inner.callback = _with_java(inner.callback)
+            group.add_typer(command, name=entry.name, no_args_is_help=True)
+        else:
+            group.command(entry.name)(_with_java(command) if hasattr(command, JAVA) else command)
+
+
+def join_help_lines(group: typer.Typer) -> None:
+    """Let the help of all commands break lines where the terminal ends, and not where the docstring does."""
+    for command in group.registered_commands:
+        text = inspect.cleandoc(command.help or (command.callback and command.callback.__doc__) or "")
+        command.help = "\n\n".join(paragraph.replace("\n", " ") for paragraph in text.split("\n\n"))
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            join_help_lines(inner.typer_instance)
 
 
 def _pipelines(connector: Mapping[str, str], worker: Path | None) -> PipelineFactory:
@@ -166,19 +199,17 @@ def connect_standalone() -> None:
 
 def _worker_arguments(daemon_output: str, command: str, expected: str) -> tuple[list[str], dict[str, str]]:
     """What follows the options, and the levels of loggers; goes into the background if that is asked for."""
-    from connect_py.log_context import LEVELS
-
-    arguments, levels, daemon = sys.argv[1:], {}, False
+    arguments, levels, daemon = sys.argv[1:], dict[str, str](), False
     while arguments and arguments[0].startswith("-"):
         option = arguments.pop(0)
         if option == "-daemon":
             daemon = True
         elif option == "--log-level":
             given = arguments.pop(0) if arguments else ""
-            logger, _, level = given.rpartition("=")
-            if level.upper() not in LEVELS:
-                _refuse_usage(command, expected, f"--log-level {given}: levels are {', '.join(LEVELS)}")
-            levels[logger or "root"] = level.upper()
+            try:
+                levels |= _log_level(given)
+            except ValueError as error:
+                _refuse_usage(command, expected, f"--log-level {given}: {error}")
         elif option in ("--help", "-h"):
             _refuse_usage(command, expected)
         else:
@@ -188,6 +219,60 @@ def _worker_arguments(daemon_output: str, command: str, expected: str) -> tuple[
 
         become_daemon(daemon_output)
     return arguments, levels
+
+
+def _log_level(given: str) -> dict[str, str]:
+    """The level of a logger, "root" if none is named.
+
+    Raises:
+        ValueError: There is no such level.
+    """
+    from connect_py.log_context import LEVELS
+
+    logger, _, level = given.rpartition("=")
+    if level.upper() not in LEVELS:
+        raise ValueError(f"levels are {', '.join(LEVELS)}")
+    return {logger or "root": level.upper()}
+
+
+@app.command("worker")
+def worker(
+    properties: Annotated[
+        Path, typer.Argument(metavar="WORKER.PROPERTIES", help="The worker's properties.", exists=True, dir_okay=False)
+    ],
+    connectors: Annotated[
+        list[Path] | None, typer.Argument(metavar="CONNECTOR...", help="With --standalone: files of connectors.")
+    ] = None,
+    standalone: Annotated[bool, typer.Option("--standalone", help="One worker without a group.")] = False,
+    daemon: Annotated[bool, typer.Option("--daemon", help="In the background, with its log in $LOG_DIR.")] = False,
+    log_level: Annotated[
+        list[str] | None, typer.Option(metavar="[LOGGER=]LEVEL", help="Wins over the properties. Repeatable.")
+    ] = None,
+) -> None:
+    """Run a worker, as connect-distributed and connect-standalone do.
+
+    Exit status 0: stopped by a signal; 1: the worker ended by itself; 2: it could not start, or wrong usage; 3: its
+    start failed late, or a connector of the command line failed.
+    """
+    levels: dict[str, str] = {}
+    for given in log_level or ():
+        try:
+            levels |= _log_level(given)
+        except ValueError as error:
+            raise typer.BadParameter(f"{given}: {error}", param_hint="--log-level") from error
+    if connectors and not standalone:
+        raise typer.BadParameter("a worker of a group gets its connectors over REST", param_hint="CONNECTOR")
+    if daemon:
+        from connect_py.daemon import become_daemon
+
+        become_daemon("connectStandalone.out" if standalone else "connectDistributed.out")
+    if standalone:
+        from connect_py.standalone_worker import run_standalone
+
+        raise typer.Exit(run_standalone(properties, connectors or [], levels))
+    from connect_py.distributed_worker import run_distributed
+
+    raise typer.Exit(run_distributed(properties, levels))
 
 
 def _refuse_usage(command: str, expected: str, reason: str | None = None) -> NoReturn:

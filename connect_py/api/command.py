@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from connect_py.api.pipeline import PipelineFactory
     from connect_py.api.sink_host import SinkHost
 
-F = TypeVar("F", bound=Callable[..., None])
+F = TypeVar("F", bound=Callable[..., object])
 
 JAVA = "__connect_py_uses_java__"
 
 
 def uses_java(command: F) -> F:
-    """Mark a command that starts a JVM: before it runs, the environment says where Java and Spark's jars are.
+    """Mark a command, or a function that returns checks, which starts a JVM.
 
-    The jars are fetched if they are not there yet, as by `connect-py jars spark`.
+    Before it runs, the environment says where Java and Spark's jars are. For a command, the jars are fetched if they
+    are not there yet, as by `connect-py jars spark`.
     """
     setattr(command, JAVA, ())
     return command

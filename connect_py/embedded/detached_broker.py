@@ -88,6 +88,11 @@ class DetachedBroker:
                 process.wait(_KILL_SECONDS)
             return True
 
+    def bootstrap_servers(self) -> str | None:
+        """Where the broker answers; None if none runs."""
+        last = self._read()
+        return None if last is None or last.process() is None else f"{HOST}:{last.port}"
+
     @property
     def _pid_file(self) -> Path:
         return self._directory / "broker.json"

@@ -18,16 +18,22 @@ from connect_py.quickstart.shop import KEYS
 from connect_py.quickstart.spark_sql import SPARK_SQL
 from connect_py.quickstart.tables import CATALOG, NAMESPACE, ShopTables, TableState, catalog_uri
 
+WIDE_COLUMNS = 120
+
 
 class LiveView:
     """Reads feed and tables, and draws them."""
 
-    def __init__(self, feed: Feed, tables: ShopTables, group: str, url: str, started: float) -> None:
+    def __init__(
+        self, feed: Feed, tables: ShopTables, group: str, url: str, started: float, *, columns: int = WIDE_COLUMNS
+    ) -> None:
+        """`columns`: of the terminal. A narrow one gets no snapshot ids and offsets."""
         self._feed = feed
         self._group = group
         self._tables = tables
         self._url = url
         self._started = started
+        self._wide = columns >= WIDE_COLUMNS
         self._first_rows: float | None = None
 
     @property
@@ -53,20 +59,23 @@ class LiveView:
     def _grid(self, states: list[TableState | None]) -> Table:
         committed = self._feed.committed(self._group)
         grid = Table(expand=False, pad_edge=False)
-        for name in ("table", "rows in the shop", "rows in Iceberg", "seconds behind", "snapshots", "last snapshot"):
-            grid.add_column(name, justify="right" if name.startswith(("rows", "sec", "snap")) else "left")
-        grid.add_column("its source offsets")
+        grid.add_column("table")
+        for name in ("rows in the shop", "rows in Iceberg", "seconds behind", "snapshots"):
+            grid.add_column(name if self._wide else name.rpartition(" ")[2], justify="right")
+        for name in ("last snapshot", "its source offsets") if self._wide else ("last commit",):
+            grid.add_column(name)
         for table, state in zip(KEYS, states, strict=True):
             expected = f"{len(self._feed.shop.tables[table]):,}"
             if state is None:
-                grid.add_row(f"{NAMESPACE}.{table}", expected, "-", "-", "-", "waiting for the first commit", "")
+                grid.add_row(f"{NAMESPACE}.{table}", expected, "-", "-", "-", "none yet")
                 continue
             age = (datetime.now(UTC) - state.committed_at).total_seconds()
             offsets = ", ".join(f"{tp.partition}: {offset}" for tp, offset in sorted(state.offsets.items())
                                 if tp.topic == topic_of(table))  # fmt: skip
+            ago = f"{age:.0f} s ago"
             grid.add_row(
                 f"{NAMESPACE}.{table}", expected, f"{state.rows:,}", self._behind(state, table, committed),
-                str(state.snapshots), f"{state.snapshot_id} ({age:.0f} s ago)", offsets,
+                str(state.snapshots), *((f"{state.snapshot_id} ({ago})", offsets) if self._wide else (ago,)),
             )  # fmt: skip
         return grid
 
@@ -88,11 +97,13 @@ class LiveView:
         text = Text.assemble(
             ("PyIceberg  ", "bold"),
             "from pyiceberg.catalog.sql import SqlCatalog\n"
-            f'           SqlCatalog("{CATALOG}", uri="{catalog_uri(catalog)}")'
-            f'.load_table("{NAMESPACE}.orders").scan().to_arrow()\n',
+            f'           catalog = SqlCatalog("{CATALOG}", uri="{catalog_uri(catalog)}")\n'
+            f'           catalog.load_table("{NAMESPACE}.orders").scan().to_arrow()\n',
             ("Spark      ", "bold"),
-            f"{catalog / SPARK_SQL} -e 'SELECT status, count(*) FROM {CATALOG}.{NAMESPACE}.orders GROUP BY 1'",
+            f"{catalog / SPARK_SQL} \\\n"
+            f"             -e 'SELECT status, count(*) FROM {CATALOG}.{NAMESPACE}.orders GROUP BY 1'",
         )
         if worker_runs:
             text.append("\nREST       ", "bold").append(f"curl {self._url}/connectors/shop-sink/status")
+            text.append("\nwatch it   ", "bold").append(f"connect-py top --url {self._url}")
         return Panel(text, title="query it", expand=False)

@@ -84,7 +84,7 @@ class Quickstart:
             self._post(url)
             tables = ShopTables(directory)
             write_spark_sql(directory)
-            view = LiveView(feed, tables, f"connect-{CONNECTOR}", url, self._started)
+            view = LiveView(feed, tables, f"connect-{CONNECTOR}", url, self._started, columns=console.width)
             with Live(view.render(), console=console, refresh_per_second=4, transient=False) as live:
                 self._watch(live, view, worker, url)
                 if not self.interrupted.is_set():
@@ -187,7 +187,9 @@ class Quickstart:
                 self._console.print(f"[bold red]✗[/] {difference}", highlight=False)
             return False
         self._console.print(
-            f"[bold green]✓[/] {feed.changes} changes made {rows} rows, and the tables hold exactly these.",
+            f"[bold green]✓[/] {feed.changes} changes made {rows} rows, and the tables hold exactly these.\n"
+            "Next: `connect-py doctor worker.properties` checks what a worker of your own\n"
+            "needs, and `connect-py worker worker.properties` runs it.",
             highlight=False,
         )
         return True

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-SESSION: Final = re.compile(r"Spark session: (.*)")
+SESSION: Final = re.compile(r"Spark session: (.*?)(?: \([\w.]+:\d+\))?$")  # without its place in the code
 COMMIT: Final = re.compile(
     r"commit \S+ to \S+?(\w+): committed by engine ([\w ]+), (\d+) rows in \d+ files, (\d+) replaced"
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 from connect_py.api.metrics import PluginMetrics
 from connectors.iceberg.protocol.commit_request import CommitOutcome
@@ -11,8 +12,9 @@ from connectors.iceberg.protocol.commit_request import CommitOutcome
 class IcebergMetrics:
     """Of one task; the coordinator's are updated on its table thread."""
 
-    def __init__(self, metrics: PluginMetrics) -> None:
+    def __init__(self, metrics: PluginMetrics, now_seconds: Callable[[], float] = time.time) -> None:
         self._metrics = metrics
+        self._now_seconds = now_seconds
         doc = "Cycles that the task has reported and that are not committed yet."
         self._staged_cycles = metrics.gauge("iceberg_staged_cycles", doc)
 
@@ -27,7 +29,7 @@ class IcebergMetrics:
         self._staged_cycles.set(cycles)
 
     def committed(self, table: str, outcome: CommitOutcome) -> None:
-        """An attempt to commit ended."""
+        """An attempt to commit ended now."""
         of_table, counts = {"table": table}, outcome.counts
         engine = {**of_table, "engine": outcome.engine.value}
         ended, seconds = {**engine, "outcome": outcome.status.value}, counts.milliseconds / 1000
@@ -38,6 +40,8 @@ class IcebergMetrics:
             self._count("iceberg_engine_choices_total", "Commits by engine, and why it was taken.", chosen)
         if outcome.snapshot_id is None:
             return
+        latest = "When the last commit to the table ended: seconds since 1970."
+        self._set("iceberg_last_commit_seconds", latest, of_table, self._now_seconds())
         for expectation, rows in outcome.failed.items():
             failed = {**of_table, "expectation": expectation}
             self._count("iceberg_expectations_failed_total", "Commits that were not as expected.", failed)

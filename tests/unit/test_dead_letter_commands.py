@@ -73,7 +73,7 @@ def test_dry_run_takes_no_transactional_id_and_creates_no_topic(
     monkeypatch.setattr(replay_log, "Producer", acts)
     monkeypatch.setattr(client_error_log, "Consumer", TopiclessConsumer)
     monkeypatch.setattr(DeadLetterTable, "records", lambda *_, **__: [letter(1), letter(2)])
-    status, told = dlq(tmp_path, "replay", "--bootstrap-servers", "none:1", "--dry-run")
+    status, told = dlq(tmp_path, "replay", "--bootstrap-server", "none:1", "--dry-run")
     assert (status, told) == (0, "2 letters would be replayed, 0 were replayed before\n")
 
 
@@ -193,7 +193,7 @@ def test_of_fixed_records_only_the_letters_are_read(
     kept.add("orders", range(100, 200), "sink")
     fixed = tmp_path / "fixed.jsonl"
     fixed.write_text('{"topic": "orders", "partition": 0, "offset": 150, "value": null}')
-    options = ("--bootstrap-servers", "none:1", "--dry-run", "--fixed", str(fixed))
+    options = ("--bootstrap-server", "none:1", "--dry-run", "--fixed", str(fixed))
     assert dlq(tmp_path, "replay", *options)[1].startswith("1 letters would be replayed")
     assert len(opened) == 1
     fixed.write_text('{"topic": "orders", "partition": 0, "offset": 250}')

@@ -255,9 +255,8 @@ def test_a_dry_run_prints_the_connector_to_post(tmp_path: Path) -> None:
     assert posted["config"]["iceberg.tables.auto-create-enabled"] == "true"
 
 
-@pytest.mark.parametrize("servers", ["--bootstrap-server", "--bootstrap-servers"])
 def test_command_reads_kafka_settings_from_options_and_a_properties_file(
-    servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     legacy(monkeypatch, [], {P0: 3})
     asked = []
@@ -266,11 +265,11 @@ def test_command_reads_kafka_settings_from_options_and_a_properties_file(
     )
     file = tmp_path / "client.properties"
     file.write_text("# ours\nsecurity.protocol = ssl\nclient.id=file\n")
-    options = (servers, "k:1", "--client-config", str(file), "--kafka-property", "client.id=mine=1")
+    options = ("--bootstrap-server", "k:1", "--client-config", str(file), "--kafka-property", "client.id=mine=1")
     status, told = run(tmp_path, dict(BASE), *options)
     assert status == 0, told
     assert asked == [{"bootstrap.servers": "k:1", "security.protocol": "ssl", "client.id": "mine=1"}]
-    status, told = run(tmp_path, dict(BASE), servers, "k:1", "--kafka-property", "nonsense")
+    status, told = run(tmp_path, dict(BASE), "--bootstrap-server", "k:1", "--kafka-property", "nonsense")
     assert (status, told) == (2, "connect-py: the client setting nonsense is not of the form key=value\n")
 
 

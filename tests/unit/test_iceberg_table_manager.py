@@ -119,7 +119,7 @@ def test_driver_is_requested_before_the_first_commit_needs_it() -> None:
 
 def test_commits_are_measured_by_table_engine_and_outcome() -> None:
     made = FakePluginMetrics()
-    metrics = IcebergMetrics(made)
+    metrics = IcebergMetrics(made, lambda: 1_700_000_000.0)
     metrics.staged(2)
     counts = CommitCounts(added_files=2, added_rows=50, replaced_rows=7, milliseconds=500)
     landed = CommitOutcome(CommitStatus.COMMITTED, EngineName.MERGE, 9, "", counts, "rows may replace others")
@@ -133,6 +133,7 @@ def test_commits_are_measured_by_table_engine_and_outcome() -> None:
         ("iceberg_commits_total", engine[0], ("outcome", "committed"), engine[1]): 1,
         ("iceberg_commits_total", engine[0], ("outcome", "conflict"), engine[1]): 1,
         ("iceberg_commit_seconds_total", *engine): 1.0,
+        ("iceberg_last_commit_seconds", *table.items()): 1_700_000_000.0,
         ("iceberg_added_rows_total", *table.items()): 50,
         ("iceberg_replaced_rows_total", *table.items()): 7,
         ("iceberg_added_files_total", *table.items()): 2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from connect_py.quickstart.live_view import LiveView
 from connect_py.quickstart.shop import KEYS
-from connect_py.quickstart.tables import ShopTables
+from connect_py.quickstart.tables import ShopTables, TableState
 
 
 def test_last_view_shows_no_command_for_the_ended_worker(tmp_path: Path) -> None:
@@ -29,6 +30,25 @@ def test_last_view_shows_no_command_for_the_ended_worker(tmp_path: Path) -> None
     console.print(view.render(last=True))
     assert "curl" not in shown.getvalue()
     assert "PyIceberg" in shown.getvalue()
+
+
+def test_the_view_fits_a_terminal_of_eighty_columns() -> None:
+    feed: Any = SimpleNamespace(
+        changes=7387,
+        committed=lambda _: {},
+        ends=dict,
+        shop=SimpleNamespace(tables={table: range(1_234_567) for table in KEYS}),
+    )
+    state = TableState("orders", 1_234_567, 1234, 1234567890123456789, datetime.now(UTC), {})
+    tables: Any = SimpleNamespace(directory=Path("/srv/shop/quickstart-data"), state=lambda _: state)
+    view = LiveView(feed, tables, "connect-shop-sink", "http://127.0.0.1:41031", 0.0, columns=80)
+    shown = io.StringIO()
+    Console(file=shown, width=80).print(view.render())
+    lines = shown.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in shown.getvalue()
+    assert sum("1,234,567" in line and "0 s ago" in line for line in lines) == len(KEYS)
+    assert any('uri="sqlite:////srv/shop/quickstart-data/catalog.db")' in line for line in lines)
 
 
 @pytest.mark.parametrize("name", ["x%20y", "x y", "x?y#z"])

@@ -16,7 +16,7 @@ def test_sessions_and_commits_are_told_once_each(tmp_path: Path) -> None:
     assert list(lines.new()) == []
     log.write_text(SESSION + COMMIT % ("orders", "append", 5, 0))
     session, appended = lines.new()
-    assert session == "Spark session: version 4.1.1, master local[2], UI off, JVM 7 (x:1)"
+    assert session == "Spark session: version 4.1.1, master local[2], UI off, JVM 7"
     assert appended.endswith("5 to orders")
     with log.open("a") as file:
         file.write(COMMIT % ("orders", "merge", 7, 3) + COMMIT % ("customers", "full merge", 2, 1))

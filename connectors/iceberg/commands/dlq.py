@@ -14,7 +14,7 @@ import typer
 from connect_py.api.command import uses_java
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.exit_status import errors_exit
-from connectors.iceberg.commands.kafka_options import SERVERS, ClientConfig, Properties, client_settings
+from connectors.iceberg.commands.kafka_options import SERVER, ClientConfig, Properties, client_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,7 @@ Config = Annotated[Path, typer.Option("--config", help="The connector as it is p
 Topic = Annotated[str | None, typer.Option(help="Only records that were read from this topic.")]
 Reason = Annotated[str | None, typer.Option(help="Only records that failed for this reason, such as value_converter.")]
 Servers = Annotated[
-    str | None, typer.Option(*SERVERS, help="The cluster of the connector's topics, to look into the replay topic.")
+    str | None, typer.Option(SERVER, help="The cluster of the connector's topics, to look into the replay topic.")
 ]
 Places = Annotated[list[str] | None, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", show_default="all")]
 
@@ -140,7 +140,7 @@ def show(config: Config, places: Places = None, topic: Topic = None, reason: Rea
 @uses_java
 def replay(
     config: Config,
-    bootstrap_server: Annotated[str, typer.Option(*SERVERS, help="The cluster of the connector's topics, host:port.")],
+    bootstrap_server: Annotated[str, typer.Option(SERVER, help="The cluster of the connector's topics, host:port.")],
     places: Places = None,
     topic: Topic = None,
     reason: Reason = None,

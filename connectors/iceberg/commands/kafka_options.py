@@ -1,4 +1,4 @@
-"""The options by which commands find Kafka; each in both spellings that people know."""
+"""The options by which commands find Kafka."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-SERVERS = ("--bootstrap-server", "--bootstrap-servers")
+SERVER = "--bootstrap-server"  # `connect-py` takes the plural as well
 Properties = Annotated[
     list[str] | None,
     typer.Option("--kafka-property", metavar="KEY=VALUE", help="For the client (librdkafka's names); repeatable."),

@@ -15,7 +15,7 @@ import typer
 from connect_py.api.command import reads_kafka_in_spark, sink_host
 from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.commands.exit_status import errors_exit
-from connectors.iceberg.commands.kafka_options import SERVERS
+from connectors.iceberg.commands.kafka_options import SERVER
 from connectors.iceberg.commands.table_options import AsJson
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ SPARK = {
 def load(
     connector: Annotated[Path, typer.Argument(help="The connector as it is posted.", exists=True, dir_okay=False)],
     bootstrap_server: Annotated[
-        str | None, typer.Option(*SERVERS, help="Kafka, host:port, unless --worker says it.")
+        str | None, typer.Option(SERVER, help="Kafka, host:port, unless --worker says it.")
     ] = None,
     worker: Annotated[
         Path | None,

@@ -10,7 +10,7 @@ import typer
 
 from connect_py.api.command import command_services, uses_java
 from connectors.iceberg.commands.exit_status import errors_exit
-from connectors.iceberg.commands.kafka_options import SERVERS, ClientConfig, Properties, client_settings
+from connectors.iceberg.commands.kafka_options import SERVER, ClientConfig, Properties, client_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ REFUSED, UNDECIDED = 1, 2
 def migrate(
     connector: Annotated[Path, typer.Argument(help="The Java sink's connector as it was posted, name and config.")],
     bootstrap_server: Annotated[
-        str | None, typer.Option(*SERVERS, help="Kafka, host:port: to find where the Java sink stood.")
+        str | None, typer.Option(SERVER, help="Kafka, host:port: to find where the Java sink stood.")
     ] = None,
     kafka_property: Properties = None,
     client_config: ClientConfig = None,

@@ -12,7 +12,7 @@ import typer
 from connect_py.api.command import uses_java
 from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.commands.exit_status import errors_exit
-from connectors.iceberg.commands.kafka_options import SERVERS, ClientConfig, Properties, client_settings
+from connectors.iceberg.commands.kafka_options import SERVER, ClientConfig, Properties, client_settings
 from connectors.iceberg.commands.rollback import Preview, look, preview_lines
 from connectors.iceberg.commands.table_options import POINT, AsJson, Table, TablePlace, table_place
 
@@ -28,7 +28,7 @@ def rewind(
     table: Table,
     to: Annotated[str, typer.Option(help=f"The state to go back to: {POINT}. With several tables: a time or a tag.")],
     config: Annotated[Path, typer.Option("--config", help="The connector as it is posted.")],
-    bootstrap_server: Annotated[str, typer.Option(*SERVERS, help="Kafka, host:port: the connector must be stopped.")],
+    bootstrap_server: Annotated[str, typer.Option(SERVER, help="Kafka, host:port: the connector must be stopped.")],
     replay: Annotated[bool, typer.Option("--replay", help="The connector reads again what leaves.")] = False,
     skip: Annotated[bool, typer.Option("--skip", help="The table goes on from now, without what leaves.")] = False,
     also: Annotated[list[str] | None, typer.Option(help="Another table of the connector; may be repeated.")] = None,

@@ -13,7 +13,7 @@ import typer
 
 from connect_py.api.command import pipeline_factory, uses_java
 from connectors.iceberg.commands.exit_status import errors_exit
-from connectors.iceberg.commands.kafka_options import SERVERS, ClientConfig, Properties, client_settings
+from connectors.iceberg.commands.kafka_options import SERVER, ClientConfig, Properties, client_settings
 from connectors.iceberg.commands.table_options import AsJson, TablePlace
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ SHOWN = 20  # bad records
 @uses_java
 def try_records(
     connector: Annotated[Path, typer.Argument(help="The connector as it is posted.", exists=True, dir_okay=False)],
-    bootstrap_server: Annotated[str, typer.Option(*SERVERS, help="Kafka, host:port.")],
+    bootstrap_server: Annotated[str, typer.Option(SERVER, help="Kafka, host:port.")],
     records: Annotated[int, typer.Option(help="So many, of all partitions alike.", min=1)] = 1000,
     newest: Annotated[bool, typer.Option("--newest", help="The last ones of each partition, not the first.")] = False,
     worker: Annotated[

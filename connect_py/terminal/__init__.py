@@ -1,0 +1,1 @@
+"""Commands for people who operate workers: they ask a worker over REST."""

@@ -1,0 +1,85 @@
+"""`connect-py doctor` and `connect-py kafka` on a real broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from typer.testing import CliRunner, Result
+
+from connect_py import cli
+from connect_py.embedded.broker import KafkaBroker
+
+STRING = "org.apache.kafka.connect.storage.StringConverter"
+
+
+def worker_file(folder: Path, servers: str, prefix: str, replication: int = 1) -> Path:
+    settings = {
+        "bootstrap.servers": servers, "group.id": f"{prefix}g", "listeners": "http://127.0.0.1:0",
+        "key.converter": STRING, "value.converter": STRING,
+    }  # fmt: skip
+    for storage in ("config", "status", "offset"):
+        settings[f"{storage}.storage.topic"] = f"{prefix}{storage}"
+        settings[f"{storage}.storage.replication.factor"] = str(replication)
+    path = folder / "worker.properties"
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return path
+
+
+def doctor(*words: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    """Exit status; verdict and text by subject."""
+    told = CliRunner().invoke(cli.app, ["doctor", *words, "--json"])
+    rows = json.loads(told.stdout)["findings"]
+    return told.exit_code, {row["subject"]: (row["verdict"], row["text"]) for row in rows}
+
+
+def test_doctor_finds_internal_topics_that_do_not_fit(
+    kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
+) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    config, status, offset = (f"{topic_prefix}{storage}" for storage in ("config", "status", "offset"))
+    compacted = {"cleanup.policy": "compact"}
+    wrong = [NewTopic(config, 3, 1, config=compacted), NewTopic(status, 1, 1), NewTopic(offset, 5, 1, config=compacted)]
+    for future in admin.create_topics(wrong).values():
+        future.result(30)
+    connector = tmp_path / "lines.json"
+    connector.write_text(
+        json.dumps({"name": "lines", "connector.class": "FileStreamSink", "topics": f"{topic_prefix}none,{offset}"})
+    )
+    path = worker_file(tmp_path, kafka_broker.bootstrap_servers, topic_prefix, replication=3)
+    exit_status, found = doctor(str(path), str(connector))
+    assert exit_status == 1
+    assert found["brokers"][0] == "ok"
+    assert found[f"topic {config}"] == ("fail", "config.storage.topic needs 1 partition and has 3")
+    assert found[f"topic {status}"] == ("fail", "cleanup.policy is delete, not compact: it loses state")
+    assert found[f"topic {offset}"] == ("ok", "5 partitions")  # the connector's; the worker's came before
+    assert found[f"topic {topic_prefix}g-control"][1].startswith("would be created with 3 replicas")
+    assert found[f"topic {topic_prefix}none"][0] == "warn"
+    assert found[f"group {topic_prefix}g"][0] in ("ok", "warn")  # the session's broker may not have had a group yet
+    assert found["connector"] == ("ok", "FileStreamSinkConnector accepts its keys")
+
+
+@pytest.fixture
+def servers(kafka_broker: KafkaBroker) -> tuple[str, str]:
+    return "--bootstrap-servers", kafka_broker.bootstrap_servers
+
+
+def kafka(*words: str, status: int = 0, typed: str | None = None) -> Result:
+    told = CliRunner().invoke(cli.app, ["kafka", *words], input=typed)
+    assert told.exit_code == status, told.output
+    return told
+
+
+def test_records_written_line_by_line_are_printed_again(servers: tuple[str, str], topic_prefix: str) -> None:
+    topic = f"{topic_prefix}people"
+    kafka("topics", "--create", topic, *servers)
+    kafka("produce", topic, "--key-separator", ":", *servers, typed='1:{"a": 1}\n2:zwölf\n')
+    assert kafka("consume", topic, *servers).stdout == '{"a": 1}\nzwölf\n'
+    last = json.loads(kafka("consume", topic, "--newest", "1", "--json", *servers).stdout)
+    assert (last["offset"], last["key"], last["value"], last["headers"]) == (1, "2", "zwölf", [])
+    rows = [line.split() for line in kafka("topics", *servers).stdout.splitlines()]
+    assert [topic, "1", "1", "2"] in rows
+    assert "no ':' between" in kafka("produce", topic, "--key-separator", ":", *servers, typed="x\n", status=1).stderr
+    assert "nowhere" in kafka("consume", f"{topic_prefix}nowhere", *servers, status=1).stderr

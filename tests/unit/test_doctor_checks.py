@@ -1,0 +1,126 @@
+"""The checks of `connect-py doctor` that need no Kafka, and what becomes of one that hangs or fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from connect_py import cli
+from connect_py.api.check import Check, Finding, Verdict
+from connect_py.api.errors import ConnectError
+from connect_py.doctor import machine_checks
+from connect_py.doctor.check_runner import run_checks
+from connect_py.doctor.worker_checks import plugin_path, port, properties, read_worker
+from connect_py.plugins.plugin_registry import PluginRegistry
+
+WORKER = {
+    "bootstrap.servers": "127.0.0.1:1",
+    "group.id": "g",
+    "key.converter": "StringConverter",
+    "value.converter": "StringConverter",
+    **{f"{storage}.storage.topic": storage for storage in ("config", "status", "offset")},
+}
+
+
+def worker_file(folder: Path, **settings: str) -> Path:
+    path = folder / "worker.properties"
+    keys = {key.replace("_", "."): value for key, value in settings.items()}
+    path.write_text("".join(f"{key}={value}\n" for key, value in {**WORKER, **keys}.items()))
+    return path
+
+
+def only(findings: list[Finding] | tuple[Finding, ...]) -> Finding:
+    [found] = findings
+    return found
+
+
+def test_a_check_that_hangs_or_fails_is_a_failure_too() -> None:
+    ended = threading.Event()
+
+    def refuse() -> list[Finding]:
+        raise ConnectError("not today")
+
+    def hang() -> list[Finding]:
+        ended.wait(30)
+        return []
+
+    found = list(run_checks([Check("one", refuse), Check("two", hang, 0.05), Check("three", list)]))
+    ended.set()
+    assert [(each.subject, each.verdict, each.text) for each in found] == [
+        ("one", Verdict.FAIL, "not today"),
+        ("two", Verdict.FAIL, "no answer in 0.05 s"),
+    ]
+
+
+def test_taken_port_is_reported_with_the_process_that_has_it() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        number = taken.getsockname()[1]
+        answers = threading.Thread(target=lambda: taken.accept()[0].close())  # what asks whether a worker is there
+        answers.start()
+        found = only(list(port(f"http://127.0.0.1:{number}")))
+        answers.join(10)
+    assert found.verdict is Verdict.FAIL
+    assert f"process {os.getpid()}" in found.text
+    assert only(list(port("http://127.0.0.1:0"))).verdict is Verdict.OK
+
+
+def test_unknown_keys_warn_and_missing_plugin_folders_fail(tmp_path: Path) -> None:
+    path = worker_file(tmp_path, speling="1", plugin_path=str(tmp_path / "none"))
+    config = read_worker(path)
+    assert "speling" in only(list(properties(path, config))).text
+    found = only(list(plugin_path(config, PluginRegistry.discover())))
+    assert (found.verdict, found.subject) == (Verdict.FAIL, "plugin.path")
+    assert str(tmp_path / "none") in found.text
+
+
+@pytest.mark.parametrize(
+    ("name", "ask", "mend"),
+    [
+        ("CONNECT_PY_JAVA", machine_checks.java, "Set CONNECT_PY_JAVA"),
+        ("CONNECT_PY_SPARK_JARS", machine_checks.jars, "Correct CONNECT_PY_SPARK_JARS"),
+    ],
+)
+def test_wrong_places_of_java_and_jars_get_a_remedy(
+    name: str, ask: Callable[[Verdict], list[Finding]], mend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "/no/such/file")
+    found = only(list(ask(Verdict.WARN)))
+    assert (found.verdict, found.mend.startswith(mend)) == (Verdict.WARN, True)
+    assert "/no/such/file" in found.text
+
+
+def test_jars_that_were_never_fetched_are_not_fetched_by_doctor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONNECT_PY_CACHE", str(tmp_path))
+    monkeypatch.delenv("CONNECT_PY_SPARK_JARS", raising=False)
+    found = only(list(machine_checks.jars(Verdict.FAIL)))
+    assert (found.verdict, found.mend) == (Verdict.FAIL, "Fetch them: connect-py jars spark")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scripts_get_findings_as_json_and_a_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONNECT_PY_CACHE", str(tmp_path / "cache"))
+    worker = tmp_path / "worker.properties"
+    worker.write_text("group.id=g\n")
+    connector = tmp_path / "orders.json"
+    iceberg = {"name": "orders", "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector"}
+    connector.write_text(json.dumps(iceberg))
+    told = CliRunner().invoke(cli.app, ["doctor", str(worker), str(connector), "--json"])
+    assert told.exit_code == 1
+    document = json.loads(told.stdout)
+    verdicts = {each["subject"]: each["verdict"] for each in document["findings"]}
+    assert verdicts["properties"] == "fail"
+    assert verdicts["jars"] == "fail"  # an Iceberg sink needs them
+    assert verdicts["iceberg.tables"] == "fail"
+    assert document["failed"] == sum(verdict == "fail" for verdict in verdicts.values())
+    assert CliRunner().invoke(cli.app, ["doctor"]).exit_code == 0  # nothing but a warning: no sink was named

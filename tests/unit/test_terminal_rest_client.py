@@ -1,0 +1,122 @@
+"""`RestClient`: what it repeats, and what it says when a worker does not do as asked."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from fixtures.storage_fake_clock import FakeClock
+
+from connect_py.terminal.rest_client import (
+    CONFLICT_SECONDS,
+    RequestRefusedError,
+    RestClient,
+    WorkerAddress,
+    WorkerUnreachableError,
+)
+
+REBALANCE = (409, {"error_code": 409, "message": "Cannot complete request momentarily due to no known leader URL"})
+
+
+class ScriptedWorker(ThreadingHTTPServer):
+    """Answers as listed, the last answer again and again."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answers: list[tuple[int, object]] = []
+        self.asked: list[str] = []
+        self.authorization: str | None = None
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def _answer(self) -> None:
+        worker = self.server
+        assert isinstance(worker, ScriptedWorker)
+        worker.asked.append(f"{self.command} {self.path}")
+        worker.authorization = self.headers["authorization"]
+        self.rfile.read(int(self.headers["content-length"] or 0))
+        status, body = worker.answers.pop(0) if len(worker.answers) > 1 else worker.answers[0]
+        data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_PATCH = _answer  # noqa: N815 - names of the library
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        pass
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedWorker]:
+    server = ScriptedWorker()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join(10)
+    server.server_close()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def worker(scripted: ScriptedWorker, clock: FakeClock) -> Iterator[RestClient]:
+    address = WorkerAddress(f"http://127.0.0.1:{scripted.server_port}/", "ada", "secret")
+    with RestClient(address, clock) as client:
+        yield client
+
+
+def test_request_is_repeated_while_the_group_rebalances(scripted: ScriptedWorker, worker: RestClient) -> None:
+    scripted.answers = [REBALANCE, REBALANCE, (204, "")]
+    worker.delete("a b/c")
+    assert scripted.asked == ["DELETE /connectors/a%20b%2Fc"] * 3
+    assert scripted.authorization == "Basic YWRhOnNlY3JldA=="
+
+
+def test_a_lasting_rebalance_ends_the_request_with_its_text(
+    scripted: ScriptedWorker, worker: RestClient, clock: FakeClock
+) -> None:
+    scripted.answers = [REBALANCE]
+    begun = clock.monotonic()
+    with pytest.raises(RequestRefusedError, match="no known leader URL") as refused:
+        worker.restart("a", only_failed=True)
+    assert refused.value.status == 409
+    assert CONFLICT_SECONDS <= clock.monotonic() - begun < CONFLICT_SECONDS + 1
+    assert set(scripted.asked) == {"POST /connectors/a/restart?includeTasks=true&onlyFailed=true"}
+
+
+def test_an_existing_connector_is_refused_without_a_repetition(scripted: ScriptedWorker, worker: RestClient) -> None:
+    scripted.answers = [(409, {"error_code": 409, "message": "Connector a already exists"})]
+    with pytest.raises(RequestRefusedError, match=r"^Connector a already exists$"):
+        worker.create("a", {"connector.class": "X"}, "STOPPED")
+    assert scripted.asked == ["POST /connectors"]
+
+
+def test_wrong_password_and_foreign_servers_are_named_as_such(scripted: ScriptedWorker, worker: RestClient) -> None:
+    scripted.answers = [(401, "User cannot access the resource.")]
+    with pytest.raises(RequestRefusedError, match="--user"):
+        worker.names()
+    scripted.answers = [(200, "<html>hello</html>")]
+    with pytest.raises(WorkerUnreachableError, match="is not answered by a worker: <html>hello"):
+        worker.names()
+    scripted.answers = [(404, "<html>not here</html>")]
+    with pytest.raises(RequestRefusedError, match="/connectors answers 404: <html>not here"):
+        worker.names()
+
+
+def test_a_new_connector_may_have_no_status_yet(scripted: ScriptedWorker, worker: RestClient) -> None:
+    scripted.answers = [(404, {"error_code": 404, "message": "No status found for connector a"})]
+    assert worker.status("a") is None
+
+
+def test_worker_that_starts_says_so_and_is_not_healthy(scripted: ScriptedWorker, worker: RestClient) -> None:
+    scripted.answers = [(503, {"status": "starting", "message": "Worker is still starting up."})]
+    assert worker.health() == (False, "Worker is still starting up.")
