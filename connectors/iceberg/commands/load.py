@@ -81,28 +81,36 @@ def load(
     """
     with errors_exit(REFUSED):
         from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
-        from connectors.iceberg.commands.kafka_group import member_count
-        from connectors.iceberg.config.worker_defaults import with_worker_catalog
-        from connectors.iceberg.load.load import Load
 
         props = read_connector(connector)
         refuse_providers(props)
-        host = sink_host(props, worker, {
-            **_kafka_settings(bootstrap_server, kafka_property), **_spark_settings(master, conf, archive),
-        })  # fmt: skip
-        if members := member_count(host.client_config("admin"), host.group_id):
-            raise ConnectError(f"the connector runs: group {host.group_id} has {members} members; stop it first")
+        settings = _kafka_settings(bootstrap_server, kafka_property) | _spark_settings(master, conf, archive)
+        host = sink_host(props, worker, settings)
         starts, ends = _bounds(host, begin, end)
         if plan:
             _show_plan(host, starts, ends, as_json=as_json)
             return
         if begin is not None:
             _begin_at(host, starts)
-        started = time.monotonic()
-        running = Load(with_worker_catalog(props, host.worker_settings), host, ends, step_rows)
-        with _progress(running, ends, quiet=as_json) as tell:
-            progress = running.run(tell)
-        _report(host, progress, time.monotonic() - started, as_json=as_json)
+        _load(props, host, ends, step_rows, as_json=as_json)
+
+
+def _load(
+    props: Mapping[str, str], host: SinkHost, ends: Mapping[TopicPartition, int], step_rows: int, *, as_json: bool
+) -> None:
+    """Load, and say what came of it.
+
+    Raises:
+        ConnectError: It ended before.
+    """
+    from connectors.iceberg.config.worker_defaults import with_worker_catalog
+    from connectors.iceberg.load.load import Load
+
+    started = time.monotonic()
+    running = Load(with_worker_catalog(props, host.worker_settings), host, ends, step_rows)
+    with _progress(running, ends, quiet=as_json) as tell:
+        progress = running.run(tell)
+    _report(host, progress, time.monotonic() - started, as_json=as_json)
 
 
 def _kafka_settings(servers: str | None, properties: list[str] | None) -> dict[str, str]:
@@ -144,11 +152,14 @@ def _bounds(host: SinkHost, begin: str | None, end: str) -> tuple[dict[TopicPart
 
     Raises:
         ConfigError: A bound makes no sense.
-        ConnectError: There is nothing to read, or Kafka does not answer.
+        ConnectError: The connector runs, there is nothing to read, or Kafka does not answer.
     """
+    from connectors.iceberg.commands.kafka_group import member_count
     from connectors.iceberg.coordinator.kafka_metadata import describe_topics, partitions_of
     from connectors.iceberg.load.bounds import EARLIEST, offsets_at
 
+    if members := member_count(host.client_config("admin"), host.group_id):
+        raise ConnectError(f"the connector runs: group {host.group_id} has {members} members; stop it first")
     partitions = partitions_of(describe_topics(host))
     if not partitions:
         raise ConnectError("none of the connector's topics exists")

@@ -12,6 +12,7 @@ import typer
 from connect_py.api.command import uses_java
 from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.commands.exit_status import errors_exit
+from connectors.iceberg.commands.kafka_group import member_count
 from connectors.iceberg.commands.kafka_options import SERVER, ClientConfig, Properties, client_settings
 from connectors.iceberg.commands.rollback import Preview, look, preview_lines
 from connectors.iceberg.commands.table_options import POINT, AsJson, Table, TablePlace, table_place
@@ -44,7 +45,6 @@ def rewind(
     one change; after an interruption run it again. Exit status 0: done, or it may be done; 1: refused; 2: not known.
     """
     with errors_exit(UNDECIDED):
-        from connectors.iceberg.commands.kafka_group import member_count
         from connectors.iceberg.history.table_diff import read_metadata
         from connectors.iceberg.refs.table_rewind import RewindMode
 

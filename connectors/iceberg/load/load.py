@@ -194,11 +194,11 @@ class Load:
         state, context = self._parts.state, self._context
         self._cycle += 1
         starts = {
-            tp: RangeStart(end, context.topic_id(tp.topic), state.standing(tp), self._stage.alone(tp))
-            for tp, (_, end) in ranges.items()
+            tp: RangeStart(end, context.topic_id(tp.topic), self._stage.alone(tp)) for tp, (_, end) in ranges.items()
         }
         counts = {topic: context.partition_count(topic) for topic in {tp.topic for tp in ranges}}
-        work = RangeWork(self._props, self._host.pipelines, self._cycle, starts, counts)
+        assigned = frozenset(self._ends)
+        work = RangeWork(self._props, self._host.pipelines, self._cycle, state, assigned, starts, counts)
         asked = KafkaRanges(self._host.consumer_properties(), ranges, self._batch_rows())
         found = {result.partition: result for result in map(pickle.loads, self._run(asked, work))}
         errors = [result.error for result in found.values() if result.error]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
@@ -25,16 +25,8 @@ from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.load.range_context import RangeContext
 from connectors.iceberg.protocol.actions import CloseFiles
-from connectors.iceberg.protocol.messages import (
-    Attach,
-    Attached,
-    CoordinatorMessage,
-    Message,
-    OpenTable,
-    Range,
-    Report,
-)
-from connectors.iceberg.sink_task.task_actions import now_ms
+from connectors.iceberg.protocol.messages import Message, OpenTable, Range, Report
+from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.sink_task.task_parts import TaskParts
 from connectors.iceberg.staging.key_changes import UnreadPair
 from connectors.iceberg.staging.stage import Stage
@@ -51,7 +43,6 @@ class RangeStart:
 
     end: int  # the offset behind the range
     topic_id: str
-    standing: Sequence[CoordinatorMessage]  # of the load's `TaskState`
     alone: Sequence[tuple[str, int]] = ()  # tables and offsets whose inserts wait for no delete any more
 
 
@@ -78,6 +69,8 @@ class RangeWork:
     connector: Mapping[str, str]
     pipelines: PipelineFactory
     cycle: int
+    state: TaskState  # of the load: each range goes on in a copy of it
+    partitions: frozenset[TopicPartition]  # of that state
     starts: Mapping[TopicPartition, RangeStart]
     partition_counts: Mapping[str, int]  # by topic
 
@@ -119,7 +112,7 @@ class _RangeTask(SinkTask):
         stage = Stage(config, name, context.partition_count)
         closing.callback(stage.close)
         metrics = IcebergMetrics(context.metrics)
-        self._parts = TaskParts.of(config, work.connector, context, name, stage, self._sent, metrics)
+        self._parts = TaskParts.of(config, work.connector, context, name, stage, self._sent, metrics, work.state)
         pipeline = self._pipeline = work.pipelines.open_for(self, partition.partition)
         closing.callback(pipeline.close)
         context.errant_record_reporter = pipeline.reporter
@@ -139,7 +132,7 @@ class _RangeTask(SinkTask):
         Raises:
             ConnectError: The load must not go on.
         """
-        self._stand()
+        self._stand_alone()
         records = messages = size = 0
         for batch in batches:
             messages, size = messages + batch.num_rows, size + batch.nbytes
@@ -170,18 +163,12 @@ class _RangeTask(SinkTask):
     def _stops(self) -> bool:
         return self._range_context.stopped or not self._parts.state.is_reading(self._partition)
 
-    def _stand(self) -> None:
-        """Be where the load's task is."""
-        parts = self._parts
-        parts.actions.assign([self._partition])
-        for message in self._start.standing:
-            if isinstance(message, Attached):
-                nonces = [each.nonce for each in self._sent.messages if isinstance(each, Attach)]
-                message = replace(message, nonce=nonces[-1])
-            parts.actions.carry_out(parts.state.on_message(message, now_ms()))
-        self._range_context.stopped = False
+    def _stand_alone(self) -> None:
+        """Be where the load's task is, with this partition only."""
+        parts, start = self._parts, self._start
+        parts.state.revoke(self._work.partitions - {self._partition})
         epoch = parts.state.epoch
-        for table, offset in self._start.alone:
+        for table, offset in start.alone:
             answer = parts.state.answer(table)
             if answer is not None and epoch is not None:
                 parts.stage.description(table, answer, epoch)  # has it make what stages the table's rows

@@ -309,24 +309,6 @@ class TaskState:
             if s.attached
         }
 
-    def standing(self, partition: TopicPartition) -> list[CoordinatorMessage]:
-        """Messages that bring another `TaskState` to where this one stands with an attached partition.
-
-        Nothing is staged in the other one. The nonce is left open.
-        """
-        state = self._partitions[partition]
-        if self.epoch is None or not state.attached:
-            return []
-        at = Attachment(state.topic_id, state.generation, state.next, state.floor, state.rewind, dict(state.needs))
-        attached = Attached(self.epoch, "", {partition: at}, state.commits)
-        messages: list[CoordinatorMessage] = [EpochStarted(self.epoch), attached]
-        for name, (uuid, answer) in self._tables.items():
-            need = state.needs.get(name)
-            needs = {} if need is None or need.uuid != uuid else {partition: need.next}
-            messages.append(TableOpened(self.epoch, name, uuid, needs, answer))
-        missing = [*((name, True) for name in self._skipped), *((name, False) for name in self._uncreated)]
-        return [*messages, *(TableRefused(self.epoch, name, "", skip, not skip) for name, skip in missing)]
-
     # --- inside
 
     @property

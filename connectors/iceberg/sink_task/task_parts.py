@@ -36,7 +36,7 @@ class TaskParts:
     @classmethod
     def of(
         cls, config: IcebergSinkConfig, props: Mapping[str, str], context: SinkTaskContext, name: str, stage: Stage,
-        writer: MessageWriter, metrics: IcebergMetrics,
+        writer: MessageWriter, metrics: IcebergMetrics, state: TaskState | None = None,
     ) -> Self:  # fmt: skip
         """Put them together.
 
@@ -48,9 +48,11 @@ class TaskParts:
             stage: Where rows go.
             writer: Takes messages for the coordinator.
             metrics: The task's.
+            state: Where the task goes on; None: it begins.
         """
-        limit = config.max_staged_cycles
-        state = TaskState(name, context.start_number, lambda: uuid.uuid4().hex, max_staged_cycles=limit)
+        if state is None:
+            limit = config.max_staged_cycles
+            state = TaskState(name, context.start_number, _new_nonce, max_staged_cycles=limit)
         poll, waits = Poll(), KeyChangeWaits(config.key_change_wait_ms)
         actions = TaskActions(context, state, stage, poll, writer)
         needs = TableNeeds(config, state, stage, actions, metrics)
@@ -75,3 +77,7 @@ class TaskParts:
                 self.state.advance(tp, following, self.poll.latest.get(tp))
         self.poll.clear()
         self.stops.hold()
+
+
+def _new_nonce() -> str:
+    return uuid.uuid4().hex
