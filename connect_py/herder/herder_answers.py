@@ -34,7 +34,7 @@ from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.stage_board import StageBoard
 from connect_py.herder.validation import Validator
 from connect_py.herder.work_runner import strings
-from connect_py.metrics.samples import AnySample, Sample, TextSample
+from connect_py.metrics.samples import AnySample, OwnSample, Sample, TextSample
 from connect_py.model import ConnectorTaskId, Status
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.status_store import StatusStore
@@ -43,6 +43,7 @@ from connect_py.worker.connector_offsets import REQUEST_SECONDS
 from connect_py.worker.worker import Worker
 
 APP_INFO = "app-info"
+WORKER_GROUP = "connect_py_worker_group"
 
 
 class HerderAnswers(OffsetRequests, Herder):
@@ -77,10 +78,11 @@ class HerderAnswers(OffsetRequests, Herder):
         return self._info
 
     def metrics(self) -> list[AnySample]:
-        tags = {"client-id": self._client_id}
+        tags, group = {"client-id": self._client_id}, self._config.group_id
         return [
             *self._worker.metrics(),
             *self._group_metrics(),
+            *([OwnSample(WORKER_GROUP, "The group of the worker.", 1, {"group": group})] if group is not None else ()),
             TextSample(APP_INFO, "version", self._info.version, tags),
             TextSample(APP_INFO, "commit-id", self._info.commit, tags),
             Sample(APP_INFO, "start-time-ms", self._start_ms, tags),

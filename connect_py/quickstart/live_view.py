@@ -97,7 +97,8 @@ class LiveView:
         text = Text.assemble(
             ("PyIceberg  ", "bold"),
             "from pyiceberg.catalog.sql import SqlCatalog\n"
-            f'           catalog = SqlCatalog("{CATALOG}", uri="{catalog_uri(catalog)}")\n'
+            f'           uri = "{catalog_uri(catalog)}"\n'
+            f'           catalog = SqlCatalog("{CATALOG}", uri=uri)\n'
             f'           catalog.load_table("{NAMESPACE}.orders").scan().to_arrow()\n',
             ("Spark      ", "bold"),
             f"{catalog / SPARK_SQL} \\\n"

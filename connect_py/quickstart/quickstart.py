@@ -91,6 +91,8 @@ class Quickstart:
                     feed.stop()
                     self._catch_up(live, view, worker, url)
                 live.update(view.render(last=True))
+            if not console.is_terminal:
+                console.print()  # without a terminal, the last view ends without a line break
             if self.interrupted.is_set():
                 console.print("Stopping; tables were not compared.")
                 return True
@@ -147,7 +149,7 @@ class Quickstart:
             text = httpx.post(f"{url}/connectors", json=json.loads(path.read_text()), timeout=100).text
         if '"error_code"' in text or '"name"' not in text:
             raise ConnectError(f"the worker refused the connector: {text}")
-        console.print(f"[green]{text[:100]}…", highlight=False)
+        console.print(f"[green]{text[:79]}…", highlight=False)
         console.print()
 
     # --- run

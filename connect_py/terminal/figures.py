@@ -16,7 +16,9 @@ RATES: Final = ("_sink_record_read_rate", "_source_record_poll_rate")  # ends of
 LAGS: Final = ("kafka_consumer_consumer_fetch_manager_metrics_records_lag", "kafka_consumer_fetch_manager_records_lag")
 DEAD_LETTERS: Final = "connect_py_cdc_dlq_total"
 LAST_COMMIT: Final = "connect_py_iceberg_last_commit_seconds"
-_WANTED: Final = (*(f"{end}{{" for end in RATES), *(f"{name}{{" for name in (*LAGS, DEAD_LETTERS, LAST_COMMIT)))
+WORKER_GROUP: Final = "connect_py_worker_group"
+_NAMES: Final = (*LAGS, DEAD_LETTERS, LAST_COMMIT, WORKER_GROUP)
+_WANTED: Final = (*(f"{end}{{" for end in RATES), *(f"{name}{{" for name in _NAMES))
 _CONSUMER: Final = "connector-consumer-"
 
 
@@ -52,6 +54,11 @@ class Figures:
         for (client, _, _), records in lags.items():
             lag[client] += records
         return Figures(rates, lag, dead_letters, last_commits)
+
+
+def worker_group(text: str) -> str | None:
+    """The group of the worker with these metrics; None: it has none, or does not say."""
+    return next((sample.labels["group"] for sample in _samples(text) if sample.name == WORKER_GROUP), None)
 
 
 def _samples(text: str) -> Iterator[Sample]:

@@ -110,6 +110,7 @@ def test_status_and_top_show_failures_and_scripts_see_them(worker: WorkerProcess
     assert "bad: task 0 failed:\norg.apache.kafka.connect.errors.ConnectException: Couldn't find or create" in failed
     seen = json.loads(run("status", "--json", status=1).stdout)
     assert (seen["healthy"], seen["runs"], list(seen["connectors"])) == (True, False, ["bad"])
+    assert seen["group"] == "terminal-commands"
     assert "ConnectException: Couldn't find" in " ".join(run("status", status=1).stdout.split())
     frame = run("top", "--once").stdout
     assert ["task", "0", "FAILED", "-", "-", "0"] in [line.split() for line in frame.splitlines()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import EntryPoint, version
 from pathlib import Path
 
@@ -102,3 +104,33 @@ def test_wrong_worker_arguments_print_the_reason_before_the_usage(
     assert end.value.code == 1
     assert said[0].startswith(f"connect-distributed: {reason}")
     assert said[1].startswith("Usage: connect-distributed ")
+
+
+def test_help_loads_no_library_that_only_commands_need() -> None:
+    program = "import sys, connect_py.cli\nprint(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
+    slow = {"confluent_kafka", "fastapi", "httpx", "prometheus_client", "psutil", "pyarrow", "rich"}
+    assert slow.isdisjoint(loaded.stdout.split())
+
+
+def test_worker_command_refuses_connectors_and_levels_it_cannot_use(tmp_path: Path) -> None:
+    properties = tmp_path / "worker.properties"
+    properties.write_text("")
+    refused = CliRunner().invoke(cli.app, ["worker", str(properties), "sink.json"])
+    assert refused.exit_code == 2
+    assert "gets its connectors over REST" in " ".join(refused.output.replace("│", " ").split())
+    loud = CliRunner().invoke(cli.app, ["worker", "--log-level", "a=LOUD", str(properties)])
+    assert loud.exit_code == 2
+    assert "a=LOUD: levels are OFF" in " ".join(loud.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(("words", "runner"), [([], "distributed"), (["--standalone"], "standalone")])
+def test_worker_command_runs_the_worker_of_its_mode(
+    words: list[str], runner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties, seen = tmp_path / "worker.properties", []
+    properties.write_text("")
+    monkeypatch.setattr(f"connect_py.{runner}_worker.run_{runner}", lambda *given: seen.append(given) or 3)
+    ended = CliRunner().invoke(cli.app, ["worker", *words, str(properties), "--log-level", "WARN"])
+    assert ended.exit_code == 3
+    assert (seen[0][0], seen[0][-1]) == (properties, {"root": "WARN"})

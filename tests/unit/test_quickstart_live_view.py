@@ -48,7 +48,7 @@ def test_the_view_fits_a_terminal_of_eighty_columns() -> None:
     assert max(map(len, lines)) <= 80
     assert "…" not in shown.getvalue()
     assert sum("1,234,567" in line and "0 s ago" in line for line in lines) == len(KEYS)
-    assert any('uri="sqlite:////srv/shop/quickstart-data/catalog.db")' in line for line in lines)
+    assert any('uri = "sqlite:////srv/shop/quickstart-data/catalog.db"' in line for line in lines)
 
 
 @pytest.mark.parametrize("name", ["x%20y", "x y", "x?y#z"])

@@ -6,10 +6,13 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
+from fixtures.rest_certificates import Authority
 from fixtures.storage_fake_clock import FakeClock
 
+from connect_py.api.tls_context import server_context
 from connect_py.terminal.rest_client import (
     CONFLICT_SECONDS,
     RequestRefusedError,
@@ -120,3 +123,23 @@ def test_a_new_connector_may_have_no_status_yet(scripted: ScriptedWorker, worker
 def test_worker_that_starts_says_so_and_is_not_healthy(scripted: ScriptedWorker, worker: RestClient) -> None:
     scripted.answers = [(503, {"status": "starting", "message": "Worker is still starting up."})]
     assert worker.health() == (False, "Worker is still starting up.")
+
+
+def test_worker_over_https_is_asked_with_an_own_certificate(scripted: ScriptedWorker, tmp_path: Path) -> None:
+    authority = Authority.make()
+    trusted, shown, kept = tmp_path / "ca.pem", tmp_path / "client.pem", tmp_path / "server.pem"
+    trusted.write_text(authority.certificate_pem)
+    shown.write_text("".join(authority.issue("ada")))
+    kept.write_text("".join(authority.issue("worker")))
+    stores = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(kept), "ssl.client.auth": "required"}
+    context = server_context({**stores, "ssl.truststore.type": "PEM", "ssl.truststore.location": str(trusted)})
+    scripted.socket = context.wrap_socket(scripted.socket, server_side=True)
+    scripted.answers = [(200, ["a"])]
+    url = f"https://127.0.0.1:{scripted.server_port}"
+    with RestClient(WorkerAddress(url, authorities=trusted, certificate=shown)) as client:
+        assert client.names() == ["a"]
+    with (
+        RestClient(WorkerAddress(url)) as stranger,
+        pytest.raises(WorkerUnreachableError, match="CERTIFICATE_VERIFY_FAILED"),
+    ):
+        stranger.names()
