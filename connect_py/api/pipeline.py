@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from connect_py.api.batch import Batch
 from connect_py.api.errors import FailureReason
 from connect_py.api.message_run import MessageRun
-from connect_py.api.record import RecordOrigin, SinkRecord
+from connect_py.api.record import RecordOrigin, SinkRecord, TopicPartition
 from connect_py.api.task import ErrantRecordReporter, SinkTask
 
 
@@ -67,8 +67,10 @@ class TaskPipeline(ABC):
         """
 
     @abstractmethod
-    def flush(self, seconds: float) -> bool:
-        """Wait until every dead letter is safe, so long at most; whether they are.
+    def keep_dead_letters(self, below: Mapping[TopicPartition, int], seconds: float) -> bool:
+        """Send the dead letters of records below these offsets to their topic, and wait until they are safe.
+
+        Others are forgotten: their records are read again. Returns whether all are safe within the time.
 
         Raises:
             ConnectError: One cannot be kept.

@@ -12,12 +12,13 @@ from connect_py.api.batch import Batch
 from connect_py.api.errors import ConnectError
 from connect_py.api.message_run import MessageRun
 from connect_py.api.pipeline import PipelineFactory, PipelineOutput, RecordFailure, RecordPipeline, TaskPipeline
-from connect_py.api.record import SinkRecord
+from connect_py.api.record import SinkRecord, TopicPartition
 from connect_py.api.task import SinkTask
 from connect_py.clock import SystemClock
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler, ErrorReporter
 from connect_py.error_handling.failed_record import FailedRecord
+from connect_py.error_handling.later_reporter import LaterReporter
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.metrics.plugin_metrics import TaskPluginMetrics
@@ -53,13 +54,18 @@ class TaskPipelineFactory(PipelineFactory):
         _, class_name = plugins.task(self.connector)
         clients = ClientConfigs(self.worker, self.connector, connector, number)
         place = SinkPlace(ConnectorTaskId(connector, number), self.connector, clients, ClusterAdmin(clients.admin()))
-        waits = _Waits(self.wait_seconds)
+        waits, later = _Waits(self.wait_seconds), list[LaterReporter]()
+
+        def topic_reporter(reporter: ErrorReporter) -> ErrorReporter:
+            later.append(LaterReporter(reporter))
+            return later[-1]
+
         with ExitStack() as closing:
             pipeline = open_sink_pipeline(
                 place, plugins, task, class_name, plugins.converters(), SystemClock(), TaskPluginMetrics(), waits.wait,
-                waits.waits_for, closing,
+                waits.waits_for, closing, topic_reporter,
             )  # fmt: skip
-            return _TaskPipeline(pipeline, closing.pop_all())
+            return _TaskPipeline(pipeline, later, closing.pop_all())
 
     def _plugins(self) -> TaskPlugins:
         paths = [path.strip() for path in self.worker.get("plugin.path", "").split(",") if path.strip()]
@@ -67,15 +73,18 @@ class TaskPipelineFactory(PipelineFactory):
 
 
 class _TaskPipeline(TaskPipeline):
-    def __init__(self, pipeline: SinkPipeline, closing: ExitStack) -> None:
+    def __init__(self, pipeline: SinkPipeline, later: Sequence[LaterReporter], closing: ExitStack) -> None:
         self.reporter = pipeline.reporter
+        self._later = later
         self._pipeline = pipeline
         self._closing = closing
 
     def process(self, runs: Sequence[MessageRun]) -> Sequence[Batch | Sequence[SinkRecord]]:
         return self._pipeline.records.process(runs)
 
-    def flush(self, seconds: float) -> bool:
+    def keep_dead_letters(self, below: Mapping[TopicPartition, int], seconds: float) -> bool:
+        for reporter in self._later:
+            reporter.send(below)
         return self._pipeline.errors.flush(seconds)
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ class SinkPipeline:
 def open_sink_pipeline(
     place: SinkPlace, plugins: TaskPlugins, task: SinkTask, class_name: str, converters: Converters, clock: Clock,
     metrics: TaskPluginMetrics, wait: Callable[[float], None], waits: Callable[[str, str | None], None],
-    closing: ExitStack,
+    closing: ExitStack, topic_reporter: Callable[[ErrorReporter], ErrorReporter] = lambda reporter: reporter,
 ) -> SinkPipeline:  # fmt: skip
     """Make what is between consumed messages and a sink task.
 
@@ -55,6 +55,7 @@ def open_sink_pipeline(
         wait: Waits between attempts; see `ErrorHandler`.
         waits: Called with what is waited for.
         closing: Closes it.
+        topic_reporter: May put another one before what writes to the dead-letter topic.
 
     Raises:
         ConnectError: The dead-letter topic cannot be created, or a plugin cannot be made.
@@ -63,7 +64,7 @@ def open_sink_pipeline(
     reporters: list[ErrorReporter] = []
     if config.dead_letter_topic:
         producer = place.clients.dead_letter_producer()
-        reporters.append(DeadLetterQueue.open(place.id, config, producer, place.admin))
+        reporters.append(topic_reporter(DeadLetterQueue.open(place.id, config, producer, place.admin)))
     if config.dead_letter_table:
         reporters.append(TaskDeadLetters(task, clock))
     if reporters:

@@ -254,7 +254,7 @@ def test_rows_routed_to_the_dead_letter_table_fail_the_task(tmp_path: Path, monk
     stand = make_stand(tmp_path, monkeypatch, PROPS)
     routed = {"iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "t"}
     config = IcebergSinkConfig.parse(BASE | PROPS | routed)
-    stand.task._intake.router = Router(config)
+    stand.task._parts.intake.router = Router(config)
     with pytest.raises(ConnectError, match="which is for dead letters"):
         stand.task.put([record({"n": 1, "t": TABLE}, 0)])
 

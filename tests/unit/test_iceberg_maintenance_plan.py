@@ -27,8 +27,8 @@ PROPS = {
     ("changes", "kinds"),
     [
         ({}, []),
-        ({"most_small_files": 20, "small_files": 20}, [MaintenanceKind.COMPACT]),
-        ({"small_files": 60, "most_small_files": 19}, []),  # a few in each of many partitions
+        ({"most_small_files": 10, "small_files": 10}, [MaintenanceKind.COMPACT]),
+        ({"small_files": 60, "most_small_files": 9}, []),  # a few in each of many partitions
         ({"deleted_records": 100}, [MaintenanceKind.COMPACT]),
         ({"deleted_records": 99}, []),
         ({"delete_files": 50}, []),  # vectors, one for each data file
@@ -71,9 +71,9 @@ def test_orphan_files_are_looked_for_once_a_day() -> None:
 def test_files_are_counted_when_enough_of_them_came() -> None:
     light = dataclasses.replace(CALM, small_files=0, most_small_files=0, manifests=0)
     assert not may_be_due(light, CALM, POLICY, NOW)
-    assert not may_be_due(dataclasses.replace(light, data_files=27), CALM, POLICY, NOW)
-    assert may_be_due(dataclasses.replace(light, data_files=28), CALM, POLICY, NOW)  # 2 small ones before
-    assert may_be_due(dataclasses.replace(light, data_files=20), None, POLICY, NOW)
+    assert not may_be_due(dataclasses.replace(light, data_files=17), CALM, POLICY, NOW)
+    assert may_be_due(dataclasses.replace(light, data_files=18), CALM, POLICY, NOW)  # 2 small ones before
+    assert may_be_due(dataclasses.replace(light, data_files=10), None, POLICY, NOW)
     assert may_be_due(dataclasses.replace(light, sequence=102), CALM, POLICY, NOW)  # 3 manifests before
     assert may_be_due(dataclasses.replace(light, deleted_records=500), CALM, POLICY, NOW)
 

@@ -43,7 +43,7 @@ class MaintenancePolicy:
     window: HourWindow | None = None  # None: at all hours
     interval_ms: int = MINUTES
     budget_ms: int = 10 * MINUTES
-    small_files: int = 20
+    small_files: int = 10
     delete_ratio: float = 0.1
     delete_files: int = 50
     target_file_size_bytes: int | None = None  # None: the table's

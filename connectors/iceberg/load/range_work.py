@@ -146,7 +146,7 @@ class _RangeTask(SinkTask):
             parts.state.advance(partition, self._start.end)  # what is missing behind the last record never comes
         waits = not parts.state.is_reading(partition)
         parts.actions.carry_out([CloseFiles(self._work.cycle)])
-        if not self._pipeline.flush(_FLUSH_SECONDS):
+        if not self._pipeline.keep_dead_letters({partition: parts.state.next_offset(partition)}, _FLUSH_SECONDS):
             raise ConnectError(f"{partition}: dead letters were not acknowledged in {_FLUSH_SECONDS:.0f} s")
         reports = [each for each in self._sent.messages if isinstance(each, Report)]
         if not reports:
