@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -152,11 +153,18 @@ def test_a_shop_of_twelve_tables_becomes_three_connectors() -> None:
         ),
         (BASE + "schema-changes: fail", {"iceberg.ext.evolution.add-column": "dead-letter"}),
         (TOPIC + AUTO + "branch: ${file:a:b}", {"iceberg.tables.default-commit-branch": "${file:a:b}"}),
+        ("topics: ['${env:A}']\n" + AUTO, {"topics": "${env:A}"}),
     ],
 )  # fmt: skip
 def test_each_field_becomes_keys_of_the_connector(lines: str, expected: dict[str, str]) -> None:
     config = target(lines)
     assert {key: config.get(key) for key in expected} == expected
+
+
+def test_example_of_the_documentation_is_a_pipeline() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "pipelines.md").read_text()
+    text = page.partition("```yaml\n")[2].partition("```")[0]
+    assert list(parse_pipeline(text).connectors) == ["shop-masters", "shop-orders"]
 
 
 def test_schema_for_editors_refuses_what_has_a_wrong_shape() -> None:
