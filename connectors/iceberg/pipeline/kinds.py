@@ -176,14 +176,15 @@ class ListOf(Kind):
         if not node.items:
             mistakes.add(node.place, path, "is an empty list")
             return None
-        found = [self.item.read(item, f"{path}[{at}]", mistakes) for at, item in enumerate(node.items)]
+        read = [self.item.read(item, f"{path}[{at}]", mistakes) for at, item in enumerate(node.items)]
+        found = tuple(each for each in read if each is not None)
         seen: set[Any] = set()
         for each in found:
-            if each is not None and isinstance(each.value, str):
+            if isinstance(each.value, str):
                 if each.value in seen:
                     mistakes.add(each.place, path, f"{each.value} is given twice", "remove one of them")
                 seen.add(each.value)
-        return Found(node.place, path, tuple(each for each in found if each is not None))
+        return Found(node.place, path, found) if len(found) == len(read) else None
 
     def schema(self) -> dict[str, Any]:
         item = self.item.schema()
