@@ -38,9 +38,23 @@ def test_connector_without_a_catalog_gets_that_of_the_worker() -> None:
     assert config.tables == ("db.t",)
 
 
-def test_connector_with_a_catalog_gets_nothing_of_the_workers() -> None:
-    own = CONNECTOR | {"iceberg.catalog.type": "jdbc"}
+@pytest.mark.parametrize(
+    "key",
+    [
+        "iceberg.catalog.type", "iceberg.hadoop.fs.s3a.endpoint", "iceberg.hadoop-conf-dir",
+        "iceberg.spark.sql.catalog.lake.uri", "iceberg.spark.spark.hadoop.fs.s3a.endpoint", "iceberg.spark.remote",
+        "iceberg.spark.spark.master",
+    ],
+)  # fmt: skip
+def test_secrets_of_the_workers_catalog_go_to_no_other_address(key: str) -> None:
+    own = CONNECTOR | {key: "x"}
     assert with_worker_catalog(own, settings) == own
+
+
+def test_other_settings_of_spark_go_with_the_workers_catalog() -> None:
+    own = CONNECTOR | {"iceberg.spark.driver.memory": "2g", "iceberg.catalog": "mine"}
+    complete = with_worker_catalog(own, settings)
+    assert (complete["iceberg.catalog.uri"], complete["iceberg.catalog"]) == ("http://catalog", "mine")
 
 
 def test_class_of_the_workers_catalog_needs_no_leave() -> None:

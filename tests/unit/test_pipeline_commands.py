@@ -156,6 +156,13 @@ def test_connector_that_does_not_run_is_shown_with_its_reason(worker: PipelineWo
     assert run(worker, "status", file) == (1, shown_states)
 
 
+def test_connector_without_a_status_is_there_all_the_same(worker: PipelineWorker, file: Path) -> None:
+    run(worker, "apply", file)
+    worker.statuses["shop-orders"] = {}
+    assert run(worker, "plan", file)[0] == 0
+    assert "shop-orders: does not run\n  it has no status yet\n" in run(worker, "status", file)[1]
+
+
 def test_status_names_connectors_that_are_not_there(worker: PipelineWorker, file: Path) -> None:
     worker.connectors = {"shop-old": {"connect_py.pipeline": "shop"}}
     status, text = run(worker, "status", file)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipeline_files import AUTO, BASE, LISTED, MERGE, MISTAKES, ROUTED, TOPIC, MistakeCase, shop
 
@@ -152,11 +154,18 @@ def test_a_shop_of_twelve_tables_becomes_three_connectors() -> None:
         ),
         (BASE + "schema-changes: fail", {"iceberg.ext.evolution.add-column": "dead-letter"}),
         (TOPIC + AUTO + "branch: ${file:a:b}", {"iceberg.tables.default-commit-branch": "${file:a:b}"}),
+        ("topics: ['${env:A}']\n" + AUTO, {"topics": "${env:A}"}),
     ],
 )  # fmt: skip
 def test_each_field_becomes_keys_of_the_connector(lines: str, expected: dict[str, str]) -> None:
     config = target(lines)
     assert {key: config.get(key) for key in expected} == expected
+
+
+def test_example_of_the_documentation_is_a_pipeline() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "pipelines.md").read_text()
+    text = page.partition("```yaml\n")[2].partition("```")[0]
+    assert list(parse_pipeline(text).connectors) == ["shop-masters", "shop-orders"]
 
 
 def test_schema_for_editors_refuses_what_has_a_wrong_shape() -> None:
@@ -176,10 +185,13 @@ def leaves(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 DOCUMENT = yaml.safe_load(SHOP)
 VALUES = st.sampled_from(
-    ["x", "merge", "auto", 0, 3, True, None, [], ["a.b"], [1], {}, {"a": 1}, {"a.b": {}}, [{"type": "x"}]]
-)
+    ["x", "merge", "auto", "${env:X}", "a,b", "{x}", "(", "debezium", 0, 3, True, None, [], ["a.b"], [1], {}, {"a": 1},
+     {"a.b": {}}, [{"type": "x"}], [{"topics": ".*", "tables": "{1}"}], {"field": "x"},
+     {"x": {"sql": "1", "action": "drop"}}]
+)  # fmt: skip
 
 
+@settings(max_examples=50)
 @given(st.sampled_from(leaves(DOCUMENT)[1:]), VALUES)
 def test_editors_and_validation_agree_on_shapes(place: tuple[Any, ...], value: object) -> None:
     """Validation knows more than a schema can say, so it may refuse more; never less."""
@@ -196,3 +208,5 @@ def test_editors_and_validation_agree_on_shapes(place: tuple[Any, ...], value: o
     valid = SCHEMA.is_valid(changed)
     assert valid or found
     assert not (valid and shapes), shapes
+    with suppress(PipelineFileError):
+        parse_pipeline(json.dumps(changed))

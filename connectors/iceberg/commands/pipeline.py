@@ -126,7 +126,7 @@ def status(file: File, url: Url = None, as_json: AsJson = False) -> None:
         with client:
             present = client.connectors()
     names = dict.fromkeys([*pipeline.connectors, *owned(pipeline.name, present)])
-    states = [ConnectorState.of(name, present[name].status if name in present else {}) for name in names]
+    states = [ConnectorState.of(name, present[name].status if name in present else None) for name in names]
     if as_json:
         _show({"connectors": [each.to_json() for each in states]}, pipeline, client)
     else:
@@ -223,11 +223,11 @@ def _plan_lines(found: ConnectorPlan) -> Iterator[str]:
 
 def _state_lines(states: list[ConnectorState]) -> Iterator[str]:
     for each in states:
-        if not each.parts:
+        if not each.exists:
             yield f"{each.name}: is not there"
             continue
         running = sum(part.runs for part in each.parts[1:])
         shown = "runs" if each.runs else each.parts[0].state if each.rests else "does not run"
-        yield f"{each.name}: {shown}, {running} of {len(each.parts) - 1} tasks run"
+        yield f"{each.name}: {shown}" + (f", {running} of {len(each.parts) - 1} tasks run" if each.parts else "")
         if not each.rests:
             yield from (f"  {reason}" for reason in each.reasons())

@@ -6,11 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from connect_py.api.config import with_prefix
-from connectors.iceberg.config.keys import CATALOG_NAME, CATALOG_PREFIX, HADOOP_CONF_DIR, HADOOP_PREFIX
+from connectors.iceberg.config.keys import CATALOG_NAME, CATALOG_PREFIX, HADOOP_CONF_DIR, HADOOP_PREFIX, SPARK_PREFIX
 
 DEFAULTS: Final = "connect_py.defaults."
 _PREFIXES: Final = (CATALOG_PREFIX, HADOOP_PREFIX)
 _KEYS: Final = (CATALOG_NAME, HADOOP_CONF_DIR)
+# What a connector must not have, to get the worker's; Spark's keys in both spellings.
+_SPARK: Final = (SPARK_PREFIX, f"{SPARK_PREFIX}spark.")
+_OWN: Final = (HADOOP_CONF_DIR, *(f"{prefix}{name}" for prefix in _SPARK for name in ("master", "remote")))
+_OWN_PREFIXES: Final = (
+    *_PREFIXES,
+    *(f"{prefix}{name}" for prefix in _SPARK for name in ("sql.catalog.", "hadoop.", "kubernetes.", "yarn.")),
+)
 
 T = TypeVar("T", bound=str | None)
 
@@ -18,15 +25,16 @@ T = TypeVar("T", bound=str | None)
 def with_worker_catalog(
     props: Mapping[str, T], worker_settings: Callable[[str], Mapping[str, str]]
 ) -> dict[str, T | str]:
-    """The properties of a connector; one without `iceberg.catalog.*` gets the worker's catalog and its storage.
+    """The properties of a connector; one that says nothing of a catalog or storage gets the worker's.
 
-    All or nothing: properties of two catalogs are never mixed. Only `iceberg.hadoop.*` of the connector wins.
+    All or nothing: properties of two catalogs are never mixed. Else a user who may create connectors could have the
+    secrets of the worker's catalog sent to an address of their own, which a Spark elsewhere is as well.
 
     Args:
         props: The connector's or task's configuration.
         worker_settings: Of `SharedServices`.
     """
-    if any(key.startswith(CATALOG_PREFIX) for key in props):
+    if any(key in _OWN or key.startswith(_OWN_PREFIXES) for key in props):
         return dict(props)
     defaults = with_prefix(worker_settings(DEFAULTS), DEFAULTS)
     return {**{key: value for key, value in defaults.items() if key.startswith(_PREFIXES) or key in _KEYS}, **props}

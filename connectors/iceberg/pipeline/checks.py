@@ -175,12 +175,15 @@ class TargetChecks:
         if len(parsed) < len(rules) or not parsed:
             return
         for topic in self._target.items("topics"):
+            if PROVIDER.search(topic.value) is not None:
+                continue
             tables = next((names for names in (each.tables(topic.value) for each in parsed) if names is not None), None)
             if tables is None:
                 self._mistakes.add(topic.place, topic.path, f"no rule of `route` takes the topic {topic.value}")
             elif any("." not in name for name in tables):
                 problem = f"the table of topic {topic.value} would have no namespace"
-                self._mistakes.add(topic.place, topic.path, problem, "give `namespace`")
+                hint = "give `namespace`" if self._target.tables_by_topic else "name tables as namespace.table"
+                self._mistakes.add(topic.place, topic.path, problem, hint)
 
     def _parsed_rule(self, rule: Found) -> tuple[TopicRule, ...]:
         """The rule, once; none: it has mistakes."""
@@ -191,16 +194,22 @@ class TargetChecks:
             hint = "write \\, for a comma, or two rules"
             self._mistakes.add(pattern.place, pattern.path, "has a comma outside of brackets", hint)
             return ()
+        refused = [table for table in rule.value["tables"].value if not self._names_groups(pattern.value, table)]
+        return () if refused else topic_rules(text)
+
+    def _names_groups(self, pattern: str, table: Found) -> bool:
+        """Whether a template names groups of the pattern only, and makes a table's name."""
         try:
-            return topic_rules(text)
+            topic_rules(f"{pattern}:{table.value}")
         except ConfigError as error:
-            tables, groups = rule.value["tables"], compile_java_pattern(pattern.value).groupindex
-            unknown = [name for name in _PLACE.findall(text) if name != "topic" and not name.isdecimal()]
+            known = ("topic", *compile_java_pattern(pattern).groupindex)
             hint = "`{topic}`, `{1}` and named groups are known"
-            for name in unknown:
-                hint = did_you_mean(name, ("topic", *groups)) or hint
-            self._mistakes.add(tables.place, tables.path, error.why, hint)
-            return ()
+            for name in _PLACE.findall(table.value):
+                if name not in known and not name.isdecimal():
+                    hint = did_you_mean(name, known) or hint
+            self._mistakes.add(table.place, table.path, error.why, hint)
+            return False
+        return True
 
     def _plugins(self) -> None:
         target, seen = self._target, set()

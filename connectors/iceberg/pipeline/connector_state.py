@@ -31,18 +31,19 @@ class PartState:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorState:
-    """A connector and its tasks; none: the worker does not know them yet."""
+    """A connector and its tasks."""
 
     name: str
-    parts: tuple[PartState, ...] = ()
+    exists: bool = True
+    parts: tuple[PartState, ...] = ()  # empty: it has no status yet
 
     @staticmethod
-    def of(name: str, status: Mapping[str, Any]) -> ConnectorState:
-        """Read a status as REST shows it."""
+    def of(name: str, status: Mapping[str, Any] | None) -> ConnectorState:
+        """Read a status as REST shows it; empty: there is none yet; None: there is no such connector."""
         if not status:
-            return ConnectorState(name)
+            return ConnectorState(name, status is not None)
         tasks = [_part(f"task {each['id']}", each) for each in status["tasks"]]
-        return ConnectorState(name, (_part("connector", status["connector"]), *tasks))
+        return ConnectorState(name, True, (_part("connector", status["connector"]), *tasks))
 
     @property
     def runs(self) -> bool:
@@ -60,7 +61,9 @@ class ConnectorState:
 
     def reasons(self) -> Iterator[str]:
         """Why it does not run."""
-        if len(self.parts) == 1 and self.parts[0].runs:
+        if not self.parts:
+            yield "it has no status yet"
+        elif len(self.parts) == 1 and self.parts[0].runs:
             yield "no task has started"
         yield from (str(each) for each in self.parts if not each.runs)
 
@@ -70,7 +73,7 @@ class ConnectorState:
             {"part": each.part, "state": each.state, "worker": each.worker, "reason": each.reason or None}
             for each in self.parts
         ]
-        return {"connector": self.name, "runs": self.runs, "parts": parts}
+        return {"connector": self.name, "exists": self.exists, "runs": self.runs, "parts": parts}
 
 
 def _part(part: str, status: Mapping[str, Any]) -> PartState:

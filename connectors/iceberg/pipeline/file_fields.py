@@ -56,20 +56,26 @@ def _of_java(text: str) -> None:
     compile_java_pattern(text)
 
 
-def text_of(check: Callable[[str], object], words: str, hint: str = "") -> Text:
-    return Text(words=words, check=check, hint=hint)
+def text_of(check: Callable[[str], object], words: str, hint: str = "", *, resolved: bool = True) -> Text:
+    return Text(words=words, check=check, hint=hint, resolved=resolved)
 
 
 SETTING: Final = Text("a text, a number, true or false", any_scalar=True)
-NAME: Final = Text("a name of letters, digits, `.`, `_` and `-`", pattern=_NAME)
-ADDRESS: Final = text_of(_address, "an address", "write it as http://host:8083")
-TABLE_NAME: Final = text_of(_table_name, "a table's full name", "write namespace and table, as in shop.orders")
+NAME: Final = Text("a name of letters, digits, `.`, `_` and `-`", pattern=_NAME, resolved=False)
+BRANCH: Final = Text("the name of a branch", pattern=_NAME)
+ADDRESS: Final = text_of(_address, "an address", "write it as http://host:8081")
+WORKER: Final = text_of(_address, "an address", "write it as http://host:8083", resolved=False)
+NAMESPACE: Final = Text("a namespace", pattern=r"[^\s{}:,+.]+(\.[^\s{}:,+.]+)*", resolved=False)
+TABLE_NAME: Final = text_of(
+    _table_name, "a table's full name", "write namespace and table, as in shop.orders", resolved=False
+)
+ROUTED: Final = text_of(_of_java, "a regular expression of Java's", resolved=False)
 REGEX: Final = text_of(_of_java, "a regular expression of Java's")
 TOPIC: Final = Text(
     "a topic's name", pattern=r"[A-Za-z0-9._-]{1,249}", hint="a regular expression belongs to `topics-pattern`"
 )
 COLUMNS: Final = ListOf(text_of(_column, "a column", "write several columns as a list: [a, b]"))
-DURATION: Final = text_of(parse_duration, "a duration", "write it as 30s, 5m or 1h")
+DURATION: Final = text_of(parse_duration, "a duration", "write it as 30s, 5m or 1h", resolved=False)
 PARTITIONS: Final = ListOf(text_of(_partition, "a partition field", "as in days(placed), bucket(id, 16) or region"))
 SORTS: Final = ListOf(text_of(parse_sort_by, "a sort field", "as in placed desc nulls last"))
 TAGS: Final = ListOf(text_of(parse_tags, "a schedule of tags"))
@@ -112,7 +118,7 @@ TABLE: Final = Fields(
         Field("partition-by", PARTITIONS, "Partition fields, if the sink creates the table.",
               f"{SETTING_PREFIX}partition-by"),
         Field("sort-by", SORTS, "Sort order.", f"{SETTING_PREFIX}sort-by"),
-        Field("branch", NAME, "Branch to commit to.", f"{SETTING_PREFIX}commit-branch"),
+        Field("branch", BRANCH, "Branch to commit to.", f"{SETTING_PREFIX}commit-branch"),
         Field("when", REGEX, "Values of the route field whose rows go to the table.", f"{SETTING_PREFIX}route-regex"),
         Field("renamed", MapOf(Text("a column")), "Former names of columns: `new: old`.", f"{SETTING_PREFIX}renamed"),
         Field("tags", TAGS, "Tags on a schedule, as `daily:keep 14d`.", f"{SETTING_PREFIX}tags"),
@@ -127,7 +133,7 @@ TABLE: Final = Fields(
 
 ROUTE_RULE: Final = Fields(
     (
-        Field("topics", REGEX, "Regular expression for whole names of topics.", required=True),
+        Field("topics", ROUTED, "Regular expression for whole names of topics.", required=True),
         Field("tables", ListOf(Text("a table's name")), "Tables; `{topic}`, `{1}` and named groups are filled in.",
               required=True),
     ),
@@ -185,7 +191,7 @@ SHARED: Final = (
     Field("ordering-columns", COLUMNS, "Fields that order changes of a key over partitions.", keys.ORDERING_COLUMNS),
     Field("changelog-suffix", Text("a text"), "Each table gets a change log with this suffix.", keys.CHANGELOG_SUFFIX),
     Field("partition-by", PARTITIONS, "Partition fields of new tables.", keys.PARTITION_BY),
-    Field("branch", NAME, "Branch to commit to.", keys.COMMIT_BRANCH),
+    Field("branch", BRANCH, "Branch to commit to.", keys.COMMIT_BRANCH),
     Field("tags", TAGS, "Tags on a schedule, as `daily:keep 14d`.", keys.TAGS),
     Field("expectations", _expectations(Field("tables", REGEX, "Tables that it is for. Default: all.")),
           "What rows of all its tables are expected to be, by name."),
@@ -220,7 +226,7 @@ TARGET: Final = Fields(
         Field("route", ROUTE,
               "How rows find their tables. `auto`: as `tables: auto`. A list of rules by topic, the first match "
               "decides. Or a `field`."),
-        Field("namespace", Text("a namespace"),
+        Field("namespace", NAMESPACE,
               "With `auto`: namespace of the tables, named by the last part of the topic. Default: the topic is the "
               "table's full name."),
         *SHARED,
@@ -239,7 +245,7 @@ CATALOG: Final = Fields(
 FILE: Final = Fields(
     (
         Field("pipeline", NAME, "Name of the pipeline; its connectors bear it.", required=True),
-        Field("worker", ADDRESS, "A worker of the cluster. `--url` wins. Default: `http://127.0.0.1:8083`."),
+        Field("worker", WORKER, "A worker of the cluster. `--url` wins. Default: `http://127.0.0.1:8083`."),
         Field("catalog", CATALOG, "The catalog of all targets; further keys as after `iceberg.catalog.`. Default: "
               "the worker's `connect_py.defaults.iceberg.catalog.*`."),
         Field("hadoop", PROPERTIES, "Settings of Hadoop, as after `iceberg.hadoop.`."),

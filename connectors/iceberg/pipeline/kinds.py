@@ -51,13 +51,14 @@ class Kind(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Text(Kind):
-    """A text, checked by a function if one is given. References to config providers are not checked."""
+    """A text, checked by a function if one is given. A reference to a config provider is not checked."""
 
     words: str = "a text"
     check: Callable[[str], object] | None = None  # raises ValueError
     pattern: str = ""  # what the whole text matches, for editors as well
     hint: str = ""
     any_scalar: bool = False  # numbers and booleans are texts, too
+    resolved: bool = True  # the worker gets it as it is, and resolves references
 
     def read(self, node: Node, path: str, mistakes: Mistakes) -> Found | None:
         if not isinstance(node, Scalar) or node.kind == "nothing":
@@ -66,7 +67,12 @@ class Text(Kind):
         if node.kind != "text" and not self.any_scalar:
             self.refuse(node, path, mistakes, f'put it in quotes: "{node.text}"')
             return None
-        if PROVIDER.search(node.text) is None and not self._accepts(node, path, mistakes):
+        if PROVIDER.search(node.text) is not None:
+            if self.resolved:
+                return Found(node.place, path, node.text)
+            mistakes.add(node.place, path, "cannot come from a config provider", f"write {self.words}")
+            return None
+        if not self._accepts(node, path, mistakes):
             return None
         return Found(node.place, path, node.text)
 
@@ -85,7 +91,7 @@ class Text(Kind):
     def schema(self) -> dict[str, Any]:
         text: dict[str, Any] = {"type": ["string", "number", "boolean"] if self.any_scalar else "string"}
         if self.pattern:
-            text["pattern"] = rf"^({self.pattern})$|\$\{{.+:.+\}}"
+            text["pattern"] = f"^({self.pattern})$" + (r"|\$\{.+:.+\}" if self.resolved else "")
         return text
 
 
@@ -170,14 +176,15 @@ class ListOf(Kind):
         if not node.items:
             mistakes.add(node.place, path, "is an empty list")
             return None
-        found = [self.item.read(item, f"{path}[{at}]", mistakes) for at, item in enumerate(node.items)]
+        read = [self.item.read(item, f"{path}[{at}]", mistakes) for at, item in enumerate(node.items)]
+        found = tuple(each for each in read if each is not None)
         seen: set[Any] = set()
         for each in found:
-            if each is not None and isinstance(each.value, str):
+            if isinstance(each.value, str):
                 if each.value in seen:
                     mistakes.add(each.place, path, f"{each.value} is given twice", "remove one of them")
                 seen.add(each.value)
-        return Found(node.place, path, tuple(each for each in found if each is not None))
+        return Found(node.place, path, found) if len(found) == len(read) else None
 
     def schema(self) -> dict[str, Any]:
         item = self.item.schema()

@@ -80,10 +80,10 @@ class Rollout:
         present = self.client.connectors()
         states = []
         for connector in connectors:
-            status = present[connector.name].status if connector.name in present else {}
+            status = present[connector.name].status if connector.name in present else None
             state = ConnectorState.of(connector.name, status)
             if state.runs and not self._has_arrived(connector):
-                state = ConnectorState(connector.name, state.parts[:1])
+                state = ConnectorState(connector.name, True, state.parts[:1])
             states.append(state)
         return states
 

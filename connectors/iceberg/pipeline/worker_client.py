@@ -60,10 +60,12 @@ class WorkerClient(AbstractContextManager["WorkerClient"]):
 
     def connectors(self) -> dict[str, RunningConnector]:
         """All connectors by name, in alphabetical order."""
-        found = self._ask("GET", "/connectors?expand=info&expand=status").json()
+        # Asked for both at once, a worker leaves out connectors that have no status yet.
+        infos = self._ask("GET", "/connectors?expand=info").json()
+        statuses = self._ask("GET", "/connectors?expand=status").json()
         return {
-            name: RunningConnector(name, each["info"]["config"], each.get("status") or {})
-            for name, each in sorted(found.items())
+            name: RunningConnector(name, each["info"]["config"], statuses.get(name, {}).get("status", {}))
+            for name, each in sorted(infos.items())
         }
 
     def task_configs(self, connector: str) -> list[Mapping[str, str]]:
