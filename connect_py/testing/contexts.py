@@ -70,6 +70,7 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
         self.paused: set[TopicPartition] = set()
         self.timeouts: list[int] = []
         self.commits_requested = 0
+        self.stop_requests: list[str] = []  # the reasons
         self.metrics = FakePluginMetrics()
         self._configs = dict(configs or {})
         self._assigned: set[TopicPartition] = set()
@@ -146,6 +147,9 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
 
     def request_commit(self) -> None:
         self.commits_requested += 1
+
+    def request_stop(self, reason: str) -> None:
+        self.stop_requests.append(reason)
 
 
 class FakeOffsetStorageReader:
