@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bad_input import lakehouse, worker
+from confluent_kafka import Consumer, TopicPartition
 from exactly_once_events import SHORT_TIMEOUTS
 from kafka_offsets import committed
+from lakehouse import Lakehouse
 from sink_case import SinkCase, case_on_own_worker
+from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
+
+__all__ = ["lakehouse", "worker"]
 
 
 @pytest.fixture
@@ -22,6 +28,14 @@ def case(
         yield made
 
 
+def end_of(case: SinkCase, partition: int) -> int:
+    consumer = Consumer({"bootstrap.servers": case.bootstrap_servers, "group.id": "ends"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(case.name, partition), 30)[1])
+    finally:
+        consumer.close()
+
+
 def await_stop(case: SinkCase) -> str:
     """Wait until the connector has stopped; returns the reason that its status shows."""
     case.worker.wait_for_states(case.name, "STOPPED", seconds=90)
@@ -30,6 +44,29 @@ def await_stop(case: SinkCase) -> str:
     return str(status["connector"]["stopped"]["reason"])
 
 
+@pytest.mark.timeout(180)  # Spark may have to start
+def test_connectors_end_at_the_ends_of_logs_and_at_offsets(
+    worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    case = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, f"{topic_prefix}bounded").create_topic(2)
+    other = f"{case.name}-offsets"
+    case.produce_ids(range(300))  # all have one key, so one of the partitions is empty
+    full = next(number for number in range(2) if end_of(case, number))
+    case.start(iceberg__ext__stop_at="latest", iceberg__control__commit__interval_ms="3000")
+    bound = f"{case.name}:{full}:120"
+    worker.put(other, case.config(iceberg__ext__stop_at=bound) | {"iceberg.tables": "db.bounded_offsets"})
+    case.await_log(f"stops by itself at {case.name}:0:")
+    case.produce_ids(range(300, 330))  # behind the bounds, before anything is committed
+    reason = await_stop(case)
+    assert reason.startswith("iceberg.ext.stop-at=latest is reached: ")
+    assert f"{case.name}:{full}:300" in reason
+    assert case.ids() == list(range(300))
+    worker.wait_for_states(other, "STOPPED", seconds=90)
+    assert sorted(lakehouse.rows("db.bounded_offsets").column("id").to_pylist()) == list(range(120))
+    assert committed(case.bootstrap_servers, f"connect-{other}", case.name)[case.name, full] == 120
+
+
+@pytest.mark.long
 @pytest.mark.timeout(240)  # a worker that is killed, and its drivers
 def test_bounded_connector_ends_exactly_at_the_logs_ends(case: SinkCase) -> None:
     case.produce_ids(range(300))
