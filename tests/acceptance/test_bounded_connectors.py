@@ -38,13 +38,13 @@ def end_of(case: SinkCase, partition: int) -> int:
 
 def await_stop(case: SinkCase) -> str:
     """Wait until the connector has stopped; returns the reason that its status shows."""
-    case.worker.wait_for_states(case.name, "STOPPED", seconds=90)
+    case.worker.wait_for_states(case.name, "STOPPED", seconds=150)
     status = case.worker.get(f"/connectors/{case.name}/status")
     assert status["tasks"] == []
     return str(status["connector"]["stopped"]["reason"])
 
 
-@pytest.mark.timeout(180)  # Spark may have to start
+@pytest.mark.timeout(300)  # Spark may have to start
 def test_connectors_end_at_the_ends_of_logs_and_at_offsets(
     worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:
@@ -61,13 +61,13 @@ def test_connectors_end_at_the_ends_of_logs_and_at_offsets(
     assert reason.startswith("iceberg.ext.stop-at=latest is reached: ")
     assert f"{case.name}:{full}:300" in reason
     assert case.ids() == list(range(300))
-    worker.wait_for_states(other, "STOPPED", seconds=90)
+    worker.wait_for_states(other, "STOPPED", seconds=150)
     assert sorted(lakehouse.rows("db.bounded_offsets").column("id").to_pylist()) == list(range(120))
     assert committed(case.bootstrap_servers, f"connect-{other}", case.name)[case.name, full] == 120
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)  # a worker that is killed, and its drivers
+@pytest.mark.timeout(400)  # a worker that is killed, and its drivers
 def test_bounded_connector_ends_exactly_at_the_logs_ends(case: SinkCase) -> None:
     case.produce_ids(range(300))
     case.start(iceberg__ext__stop_at="latest", iceberg__control__commit__interval_ms="4000")
@@ -87,7 +87,7 @@ def test_bounded_connector_ends_exactly_at_the_logs_ends(case: SinkCase) -> None
 
 
 @pytest.mark.long  # in every run: the ends of the logs, and offsets
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_bounded_connector_resumes_to_new_ends_or_stops_at_once(case: SinkCase) -> None:
     case.produce_ids(range(100))
     case.start(iceberg__ext__stop_at="latest")

@@ -20,6 +20,14 @@ from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import EpochEndedError, Fail, Pause, Resume
 from connectors.iceberg.protocol.bounds import Bound, Bounds
 from connectors.iceberg.protocol.coordinator_state import CoordinatorState
+from connectors.iceberg.protocol.ledger import (
+    Ledger,
+    LedgerEntry,
+    LedgerProperty,
+    SnapshotView,
+    TableView,
+    TopicLedger,
+)
 from connectors.iceberg.protocol.messages import (
     Attach,
     Attached,
@@ -34,7 +42,7 @@ from connectors.iceberg.protocol.messages import (
     StartCommit,
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
-from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.protocol.positions import Epoch, Position
 from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TopicInfo
 from connectors.iceberg.protocol.task_state import TaskState
 
@@ -209,15 +217,24 @@ def life(
     ends: Mapping[TopicPartition, int],
     log_starts: tuple[int, int] = (0, 0),
     group: Mapping[TopicPartition, int] | None = None,
+    tables: Mapping[str, TableView] | None = None,
 ) -> CoordinatorState:
     settings = CoordinatorSettings("k", 5, 1000, 300, dynamic=True, bounds=Bounds(RUN, ends))
     state = CoordinatorState(settings, "x", lambda: "c")
     offsets = {p: GroupOffset(o, OffsetMetadata(Epoch(1, "a"), 0, "id")) for p, o in (group or {}).items()}
-    begun = state.begin({"orders": TopicInfo("id", log_starts)}, offsets, {}, None, 0)
+    begun = state.begin({"orders": TopicInfo("id", log_starts)}, offsets, tables or {}, None, 0)
     for action in begun:
         if isinstance(action, Fail):
             raise EpochEndedError(action)
     return state
+
+
+def filled(to: int) -> TableView:
+    """A table that holds partition 0 up to there."""
+    topic = TopicLedger("id", {0: LedgerEntry(0, 0, to), 1: LedgerEntry(0, 0, 0)})
+    ledger = Ledger(Epoch(1, "a"), "c", 1, "t", "k", {"orders": topic})
+    prop = LedgerProperty(ledger, 10, {P0: Position(0, 0), P1: Position(0, 0)}).to_json()
+    return TableView("t", [SnapshotView(10, ledger.to_json())], True, frozenset({10}), prop)
 
 
 def attached(state: CoordinatorState, *partitions: TopicPartition) -> dict[TopicPartition, Attachment]:
@@ -251,8 +268,11 @@ def test_log_may_begin_behind_a_bound_but_not_before_it() -> None:
     assert life({P0: 5, P1: 0}, log_starts=(8, 0)).remaining == 0
     done = life({P0: 5, P1: 0}, log_starts=(8, 0), group={P0: 5})  # retention went on after the bound was reached
     assert attached(done, P0)[P0].position == 5
-    with pytest.raises(EpochEndedError):
-        life({P0: 5, P1: 0}, log_starts=(8, 0), group={P0: 4})
+    table = life({P0: 5, P1: 0}, log_starts=(8, 0), group={P0: 5}, tables={"db.t": filled(5)})
+    assert attached(table, P0)[P0].needs["db.t"].next == 5
+    for misses in ({"group": {P0: 4}}, {"tables": {"db.t": filled(4)}}):
+        with pytest.raises(EpochEndedError):
+            life({P0: 5, P1: 0}, log_starts=(8, 0), **misses)
 
 
 # --- the task
