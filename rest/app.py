@@ -33,6 +33,7 @@ ENDPOINTS = (
     Endpoint.of("/connectors/{connector}/stop", "PUT"),
     Endpoint.of("/connectors/{connector}/tasks", "GET", "POST", body=["POST"], signed=["POST"]),
     Endpoint.of("/connectors/{connector}/fence", "PUT", signed=["PUT"]),
+    Endpoint.of("/connectors/{connector}/stop-request", "PUT", body=["PUT"], signed=["PUT"]),
     Endpoint.of("/connectors/{connector}/tasks/{task:int}/status", "GET"),
     Endpoint.of("/connectors/{connector}/tasks/{task:int}/restart", "POST"),
     Endpoint.of("/connectors/{connector}/offsets", "GET", "PATCH", "DELETE", body=["PATCH"]),

@@ -47,6 +47,10 @@ _WAITING: Final[Schema] = {
     **_entity(**{"for": TEXT}, since={"type": "string", "format": "date-time"}, reason=TEXT),
     "description": "Only while it runs and can do no work; not in Kafka Connect.",
 }
+_STOPPED: Final[Schema] = {
+    **_entity(reason=TEXT),
+    "description": "Only where a task of the connector had it stopped; not in Kafka Connect.",
+}
 _INSTANCE: Final[Mapping[str, Schema]] = {
     "state": _STATES, "worker_id": TEXT_OR_NULL, "version": TEXT_OR_NULL, "trace": TEXT, "waiting": _WAITING,
 }  # fmt: skip
@@ -72,7 +76,7 @@ ENTITIES: Final[Mapping[str, Schema]] = {
         tasks=array_of(ref("TaskId")),
         type={"type": "string", "enum": ["sink", "source", "unknown"]},
     ),
-    "InstanceState": _entity(("trace", "version", "waiting"), **_INSTANCE),
+    "InstanceState": _entity(("trace", "version", "waiting", "stopped"), **_INSTANCE, stopped=_STOPPED),
     "TaskState": _entity(("trace", "version", "waiting"), id=INTEGER, **_INSTANCE),
     "ConnectorStateInfo": _entity(
         name=TEXT,
@@ -141,6 +145,7 @@ ENTITIES: Final[Mapping[str, Schema]] = {
         "required": ["level"],
     },
     "Message": _entity(message=TEXT),
+    "StopRequest": _entity(start_number={**INTEGER, "format": "int64"}, reason=TEXT),
 }
 _REFUSALS: Final[Mapping[int, str]] = {
     400: "The request makes no sense as it is, or a configuration is invalid",

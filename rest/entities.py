@@ -19,7 +19,7 @@ from connect_py.herder.herder import (
     ServerInfo,
     TaskInfo,
 )
-from connect_py.model import ConnectorOffset, ConnectorTaskId, Status
+from connect_py.model import ConnectorOffset, ConnectorTaskId, State, Status
 
 
 def json_response(entity: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -77,9 +77,12 @@ def task_state(task: int, status: Status) -> dict[str, Any]:
 
 
 def connector_status(status: ConnectorStatus) -> dict[str, Any]:
+    connector = _state(status.connector)
+    if status.stop_reason is not None and status.connector.state is State.STOPPED:
+        connector["stopped"] = {"reason": status.stop_reason}
     return {
         "name": status.name,
-        "connector": _state(status.connector),
+        "connector": connector,
         "tasks": [task_state(task, status.tasks[task]) for task in sorted(status.tasks)],
         "type": status.type,
     }

@@ -26,6 +26,10 @@ class LeaderClient:
         body = json.dumps([dict(config) for config in configs]).encode()
         self._call("POST", f"{url.rstrip('/')}/connectors/{quote(connector, safe='')}/tasks", body, sign)
 
+    def request_stop(self, url: str, connector: str, start_number: int, reason: str, sign: Signer) -> None:
+        body = json.dumps({"start_number": start_number, "reason": reason}).encode()
+        self._call("PUT", f"{url.rstrip('/')}/connectors/{quote(connector, safe='')}/stop-request", body, sign)
+
     def fence_zombies(self, url: str, connector: str, sign: Signer) -> None:
         self._call("PUT", f"{url.rstrip('/')}/connectors/{quote(connector, safe='')}/fence", b"", sign)
 

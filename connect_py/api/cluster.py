@@ -64,3 +64,9 @@ class SinkCluster(Protocol):
 
         With `committed` the end is the one that readers of committed transactions see: an open one lies behind it.
         """
+
+    def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Mapping[TopicPartition, int]:
+        """Ask for the first offset whose record has this time or a later one; the end of the log if none has.
+
+        Errors as for `committed`.
+        """

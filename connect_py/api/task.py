@@ -103,6 +103,13 @@ class SinkTaskContext(SinkCluster, SharedServices, BoundedWaitReporter, Protocol
     def request_commit(self) -> None:
         """Have offsets committed in the next iteration of the loop."""
 
+    def request_stop(self, reason: str) -> None:
+        """Have the connector stopped, as a user does by `PUT /connectors/NAME/stop`; its status shows the reason.
+
+        Any thread; returns at once. The request counts for the configuration that the task was started with, while the
+        connector is to run. It may get lost: a task that still runs some seconds later asks again.
+        """
+
 
 class SinkTask(Task):
     """Writes records elsewhere.

@@ -29,6 +29,7 @@ from connect_py.herder.herder_answers import HerderAnswers
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.restart_plan import plan_restart
 from connect_py.herder.status_publisher import StatusPublisher
+from connect_py.herder.task_set import is_current
 from connect_py.herder.work_runner import WorkRunner
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.storage.config_state import (
@@ -87,6 +88,8 @@ class AbstractHerder(HerderAnswers):
         self._work = WorkRunner(worker, configs, publisher, config.resolver, queue, self._clean_statuses)
         publisher.version_of = self._version_of
         publisher.on_tasks_wanted = lambda name: queue.put(lambda: self._work.ask_task_configs(name))
+        publisher.on_stop_wanted = lambda *wanted: queue.put(lambda: self._on_stop_wanted(*wanted))
+        self._stops: set[str] = set()  # connectors whose tasks asked for a stop that is on its way
         self._restarts: dict[str, RestartRequest] = {}  # pending, by connector; guarded by its lock
         self._restarts_lock = threading.Lock()
         self._dirty = True  # what runs may differ from what should
@@ -274,13 +277,38 @@ class AbstractHerder(HerderAnswers):
     def stop_connector(self, name: str) -> Future[None]:
         def stop() -> None:
             self._known(name, "Unknown connector {}")
-            with self._stages.stage(f"writing the target state of connector {name} to the config topic"):
-                self._configs.put_task_configs(name, [])
-                self._configs.put_target_state(name, TargetState.STOPPED)
+            self._write_stop(name, None)
 
         if name not in self._state().configs and self._started:
             return failed(NotFoundError(f"Unknown connector {name}"))
         return self._leader_request(stop)
+
+    def _write_stop(self, name: str, reason: str | None) -> None:
+        with self._stages.stage(f"writing the target state of connector {name} to the config topic"):
+            self._configs.put_stop(name, reason)
+
+    def _on_stop_wanted(self, name: str, start_number: int, reason: str) -> None:
+        """A task asks for the stop of its connector, again and again while it runs: one request at a time goes on."""
+        if name in self._stops or not is_current(self._state(), name, start_number):
+            return
+        self._stops.add(name)
+
+        def ended(stop: Future[None]) -> None:
+            self._stops.discard(name)
+            if not stop.cancelled() and stop.exception() is not None:
+                log.warning("connector %s is not stopped yet, as its task asks: %s", name, stop.exception())
+
+        self._have_stopped(name, start_number, reason).add_done_callback(ended)
+
+    @abstractmethod
+    def _have_stopped(self, name: str, start_number: int, reason: str) -> Future[None]:
+        """Have `_stop_as_requested` called where changes are made: here, or by the leader."""
+
+    def _stop_as_requested(self, name: str, start_number: int, reason: str) -> None:
+        """Stop a connector unless it was changed, stopped, paused or removed meanwhile; where changes are made."""
+        if is_current(self._state(), name, start_number):
+            log.info("connector %s stops, as its task asks: %s", name, reason, extra={"action": "stop_requested"})
+            self._write_stop(name, reason)
 
     def set_cluster_logger_level(self, namespace: str, level: str) -> None:
         self._configs.put_logger_level(namespace, level)

@@ -12,8 +12,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.plugin import PluginKind
 from connect_py.clock import Clock, SystemClock
 from connect_py.config.worker_config import DistributedConfig
-from connect_py.futures import done, failed
-from connect_py.herder.abstract_herder import AbstractHerder
+from connect_py.futures import done
 from connect_py.herder.futures import mapped_error, translated
 from connect_py.herder.group.hello_sender import HelloSender
 from connect_py.herder.group.leadership import Leadership, NotLeaderError
@@ -21,17 +20,11 @@ from connect_py.herder.group.member_state import UrlInUseError
 from connect_py.herder.group.timings import Timings
 from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.herder.group_member import GroupMember
-from connect_py.herder.herder import (
-    BadRequestError,
-    RequestConflictError,
-    RequestTargetError,
-    ServerInfo,
-    StagedFuture,
-)
+from connect_py.herder.group_requests import GroupRequests
+from connect_py.herder.herder import RequestConflictError, RequestTargetError, ServerInfo, StagedFuture
 from connect_py.herder.leader_calls import LeaderCalls
 from connect_py.herder.leader_duties import GroupDuties
 from connect_py.herder.request_queue import RequestQueue
-from connect_py.herder.request_signature import RequestSignature
 from connect_py.herder.session_keys import SessionKeys
 from connect_py.herder.start_refusals import StartRefusals
 from connect_py.herder.status_publisher import StatusPublisher, worker_id_of
@@ -43,7 +36,7 @@ from connect_py.kafka.authorization_errors import RefusedError
 from connect_py.metrics.rebalance_metrics import RebalanceMetrics
 from connect_py.metrics.sampled import Window
 from connect_py.metrics.samples import AnySample
-from connect_py.model import KAFKA_VERSION, ConnectorTaskId, TargetState
+from connect_py.model import KAFKA_VERSION, ConnectorTaskId
 from connect_py.storage.config_state import Change, SessionKeyChanged
 from connect_py.storage.control_records import NOTHING, Items, Turn
 from connect_py.storage.offset_store import OffsetStore
@@ -67,7 +60,7 @@ STALE_TEXT = (
 OWNER_TEXT = "Only the worker that runs it can process this request."
 
 
-class DistributedHerder(AbstractHerder):
+class DistributedHerder(GroupRequests):
     """A member of a worker group: runs what the group's leader assigns to it, and leads when it is its turn.
 
     The herder's thread starts and stops work and answers requests. The control topic's reader, the sender of hellos and
@@ -393,15 +386,6 @@ class DistributedHerder(AbstractHerder):
             lambda calls, url: calls.put_task_configs(url, name, configs, self._session_keys.headers)
         )
 
-    def _call_leader(self, call: Callable[[LeaderCalls, str], None]) -> Future[None]:
-        if self._stopping.is_set():
-            return failed(ConnectError("the worker is stopping"))
-        url = self._group.leader_url()
-        if self._leader_calls is None or url is None or url == self._url:
-            return failed(ConnectError("the leader of the group is not known just now"))
-        calls = self._leader_calls
-        return self._pool.submit(call, calls, url)
-
     # ------------------------------------------------------------------ requests of other workers
 
     def _config_changed(self, changes: Sequence[Change]) -> None:
@@ -409,26 +393,6 @@ class DistributedHerder(AbstractHerder):
             if isinstance(change, SessionKeyChanged):
                 self._session_keys.take(change.key)
         super()._config_changed(changes)
-
-    def put_task_configs(
-        self, name: str, configs: Sequence[Mapping[str, str]], signature: RequestSignature | None
-    ) -> Future[None]:
-        def put() -> None:
-            state = self._known(name)
-            if configs and state.target_state(name) is TargetState.STOPPED:
-                raise BadRequestError(f"Cannot submit non-empty set of task configs for stopped connector {name}")
-            self._work.publish_task_configs(name, configs)
-
-        return self._signed_request(signature, put)
-
-    def fence_zombies(self, name: str, signature: RequestSignature | None) -> Future[None]:
-        def fence() -> Future[None]:
-            self._known(name)
-            if self._type_of(name) != PluginKind.SOURCE.value:
-                raise BadRequestError(f"Connector {name} is not a source connector")
-            return self._fencing.fence(name)
-
-        return self._signed_request(signature, fence)
 
     # ------------------------------------------------------------------ SourceTaskGate, on threads of the worker
 
@@ -455,12 +419,3 @@ class DistributedHerder(AbstractHerder):
 
     def _fence_producers(self, name: str, count: int) -> Future[None]:
         return self._worker.fence_producers(name, strings(self._state().configs[name]), count)
-
-    def _signed_request(
-        self, signature: RequestSignature | None, action: Callable[[], Future[None] | None]
-    ) -> Future[None]:
-        try:
-            self._session_keys.check(signature)
-        except (ConnectError, PermissionError) as error:
-            return failed(error)
-        return self._leader_request(action)

@@ -104,6 +104,7 @@ class ConnectorStatus:
     connector: Status
     tasks: Mapping[int, Status]
     type: str
+    stop_reason: str | None = None  # why a task of its own had it stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +334,15 @@ class Herder(ABC):
         """Another worker of the group has the leader publish a task set.
 
         Errors: BadRequestError, PermissionError (signature), UnavailableError, NotFoundError, RequestTargetError.
+        """
+
+    @abstractmethod
+    def put_stop_request(
+        self, name: str, start_number: int, reason: str, signature: RequestSignature | None
+    ) -> Future[None]:
+        """Another worker of the group has the leader stop a connector, as a task of this start asked.
+
+        Done also when that does not count any more. Errors: as above.
         """
 
     @abstractmethod

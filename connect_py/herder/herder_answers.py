@@ -123,7 +123,8 @@ class HerderAnswers(OffsetRequests, Herder):
         status = self._statuses.get(name)
         if status is None:
             raise NotFoundError(f"No status found for connector {name}")
-        return ConnectorStatus(name, status, self._statuses.tasks(name), self._type_of(name))
+        reason = self._state().stop_reasons.get(name)
+        return ConnectorStatus(name, status, self._statuses.tasks(name), self._type_of(name), reason)
 
     def task_status(self, id: ConnectorTaskId) -> Status:  # noqa: A002 - Connect's word
         status = self._statuses.get(id)

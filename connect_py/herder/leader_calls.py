@@ -18,5 +18,8 @@ class LeaderCalls(Protocol):
             ConnectError: It refused, with its text, or could not be reached.
         """
 
+    def request_stop(self, url: str, connector: str, start_number: int, reason: str, sign: Signer) -> None:
+        """Have the leader stop a connector, as a task of this start asked. Errors: as above."""
+
     def fence_zombies(self, url: str, connector: str, sign: Signer) -> None:
         """Have the leader fence the producers of older source tasks. Errors: as above."""

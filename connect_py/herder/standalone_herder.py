@@ -133,5 +133,13 @@ class StandaloneHerder(AbstractHerder):
             ConnectError("Kafka Connect in standalone mode does not support externally setting task configurations.")
         )
 
+    def put_stop_request(
+        self, name: str, start_number: int, reason: str, signature: RequestSignature | None
+    ) -> Future[None]:
+        return failed(ConnectError("Kafka Connect in standalone mode takes stop requests of its own tasks only."))
+
+    def _have_stopped(self, name: str, start_number: int, reason: str) -> Future[None]:
+        return self._request(lambda: self._stop_as_requested(name, start_number, reason))
+
     def fence_zombies(self, name: str, signature: RequestSignature | None) -> Future[None]:
         return failed(ConnectError("Kafka Connect in standalone mode does not support exactly-once source connectors."))

@@ -34,6 +34,7 @@ class StatusPublisher:
         self.on_tasks_wanted: Callable[[str], None] = lambda _: (
             None
         )  # the herder's: ask the connector for task configurations
+        self.on_stop_wanted: Callable[[str, int, str], None] = lambda *_: None  # the herder's, as tasks ask for it
 
     def publish(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
         """Write a status in this worker's name; the version of an instance that is gone is not known."""
@@ -94,6 +95,9 @@ class StatusPublisher:
                 self._store.put_topic(id, topic)
             except ConnectError as error:
                 log.error("topic %s of %s is not recorded: %s", topic, id, error)
+
+    def on_stop_requested(self, id: ConnectorTaskId, start_number: int, reason: str) -> None:  # noqa: A002 - Connect's word
+        self.on_stop_wanted(id.connector, start_number, masked(reason))
 
     def on_reconfiguration_requested(self, name: str) -> None:
         self.on_tasks_wanted(name)

@@ -203,6 +203,16 @@ class ClusterAdmin:
         end = _patiently(lambda: self._offsets(wanted, OffsetSpec.latest(), level))  # type: ignore[no-untyped-call] # the client's
         return {tp: (first[tp], end[tp]) for tp in wanted}
 
+    def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+        """The first offset of each partition whose record has this time or a later one; the end of the log if none has.
+
+        Errors as for `log_range`. Records that come meanwhile do not count where none had the time before.
+        """
+        ends = {tp: end for tp, (_, end) in self.log_range(partitions).items()}
+        spec, level = OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED
+        found = _patiently(lambda: self._offsets(ends, spec, level))
+        return {tp: found[tp] if found[tp] >= 0 else end for tp, end in ends.items()}
+
     def _offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, level: IsolationLevel
     ) -> dict[TopicPartition, int]:

@@ -118,6 +118,7 @@ class ClusterConfigState:
     inconsistent: frozenset[str] = frozenset()
     task_count_records: Mapping[str, int] = field(default_factory=dict)
     pending_fencing: frozenset[str] = frozenset()
+    stop_reasons: Mapping[str, str] = field(default_factory=dict)  # of connectors that a task of theirs had stopped
 
     def connectors(self) -> list[str]:
         """Names of the connectors that have a configuration, sorted."""
@@ -141,10 +142,11 @@ def task_key(task: ConnectorTaskId) -> str:
     return f"{TASK_PREFIX}{task.connector}-{task.task}"
 
 
-def target_state_value(state: TargetState) -> dict[str, str]:
-    """Both fields: readers that do not know STOPPED see PAUSED."""
+def target_state_value(state: TargetState, reason: str | None = None) -> dict[str, str]:
+    """Both fields: readers that do not know STOPPED see PAUSED. The reason is ours: a Java worker passes over it."""
     older = TargetState.PAUSED if state is TargetState.STOPPED else state
-    return {"state": older.value, "state.v2": state.value}
+    why = {} if reason is None else {"reason": reason}
+    return {"state": older.value, "state.v2": state.value, **why}
 
 
 class ConfigTable:
@@ -165,6 +167,7 @@ class ConfigTable:
         self._inconsistent: set[str] = set()
         self._task_count_records: dict[str, int] = {}
         self._pending_fencing: set[str] = set()
+        self._stop_reasons: dict[str, str] = {}
 
     def snapshot(self) -> ClusterConfigState:
         return ClusterConfigState(
@@ -181,6 +184,7 @@ class ConfigTable:
             frozenset(self._inconsistent),
             MappingProxyType(dict(self._task_count_records)),
             frozenset(self._pending_fencing),
+            MappingProxyType(dict(self._stop_reasons)),
         )
 
     def apply(self, offset: int, key: bytes | None, value: bytes | None) -> list[Change]:
@@ -214,6 +218,7 @@ class ConfigTable:
     def _target_state(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
         if data is None:
             self._target_states.pop(name, None)
+            self._stop_reasons.pop(name, None)
             if name in self._configs:  # the connector is still there, and no longer paused or stopped
                 self._target_states[name] = TargetState.STARTED
             return []
@@ -225,6 +230,9 @@ class ConfigTable:
             return []
         changed = self._target_states.get(name) is not state
         self._target_states[name] = state
+        self._stop_reasons.pop(name, None)
+        if state is TargetState.STOPPED and isinstance(reason := data.get("reason"), str):
+            self._stop_reasons[name] = reason
         return [TargetStateChanged(name)] if changed and name in self._configs else []
 
     def _connector(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:

@@ -101,12 +101,17 @@ class ConfigStore(LogStore):
         self._lead([[self._write(f"{COMMIT_PREFIX}{name}", {"tasks": len(configs)})]], "task configurations")
 
     def put_target_state(self, name: str, state: TargetState) -> None:
-        """Pause, resume or stop. Any worker may; STOPPED is the leader's, after the task set is empty."""
-        key = f"{TARGET_STATE_PREFIX}{name}"
-        if state is TargetState.STOPPED:
-            self._lead([[self._write(key, target_state_value(state))]], "target state")
-        else:
-            self._anyone(key, target_state_value(state), "target state")
+        """Pause or resume. Any worker may; to stop is the leader's, see `put_stop`."""
+        self._anyone(f"{TARGET_STATE_PREFIX}{name}", target_state_value(state), "target state")
+
+    def put_stop(self, name: str, reason: str | None = None) -> None:
+        """Stop: the empty task set and the target state, together, or a crash would leave a connector without tasks.
+
+        `reason`: why, if it was no user.
+        """
+        target = target_state_value(TargetState.STOPPED, reason)
+        empty = self._write(f"{COMMIT_PREFIX}{name}", {"tasks": 0})
+        self._lead([[empty, self._write(f"{TARGET_STATE_PREFIX}{name}", target)]], "target state")
 
     def put_restart_request(self, request: RestartRequest) -> None:
         """Have every worker restart what it owns of a connector."""

@@ -78,3 +78,6 @@ class KafkaSinkCluster:
         self, partitions: Iterable[TopicPartition], *, committed: bool = False
     ) -> Mapping[TopicPartition, tuple[int, int]]:
         return self._admin.log_range(partitions, committed=committed)
+
+    def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Mapping[TopicPartition, int]:
+        return self._admin.offsets_at(partitions, timestamp_ms)

@@ -110,6 +110,13 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestStop:
+    """The task wants its connector stopped; not answered."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TopicUsed:
     """The task read from or wrote to a topic for the first time."""
 
@@ -199,6 +206,6 @@ class ReleaseService:
 SourceQuestion: TypeAlias = ReadSourceOffsets | WriteSourceOffsets | MakeOffsetKeys | FenceZombies | VerifyTask
 Question: TypeAlias = SourceQuestion | AcquireService
 FromTask: TypeAlias = (
-    Started | Paused | Resumed | Stopped | Failed | Waits | TopicUsed | Beat | LogLine | Question | CopySourceOffsets
-    | RequestService | ReleaseService
+    Started | Paused | Resumed | Stopped | Failed | Waits | RequestStop | TopicUsed | Beat | LogLine | Question
+    | CopySourceOffsets | RequestService | ReleaseService
 )  # fmt: skip

@@ -12,6 +12,7 @@ from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.metrics.plugin_metrics import TaskPluginMetrics
 from connect_py.model import ConnectorTaskId
 from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
+from connect_py.task.messages import RequestStop
 from connect_py.task.questions import Questions
 from connect_py.task.shared_services import WorkerSharedServices
 from connect_py.task.sink_loop import SinkTaskRunner
@@ -78,3 +79,6 @@ class WorkerSinkTaskContext(KafkaSinkCluster, WorkerSharedServices):
 
     def request_commit(self) -> None:
         self._loop.request_commit()
+
+    def request_stop(self, reason: str) -> None:
+        self._questions.send(RequestStop(reason))

@@ -63,6 +63,7 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
         self.topic_ids = {topic: f"id-of-{topic}" for topic in self.partition_counts}
         self.group_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.log_ranges: dict[TopicPartition, tuple[int, int]] = {}
+        self.record_times: dict[TopicPartition, dict[int, int]] = {}  # ms since 1970 by offset
         self.open_transactions: dict[TopicPartition, int] = {}  # where the first one begins
         self.client_settings: dict[str, object] = {"bootstrap.servers": "localhost:9092"}
         self.away = False  # the cluster does not answer
@@ -70,6 +71,7 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
         self.paused: set[TopicPartition] = set()
         self.timeouts: list[int] = []
         self.commits_requested = 0
+        self.stop_requests: list[str] = []  # the reasons
         self.metrics = FakePluginMetrics()
         self._configs = dict(configs or {})
         self._assigned: set[TopicPartition] = set()
@@ -123,6 +125,12 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
             ranges = {tp: (first, self.open_transactions.get(tp, end)) for tp, (first, end) in ranges.items()}
         return ranges
 
+    def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Mapping[TopicPartition, int]:
+        ends = {tp: end for tp, (_, end) in self.log_range(partitions).items()}
+        times = {tp: self.record_times.get(tp, {}) for tp in ends}
+        later = {tp: [offset for offset, ms in of.items() if ms >= timestamp_ms] for tp, of in times.items()}
+        return {tp: min(later[tp], default=end) for tp, end in ends.items()}
+
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset(self._assigned)
 
@@ -146,6 +154,9 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
 
     def request_commit(self) -> None:
         self.commits_requested += 1
+
+    def request_stop(self, reason: str) -> None:
+        self.stop_requests.append(reason)
 
 
 class FakeOffsetStorageReader:

@@ -29,5 +29,8 @@ class MeasuredListener:
     def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - Connect's word
         self._listener.on_topic_used(id, topic)
 
+    def on_stop_requested(self, id: ConnectorTaskId, start_number: int, reason: str) -> None:  # noqa: A002 - Connect's word
+        self._listener.on_stop_requested(id, start_number, reason)
+
     def on_reconfiguration_requested(self, name: str) -> None:
         self._listener.on_reconfiguration_requested(name)

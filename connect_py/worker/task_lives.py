@@ -29,6 +29,7 @@ from connect_py.task.messages import (
     ReadSourceOffsets,
     ReleaseService,
     RequestService,
+    RequestStop,
     Resumed,
     Started,
     Stopped,
@@ -178,7 +179,7 @@ class TaskLives:
                 )  # fmt: skip
                 session = self._make_session(resolved)
                 try:
-                    host = self._make_host(resolved, partial(_hear, self._listener, session, spec.id))
+                    host = self._make_host(resolved, partial(_hear, self._listener, session, spec))
                 except BaseException:
                     session.close()  # no other code holds it
                     raise
@@ -279,11 +280,12 @@ class TaskSession:
 def _hear(
     listener: WorkerListener,
     session: TaskSession,
-    task: ConnectorTaskId,
+    spec: TaskSpec,
     message: FromTask,
     reply: Callable[[Answer], None],
 ) -> None:
     """Pass on what a task says: news to the listener, requests and questions to what the worker keeps for it."""
+    task = spec.id
     match message:
         case Started() | Resumed():
             listener.on_state(task, State.RUNNING)
@@ -296,6 +298,8 @@ def _hear(
             listener.on_state(task, State.FAILED, trace)
         case Waits(waiting):
             listener.on_waiting(task, waiting)
+        case RequestStop(reason):
+            listener.on_stop_requested(task, spec.start_number, reason)
         case TopicUsed(topic):
             listener.on_topic_used(task, topic)
         case CopySourceOffsets():

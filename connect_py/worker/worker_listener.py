@@ -31,5 +31,8 @@ class WorkerListener(Protocol):
     def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - Connect's word
         """The task read or wrote this topic for the first time in its life."""
 
+    def on_stop_requested(self, id: ConnectorTaskId, start_number: int, reason: str) -> None:  # noqa: A002 - Connect's word
+        """A task of the set that was started under this number wants its connector stopped."""
+
     def on_reconfiguration_requested(self, name: str) -> None:
         """The connector wants to be asked for its task configurations again."""

@@ -116,6 +116,11 @@ class IcebergMetrics:
         doc = "Rows wait because something does not work: 1, or 0 once it does again."
         self._set("iceberg_waiting", doc, {"reason": reason, "table": table}, int(why is not None))
 
+    def remaining(self, offsets: int) -> None:
+        """A connector that stops by itself has so many offsets to go."""
+        doc = "Offsets between the tables and the bounds of iceberg.ext.stop-at."
+        self._set("iceberg_stop_at_remaining_offsets", doc, {}, offsets)
+
     def driver_replaced(self) -> None:
         """Spark's driver died, and another one takes its place."""
         self._count("iceberg_driver_replacements_total", "Spark drivers that died and were replaced.", {})

@@ -9,7 +9,7 @@ from connect_py.herder.request_signature import ALGORITHM_HEADER, AUTHORIZATION_
 from rest import deadline, entities
 from rest.description import array_of, ref
 from rest.errors import RestError
-from rest.json_body import expect_array, parse_json, string_map
+from rest.json_body import NumberText, expect_array, expect_object, known_fields, parse_json, string_map
 from rest.routers.path import name_in
 from rest.routers.routes import Routes
 
@@ -29,6 +29,16 @@ def router(herder: Herder) -> APIRouter:
         return entities.empty_response(204)
 
     @route(
+        "PUT", "/connectors/{connector}/stop-request", "Internal: stop a connector as a task of its own asked",
+        {204: None}, body=ref("StopRequest"), refusals=[403, 404, 503], forwarded=True,
+    )  # fmt: skip
+    async def put_stop_request(request: Request) -> Response:
+        name, body = name_in(request), await request.body()
+        start_number, reason = _stop_request(body)
+        await deadline.answer(herder, herder.put_stop_request(name, start_number, reason, _signature(request, body)))
+        return entities.empty_response(204)
+
+    @route(
         "PUT", "/connectors/{connector}/fence", "Internal: fence older producers of a source connector", {204: None},
         refusals=[403, 404, 503], forwarded=True,
     )  # fmt: skip
@@ -38,6 +48,15 @@ def router(herder: Herder) -> APIRouter:
         return entities.empty_response(204)
 
     return route.router
+
+
+def _stop_request(body: bytes) -> tuple[int, str]:
+    entity = expect_object(parse_json(body), "StopRequest")
+    known_fields(entity, "StopRequest", "start_number", "reason")
+    start_number, reason = entity.get("start_number"), entity.get("reason")
+    if not isinstance(start_number, NumberText) or not start_number.isdecimal() or not isinstance(reason, str):
+        raise RestError(400, "A stop request has a start_number and a reason")
+    return int(start_number), reason
 
 
 def _signature(request: Request, body: bytes) -> RequestSignature | None:

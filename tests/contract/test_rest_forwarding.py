@@ -168,7 +168,8 @@ def test_the_leader_takes_task_configs_that_are_signed(leading, leader) -> None:
     client = LeaderClient()
     client.put_task_configs(str(leading.base_url), "a", [{"task.class": "T", "x": "é"}], leader.session_keys.headers)
     client.fence_zombies(str(leading.base_url), "a", leader.session_keys.headers)
-    assert leader.published == [("a", [{"task.class": "T", "x": "é"}]), ("a", "fence")]
+    client.request_stop(str(leading.base_url), "a", 7, "all is read", leader.session_keys.headers)
+    assert leader.published == [("a", [{"task.class": "T", "x": "é"}]), ("a", "fence"), ("a", (7, "all is read"))]
     with pytest.raises(ConnectError, match="Connector zz not found"):
         client.put_task_configs(str(leading.base_url), "zz", [], leader.session_keys.headers)
 
@@ -182,6 +183,13 @@ def test_internal_requests_without_a_right_signature_are_refused(leading, leader
     signed = sign(body, KEY.key, "HmacSHA256")
     assert post() == (400, "Internal request missing required signature")
     assert error(leading.put("/connectors/a/fence")) == (400, "Internal request missing required signature")
+    stop = {"start_number": 7, "reason": "x"}
+    assert error(leading.put("/connectors/a/stop-request", json=stop)) == (
+        400, "Internal request missing required signature"
+    )  # fmt: skip
+    assert error(leading.put("/connectors/a/stop-request", json={"start_number": "7", "reason": "x"})) == (
+        400, "A stop request has a start_number and a reason"
+    )  # fmt: skip
     assert post(**signed) == (
         503,
         "This worker is still starting up and has not been able to read a session key from the config topic yet",

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 from fixtures.herder_fake_worker import FakeWorker
+from fixtures.rest_serving import serving
 from fixtures.topic_reader import read_topic
 
 from connect_py.api.errors import AlreadyExistsError, ConnectError, NotFoundError
@@ -17,11 +18,25 @@ from connect_py.config.worker_config import DistributedConfig
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.herder.distributed_herder import DistributedHerder
 from connect_py.herder.herder import BadRequestError, InitialState, RequestTargetError
+from connect_py.herder.leader_calls import Signer
 from connect_py.model import ConnectorTaskId, State
 from connect_py.storage.storage_clients import StorageClients
+from rest.app import create_app
+from rest.leader_client import LeaderClient
 
 SINK = {"connector.class": "DemoSink", "topics": "orders", "name": "a"}
 SECONDS = 20.0
+
+
+class LeaderAt(LeaderClient):
+    """Finds the leader where it really is: the workers of these tests advertise addresses that do not exist."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    def request_stop(self, url: str, connector: str, start_number: int, reason: str, sign: Signer) -> None:
+        super().request_stop(self._url, connector, start_number, reason, sign)
 
 
 def worker_config(broker: KafkaBroker, prefix: str, **more: str) -> DistributedConfig:
@@ -259,6 +274,14 @@ def test_second_worker_takes_its_share_and_then_replaces_the_leader(
                 first.herder.restart_connector(moved).result(SECONDS)
             assert refused.value.url == "http://w2:8083/"
             second.herder.restart_connector(moved).result(SECONDS)
+            (task,) = second.worker.running_tasks()
+            with serving(create_app(first.herder)) as leading:
+                second.herder._leader_calls = LeaderAt(str(leading.base_url))
+                number = second.herder._configs.snapshot().start_numbers[task.connector]
+                second.worker._listener.on_stop_requested(task, number, "all is read")
+                eventually(lambda: first.herder.connector_status(task.connector).stop_reason == "all is read")
+            eventually(lambda: second.worker.running_tasks() == frozenset())
+            first.herder.resume_connector(task.connector)
         eventually(lambda: len(second.worker.running_connectors()) == len(second.worker.running_tasks()) == 2)
         eventually(lambda: second.herder.connector_status("a").connector.worker_id == "w2:8083")
         assert second.herder.put_connector("c", {**SINK, "name": "c"}, replace=False).result(SECONDS).created

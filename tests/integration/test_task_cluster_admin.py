@@ -51,6 +51,21 @@ def test_committed_end_offset_is_before_an_open_transaction(
     producer.commit_transaction(30)
 
 
+def test_offsets_at_a_time_are_those_of_its_first_records(
+    admin: ClusterAdmin, kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    topic = f"{topic_prefix}t"
+    full, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    admin.create_topic(topic, 2, 1)
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    for timestamp in (1000, 3000, 2000, 4000):
+        producer.produce(topic, "x", partition=0, timestamp=timestamp)
+    assert producer.flush(30) == 0
+    assert admin.offsets_at([full, empty], 2000) == {full: 1, empty: 0}
+    assert admin.offsets_at([full, empty], 4001) == {full: 4, empty: 0}
+    assert admin.offsets_at([], 0) == {}
+
+
 def test_a_missing_topic_is_not_found(admin: ClusterAdmin, topic_prefix: str) -> None:
     with pytest.raises(NotFoundError, match="no-such-topic"):
         admin.topic_id(f"{topic_prefix}no-such-topic")

@@ -173,9 +173,9 @@ _CHANGES: Mapping[Rule, list[tuple[Callable[..., Any], str, str]]] = {
     ],
     Rule.LOG_STILL_HOLDS_IT: [
         (SourceProgress, "if first < log_start:", _NEVER),
-        (SourceProgress, "_check_log(partition, lowest, log_start)", "pass"),
-        (CoordinatorState, "if state.accepted < state.log_start:", _NEVER),
-        (TableOpening, "if needed < state.log_start:", _NEVER),
+        (SourceProgress, "self._check_log(partition, lowest, log_start)", "pass"),
+        (CoordinatorState, "if self._progress.misses_rows(partition, state.accepted, state.log_start):", _NEVER),
+        (TableOpening, "if self._progress.misses_rows(partition, needed, state.log_start):", _NEVER),
     ],
 }
 

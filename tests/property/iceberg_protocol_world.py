@@ -43,6 +43,7 @@ from iceberg_protocol_tables import (
 
 from connectors.iceberg.protocol import actions as act
 from connectors.iceberg.protocol.alter_offsets import altered_group
+from connectors.iceberg.protocol.bounds import Bounds
 from connectors.iceberg.protocol.commit_cycle import CommitCycle
 from connectors.iceberg.protocol.commit_request import CommitStatus
 from connectors.iceberg.protocol.coordinator_state import CoordinatorState
@@ -79,13 +80,17 @@ FOREIGN = "F"  # in place of the topic's id: a row of somebody else
 EFFECTS = (Effect.WRITE, Effect.DELETE, Effect.MOVE, Effect.TRUNCATE)
 GONE = (0, -1)  # a row that is not there
 STANDSTILL = 1000  # after which a wait is given up
+BOUNDED_CALM = 1_500  # of the clock, before the end of a bounded world is looked for
 REST_TURNS = 8_000  # at most, until the world must have come to rest; where keys change, five times that
 
 
 class World:
     """All of it, driven by one seeded random source."""
 
-    def __init__(self, seed: int, off: Off = frozenset(), faults: Sequence[Fault] = tuple(Fault)) -> None:
+    def __init__(
+        self, seed: int, off: Off = frozenset(), faults: Sequence[Fault] = tuple(Fault), *, bounded: bool = False
+    ) -> None:
+        """`bounded`: the connector stops by itself, at bounds that the seed decides."""
         self.random = random.Random(seed)
         self.draw_apart = random.Random(f"apart {seed}")
         self.draw_effect = random.Random(f"effects {seed}")  # of its own: storms stay what they are
@@ -148,8 +153,15 @@ class World:
             for name in self.routes:
                 self.create(name, whole=True)
         self.short = self.chance(Fault.TIMEOUT_SHORT, 0.5)
+        draw = random.Random(f"bounds {seed}")
+        self.bounds = Bounds("run", {p: draw.randrange(25) for p in self.partitions()}) if bounded else None
 
     # --- helpers
+
+    def wanted(self, partition: TopicPartition) -> int:
+        """The first offset of a partition that is not there, or not wanted."""
+        end = len(self.logs[partition.partition])
+        return end if self.bounds is None else min(end, self.bounds.of(partition).end)
 
     def unique(self, prefix: str) -> str:
         self.ids += 1
@@ -810,6 +822,9 @@ class World:
             sleeper.awake = True
         for number in range(len(self.logs)):
             self.write_log(number, Row(f"{number}-0", (APPEND, MERGE, LATER)))
+        for partition, end in (self.bounds.ends if self.bounds else {}).items():
+            while len(self.logs[partition.partition]) < end:
+                self.write_log(partition.partition, Row(f"{partition.partition}-0", (APPEND, MERGE, LATER)))
         self.balance()
 
     def at_rest(self) -> bool:
@@ -820,6 +835,8 @@ class World:
             if self.sleepers and self.sleepers[0].idle():
                 self.sleepers.clear()
             return "something is under way"
+        if self.bounds is not None:
+            return self.unrest_before_bounds()
         for name in self.routes:
             view = self.view(name)
             ledger = look_up(view).ledger if view else None
@@ -833,6 +850,14 @@ class World:
             if self.group.get(partition, (-1, ""))[0] != len(self.logs[partition.partition]):
                 return f"group at {self.group.get(partition)} of {partition}"
         return ""
+
+    def unrest_before_bounds(self) -> str:
+        """As the coordinator sees it; a while after the storm, because quiet tables are looked at in turns."""
+        state = self.coordinator.state if self.coordinator is not None else None
+        if self.now - self.calm_since < BOUNDED_CALM or state is None or state.ended or state.remaining:
+            return f"the coordinator has {None if state is None else state.remaining} offsets to go"
+        behind = [p for p in self.partitions() if self.wanted(p) and self.group.get(p, (0, ""))[0] < self.wanted(p)]
+        return f"the group is behind in {behind}" if behind else ""
 
     def verify_once(self) -> None:
         """No table holds a row twice."""
@@ -851,6 +876,8 @@ class World:
         self.verify_once()
         for name in self.routes:
             table = self.tables.get(name)
+            if self.bounds is not None and not self.has_wanted_rows(name) and not is_ours(table):
+                continue
             if table is None or table.head is None or table.property is None:
                 raise WrongWorldError(f"{name}: nothing was ever committed")
             prop = LedgerProperty.from_json(table.property)
@@ -864,8 +891,17 @@ class World:
             if name == MERGE:
                 self.verify_merge(table, prop)
 
+    def has_wanted_rows(self, name: str) -> bool:
+        """Whether a table without commits should have some: of a route added later, all rows may be from before."""
+        table, (_, ends) = self.tables.get(name), self.dropped_at.get(name, ("", {}))
+        born = ends if table is None else table.born_at
+        rows = [row for p in self.partitions() for row in self.logs[p.partition][born.get(p, 0) : self.wanted(p)]]
+        return name != LATER and any(name in row.tables for row in rows)
+
     def verify_partition(self, name: str, table: Table, prop: LedgerProperty, partition: TopicPartition) -> None:
         assert table.head is not None
+        if self.bounds is not None and not self.wanted(partition) and partition not in prop.opened:
+            return  # added since the last commit
         content = table.snapshots[table.head].content
         began = prop.opened[partition].next
         born = table.born_at.get(partition, 0) if table.topic_ids[TOPIC] == self.topic_id else 0
@@ -875,7 +911,7 @@ class World:
         for offset, row in enumerate(self.logs[partition.partition]):
             where = (self.topic_id, partition.partition, offset)
             counts = [content.get((where, g), 0) for g in range(last + 1)]
-            if name not in row.tables or offset in skipped:
+            if name not in row.tables or offset in skipped or offset >= self.wanted(partition):
                 if any(counts):
                     raise WrongWorldError(f"{name}: row {where} does not belong here")
                 continue
@@ -902,13 +938,14 @@ class World:
         if self.rewound and table.ever_rolled_back:
             return
         expected: dict[str, Last] = {}
-        began = {p: 0 if table.whole else prop.opened[p].next for p in self.partitions()}
-        starts = {p: max(began[p], self.rewound.get(p, [0])[-1]) for p in self.partitions()}
+        began = {p: 0 if table.whole else prop.opened[p].next for p in self.partitions() if self.wanted(p)}
+        starts = {p: max(first, self.rewound.get(p, [0])[-1]) for p, first in began.items()}
         events = [(row, p, n) for p in starts for n, row in enumerate(self.logs[p.partition]) if MERGE in row.tables]
         skipped = {p: self.skipped(table, p) for p in starts}
-        due = [(row, n) for row, p, n in events if n >= starts[p] and n not in skipped[p]]
+        due = [(row, n) for row, p, n in events if starts[p] <= n < self.wanted(p) and n not in skipped[p]]
         self.replay(due, expected)
-        if self.events[Event.STOOD_STILL] and table.whole and not (self.rewound or self.skips):
+        complete = table.whole and self.bounds is None  # else a delete may be missing
+        if self.events[Event.STOOD_STILL] and complete and not (self.rewound or self.skips):
             raise WrongWorldError(f"{MERGE}: partitions have waited for each other, though no delete is missing")
         for key, last in expected.items():
             is_ = found.get(key, GONE)
@@ -935,6 +972,14 @@ class World:
             return True  # what the table had before
         unknown = len(found) == 3 and found[2] is None
         return unknown and bool(self.rewound or self.skips or self.events[Event.STOOD_STILL])
+
+
+def is_ours(table: Table | None) -> bool:
+    """Whether a table has a commit of the connector: a property alone may be another table's."""
+    if table is None or table.property is None:
+        return False
+    ledger = LedgerProperty.from_json(table.property).ledger
+    return (ledger.table, ledger.cluster) == (table.uuid, "cluster")
 
 
 class SimTask:
@@ -1059,7 +1104,8 @@ class SimTask:
                 return
             at = start  # what a client does that is told to begin anew
         first: dict[str, int | None] = {}
-        for offset in range(at, min(len(log), at + self.world.random.choice((1, 2, 3, 8)))):
+        bound, following = self.state.end(partition), min(len(log), at + self.world.random.choice((1, 2, 3, 8)))
+        for offset in range(at, following if bound is None or bound < at else min(following, bound)):
             row = log[offset]
             routed = [t for t in row.tables if t in self.routes]
             unopened = [t for t in routed if self.state.filter_position(t, partition) is None]
@@ -1237,6 +1283,7 @@ class SimCoordinator:
             commit_timeout_ms=10 if world.short else 50,
             dynamic=world.dynamic,
             new_topic_allowed=world.new_topic_allowed,
+            bounds=world.bounds,
             retry_delay_ms=5,
         )
         made = world.protocol.coordinator_state

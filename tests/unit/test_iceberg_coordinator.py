@@ -117,7 +117,7 @@ def test_table_that_cannot_commit_does_not_stop_other_tables() -> None:
     made: Any = (config(tables=f"{GOOD},{BAD}"), FakeSinkTaskContext(connector="c", topics={"orders": 1}))
     troubles = RetryTracker(IcebergMetrics(FakePluginMetrics()), FakeSinkTaskContext(), None, 1000)
     freshness = Freshness(IcebergMetrics(FakePluginMetrics()))
-    life = _CoordinatorEpoch(*made, tables, Silent(), troubles, freshness, threading.Event())  # type: ignore[arg-type]
+    life = _CoordinatorEpoch(*made, tables, Silent(), troubles, freshness, None, threading.Event())  # type: ignore[arg-type]
     settings = CoordinatorSettings("k", 0, 1000, 300, max_tries=1)
     state = CoordinatorState(settings, "x", new_uuid=iter("abcd").__next__)
     life._state, life._executor, life._writer = state, executor, channel  # type: ignore[assignment]

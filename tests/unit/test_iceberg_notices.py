@@ -164,6 +164,14 @@ def test_notices_tell_of_turns_and_not_of_states() -> None:
     assert server.bodies[-1]["expectations"] == {"paid": 3}
 
 
+def test_end_of_a_bounded_run_is_one_notice() -> None:
+    with http_sink() as server:
+        told = Told(server)
+        for remaining in (7, 3, 0, 0):
+            told.metrics.remaining(remaining)
+        assert told.kinds() == ["stopping"]
+
+
 def test_a_refused_notice_is_sent_again() -> None:
     with http_sink() as server:
         server.refusals = 1

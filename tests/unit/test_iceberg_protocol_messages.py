@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 
 from connect_py.api.record import TopicPartition
+from connectors.iceberg.protocol.bounds import Bound
 from connectors.iceberg.protocol.messages import (
     RECORD_BYTES,
     Attach,
     Attached,
     Attachment,
+    Bounded,
     CommitComplete,
     EpochStarted,
     Message,
@@ -57,6 +59,8 @@ MESSAGES: list[Message] = [
     Rewind(EPOCH, "n1", {P0: ATTACHMENT}, "0:x"),
     StartCommit(EPOCH, 18, {P0: Release(100, 3)}, "0:x"),
     CommitComplete(EPOCH, 18, {}),
+    Attached(EPOCH, "n-1", {P0: replace(ATTACHMENT, bound=Bound("abc/5", 140))}),
+    Bounded(EPOCH, "abc/5", {"orders": "id-1"}, {P0: 140, P1: 0}),
 ]
 
 
@@ -160,6 +164,8 @@ def test_mark_comes_back_from_the_group() -> None:
     mark = OffsetMetadata(EPOCH, 2, "id-1")
     assert GroupOffset.of(130, mark.to_text()) == GroupOffset(130, mark)
     assert len(mark.to_text()) < 200
+    bounded = replace(mark, bound=Bound("abc/5", 140))
+    assert OffsetMetadata.from_text(bounded.to_text()) == bounded
     told = OffsetMetadata(EPOCH, 2, "id-1", 1, "0:x")
     assert OffsetMetadata.from_text(told.to_text()) == told
 

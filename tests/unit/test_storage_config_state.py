@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from connect_py.model import ConnectorTaskId, TargetState
@@ -111,6 +113,19 @@ def test_target_state_reads_the_newer_field_before_the_older(topic: Topic) -> No
     topic.put("target-state-a", None)
     assert topic.table.snapshot().target_state("a") is TargetState.STARTED
     assert target_state_value(TargetState.STOPPED) == {"state": "PAUSED", "state.v2": "STOPPED"}
+
+
+def test_reason_of_a_stop_lasts_until_the_next_target_state(topic: Topic) -> None:
+    topic.put("connector-a", '{"properties":{}}')
+    topic.put("target-state-a", json.dumps(target_state_value(TargetState.STOPPED, "all is read")))
+    assert topic.table.snapshot().stop_reasons == {"a": "all is read"}
+    topic.put("target-state-a", '{"state":"ASLEEP"}')
+    assert topic.table.snapshot().stop_reasons == {"a": "all is read"}
+    topic.put("target-state-a", '{"state":"STARTED"}')
+    assert topic.table.snapshot().stop_reasons == {}
+    topic.put("target-state-a", '{"state":"PAUSED","state.v2":"STOPPED","reason":"all is read"}')
+    topic.put("target-state-a", None)
+    assert topic.table.snapshot().stop_reasons == {}
 
 
 def test_commands_and_session_keys_are_read_from_records(topic: Topic) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,12 +17,17 @@ def refused(*_: Any, **__: Any) -> None:
     raise ConnectError("Local: Message timed out")
 
 
-@pytest.mark.parametrize("state", [TargetState.PAUSED, TargetState.STOPPED])  # by anyone, and by the leader
-def test_failed_write_logs_one_line_and_raises_the_cause(state: TargetState, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "write",
+    [lambda store: store.put_target_state("orders", TargetState.PAUSED), lambda store: store.put_stop("orders")],
+)  # by anyone, and by the leader
+def test_failed_write_logs_one_line_and_raises_the_cause(
+    write: Callable[[ConfigStore], None], caplog: pytest.LogCaptureFixture
+) -> None:
     broken: Any = SimpleNamespace(write=refused)
     store = ConfigStore("configs", cast(Any, SimpleNamespace(log=lambda *_, **__: broken)), broken, lambda _: None)
     with pytest.raises(ConnectError, match="Error writing target state to Kafka") as failed:
-        store.put_target_state("orders", state)
+        write(store)
     assert isinstance(failed.value.__cause__, ConnectError)
     assert caplog.messages == ["the target state was not written: Local: Message timed out"]
     assert caplog.records[0].exc_info is None

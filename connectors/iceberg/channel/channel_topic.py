@@ -1,4 +1,4 @@
-"""The channel topic: how tasks and the coordinator talk. It stores nothing that must survive.
+"""The channel topic: how tasks and the coordinator talk. Of what it stores, bounds alone must survive (rule 35).
 
 One partition, made if missing. Tasks write plainly; the coordinator writes in transactions under a stable id, so that a
 new coordinator fences the old one. Everybody reads committed records only.

@@ -27,6 +27,7 @@ from connectors.iceberg.config import keys
 from connectors.iceberg.config.expectations import ExpectationRules
 from connectors.iceberg.config.hadoop_files import read_hadoop_files
 from connectors.iceberg.config.maintenance_policy import SETTINGS
+from connectors.iceberg.config.stop_at import StopAt, parse_stop_at, valid_stop_at
 from connectors.iceberg.config.table_config import TableConfig, optional_text, table_config
 from connectors.iceberg.config.topic_rules import TopicRule
 from connectors.iceberg.schema.schema_change import ChangeAction, EvolutionPolicy
@@ -308,6 +309,11 @@ class SinkOptions:
     _define(keys.CYCLE_TRANSFORM, STRING, None, L,
         "The same by a function of PySpark: `module:function`, of a DataFrame and the facts of the commit. "
         "`iceberg.table.<table>.cycle-transform` wins.")
+    stop_at: StopAt | None = _option(keys.STOP_AT, STRING, None, L,
+        "Where the connector stops by itself: `latest` (the ends of the logs when it starts), a time such as "
+        "`2026-01-02T03:04:05Z` (the first record at or after it), or offsets such as `orders:0:1234,orders:1:99`. "
+        "Rows from there on stay out of the tables. Once all tables have all rows before, the connector is stopped. "
+        "Unset: it goes on.", valid_stop_at, parse_stop_at)
     _define(keys.TAGS, STRING, None, L,
         "Tags of each table: `hourly`, `daily`, `weekly` and `monthly`, comma separated, each with an age that ends "
         "it, as in `daily:keep 14d,monthly`. A tag names the table's last state in that period, in UTC; the first "

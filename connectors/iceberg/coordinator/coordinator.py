@@ -30,6 +30,7 @@ from connectors.iceberg.channel.channel_topic import ChannelReader, CoordinatorW
 from connectors.iceberg.channel.control_events import EventPublisher
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import Unrouted
+from connectors.iceberg.coordinator.bounded_run import BoundedRun
 from connectors.iceberg.coordinator.freshness import Freshness
 from connectors.iceberg.coordinator.kafka_metadata import (
     begins_at_end,
@@ -119,6 +120,7 @@ class Coordinator:
         self._outlets = outlets
         self._begins_anew = begins_anew
         self._freshness = Freshness(metrics)
+        self._bounded = None if config.stop_at is None else BoundedRun(config.stop_at, context, metrics)
         self._retries = RetryTracker(metrics, context, config.commit_max_failures, config.commit_interval_ms)
         self._stopping = threading.Event()
         self._failure: ConnectError | None = None
@@ -145,8 +147,9 @@ class Coordinator:
         backoff = FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
             life = _CoordinatorEpoch(
-                self._config, self._context, self._tables, self._events, self._retries, self._freshness, self._stopping
-            )
+                self._config, self._context, self._tables, self._events, self._retries, self._freshness,
+                self._bounded, self._stopping,
+            )  # fmt: skip
             self._metrics.coordinator_begins()
             self._retries.begins()
             try:
@@ -209,6 +212,7 @@ class _CoordinatorEpoch:
     _events: EventPublisher
     _retries: RetryTracker
     _freshness: Freshness
+    _bounded: BoundedRun | None  # None: the connector does not stop by itself
     _stopping: threading.Event
     _executor: Executor = field(init=False)  # one thread for everything that talks to tables
     _writer: CoordinatorWriter = field(init=False)
@@ -241,13 +245,15 @@ class _CoordinatorEpoch:
             )
             stack.enter_context(closing(self._writer))
             fault_point("after_fencing")
-            highest = _highest_epoch(reader.read_to_end())
+            messages = reader.read_to_end()
+            highest = _highest_epoch(messages if self._bounded is None else self._bounded.noted(messages))
             self._await(starting)
             actions = self._begin(highest)
             state = self._state
             self.begun = True
             self._retries.begun()
             log.info("coordinator of epoch %d begins", state.epoch.number, extra={"action": "epoch_started"})
+            self._say_bounds()
             self._carry_out(actions)
             while not self._stopping.is_set() and not state.ended:
                 for message in reader.poll(POLL_SECONDS):
@@ -262,6 +268,8 @@ class _CoordinatorEpoch:
                 if time.monotonic() - self._looked_at > LOOK_SECONDS:
                     self._look()
                 self._carry_out(state.on_tick(_now_ms()))
+                self._say_bounds()
+                self._stop_at_bounds()
 
     def _await(self, future: Future[Any]) -> Any:
         """Wait for a call on the table thread, unless a stop is asked for meanwhile."""
@@ -273,6 +281,23 @@ class _CoordinatorEpoch:
                     raise
                 if self._stopping.is_set():
                     raise RetriableError("stopped while the table thread was busy") from None
+
+    def _say_bounds(self) -> None:
+        """Write where the connector stops to the channel, if that is due."""
+        messages = [] if self._bounded is None else self._bounded.message_due(self._state.epoch)
+        if messages:
+            fault_point("before_bounds")
+            self._writer.send(messages)
+            fault_point("after_bounds")
+
+    def _stop_at_bounds(self) -> None:
+        """Have the connector stopped if nothing remains to be read and committed."""
+        bounded = self._bounded
+        if bounded is None or not bounded.is_look_due() or not bounded.is_reached(self._state.remaining):
+            return
+        fault_point("before_stop_request")
+        later = partial(_warned, "the group's offsets are not known, asked again later")
+        self._then(self._executor.submit(bounded.stop_if_committed), lambda _: [], later)
 
     # --- the start of a life
 
@@ -294,6 +319,7 @@ class _CoordinatorEpoch:
             skip_missing=config.skip_missing,
             skip_unknown=(config.dynamic or bool(config.topic_rules)) and config.unrouted is not Unrouted.FAIL,
             new_topic_allowed=config.restart_recreated,
+            bounds=None if self._bounded is None else self._bounded.resolve(topics, group),
         )
         self._state = CoordinatorState(settings, nonce=uuid.uuid4().hex[:8], new_uuid=lambda: str(uuid.uuid4()))
         ranges = context.log_range(partitions_of(topics))

@@ -24,7 +24,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.sink_host import SinkHost
 from connectors.iceberg.channel.channel_topic import ChannelReader, ChannelWriter, create_channel
-from connectors.iceberg.config.keys import COMMIT_INTERVAL, COMMIT_TIMEOUT
+from connectors.iceberg.config.keys import COMMIT_INTERVAL, COMMIT_TIMEOUT, STOP_AT
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.coordinator.start import started_coordinator
@@ -83,7 +83,7 @@ class Load:
             step_rows: Messages of one step, of all partitions together.
         """
         of_load = {COMMIT_INTERVAL: _INTERVAL_MS, COMMIT_TIMEOUT: _TIMEOUT_MS}
-        kept = {key: value for key, value in props.items() if not key.endswith(_MAINTENANCE)}
+        kept = {key: value for key, value in props.items() if key != STOP_AT and not key.endswith(_MAINTENANCE)}
         self._props = {**kept, **of_load}
         self._config = config = IcebergSinkConfig.parse(self._props)
         self._host = host

@@ -36,6 +36,7 @@ class LoadContext:
         self.topics = host.topics
         self.committed = host.committed
         self.log_range = host.log_range
+        self.offsets_at = host.offsets_at
         self.shared_service = host.shared_service
         self.request_shared_service = host.request_shared_service
         self.release_shared_service = host.release_shared_service
@@ -61,6 +62,9 @@ class LoadContext:
 
     def request_commit(self) -> None:
         self.commit_requested = True
+
+    def request_stop(self, reason: str) -> None:
+        return
 
     def waits(self, what: str, reason: str | None) -> None:
         if reason is None:

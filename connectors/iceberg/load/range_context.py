@@ -59,6 +59,9 @@ class RangeContext:
     def request_commit(self) -> None:
         return
 
+    def request_stop(self, reason: str) -> None:
+        return
+
     def waits(self, what: str, reason: str | None) -> None:
         return
 
@@ -74,6 +77,9 @@ class RangeContext:
     def log_range(
         self, partitions: Iterable[TopicPartition], *, committed: bool = False
     ) -> Mapping[TopicPartition, tuple[int, int]]:
+        raise ConnectError("an executor does not ask the cluster")
+
+    def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Mapping[TopicPartition, int]:
         raise ConnectError("an executor does not ask the cluster")
 
     def client_config(self, kind: ClientKind) -> dict[str, Any]:

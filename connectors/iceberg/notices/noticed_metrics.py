@@ -62,6 +62,12 @@ class NoticedMetrics(IcebergMetrics):
             kind = NoticeKind.WORKING if why is None else NoticeKind.WAITING
             self._notices.tell(kind, table, why or "it works again", waits_for=reason)
 
+    def remaining(self, offsets: int) -> None:
+        super().remaining(offsets)
+        if self._turned("remaining", offsets == 0):
+            text = "all rows before iceberg.ext.stop-at are committed" if not offsets else "rows are read again"
+            self._notices.tell(NoticeKind.STOPPING if not offsets else NoticeKind.WORKING, "", text)
+
     def age(self, table: str, through_seconds: float, lag_seconds: float) -> None:
         super().age(table, through_seconds, lag_seconds)
         if self._stale_seconds is None:

@@ -28,6 +28,7 @@ class NoticeKind(Enum):
     PUBLISHED = "published"  # or do again
     STALE = "stale"  # a table is older than it may be
     FRESH = "fresh"  # it is no more
+    STOPPING = "stopping"  # all tables have all rows before `iceberg.ext.stop-at`
 
 
 class Notices:

@@ -133,6 +133,11 @@ class CoordinatorState:
         """Tables that took no commit when rows for them came last."""
         return frozenset(name for name, table in self._progress.tables.items() if table.failures)
 
+    @property
+    def remaining(self) -> int:
+        """How many offsets lie between the floors and the bounds: with bounds and 0, the connector has all it wants."""
+        return self._progress.remaining()
+
     # --- inputs
 
     @_input
@@ -304,7 +309,7 @@ class CoordinatorState:
             if state is None or state.topic_id != topic_id:
                 actions = [DescribeTopics()]  # the task asks again
                 continue
-            if state.accepted < state.log_start:
+            if self._progress.misses_rows(partition, state.accepted, state.log_start):
                 # Whether anybody still needs these rows, a new life finds out: this one may be a sleeper.
                 raise EpochEndedError(
                     Stop(f"{partition} stands at {state.accepted}, its log starts at {state.log_start}")

@@ -1,7 +1,8 @@
 """What travels on the channel topic between tasks and coordinator.
 
-One JSON object per message, `{"v":1,"type":"report",...}`. The channel carries nothing that must survive:
-losing, repeating or delaying any message costs a re-read, never a row. Positions are absolute in every
+One JSON object per message, `{"v":1,"type":"report",...}`. The channel carries nothing that must survive, but for
+the bounds of a connector that stops by itself (rule 35): losing, repeating or delaying any other message costs a
+re-read, never a row. Positions are absolute in every
 message, so that the newest one is enough.
 
 Brokers refuse large records. A long text is compressed by zlib, and what speaks of too many partitions becomes several
@@ -20,6 +21,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from connectors.iceberg.protocol.bounds import Bound
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition, nest, unnest
 from connectors.iceberg.schema.table import StagedFile
 
@@ -84,6 +86,7 @@ class Attachment:
     floor: int  # may go to the group, and nothing above it
     rewind: int
     needs: Mapping[str, TableNeed]
+    bound: Bound | None = None  # None: the connector does not stop by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +207,22 @@ class CommitComplete:
     commits: str = ""
 
 
+# --- coordinator -> coordinators after it
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """Where this run of the connector stops: said before anything is released, and repeated before it expires."""
+
+    epoch: Epoch
+    run: str
+    topic_ids: Mapping[str, str]  # for which the ends were resolved
+    ends: Mapping[TopicPartition, int]
+
+
 TaskMessage = Attach | OpenTable | Report
 CoordinatorMessage = EpochStarted | Attached | TableOpened | TableRefused | Rewind | StartCommit | CommitComplete
-Message = TaskMessage | CoordinatorMessage
+Message = TaskMessage | CoordinatorMessage | Bounded
 
 
 def encode(message: Message) -> bytes:
@@ -350,6 +366,7 @@ def _write_partition(value: str | Attachment) -> str | dict[str, Any]:
     if isinstance(value, str):  # the topic's id
         return value
     needs = {table: [need.uuid, need.next] for table, need in value.needs.items()}
+    bound = {} if value.bound is None else {"bound": list(value.bound)}
     return {
         "id": value.topic_id,
         "generation": value.generation,
@@ -357,6 +374,7 @@ def _write_partition(value: str | Attachment) -> str | dict[str, Any]:
         "floor": value.floor,
         "rewind": value.rewind,
         "needs": needs,
+        **bound,
     }
 
 
@@ -364,7 +382,8 @@ def _read_partition(d: Any) -> str | Attachment:
     if isinstance(d, str):
         return d
     needs = {table: TableNeed(uuid, following) for table, (uuid, following) in d["needs"].items()}
-    return Attachment(d["id"], d["generation"], d["position"], d["floor"], d["rewind"], needs)
+    bound = Bound(*d["bound"]) if "bound" in d else None
+    return Attachment(d["id"], d["generation"], d["position"], d["floor"], d["rewind"], needs, bound)
 
 
 _Form = tuple[Callable[[Any], Any], Callable[[Any], Any]]  # to JSON, and back
@@ -386,9 +405,10 @@ _FORMS: dict[str, _Form] = {  # how a member of this name is written; it means t
     "partitions": _by_partition(_write_partition, _read_partition),
     "ranges": _by_partition(_write_range, _read_range),
     "needs": _by_partition(int, int),
+    "ends": _by_partition(int, int),
     "releases": _by_partition(lambda release: [release.floor, release.rewind], lambda pair: Release(*pair)),
 }
-_BY_PARTITION = ("partitions", "ranges", "needs", "releases")  # members that a message may be parted by
+_BY_PARTITION = ("partitions", "ranges", "needs", "ends", "releases")  # members that a message may be parted by
 _TYPES: dict[str, type[Message]] = {
     "attach": Attach,
     "open_table": OpenTable,
@@ -400,5 +420,6 @@ _TYPES: dict[str, type[Message]] = {
     "rewind": Rewind,
     "start_commit": StartCommit,
     "commit_complete": CommitComplete,
+    "bounded": Bounded,
 }
 _NAMES = {kind: name for name, kind in _TYPES.items()}

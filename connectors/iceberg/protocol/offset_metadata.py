@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from connectors.iceberg.protocol.bounds import Bound
 from connectors.iceberg.protocol.positions import Epoch
 
 MARK_VERSION = 1
@@ -23,6 +24,7 @@ class OffsetMetadata:
     topic_id: str  # of the topic that the task staged under
     rewind: int = 0  # number of the last rewind of this epoch that the task followed
     commits: str = ""  # text of `LastCommits` as it was when the offset was released
+    bound: Bound | None = None  # where the connector stops by itself
 
     def to_text(self) -> str:
         """At most a hundred bytes and the commits: brokers allow 4096."""
@@ -35,6 +37,8 @@ class OffsetMetadata:
         }
         if self.commits:
             document["commits"] = self.commits
+        if self.bound is not None:
+            document["bound"] = list(self.bound)
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -50,9 +54,17 @@ class OffsetMetadata:
             epoch = Epoch(int(number), str(nonce))
             rewind = int(document.get("rewind", 0))  # marks of before know of none
             commits = str(document.get("commits", ""))
-            return cls(epoch, int(document["generation"]), str(document["topic"]), rewind, commits)
+            bound = _read_bound(document.get("bound"))
+            return cls(epoch, int(document["generation"]), str(document["topic"]), rewind, commits, bound)
         except (ValueError, KeyError, TypeError):
             return None
+
+
+def _read_bound(pair: Any) -> Bound | None:
+    if pair is None:
+        return None
+    run, end = pair
+    return Bound(str(run), int(end))
 
 
 @dataclass(frozen=True, slots=True)

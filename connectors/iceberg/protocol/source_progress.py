@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from connectors.iceberg.protocol.actions import CoordinatorAction, EpochEndedError, Send, Stop, failed
+from connectors.iceberg.protocol.bounds import Bounds
 from connectors.iceberg.protocol.last_commits import LastCommits
 from connectors.iceberg.protocol.ledger import Ledger, Lookup, TableVersion
 from connectors.iceberg.protocol.messages import Attachment, Range, Release, Rewind, TableNeed
@@ -26,6 +27,7 @@ class CoordinatorSettings:
     new_topic_allowed: bool = False  # a re-created topic is read from its start instead of stopping
     skip_missing: bool = False  # a table that cannot be opened leaves the floor, its rows are counted and lost
     skip_unknown: bool = False  # so does one that was never there: only records named it
+    bounds: Bounds | None = None  # None: the connector does not stop by itself
     max_tries: int = 5  # of one table's commit within a cycle
     retry_delay_ms: int = 500
 
@@ -146,7 +148,7 @@ class SourceProgress:
             if first < log_start:  # the group is behind: do the tables have what retention removed?
                 if whole and all(e.generation == mark.generation for e in known):
                     first = min(entry.next for entry in known)
-                _check_log(partition, first, log_start)
+                self._check_log(partition, first, log_start)
             return PartitionState(info.id, mark.generation, log_start, first, first, mark.epoch.number)
         marked = any(o.mark for o in group.values())
         if offset and mark is None and not ledgers and not marked:
@@ -154,7 +156,7 @@ class SourceProgress:
             return PartitionState(info.id, 0, log_start, first, first)
         generation = max((entry.generation for entry in known), default=mark.generation if mark else 0)
         lowest = min((entry.next for entry in known if entry.generation == generation), default=log_start)
-        _check_log(partition, lowest, log_start)
+        self._check_log(partition, lowest, log_start)
         start = lowest if whole else log_start
         return PartitionState(info.id, generation, log_start, start, start)
 
@@ -202,7 +204,9 @@ class SourceProgress:
             if not table.missing
         }
         floor = self.floor_to_send(partition)
-        return Attachment(state.topic_id, state.generation, state.accepted, floor, state.rewind, needs)
+        bounds = self.settings.bounds
+        bound = None if bounds is None else bounds.of(partition)
+        return Attachment(state.topic_id, state.generation, state.accepted, floor, state.rewind, needs, bound)
 
     def floor_to_send(self, partition: TopicPartition) -> int:
         """The floor, for a task: from now on it may be in the group."""
@@ -221,6 +225,26 @@ class SourceProgress:
         """The position below which all opened tables are complete (rule 20); a missing table still holds it."""
         needed = [table.needs[partition] for table in self.tables.values()]
         return min([self.partitions[partition].applied, *needed])
+
+    def misses_rows(self, partition: TopicPartition, position: int, log_start: int) -> bool:
+        """Whether rows from a position on were wanted that the log does not hold any more (rules 28 and 35)."""
+        bounds = self.settings.bounds
+        return position < log_start and (bounds is None or position < bounds.of(partition).end)
+
+    def _check_log(self, partition: TopicPartition, position: int, log_start: int) -> None:
+        """Refuse a position below the start of the log (rule 28)."""
+        if self.misses_rows(partition, position, log_start):
+            raise failed(
+                f"{partition} goes on at offset {position}, but the log starts at {log_start}: rows are lost. Alter "
+                "the connector's offsets to go on from there"
+            )
+
+    def remaining(self) -> int:
+        """How many offsets lie between the floors and the bounds; 0 also where there are no bounds."""
+        bounds = self.settings.bounds
+        if bounds is None:
+            return 0
+        return sum(max(0, bounds.of(partition).end - self.floor(partition)) for partition in self.partitions)
 
     def is_below_a_sent_floor(self, needs: Mapping[TopicPartition, int]) -> bool:
         """Whether a floor that this epoch sent before a rewind lies above such needs (rule 8)."""
@@ -277,15 +301,6 @@ class SourceProgress:
             times.append(latest(read_ms, state.end_ms if ended else None))
         known = [time for time in times if time is not None]
         return TableAge(min(known) if known and len(known) == len(times) else None, complete)
-
-
-def _check_log(partition: TopicPartition, position: int, log_start: int) -> None:
-    """Refuse a position below the start of the log (rule 28)."""
-    if position < log_start:
-        raise failed(
-            f"{partition} goes on at offset {position}, but the log starts at {log_start}: rows are lost. Alter the "
-            "connector's offsets to go on from there"
-        )
 
 
 def latest(*times: int | None) -> int | None:

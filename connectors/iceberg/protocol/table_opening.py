@@ -61,7 +61,7 @@ class TableOpening:
         opened: dict[TopicPartition, Position] = {}
         for partition, state in self._progress.partitions.items():
             needed = self._needed(name, partition, state, lookup, rolled_back, went_back)
-            if needed < state.log_start:
+            if self._progress.misses_rows(partition, needed, state.log_start):
                 raise failed(
                     f"table {name} needs {partition} from offset {needed}, but the log starts at "
                     f"{state.log_start}: rows are lost"

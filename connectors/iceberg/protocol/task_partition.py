@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from connectors.iceberg.protocol.bounds import Bound
 from connectors.iceberg.protocol.messages import Attachment, Need, Range, TableNeed, TablePart
 from connectors.iceberg.schema.table import StagedFile
 
@@ -50,6 +51,12 @@ class TaskPartition:
     parts: dict[str, OpenPart] = field(default_factory=dict)
     hold: TableQuestion | None = None
     reported: deque[int] = field(default_factory=deque)  # ends of reported ranges above the floor
+    bound: Bound | None = None
+
+    @property
+    def is_at_bound(self) -> bool:
+        """Whether no further row is wanted (rule 35); the position counts, since no record may stand at the end."""
+        return self.bound is not None and self.next >= self.bound.end
 
     def detached(self, now_ms: int) -> TaskPartition:
         """The partition as it is before a coordinator has answered."""
@@ -63,6 +70,7 @@ class TaskPartition:
         self.start = self.next = given.position
         self.timestamp_ms = None
         self.needs = dict(given.needs)
+        self.bound = given.bound
         self.parts.clear()
         self.reported.clear()
         self.hold = None
@@ -77,7 +85,7 @@ class TaskPartition:
 
     def advance(self, following: int, timestamp_ms: int | None) -> None:
         """See `TaskState.advance`."""
-        self.next = max(self.next, following)
+        self.next = max(self.next, following if self.bound is None else min(following, self.bound.end))
         if timestamp_ms is not None:
             self.timestamp_ms = max(self.timestamp_ms or 0, timestamp_ms)
 

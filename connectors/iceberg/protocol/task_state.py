@@ -148,6 +148,11 @@ class TaskState:
         """Whether a coordinator has said of every partition where it stands."""
         return all(state.attached for state in self._partitions.values())
 
+    def end(self, partition: TopicPartition) -> int | None:
+        """The offset from which on no row of a partition is wanted; None: there is none."""
+        state = self._partitions.get(partition)
+        return state.bound.end if state is not None and state.bound is not None else None
+
     def awaited_tables(self) -> frozenset[str]:
         """The tables that partitions wait for."""
         return frozenset(state.hold.table for state in self._partitions.values() if state.hold is not None)
@@ -204,8 +209,8 @@ class TaskState:
     # --- time and messages
 
     def on_tick(self, now_ms: int) -> list[TaskAction]:
-        """Repeat questions that stayed unanswered: any message may be lost."""
-        actions: list[TaskAction] = []
+        """Repeat questions that stayed unanswered: any message may be lost. Pause partitions at their bounds."""
+        actions = self._flow(p for p, state in self._partitions.items() if state.is_at_bound)
         if self._waiting(now_ms):
             actions.append(DescribeTopics())  # the topic may be another one by now
         for state in self._partitions.values():
@@ -304,7 +309,7 @@ class TaskState:
         if self.epoch is None:
             return {}
         return {
-            p: GroupOffset(s.floor, OffsetMetadata(self.epoch, s.generation, s.topic_id, s.rewind, s.commits))
+            p: GroupOffset(s.floor, OffsetMetadata(self.epoch, s.generation, s.topic_id, s.rewind, s.commits, s.bound))
             for p, s in self._partitions.items()
             if s.attached
         }
@@ -428,7 +433,7 @@ class TaskState:
             state = self._partitions.get(partition)
             if state is None:
                 continue
-            waits = state.hold is not None or len(state.reported) > self._max_staged
+            waits = state.hold is not None or len(state.reported) > self._max_staged or state.is_at_bound
             pause_wanted = self._full or not state.attached or waits
             if pause_wanted != state.paused:
                 state.paused = pause_wanted

@@ -73,7 +73,7 @@ class RowIntake:
     def take_dead_letter(self, dead_letter: DeadLetter) -> None:
         """Keep a dead letter until its poll ends; records of partitions that wait come again."""
         partition, offset = dead_letter.origin.topic_partition, dead_letter.origin.offset
-        limit = self._key_waits.limit(partition)
+        limit = self._limit(partition)
         if limit is not None and offset >= limit:
             return
         if self._state.is_reading(partition) and offset >= self._state.next_offset(partition):
@@ -114,7 +114,7 @@ class RowIntake:
         for partition, first in first_offsets(partitions, offsets).items():
             tp = TopicPartition(batch.origin.topic, partition)
             following = self._state.next_offset(tp) if self._state.is_reading(tp) else None
-            limit = self._key_waits.limit(tp)
+            limit = self._limit(tp)
             if following is not None and first >= following and limit is None:
                 continue
             dropped = pc.equal(partitions, partition)
@@ -124,9 +124,14 @@ class RowIntake:
                     outside = pc.or_(outside, pc.greater_equal(offsets, limit))
                 dropped = pc.and_(dropped, outside)
             keep = pc.invert(dropped) if keep is None else pc.and_not(keep, dropped)
-        if keep is None:
+        if keep is None or pc.all(keep).as_py():
             return batch
         return batch.where(keep) if pc.any(keep).as_py() else None
+
+    def _limit(self, partition: TopicPartition) -> int | None:
+        """The offset from which on rows are dropped: they wait for a delete, or are not wanted (rules 29 and 35)."""
+        limits = [self._key_waits.limit(partition), self._state.end(partition)]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def _convert_rows(self, batch: Batch) -> tuple[Batch | None, dict[int, BlockedBy]]:
         """Convert a batch whole, or nothing of it; bad rows are reported and left out first.

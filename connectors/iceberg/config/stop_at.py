@@ -1,0 +1,93 @@
+"""`iceberg.ext.stop-at`: where a connector stops by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from connect_py.api.config import Parsed
+from connect_py.api.errors import ConfigError
+from connect_py.api.record import TopicPartition
+
+LATEST: Final = "latest"
+_EXPECTED: Final = (
+    "expected latest, a time with its zone such as 2026-01-02T03:04:05Z, or offsets such as orders:0:1234,orders:1:99"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StopAt:
+    """A time, offsets, or the ends of the logs when the connector begins."""
+
+    text: str  # as configured
+    time_ms: int | None = None  # since 1970: the first record at or after it is not wanted
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)  # the first ones that are not wanted
+
+
+def parse_stop_at(text: str | None) -> StopAt | None:
+    """Read the option; None: the connector does not stop by itself. ValueError: it is none of the three forms."""
+    text = (text or "").strip()
+    if not text:
+        return None
+    if text.lower() == LATEST:
+        return StopAt(LATEST)
+    if text.startswith("{"):
+        return StopAt(text, offsets=_of_json(text))
+    if text[:4].isdecimal() and text[4:5] == "-":
+        return StopAt(text, time_ms=_time_ms(text))
+    return StopAt(text, offsets=_of_list(text))
+
+
+def valid_stop_at(name: str, value: Parsed) -> None:
+    """The validator of the option. A time that is to come has no offset yet."""
+    try:
+        found = parse_stop_at(None if value is None else str(value))
+    except ValueError as error:
+        raise ConfigError(name, str(error)) from error
+    if found is not None and found.time_ms is not None and found.time_ms > datetime.now(UTC).timestamp() * 1000:
+        raise ConfigError(name, f"{found.text} is to come: which offsets it stands for is not known yet")
+
+
+def _time_ms(text: str) -> int:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(_EXPECTED) from error
+    if time.tzinfo is None:
+        raise ValueError(f"{text} has no time zone, such as the Z of 2026-01-02T03:04:05Z")
+    return round(time.timestamp() * 1000)
+
+
+def _of_list(text: str) -> dict[TopicPartition, int]:
+    offsets: dict[TopicPartition, int] = {}
+    for item in text.split(","):
+        parts = item.strip().split(":")
+        if len(parts) != 3 or not parts[0]:
+            raise ValueError(_EXPECTED)
+        _add(offsets, *parts)
+    return offsets
+
+
+def _of_json(text: str) -> dict[TopicPartition, int]:
+    """`{"orders": {"0": 1234}}`, as snapshots have it."""
+    offsets: dict[TopicPartition, int] = {}
+    try:
+        document: Any = json.loads(text)
+        pairs = [(topic, *pair) for topic, partitions in document.items() for pair in partitions.items()]
+    except (ValueError, AttributeError) as error:
+        raise ValueError(_EXPECTED) from error
+    for topic, partition, offset in pairs:
+        _add(offsets, topic, partition, str(offset))
+    return offsets
+
+
+def _add(offsets: dict[TopicPartition, int], topic: str, partition: str, offset: str) -> None:
+    if not partition.isdecimal() or not offset.isdecimal():
+        raise ValueError(_EXPECTED)
+    key = TopicPartition(topic, int(partition))
+    if key in offsets:
+        raise ValueError(f"names {key} twice")
+    offsets[key] = int(offset)
