@@ -66,10 +66,12 @@ class Fault(Enum):
     SETTINGS_LOST = auto()
     REFUSED_THOUGH_MADE = auto()
     REWIND_SKIPS = auto()
+    LOADED = auto()
 
 
 # Drawn from a random source of their own, so that storms without them stay what they were.
 APART = (Fault.REPLACE_BY_ITS_ROWS, Fault.RESTORED)
+OWN_SOURCE = (Fault.REWIND_SKIPS, Fault.LOADED)  # the same, and in few storms
 
 
 class Switch(Enum):

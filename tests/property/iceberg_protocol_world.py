@@ -19,6 +19,7 @@ from iceberg_protocol_rules import Rule, coordinator_state_with, protocol_withou
 from iceberg_protocol_storm import (
     APART,
     KEYS,
+    OWN_SOURCE,
     Effect,
     Fault,
     Off,
@@ -97,6 +98,7 @@ class World:
         self.draw_look = random.Random(f"looks {seed}")
         self.draw_pair = random.Random(f"pairs {seed}")
         self.draw_skip = random.Random(f"skips {seed}")
+        self.draw_load = random.Random(f"loads {seed}")
         self.pairs = self.draw_pair.random() < 0.4  # whether keys change
         self.alive: set[str] = set()  # keys that the source has
         self.written = 0  # rows of the source
@@ -108,8 +110,9 @@ class World:
         self.now = 0
         self.ids = 0
         self.start_number = 1
+        self.loading: int | None = None  # while `connect-py load` runs: with which number the connector starts again
         self.wire = self.random.random() < 0.1  # messages pass through their bytes
-        common = [fault for fault in faults if fault not in APART and fault is not Fault.REWIND_SKIPS]
+        common = [fault for fault in faults if fault not in (*APART, *OWN_SOURCE)]
         kinds = [fault for fault in common if self.random.random() < 0.45]
         kinds += [fault for fault in faults if fault in APART and self.draw_apart.random() < 0.45]
         self.allowed: frozenset[Fault] = frozenset(kinds)
@@ -117,6 +120,8 @@ class World:
         self.altered = Fault.OFFSETS_ALTERED in self.allowed
         if Fault.REWIND_SKIPS in faults and not self.altered and self.draw_skip.random() < 0.15:
             self.allowed |= {Fault.REWIND_SKIPS}
+        if Fault.LOADED in faults and not off and not bounded and self.draw_load.random() < 0.15:
+            self.allowed |= {Fault.LOADED}
         self.parents: dict[int, int | None] = {}  # of all snapshots that ever were
         self.skips: dict[int, dict[tuple[str, TopicPartition], range]] = {}  # by a rewind's snapshot: offsets left out
         if self.altered:
@@ -171,6 +176,7 @@ class World:
         """Whether this fault happens here and now."""
         source = self.draw_apart if fault in APART else self.random
         source = self.draw_skip if fault is Fault.REWIND_SKIPS else source
+        source = self.draw_load if fault is Fault.LOADED else source
         if not self.stormy or fault not in self.allowed or source.random() >= probability * self.fierce:
             return False
         self.faults[fault] += 1
@@ -492,6 +498,8 @@ class World:
             self.stop_all()
         if self.chance(Fault.REBALANCE, 0.06):
             self.balance()
+        if self.chance(Fault.LOADED, 0.04):
+            self.load()
         if not self.altering and self.chance(Fault.RETENTION, 0.08):
             for partition, start in self.safe_starts().items():
                 self.log_starts[partition.partition] = self.random.randrange(self.log_start(partition), start + 1)
@@ -561,6 +569,19 @@ class World:
             self.zombies = [self.random.choice(self.tasks)]
         self.tasks.clear()
         self.balance()
+
+    def load(self) -> None:
+        """The connector is stopped and a load begins; or the connector starts, while the load may still live."""
+        if self.loading is None:
+            self.loading, self.start_number = self.start_number + 1, 0
+        else:
+            self.start_anew()
+        self.stop_all()
+
+    def start_anew(self) -> None:
+        """The worker counts one more start of the connector. A load that runs is over, and does not know it yet."""
+        self.start_number = self.loading or self.start_number + 1
+        self.loading = None
 
     def lose(self, under_way: Committing) -> None:
         """Whoever made a commit is gone; a MERGE that has begun may end all the same, on executors or a server."""
@@ -654,7 +675,7 @@ class World:
             self.produce(self.random.randrange(0, 8))
         if LATER not in self.routes and self.chance(Fault.ROUTE_ADDED, 0.01):
             self.routes = (*self.routes, LATER)
-            self.start_number += 1
+            self.start_anew()
             self.stop_all()
             if self.random.random() < 0.5:
                 self.create(LATER)
@@ -672,7 +693,7 @@ class World:
         ids = {each.ledger.topics[TOPIC].topic_id for each in (now, then) if each.ledger is not None}
         if ids != {self.topic_id}:
             return
-        self.start_number += 1
+        self.start_anew()
         self.stop_all()
         head, table.head = table.head, target.id
         pairs, table.head = self.open_pairs(table), head
@@ -761,7 +782,7 @@ class World:
         self.altering = altered_group(
             wanted, self.group_offsets(), lookups, {TOPIC: self.topic_id}, self.start_number, self.unique("e")
         )
-        self.start_number += 1
+        self.start_anew()
         self.stop_all()
         if not self.chance(Fault.OFFSETS_ALTERED_LATE, 0.5):
             self.write_altered()
@@ -817,6 +838,9 @@ class World:
         self.stormy = False
         self.calm_since = self.now
         self.new_topic_allowed = True
+        if self.loading is not None:
+            self.start_anew()
+            self.stop_all()
         self.zombies.clear()
         for sleeper in self.sleepers:
             sleeper.awake = True
@@ -988,6 +1012,7 @@ class SimTask:
     def __init__(self, world: World) -> None:
         self.world = world
         self.name = world.unique("task")
+        self.of_load = world.loading is not None
         self.state = world.protocol.task_state(
             self.name,
             world.start_number,
@@ -1153,6 +1178,8 @@ class SimTask:
         self.commit_due = False
         for partition, offset in self.state.offsets_to_commit().items():
             refused = self.world.owners.get(partition) is not self
+            if self.of_load and not any(task.assigned for task in self.world.tasks):
+                refused = False  # the group has no members yet
             if refused and Switch.ONLY_OWNERS_COMMIT not in self.world.off:
                 self.world.faults[Fault.GROUP_COMMIT_REFUSED] += 1  # the framework takes the partition away soon
             else:

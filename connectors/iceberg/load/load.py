@@ -34,6 +34,7 @@ from connectors.iceberg.load.load_context import LoadContext
 from connectors.iceberg.load.range_stage import RangeStage
 from connectors.iceberg.load.range_work import RESULT_TYPE, RangeResult, RangeStart, RangeWork
 from connectors.iceberg.protocol.actions import Send
+from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
 from connectors.iceberg.sink_task.channel_turn import ChannelTurn
 from connectors.iceberg.sink_task.task_actions import now_ms
 from connectors.iceberg.sink_task.task_parts import TaskParts
@@ -160,14 +161,20 @@ class Load:
         """Have the group follow the tables.
 
         Raises:
-            ConnectError: The group has members: the connector was started.
+            ConnectError: The group has members, or its offsets were altered: the connector was started, or moved.
         """
         if not self._context.commit_requested:
             return
         self._context.commit_requested = False
         offsets = self._parts.state.offsets_to_commit()
-        found = {tp: OffsetAndMetadata(at.offset, at.mark.to_text()) for tp, at in offsets.items() if at.mark}
-        self._host.commit(found)
+        marks = {tp: at.mark for tp, at in offsets.items() if at.mark is not None}
+        for tp, there in self._host.committed(marks).items():
+            found = OffsetMetadata.from_text(there.metadata)
+            if found is not None and (found.generation, found.epoch) > (marks[tp].generation, marks[tp].epoch):
+                raise ConnectError(
+                    f"the offsets of {tp} were altered, or the connector was started: run the load again"
+                )
+        self._host.commit({tp: OffsetAndMetadata(offsets[tp].offset, mark.to_text()) for tp, mark in marks.items()})
 
     # --- a step
 
