@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from corpus_recording import AVRO_SCHEMAS, recorded_tables
 from corpus_replay import (
+    APPENDED,
     COLUMNS,
     RECORDINGS,
     World,
@@ -63,7 +64,6 @@ def test_loaded_tables_of_a_recording_hold_what_the_source_held(world: World, tm
             [*command, "--step-rows", "300"], capture_output=True, text=True, timeout=600, check=False
         )
         assert done.returncode == 0, done.stderr[-4000:]
-    for table in tables:
+    for table in sorted(tables.keys() - {APPENDED}):
         assert_holds_what_the_source_held(world, recording, "spread", table)
-        if recording != "json-plain":
-            assert world.lakehouse.assert_ledgers_chain(f"{namespace_of(recording)}.spread_{table.lower()}") >= 0
+    assert len(world.lakehouse.rows(f"{namespace_of(recording)}.spread_{APPENDED}")) == len(tables[APPENDED])
