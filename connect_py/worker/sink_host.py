@@ -21,12 +21,16 @@ class CommandSinkHost(KafkaSinkCluster, LocalServices):
         name = connector["name"]
         self._configs = ClientConfigs(worker, connector, name, 0)
         self._alter = ClusterAdmin(self._configs.admin())
-        KafkaSinkCluster.__init__(self, name, 0, self._configs, self._alter, TopicSelection(connector))
+        self._selection = TopicSelection(connector)
+        KafkaSinkCluster.__init__(self, name, 0, self._configs, self._alter, self._selection)
         LocalServices.__init__(self, name, worker)
         self.pipelines = TaskPipelineFactory(dict(connector), dict(worker))
 
     def consumer_properties(self) -> Mapping[str, str]:
-        return self._configs.consumer_properties()
+        settings = self._configs.consumer_properties()
+        if self._selection.has_replays:
+            settings["isolation.level"] = "read_committed"  # as the tasks' own consumers
+        return settings
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         self._alter.alter_group_offsets(self.group_id, offsets)

@@ -50,6 +50,10 @@ class FencedError(ConnectError):
     """Another coordinator has taken over, or it is no longer certain that none has."""
 
 
+class OvertakenError(FencedError):
+    """A newer coordinator leads."""
+
+
 def create_topic(client_config: ClientConfig, topic: str, config: Mapping[str, str] | None = None) -> None:
     """Make a topic of one partition unless it exists, replicated as the broker does by default.
 
@@ -256,7 +260,8 @@ class CoordinatorWriter:
                 ) from error
             if what.startswith("fencing") and cause.code() not in _FENCED:
                 raise RetriableError(f"{what}: {cause.str()}") from error
-            raise FencedError(f"{what}: {cause.str()}") from error
+            ended = OvertakenError if cause.code() in _FENCED else FencedError
+            raise ended(f"{what}: {cause.str()}") from error
 
     def close(self) -> None:
         """Let go; an unfinished transaction is aborted by the broker or by the next coordinator."""

@@ -92,12 +92,13 @@ def load(
             return
         if begin is not None:
             _begin_at(host, starts)
-        _load(props, host, ends, step_rows, as_json=as_json)
+        _load(props, host, ends, step_rows, starts if begin is not None else None, as_json=as_json)
 
 
 def _load(
-    props: Mapping[str, str], host: SinkHost, ends: Mapping[TopicPartition, int], step_rows: int, *, as_json: bool
-) -> None:
+    props: Mapping[str, str], host: SinkHost, ends: Mapping[TopicPartition, int], step_rows: int,
+    begins: Mapping[TopicPartition, int] | None, *, as_json: bool,
+) -> None:  # fmt: skip
     """Load, and say what came of it.
 
     Raises:
@@ -107,7 +108,7 @@ def _load(
     from connectors.iceberg.load.load import Load
 
     started = time.monotonic()
-    running = Load(with_worker_catalog(props, host.worker_settings), host, ends, step_rows)
+    running = Load(with_worker_catalog(props, host.worker_settings), host, ends, step_rows, begins)
     with _progress(running, ends, quiet=as_json) as tell:
         progress = running.run(tell)
     _report(host, progress, time.monotonic() - started, as_json=as_json)
@@ -181,7 +182,7 @@ def _begin_at(host: SinkHost, starts: Mapping[TopicPartition, int]) -> None:
 
     if host.committed(starts):
         raise ConfigError(
-            "--from", "is for a connector that never ran, and this one has offsets: it goes on where it stands, or "
+            "--from", "is for a connector that never ran, and this one has offsets: leave it out, or "
             "alter them over REST (PATCH /connectors/NAME/offsets)",
         )  # fmt: skip
     host.commit({tp: OffsetAndMetadata(offset) for tp, offset in starts.items()})

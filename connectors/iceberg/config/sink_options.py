@@ -207,7 +207,7 @@ class SinkOptions:
     keep_write_mode: bool = _option("iceberg.ext.keep-write-mode", BOOLEAN, False, L,
         "Whether a merge table without the property `write.merge.mode` stays so: Spark then rewrites whole files. By "
         "default the sink sets the property to merge-on-read, once.")
-    commit_attempt_timeout_ms: int = _option("iceberg.ext.commit-attempt-timeout-ms", LONG, 600_000, L,
+    commit_attempt_timeout_ms: int = _option(keys.ATTEMPT_TIMEOUT, LONG, 600_000, L,
         "Milliseconds that a table's commit may take. Then its statement is interrupted, and the commit is tried "
         "again.", at_least(1_000))
     _define(keys.TOPIC_TO_TABLE, STRING, None, M,

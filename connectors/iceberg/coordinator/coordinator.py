@@ -26,7 +26,13 @@ from typing import Any, Protocol
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError, RetriableError
 from connect_py.api.task import SinkTaskContext
-from connectors.iceberg.channel.channel_topic import ChannelReader, CoordinatorWriter, FencedError, create_channel
+from connectors.iceberg.channel.channel_topic import (
+    ChannelReader,
+    CoordinatorWriter,
+    FencedError,
+    OvertakenError,
+    create_channel,
+)
 from connectors.iceberg.channel.control_events import EventPublisher
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import Unrouted
@@ -111,7 +117,7 @@ class Coordinator:
         *,
         begins_anew: bool = True,
     ) -> None:
-        """`outlets`: what others hear; they end with the coordinator. `begins_anew`: also after a newer coordinator."""
+        """`outlets`: what others hear; they end with the coordinator. `begins_anew`: also when it was overtaken."""
         self._config = config
         self._context = context
         self._tables = tables
@@ -172,7 +178,7 @@ class Coordinator:
 
     def _may_begin_anew(self, life: _CoordinatorEpoch, error: ConnectError) -> bool:
         """Tell of the end of a life; one that could not even begin is counted."""
-        if isinstance(error, FencedError) and not self._begins_anew and not self._stopping.is_set():
+        if isinstance(error, OvertakenError) and not self._begins_anew and not self._stopping.is_set():
             self._failure = ConnectError(f"another coordinator of the connector leads: {error}")
             return False
         if life.begun or isinstance(error, FencedError) or self._stopping.is_set():
@@ -364,8 +370,8 @@ class _CoordinatorEpoch:
     def _do(self, action: CoordinatorAction) -> None:
         state = self._state
         match action:
-            case Stop(reason):
-                raise FencedError(reason)
+            case Stop(reason, overtaken):
+                raise OvertakenError(reason) if overtaken else FencedError(reason)
             case Fail(reason):
                 raise ConnectError(reason)
             case Warn(text):

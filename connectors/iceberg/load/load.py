@@ -20,11 +20,17 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Final
 
-from connect_py.api.errors import ConnectError
+from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.sink_host import SinkHost
 from connectors.iceberg.channel.channel_topic import ChannelReader, ChannelWriter, create_channel
-from connectors.iceberg.config.keys import COMMIT_INTERVAL, COMMIT_TIMEOUT, STOP_AT
+from connectors.iceberg.config.keys import (
+    ATTEMPT_TIMEOUT,
+    COMMIT_INTERVAL,
+    COMMIT_MAX_FAILURES,
+    FAIL_AFTER_WAITING,
+    STOP_AT,
+)
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.coordinator.start import started_coordinator
@@ -46,8 +52,9 @@ log = logging.getLogger(__name__)
 STEP_SECONDS: Final = 7 * 86_400.0  # a step may take as long as it takes
 STOP_SECONDS: Final = 30.0  # for a commit under way when the load ends
 _TURN_SECONDS: Final = 0.02
-_INTERVAL_MS: Final = "200"  # of cycles: as soon as the last one is done
-_TIMEOUT_MS: Final = "86400000"  # a cycle waits for its step
+_INTERVAL_MS: Final = 200  # of cycles: as soon as the last one is done
+_ATTEMPT_MS: Final = 3_600_000  # a commit may wait for cores that a step has
+_RENEW_SECONDS: Final = 10.0  # that a step waits for newer keys to the storage
 _MAINTENANCE: Final = ".maintenance.enabled"  # ends keys; it would start a driver of its own
 _FIRST_BATCH_ROWS: Final = 200
 _MOST_BATCH_ROWS: Final = 10_000
@@ -73,8 +80,9 @@ class Load:
     """Runs once, on one thread."""
 
     def __init__(
-        self, props: Mapping[str, str], host: SinkHost, ends: Mapping[TopicPartition, int], step_rows: int
-    ) -> None:
+        self, props: Mapping[str, str], host: SinkHost, ends: Mapping[TopicPartition, int], step_rows: int,
+        begins: Mapping[TopicPartition, int] | None = None,
+    ) -> None:  # fmt: skip
         """Take what is to be done.
 
         Args:
@@ -82,18 +90,28 @@ class Load:
             host: Stands for the worker.
             ends: Of each partition that the connector consumes, the offset behind the last message that is loaded.
             step_rows: Messages of one step, of all partitions together.
+            begins: Where it is to begin; None: where the connector stands.
         """
-        of_load = {COMMIT_INTERVAL: _INTERVAL_MS, COMMIT_TIMEOUT: _TIMEOUT_MS}
+        asked = IcebergSinkConfig.parse(props)
+        of_load = {
+            COMMIT_INTERVAL: str(_INTERVAL_MS),
+            ATTEMPT_TIMEOUT: str(max(_ATTEMPT_MS, asked.commit_attempt_timeout_ms)),
+        }
+        if asked.commit_max_failures is not None:  # these are counted in intervals
+            times = max(1, asked.commit_interval_ms // _INTERVAL_MS)
+            of_load[COMMIT_MAX_FAILURES] = str(asked.commit_max_failures * times)
         kept = {key: value for key, value in props.items() if key != STOP_AT and not key.endswith(_MAINTENANCE)}
         self._props = {**kept, **of_load}
         self._config = config = IcebergSinkConfig.parse(self._props)
         self._host = host
         self._ends = dict(ends)
         self._step_rows = step_rows
+        self._begins = begins
         self._context = context = LoadContext(host, self._props, frozenset(ends))
         self._stage = RangeStage(config, f"{config.connector}-load", context.partition_count)
         self._cycle = 0
         self._read = self._read_bytes = 0  # messages, and their bytes
+        self._expiring_since: float | None = None  # keys to the storage of a table
         self.progress = LoadProgress()
 
     def run(self, tell: Callable[[LoadProgress], None] = lambda _: None) -> LoadProgress:
@@ -111,8 +129,11 @@ class Load:
             writer = stack.enter_context(closing(ChannelWriter(context.client_config, config.channel_topic)))
             stack.callback(self._stage.close)
             metrics = IcebergMetrics(context.metrics)
+            context.bound_waiting(config.fail_after_waiting_ms, FAIL_AFTER_WAITING)
             name = f"{config.connector}-load"
-            self._parts = parts = TaskParts.of(config, self._props, context, name, self._stage, writer, metrics)
+            self._parts = parts = TaskParts.of(
+                config, self._props, context, name, self._stage, writer, metrics, stages_itself=False
+            )
             coordinator = started_coordinator(config, context, begins_anew=False)
             stack.callback(coordinator.stop, STOP_SECONDS)
             turn = ChannelTurn(
@@ -124,8 +145,10 @@ class Load:
             )
             parts.actions.assign(sorted(self._ends))
             while not self._done():
+                if parts.state.staged_cycles or not self._stage.empty:
+                    parts.stops.waits.begin_anew(now_ms())
                 turn.take()
-                self._commit_offsets()
+                self._follow()
                 context.check_waiting()
                 self._tell(tell)
                 ranges = self._next_ranges()
@@ -146,14 +169,21 @@ class Load:
         return state.is_attached() and all((state.committed_to(tp) or 0) >= end for tp, end in self._ends.items())
 
     def _tell(self, tell: Callable[[LoadProgress], None]) -> None:
+        """Say where it is.
+
+        Raises:
+            ConnectError: It begins elsewhere than it is to.
+        """
         progress, state = self.progress, self._parts.state
         for tp in self._ends:
             at = state.read_to(tp)
             if at is not None and state.is_attached():
+                if tp not in progress.begins and self._begins is not None and at != self._begins[tp]:
+                    raise ConnectError(f"{tp} stands at {at} by what its tables hold, not at {self._begins[tp]}")
                 progress.begins.setdefault(tp, at)
                 progress.staged[tp] = at
             progress.committed[tp] = state.committed_to(tp) or progress.committed.get(tp, 0)
-        progress.waiting = {what: reason for what, (reason, _) in self._context.waiting.items()}
+        progress.waiting = {what: reason for what, (reason, _) in list(self._context.waiting.items())}
         progress.rows = self._context.metrics.by_label("iceberg_added_rows_total", "table")
         tell(progress)
 
@@ -176,11 +206,19 @@ class Load:
                 )
         self._host.commit({tp: OffsetAndMetadata(offsets[tp].offset, mark.to_text()) for tp, mark in marks.items()})
 
+    def _follow(self) -> None:
+        """Have the group follow; a cluster that does not answer is asked again."""
+        try:
+            self._commit_offsets()
+        except RetriableError as error:
+            log.warning("the group's offsets are committed later: %s", error)
+            self._context.commit_requested = True
+
     # --- a step
 
     def _next_ranges(self) -> dict[TopicPartition, tuple[int, int]]:
         """What the next step reads; nothing while files of the last one are not reported."""
-        if not self._stage.empty:
+        if not self._stage.empty or self._renews():
             return {}
         state, limit = self._parts.state, self._parts.stops.waits.limit
         ends = {
@@ -206,8 +244,10 @@ class Load:
         counts = {topic: context.partition_count(topic) for topic in {tp.topic for tp in ranges}}
         assigned = frozenset(self._ends)
         work = RangeWork(self._props, self._host.pipelines, self._cycle, state, assigned, starts, counts)
+        began = time.monotonic()
         asked = KafkaRanges(self._host.consumer_properties(), ranges, self._batch_rows())
         found = {result.partition: result for result in map(pickle.loads, self._run(asked, work))}
+        context.passed_over(time.monotonic() - began)
         errors = [result.error for result in found.values() if result.error]
         if errors:
             raise ConnectError(errors[0])
@@ -247,16 +287,28 @@ class Load:
         for topic, rows in (result.unrouted or {}).items():
             self.progress.unrouted[topic] = self.progress.unrouted.get(topic, 0.0) + rows
         for table, part in handled.tables.items():
+            self._describe(table)
             parts.state.handled(tp, table, part.first)
             self._stage.take(tp, table, part.files)
         parts.state.advance(tp, handled.next, handled.timestamp_ms)
         if result.unread is not None:
-            table = result.unread.table
-            answer, epoch = parts.state.answer(table), parts.state.epoch
-            if answer is not None and epoch is not None:
-                self._stage.description(table, answer, epoch)  # which knows of the deletes that other cycles brought
+            self._describe(result.unread.table)
             parts.stops.waits.begin(tp, result.unread, now_ms())
         elif result.waits:
             *ahead, question = result.questions
             parts.actions.carry_out([Send(each) for each in ahead])
             parts.actions.hold(tp, question.table, question.need, question.schema)
+
+    def _describe(self, table: str) -> None:
+        """Have the stage know a table: the deletes that cycles brought, and the end of its keys to the storage."""
+        answer, epoch = self._parts.state.answer(table), self._parts.state.epoch
+        if answer is not None and epoch is not None:
+            self._stage.description(table, answer, epoch)
+
+    def _renews(self) -> bool:
+        """Whether newer keys to the storage are on their way; a catalog that has none is not waited for."""
+        if not self._stage.expiring():
+            self._expiring_since = None
+            return False
+        self._expiring_since = self._expiring_since or time.monotonic()
+        return time.monotonic() - self._expiring_since < _RENEW_SECONDS

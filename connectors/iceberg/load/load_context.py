@@ -76,6 +76,10 @@ class LoadContext:
     def bound_waiting(self, milliseconds: int | None, key: str) -> None:
         self._bound_seconds = None if milliseconds is None else milliseconds / 1000
 
+    def passed_over(self, seconds: float) -> None:
+        """Do not count a time in which nothing could end a wait."""
+        self.waiting = {what: (reason, since + seconds) for what, (reason, since) in list(self.waiting.items())}
+
     def check_waiting(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Give up what was waited for too long.
 

@@ -146,11 +146,13 @@ class _RangeTask(SinkTask):
             parts.state.advance(partition, self._start.end)  # what is missing behind the last record never comes
         waits = not parts.state.is_reading(partition)
         parts.actions.carry_out([CloseFiles(self._work.cycle)])
-        if not self._pipeline.keep_dead_letters({partition: parts.state.next_offset(partition)}, _FLUSH_SECONDS):
+        if not self._pipeline.keep_dead_letters(self._handled(), _FLUSH_SECONDS):
             raise ConnectError(f"{partition}: dead letters were not acknowledged in {_FLUSH_SECONDS:.0f} s")
         reports = [each for each in self._sent.messages if isinstance(each, Report)]
         if not reports:
-            raise ConnectError(f"{partition}: the keys to the storage that the catalog lent have ended: run it again")
+            raise ConnectError(
+                f"{partition}: keys to the storage ended meanwhile: run it again, with smaller --step-rows"
+            )
         waiting = parts.stops.waits.partitions()
         return RangeResult(
             partition, records, size, messages, reports[-1].ranges[partition],
@@ -158,6 +160,9 @@ class _RangeTask(SinkTask):
             parts.stops.waits.unread(partition) if waiting else None,
             self._range_context.metrics.by_label("iceberg_unrouted_rows_total", "topic"),
         )  # fmt: skip
+
+    def _handled(self) -> dict[TopicPartition, int]:
+        return {self._partition: self._parts.state.next_offset(self._partition)}
 
     @property
     def _stops(self) -> bool:
@@ -184,4 +189,5 @@ class _RangeTask(SinkTask):
             else:
                 self._parts.intake.take_records(delivery)
         self._parts.end_poll(messages.consumed())
+        self._pipeline.keep_dead_letters(self._handled(), 0.0)
         return 0 if self._stops else len(messages)

@@ -44,6 +44,7 @@ class Stop:
     """Another coordinator leads, or the ground has moved: end quietly, let a new life begin."""
 
     reason: str
+    overtaken: bool = False  # another one leads
 
 
 class EpochEndedError(Exception):

@@ -182,7 +182,7 @@ class CommitCycle:
     def on_leadership(self, token: str, proven: bool) -> list[CoordinatorAction]:
         """The answer to `ProveLeadership`."""
         if not proven:
-            raise EpochEndedError(Stop("another coordinator has fenced this one"))
+            raise EpochEndedError(Stop("another coordinator has fenced this one", overtaken=True))
         work = next((w for w in self.work.values() if w.request and w.request.commit == token), None)
         if work is None or work.step is not Step.LEADERSHIP or work.request is None:
             return []

@@ -156,10 +156,10 @@ class CoordinatorState:
         """Take one message of the channel. Our own come back too, and are ignored."""
         epoch = message.seen if isinstance(message, Attach) else message.epoch
         if epoch is not None and epoch > self.epoch:
-            raise EpochEndedError(Stop(f"epoch {epoch} is above ours, {self.epoch}"))
+            raise EpochEndedError(Stop(f"epoch {epoch} is above ours, {self.epoch}", overtaken=True))
         start = message.start if isinstance(message, Attach | Report) else self._settings.start_number
         if start > self._settings.start_number:
-            raise EpochEndedError(Stop(f"start {start} of the connector is above ours"))
+            raise EpochEndedError(Stop(f"start {start} of the connector is above ours", overtaken=True))
         if start < self._settings.start_number:
             return []  # its configuration may not know of a route: its ranges would hide rows
         match message:
@@ -292,7 +292,9 @@ class CoordinatorState:
         """The answer to `ReadGroupOffsets`."""
         for offset in group.values():
             if offset.mark and offset.mark.epoch > self.epoch:
-                raise EpochEndedError(Stop(f"epoch {offset.mark.epoch} in a group offset is above ours"))
+                raise EpochEndedError(
+                    Stop(f"epoch {offset.mark.epoch} in a group offset is above ours", overtaken=True)
+                )
         return [] if self._cycle is None else [*self._cycle.on_group_offsets(group), *self._finish_if_done()]
 
     def ages(self) -> dict[str, TableAge]:

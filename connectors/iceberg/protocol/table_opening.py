@@ -37,7 +37,7 @@ class TableOpening:
     def open(self, name: str, lookup: Lookup) -> list[CoordinatorAction]:
         """Decide from where on a table needs rows (rules 7 and 8)."""
         if lookup.highest_epoch and lookup.highest_epoch > self._progress.epoch:
-            raise EpochEndedError(Stop(f"epoch {lookup.highest_epoch} in table {name} is above ours"))
+            raise EpochEndedError(Stop(f"epoch {lookup.highest_epoch} in table {name} is above ours", overtaken=True))
         self._check_twins(name, lookup)
         ledger = lookup.ledger
         if ledger and ledger.cluster != self._progress.settings.cluster:

@@ -27,8 +27,9 @@ class KeyChangeStops:
 
     def __init__(
         self, context: SinkTaskContext, state: TaskState, stage: Stage, poll: Poll, actions: TaskActions,
-        waits: KeyChangeWaits, *, null_unknown: bool,
+        waits: KeyChangeWaits, *, null_unknown: bool, stages_itself: bool = True,
     ) -> None:  # fmt: skip
+        """`stages_itself`: whether `stage` knows of the deletes that were read; else those that are committed count."""
         self._context = context
         self._state = state
         self._stage = stage
@@ -36,6 +37,7 @@ class KeyChangeStops:
         self._actions = actions
         self.waits = waits
         self._null_unknown = null_unknown
+        self._read_to = state.read_to if stages_itself else state.committed_to
 
     def limit(self, consumed: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """Drop the poll's rows of partitions that have to stop within them; returns up to where the others are handled.
@@ -84,7 +86,7 @@ class KeyChangeStops:
         self._stage.renew(self._state.answer)
         for partition in self.waits.read(self._stage.known_pairs, self._state.filter_position):
             self.end(partition)
-        at = self._state.read_to, self._state.committed_to
+        at = self._read_to, self._state.committed_to
         for partition in self.waits.in_vain(now_ms(), self._ends_of_others, *at):
             unread = self.waits.unread(partition)
             others = ", ".join(str(other.partition) for other in self._others(partition))

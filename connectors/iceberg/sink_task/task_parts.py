@@ -37,6 +37,7 @@ class TaskParts:
     def of(
         cls, config: IcebergSinkConfig, props: Mapping[str, str], context: SinkTaskContext, name: str, stage: Stage,
         writer: MessageWriter, metrics: IcebergMetrics, state: TaskState | None = None,
+        *, stages_itself: bool = True,
     ) -> Self:  # fmt: skip
         """Put them together.
 
@@ -49,6 +50,7 @@ class TaskParts:
             writer: Takes messages for the coordinator.
             metrics: The task's.
             state: Where the task goes on; None: it begins.
+            stages_itself: Whether rows pass `stage`.
         """
         if state is None:
             limit = config.max_staged_cycles
@@ -58,7 +60,9 @@ class TaskParts:
         needs = TableNeeds(config, state, stage, actions, metrics)
         dead_letters = DeadLetterRows(config.connector, context.task, props)
         intake = RowIntake(context, config, state, stage, poll, actions, needs, waits, dead_letters)
-        stops = KeyChangeStops(context, state, stage, poll, actions, waits, null_unknown=config.null_unknown)
+        stops = KeyChangeStops(
+            context, state, stage, poll, actions, waits, null_unknown=config.null_unknown, stages_itself=stages_itself
+        )
         return cls(state, stage, poll, actions, intake, stops)
 
     def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:

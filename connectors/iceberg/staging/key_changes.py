@@ -69,6 +69,11 @@ class KeyChangeWaits:
         if wait is None or wait.unread != unread:
             self._waits[partition] = _Wait(unread, now_ms)
 
+    def begin_anew(self, now_ms: int) -> None:
+        """Count no time so far: what they wait for was under way."""
+        for wait in self._waits.values():
+            wait.since_ms = now_ms
+
     def end(self, partition: TopicPartition) -> None:
         """The partition waits no longer, or is not ours any more."""
         self._waits.pop(partition, None)
