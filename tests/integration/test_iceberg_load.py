@@ -200,6 +200,7 @@ def test_bounds_and_settings_that_make_no_sense_are_refused(shop: Shop, words: S
     assert (refused.exit_code, why in refused.output) == (1, True), refused.output
 
 
+@pytest.mark.long
 def test_load_between_bounds_reads_those_offsets_alone(shop: Shop, lake: Lake) -> None:
     for key in range(8):
         shop.change("c", key, "x")
@@ -214,7 +215,8 @@ def test_load_of_a_running_connector_is_refused(shop: Shop) -> None:
     consumer = Consumer({"bootstrap.servers": shop.servers, "group.id": f"connect-{shop.name}"})
     consumer.subscribe([shop.topic])
     try:
-        consumer.poll(10)
+        while not consumer.assignment():
+            consumer.poll(0.2)
         refused = shop.run()
     finally:
         consumer.close()
