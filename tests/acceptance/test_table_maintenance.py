@@ -81,7 +81,8 @@ def run(folder: Path, broker: KafkaBroker, prefix: str, story: Story) -> None:
     servers = broker.bootstrap_servers
     lake = Lakehouse(folder / "lake")
     worker = WorkerProcess(folder, servers, f"{prefix}worker", SHORT_TIMEOUTS)
-    feed = ChangeFeed(servers, [topic], "json", keys, rate, limit=events, begin=False)
+    limit = 10 * events if kills else events  # lives of a slow machine take longer than the events of the story
+    feed = ChangeFeed(servers, [topic], "json", keys, rate, limit=limit, begin=False)
     started = time.monotonic()
     try:
         worker.start()
@@ -98,7 +99,7 @@ def run(folder: Path, broker: KafkaBroker, prefix: str, story: Story) -> None:
                 acts = beside.enter_context(foreign_job(folder, lake))
                 beside.callback(lambda: print(_counted(acts())))
             _live(worker, lake, kills, chance)
-            produced = feed.wait(900)
+            produced = feed.finish(900) if kills else feed.wait(900)
             if story.foreign:
                 worker.wait_until(lambda: sum(act.startswith("done") for act in acts()) > 20, 300, "foreign acts")
         for mode in MODES:
