@@ -110,6 +110,8 @@ def test_jars_that_were_never_fetched_are_not_fetched_by_doctor(
 
 def test_scripts_get_findings_as_json_and_a_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONNECT_PY_CACHE", str(tmp_path / "cache"))
+    for name in ("CONNECT_PY_SPARK_JARS", "CONNECT_PY_JAVA"):  # as other tests export them
+        monkeypatch.delenv(name, raising=False)
     worker = tmp_path / "worker.properties"
     worker.write_text("group.id=g\n")
     connector = tmp_path / "orders.json"
