@@ -66,11 +66,11 @@ def test_connectors_are_created_watched_changed_and_deleted_by_commands(
     sink = {"connector.class": "FileStreamSink", "file": str(tmp_path / "out.txt"), "topics": topic}
 
     assert "There are no connectors" in run("status").stdout
-    file = posted(tmp_path / "in.json", {"name": "in", "config": source})
-    assert run("connectors", "create", file, "--wait").stdout == "in: created\nin: RUNNING, tasks: 1 RUNNING\n"
-    out = posted(tmp_path / "out.json", {"name": "out", **sink})
+    file = posted(tmp_path / "in.json", {"name": "t-in", "config": source})
+    assert run("connectors", "create", file, "--wait").stdout == "t-in: created\nt-in: RUNNING, tasks: 1 RUNNING\n"
+    out = posted(tmp_path / "out.json", {"name": "t-out", **sink})
     run("connectors", "create", out, "--wait")
-    assert "Connector out already exists" in run("connectors", "create", out, status=1).stderr
+    assert "Connector t-out already exists" in run("connectors", "create", out, status=1).stderr
     run("connectors", "create", out, "--replace")
     worker.wait_until(lambda: (tmp_path / "out.txt").read_text() == "one\ntwo\nthree\n", 40, "three lines")
 
@@ -81,26 +81,26 @@ def test_connectors_are_created_watched_changed_and_deleted_by_commands(
 
     listed = rows(run("connectors", "ls"))
     assert [row[:5] for row in listed[1:]] == [
-        ["in", "source", "RUNNING", "1", "RUNNING"],
-        ["out", "sink", "RUNNING", "1", "RUNNING"],
+        ["t-in", "source", "RUNNING", "1", "RUNNING"],
+        ["t-out", "sink", "RUNNING", "1", "RUNNING"],
     ]
-    assert json.loads(run("connectors", "show", "out", "--config").stdout) == {
-        "name": "out",
-        "config": {"name": "out", **sink},
+    assert json.loads(run("connectors", "show", "t-out", "--config").stdout) == {
+        "name": "t-out",
+        "config": {"name": "t-out", **sink},
     }
-    assert ["task", "0", "RUNNING", worker.url.removeprefix("http://")] in rows(run("connectors", "show", "out"))
+    assert ["task", "0", "RUNNING", worker.url.removeprefix("http://")] in rows(run("connectors", "show", "t-out"))
 
-    run("connectors", "pause", "out", "--wait")
-    run("connectors", "resume", "out", "--wait")
-    run("connectors", "stop", "out", "--wait")
-    assert run("connectors", "offsets", "out", "--set", f"{topic}/0=1").stdout.startswith("The ")
-    assert rows(run("connectors", "offsets", "out"))[1:] == [[topic, "0", "1"]]
-    run("connectors", "offsets", "out", "--set", "no-offset", status=2)
-    assert "nothing was changed" in run("connectors", "delete", "out", "none", "--yes", status=1).stderr
-    run("connectors", "delete", "out", answer="n\n", status=1)
-    run("connectors", "delete", "out", answer="y\n")
-    assert [row[0] for row in rows(run("connectors", "ls"))[1:]] == ["in"]
-    run("connectors", "delete", "in", "--yes")
+    run("connectors", "pause", "t-out", "--wait")
+    run("connectors", "resume", "t-out", "--wait")
+    run("connectors", "stop", "t-out", "--wait")
+    assert run("connectors", "offsets", "t-out", "--set", f"{topic}/0=1").stdout.startswith("The ")
+    assert rows(run("connectors", "offsets", "t-out"))[1:] == [[topic, "0", "1"]]
+    run("connectors", "offsets", "t-out", "--set", "no-offset", status=2)
+    assert "nothing was changed" in run("connectors", "delete", "t-out", "none", "--yes", status=1).stderr
+    run("connectors", "delete", "t-out", answer="n\n", status=1)
+    run("connectors", "delete", "t-out", answer="y\n")
+    assert [row[0] for row in rows(run("connectors", "ls"))[1:]] == ["t-in"]
+    run("connectors", "delete", "t-in", "--yes")
 
 
 @pytest.mark.timeout(120)
