@@ -66,7 +66,9 @@ class SparkRuntime(SparkGateway):
         return int(runtime.totalMemory() - runtime.freeMemory())
 
     def _session(self, settings: Mapping[str, str]) -> SparkSession:
-        if settings.get("spark.master", "local").startswith("local"):
+        if "spark.pyspark.python" in settings:  # which `spark-submit` alone would read
+            os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
+        elif settings.get("spark.master", "local").startswith("local"):
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for functions of a user's own
         os.environ["PYSPARK_GATEWAY_PORT"] = str(self.port)
         os.environ["PYSPARK_GATEWAY_SECRET"] = self.secret
