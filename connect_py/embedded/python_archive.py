@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -137,17 +137,13 @@ def _files(distribution: metadata.Distribution, folder: str) -> Iterator[tuple[s
 
 
 def _tree(root: Path, name: str) -> Iterator[tuple[str, Path]]:
-    for place in _sorted(root.iterdir()):
+    for place in sorted(root.iterdir()):
         if place.name in _LEFT_OUT or place.name.startswith("config-"):
             continue
         if place.is_dir():
             yield from _tree(place, f"{name}/{place.name}")
         elif place.is_file():
             yield f"{name}/{place.name}", place
-
-
-def _sorted(paths: Iterable[Path]) -> list[Path]:
-    return sorted(paths, key=lambda path: path.name)
 
 
 def _written(path: Path, text: str, mode: int) -> Path:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from command_lines import command_line
 from exactly_once_events import (
     SHORT_TIMEOUTS,
     ChangeFeed,
@@ -61,7 +62,7 @@ class RunningLoad:
         if self._process.poll() is not None:
             return []
         found = psutil.Process(self._process.pid).children(recursive=True)
-        return [each for each in found if part in " ".join(each.cmdline())]
+        return [each for each in found if part in command_line(each)]
 
     def kill(self, what: str) -> None:
         """Kill the command, its driver's JVM, or what runs Python for an executor on this machine."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,16 +15,16 @@ from connect_py.api.command import reads_kafka_in_spark, sink_host
 from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.kafka_options import SERVER
+from connectors.iceberg.commands.key_values import key_values
 from connectors.iceberg.commands.table_options import AsJson
 
 if TYPE_CHECKING:
     from connect_py.api.record import TopicPartition
     from connect_py.api.sink_host import SinkHost
-    from connectors.iceberg.load.load import Load, LoadProgress
+    from connectors.iceberg.load.load import LoadProgress
 
 REFUSED = 1
 STEP_ROWS = 2_000_000
-LATEST = "latest"
 # A load computes for long in the JVM, unlike the driver of a connector. What Arrow checks costs more than what it does.
 _QUICK_ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 SPARK = {
@@ -55,7 +54,7 @@ def load(
             show_default="where the connector stands",
         ),
     ] = None,
-    end: Annotated[str, typer.Option("--to", help="latest, a time, or topic:partition:offset,...")] = LATEST,
+    end: Annotated[str, typer.Option("--to", help="latest, a time, or topic:partition:offset,...")] = "latest",
     step_rows: Annotated[int, typer.Option(help="Records of one commit, of all partitions together.", min=1)] = (
         STEP_ROWS
     ),
@@ -104,13 +103,14 @@ def _load(
     Raises:
         ConnectError: It ended before.
     """
+    from connectors.iceberg.commands.load_view import LoadView
     from connectors.iceberg.config.worker_defaults import with_worker_catalog
     from connectors.iceberg.load.load import Load
 
     started = time.monotonic()
     running = Load(with_worker_catalog(props, host.worker_settings), host, ends, step_rows, begins)
-    with _progress(running, ends, quiet=as_json) as tell:
-        progress = running.run(tell)
+    with LoadView(ends, quiet=as_json) as view:
+        progress = running.run(view.show)
     _report(host, progress, time.monotonic() - started, as_json=as_json)
 
 
@@ -120,7 +120,7 @@ def _kafka_settings(servers: str | None, properties: list[str] | None) -> dict[s
     Raises:
         ConfigError: One is not of the form key=value.
     """
-    kafka = dict(_pairs("--kafka-property", properties))
+    kafka = key_values("--kafka-property", properties)
     settings = {**kafka, **({"bootstrap.servers": servers} if servers else {})}
     for kind in ("consumer", "producer", "admin"):
         settings |= {f"{kind}.{key}": value for key, value in kafka.items()}
@@ -134,18 +134,10 @@ def _spark_settings(master: str | None, conf: list[str] | None, archive: Path | 
         unpacked = "connect-py"
         settings |= {"spark.archives": f"{archive.resolve()}#{unpacked}",
                      "spark.pyspark.python": f"./{unpacked}/bin/python3"}  # fmt: skip
-    settings |= dict(_pairs("--conf", conf))
+    settings |= key_values("--conf", conf)
     if master is not None:
         settings["spark.master"] = master
     return {f"connect_py.{key}": value for key, value in settings.items()}
-
-
-def _pairs(option: str, items: list[str] | None) -> Iterator[tuple[str, str]]:
-    for item in items or ():
-        key, separator, value = item.partition("=")
-        if not separator:
-            raise ConfigError(option, f"{item} is not of the form key=value")
-        yield key.strip(), value.strip()
 
 
 def _bounds(host: SinkHost, begin: str | None, end: str) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
@@ -200,42 +192,6 @@ def _show_plan(
     for tp, start, end in rows:
         typer.echo(f"{tp}: offsets {start} to {end}, at most {max(0, end - start):,} records")
     typer.echo(f"{host.connector}: at most {total:,} records; `connect-py try` shows what comes to which table")
-
-
-@contextmanager
-def _progress(running: Load, ends: Mapping[TopicPartition, int], *, quiet: bool) -> Iterator[Any]:
-    """A bar for each partition on a terminal; what is waited for, everywhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True, quiet=quiet)
-    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bars:
-        tasks = {tp: bars.add_task(str(tp), total=None, visible=len(ends) <= console.height - 4) for tp in sorted(ends)}
-        said: dict[str, str] = {}
-        steps, started = [0], time.monotonic()
-
-        def tell(progress: LoadProgress) -> None:
-            for tp, task in tasks.items():
-                if tp in progress.begins:
-                    begin = progress.begins[tp]
-                    done = max(0, progress.committed.get(tp, 0) - begin)
-                    bars.update(task, total=max(0, ends[tp] - begin), completed=done)
-            for what, why in progress.waiting.items():
-                if said.get(what) != why:
-                    console.print(f"waits for {what}: {why}", highlight=False)
-            said.clear()
-            said.update(progress.waiting)
-            if progress.steps != steps[0]:
-                steps[0] = progress.steps
-                done = sum(progress.staged.values()) - sum(progress.begins.values())
-                total = sum(ends.values()) - sum(progress.begins.values())
-                seconds = time.monotonic() - started
-                console.print(
-                    f"step {progress.steps}: {done:,} of {total:,} offsets read, {seconds:.0f} s", highlight=False
-                )
-
-        yield tell
 
 
 def _report(host: SinkHost, progress: LoadProgress, seconds: float, *, as_json: bool) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from connect_py.api.command import command_services
 from connect_py.api.errors import ConfigError
+from connectors.iceberg.commands.key_values import key_values
 
 if TYPE_CHECKING:
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
@@ -70,12 +71,7 @@ def table_place(table: str, config: Path | None, catalog_properties: list[str] |
     from connectors.iceberg.commands.connector_json import parse_connector
     from connectors.iceberg.config.spark_config import SparkConfig
 
-    given: dict[str, str] = {}
-    for item in catalog_properties or ():
-        key, separator, value = item.partition("=")
-        if not separator:
-            raise ConfigError("--catalog-property", f"{item} is not of the form key=value")
-        given[key] = value
+    given = key_values("--catalog-property", catalog_properties)
     if config is None:
         if not given:
             raise ConfigError("", "where is the catalog? Give --config connector.json or --catalog-property type=…")

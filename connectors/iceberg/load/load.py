@@ -108,8 +108,8 @@ class Load:
         self._step_rows = step_rows
         self._begins = begins
         self._context = context = LoadContext(host, self._props, frozenset(ends))
-        self._stage = RangeStage(config, f"{config.connector}-load", context.partition_count)
-        self._cycle = 0
+        self._name = f"{config.connector}-load"  # the task's
+        self._stage = RangeStage(config, self._name, context.partition_count)
         self._read = self._read_bytes = 0  # messages, and their bytes
         self._expiring_since: float | None = None  # keys to the storage of a table
         self.progress = LoadProgress()
@@ -130,9 +130,8 @@ class Load:
             stack.callback(self._stage.close)
             metrics = IcebergMetrics(context.metrics)
             context.bound_waiting(config.fail_after_waiting_ms, FAIL_AFTER_WAITING)
-            name = f"{config.connector}-load"
             self._parts = parts = TaskParts.of(
-                config, self._props, context, name, self._stage, writer, metrics, stages_itself=False
+                config, self._props, context, self._name, self._stage, writer, metrics, stages_itself=False
             )
             coordinator = started_coordinator(config, context, begins_anew=False)
             stack.callback(coordinator.stop, STOP_SECONDS)
@@ -196,15 +195,19 @@ class Load:
         if not self._context.commit_requested:
             return
         self._context.commit_requested = False
-        offsets = self._parts.state.offsets_to_commit()
-        marks = {tp: at.mark for tp, at in offsets.items() if at.mark is not None}
+        marks = self._marks()
         for tp, there in self._host.committed(marks).items():
             found = OffsetMetadata.from_text(there.metadata)
             if found is not None and (found.generation, found.epoch) > (marks[tp].generation, marks[tp].epoch):
                 raise ConnectError(
                     f"the offsets of {tp} were altered, or the connector was started: run the load again"
                 )
+        offsets = self._parts.state.offsets_to_commit()
         self._host.commit({tp: OffsetAndMetadata(offsets[tp].offset, mark.to_text()) for tp, mark in marks.items()})
+
+    def _marks(self) -> dict[TopicPartition, OffsetMetadata]:
+        """What the group's offsets of attached partitions carry."""
+        return {tp: at.mark for tp, at in self._parts.state.offsets_to_commit().items() if at.mark is not None}
 
     def _follow(self) -> None:
         """Have the group follow; a cluster that does not answer is asked again."""
@@ -237,13 +240,11 @@ class Load:
             ConnectError: One of them must not go on.
         """
         state, context = self._parts.state, self._context
-        self._cycle += 1
-        starts = {
-            tp: RangeStart(end, context.topic_id(tp.topic), self._stage.alone(tp)) for tp, (_, end) in ranges.items()
-        }
+        marks = self._marks()
+        starts = {tp: RangeStart(end, marks[tp].topic_id, self._stage.alone(tp)) for tp, (_, end) in ranges.items()}
         counts = {topic: context.partition_count(topic) for topic in {tp.topic for tp in ranges}}
         assigned = frozenset(self._ends)
-        work = RangeWork(self._props, self._host.pipelines, self._cycle, state, assigned, starts, counts)
+        work = RangeWork(self._props, self._host.pipelines, self.progress.steps + 1, state, assigned, starts, counts)
         began = time.monotonic()
         asked = KafkaRanges(self._host.consumer_properties(), ranges, self._batch_rows())
         found = {result.partition: result for result in map(pickle.loads, self._run(asked, work))}
@@ -275,7 +276,7 @@ class Load:
             except SparkDiedError as error:
                 if death == _DEATHS:
                     raise
-                log.warning("the Spark driver died in step %d, which is repeated: %s", self._cycle, error)
+                log.warning("the Spark driver died in a step, which is repeated: %s", error)
         raise AssertionError("returned or raised")
 
     def _take(self, result: RangeResult) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from connect_py.api.record import TopicPartition
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.schema.table import StagedFile
 from connectors.iceberg.staging.stage import Stage
 
@@ -12,8 +13,9 @@ from connectors.iceberg.staging.stage import Stage
 class RangeStage(Stage):
     """Stages no rows itself."""
 
-    def __init__(self, *args: object, **named: object) -> None:
-        super().__init__(*args, **named)  # type: ignore[arg-type] # as those of `Stage`
+    def __init__(self, config: IcebergSinkConfig, task: str, partition_count: Callable[[str], int]) -> None:
+        """As that of `Stage`."""
+        super().__init__(config, task, partition_count)
         self._files: dict[tuple[TopicPartition, str], list[StagedFile]] = {}
         self._alone: dict[TopicPartition, list[tuple[str, int]]] = {}
 

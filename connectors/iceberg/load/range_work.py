@@ -42,7 +42,7 @@ class RangeStart:
     """One partition before a step."""
 
     end: int  # the offset behind the range
-    topic_id: str
+    topic_id: str  # as the load's task was attached; the load itself asks for it anew before it reports
     alone: Sequence[tuple[str, int]] = ()  # tables and offsets whose inserts wait for no delete any more
 
 
