@@ -141,12 +141,13 @@ def main() -> None:
     rows = []
     for name, table in TABLES.items():
         reads = measured["reads"][table]
-        ratio = statistics.median(reads["table"]) / statistics.median(reads["copy"])
-        measured[f"{name} read ratio"] = ratio
+        ratio, worst = (statistics.median(reads[key]) / statistics.median(reads["copy"]) for key in ("table", "worst"))
+        measured[f"{name} read ratio"], measured[f"{name} worst read ratio"] = ratio, worst
         counts = [f"{max(samples.line(name, each)):,.0f} / {samples.line(name, each)[-1]:,.0f}" for each in COUNTS]
-        rows.append([name, *counts, f"{statistics.median(reads['table']):.3f}", f"{ratio:.2f}"])
+        rows.append([name, *counts, f"{statistics.median(reads['table']):.3f}", f"{ratio:.2f}", f"{worst:.2f}"])
     print(f"{measured['events']} events, tables exact")
-    print_table(["table", *(f"{each}, most / at the end" for each in COUNTS), "read s", "to a new copy"], rows)
+    header = ["table", *(f"{each}, most / at the end" for each in COUNTS), "read s", "to a new copy", "worst state"]
+    print_table(header, rows)
     keep(options.json, "maintenance", {"machine": round(machine, 2), **measured, "counts": samples.counts})
     if options.picture is not None:
         panels = [Panel(each, {name: samples.line(name, each) for name in TABLES}) for each in COUNTS]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 LEDGER_PREFIX = "connect-py.ledger."
 REWIND_KEY = "connect-py.rewind"  # in the summary of a snapshot that holds positions and no rows: `skip`
+REBUILD_KEY = "connect-py.rebuild"  # in the summary of snapshots that begin and end a rebuild: the group that loads
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any, Final
 
 from connect_py.api.errors import ConnectError
@@ -32,4 +33,46 @@ def member_count(kafka: Mapping[str, Any], group: str) -> int:
                 return 0
             if name not in _PASSING or time.monotonic() > deadline:
                 raise ConnectError(f"Kafka does not say who is in group {group}: {error}") from error
+        time.sleep(0.2)
+
+
+def remove_group(kafka: Mapping[str, Any], group: str) -> None:
+    """Remove a group and its offsets; one that is not there is left alone.
+
+    Raises:
+        ConnectError: Kafka refuses, as it does while the group has members, or does not answer.
+    """
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient(dict(kafka))
+    _ask(lambda: admin.delete_consumer_groups([group], request_timeout=SECONDS)[group], f"remove group {group}")
+
+
+def remove_topic(kafka: Mapping[str, Any], topic: str) -> None:
+    """Remove a topic, if it is there.
+
+    Raises:
+        ConnectError: Kafka refuses, or does not answer.
+    """
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient(dict(kafka))
+    _ask(lambda: admin.delete_topics([topic], request_timeout=SECONDS)[topic], f"remove topic {topic}")
+
+
+def _ask(request: Callable[[], Future[Any]], what: str) -> None:
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            request().result()
+        except KafkaException as error:
+            name = error.args[0].name()
+            if name in ("GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PART"):
+                return
+            if name not in _PASSING or time.monotonic() > deadline:
+                raise ConnectError(f"Kafka does not {what}: {error}") from error
+        else:
+            return
         time.sleep(0.2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +13,18 @@ import typer
 from connect_py.api.command import reads_kafka_in_spark, sink_host
 from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.commands.exit_status import errors_exit
-from connectors.iceberg.commands.kafka_options import SERVER
-from connectors.iceberg.commands.key_values import key_values
+from connectors.iceberg.commands.load_options import (
+    STEP_ROWS,
+    Archive,
+    BootstrapServer,
+    Conf,
+    KafkaProperty,
+    Master,
+    StepRows,
+    Worker,
+    kafka_settings,
+    spark_settings,
+)
 from connectors.iceberg.commands.table_options import AsJson
 
 if TYPE_CHECKING:
@@ -24,28 +33,14 @@ if TYPE_CHECKING:
     from connectors.iceberg.load.load import LoadProgress
 
 REFUSED = 1
-STEP_ROWS = 2_000_000
-# A load computes for long in the JVM, unlike the driver of a connector. What Arrow checks costs more than what it does.
-_QUICK_ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-SPARK = {
-    "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=4 {_QUICK_ARROW}",
-    "spark.executor.extraJavaOptions": _QUICK_ARROW,
-}
 
 
 @reads_kafka_in_spark
 def load(
     connector: Annotated[Path, typer.Argument(help="The connector as it is posted.", exists=True, dir_okay=False)],
-    bootstrap_server: Annotated[
-        str | None, typer.Option(SERVER, help="Kafka, host:port, unless --worker says it.")
-    ] = None,
-    worker: Annotated[
-        Path | None,
-        typer.Option(help="The worker's properties: Kafka, converters, `plugin.path`.", exists=True, dir_okay=False),
-    ] = None,
-    master: Annotated[
-        str | None, typer.Option(help="Spark: local[*], spark://host:port, yarn or k8s://...", show_default="local[*]")
-    ] = None,
+    bootstrap_server: BootstrapServer = None,
+    worker: Worker = None,
+    master: Master = None,
     begin: Annotated[
         str | None,
         typer.Option(
@@ -55,20 +50,10 @@ def load(
         ),
     ] = None,
     end: Annotated[str, typer.Option("--to", help="latest, a time, or topic:partition:offset,...")] = "latest",
-    step_rows: Annotated[int, typer.Option(help="Records of one commit, of all partitions together.", min=1)] = (
-        STEP_ROWS
-    ),
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark; may be repeated.")
-    ] = None,
-    kafka_property: Annotated[
-        list[str] | None,
-        typer.Option("--kafka-property", metavar="KEY=VALUE", help="For all clients, in Java's names; repeatable."),
-    ] = None,
-    archive: Annotated[
-        Path | None,
-        typer.Option(help="Of `connect-py spark-archive`, for executors without connect-py.", exists=True),
-    ] = None,
+    step_rows: StepRows = STEP_ROWS,
+    conf: Conf = None,
+    kafka_property: KafkaProperty = None,
+    archive: Archive = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would be read, and end.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -83,7 +68,7 @@ def load(
 
         props = read_connector(connector)
         refuse_providers(props)
-        settings = _kafka_settings(bootstrap_server, kafka_property) | _spark_settings(master, conf, archive)
+        settings = kafka_settings(bootstrap_server, kafka_property) | spark_settings(master, conf, archive)
         host = sink_host(props, worker, settings)
         starts, ends = _bounds(host, begin, end)
         if plan:
@@ -112,32 +97,6 @@ def _load(
     with LoadView(ends, quiet=as_json) as view:
         progress = running.run(view.show)
     _report(host, progress, time.monotonic() - started, as_json=as_json)
-
-
-def _kafka_settings(servers: str | None, properties: list[str] | None) -> dict[str, str]:
-    """The options as properties of a worker.
-
-    Raises:
-        ConfigError: One is not of the form key=value.
-    """
-    kafka = key_values("--kafka-property", properties)
-    settings = {**kafka, **({"bootstrap.servers": servers} if servers else {})}
-    for kind in ("consumer", "producer", "admin"):
-        settings |= {f"{kind}.{key}": value for key, value in kafka.items()}
-    return settings
-
-
-def _spark_settings(master: str | None, conf: list[str] | None, archive: Path | None) -> dict[str, str]:
-    """The same of Spark's."""
-    settings = {"spark.pyspark.python": sys.executable, **SPARK}
-    if archive is not None:
-        unpacked = "connect-py"
-        settings |= {"spark.archives": f"{archive.resolve()}#{unpacked}",
-                     "spark.pyspark.python": f"./{unpacked}/bin/python3"}  # fmt: skip
-    settings |= key_values("--conf", conf)
-    if master is not None:
-        settings["spark.master"] = master
-    return {f"connect_py.{key}": value for key, value in settings.items()}
 
 
 def _bounds(host: SinkHost, begin: str | None, end: str) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:

@@ -1,28 +1,45 @@
-"""`connect-py rebuild`: a merged table rebuilt from its change log."""
+"""`connect-py rebuild`: a table rebuilt from its change log, or from its topics."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from connect_py.api.command import uses_java
+from connect_py.api.command import reads_kafka_in_spark
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.diff import DIFFERENT, UNDECIDED, difference_lines, key_columns
 from connectors.iceberg.commands.exit_status import errors_exit
+from connectors.iceberg.commands.load_options import (
+    STEP_ROWS,
+    Archive,
+    BootstrapServer,
+    Conf,
+    KafkaProperty,
+    Master,
+    StepRows,
+    Worker,
+    kafka_settings,
+    spark_settings,
+)
+from connectors.iceberg.commands.rebuild_topics import RebuildOptions
 from connectors.iceberg.commands.table_options import POINT, AsJson, Table, TablePlace, table_place
 
 if TYPE_CHECKING:
     from connectors.iceberg.history.changelog_rebuild import RebuildRequest, Rebuilt
 
 
-@uses_java
+@reads_kafka_in_spark
 def rebuild(
     table: Table,
     config: Annotated[Path, typer.Option("--config", help="The connector as it is posted.")],
+    from_topics: Annotated[
+        bool, typer.Option("--from-topics", help="Of the connector's topics, while it runs or not.")
+    ] = False,
     changelog: Annotated[
         str | None, typer.Option(help="Table of the changes.", show_default="by `iceberg.ext.changelog-suffix`")
     ] = None,
@@ -37,38 +54,94 @@ def rebuild(
     create: Annotated[bool, typer.Option("--create", help="Make a new table, of all that the log has.")] = False,
     limit: Annotated[int, typer.Option(help="Differing rows to show.", min=0)] = 20,
     timeout: Annotated[int, typer.Option(help="Seconds that Spark may take.", min=1)] = 3600,
+    bootstrap_server: BootstrapServer = None,
+    worker: Worker = None,
+    master: Master = None,
+    step_rows: StepRows = STEP_ROWS,
+    conf: Conf = None,
+    kafka_property: KafkaProperty = None,
+    archive: Archive = None,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Publish although the topics lack their first records.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rebuild the rows of a merged table from its change log, on a branch, and compare them with the table's.
+    """Rebuild the rows of a table on a branch, and compare them with the table's.
 
-    Rows that differ stay on branch `connect-py-rebuilt` until the next run. Exit status 0: equal, published, or
-    created; 1: different; 2: not known (the log has not come as far, no answer from the catalog).
+    Of a change log, or with --from-topics of the records that the topics still have, by Spark, as `connect-py load`
+    reads them. Rows that differ stay on branch `connect-py-rebuilt` until the next run. Exit status 0: equal,
+    published, or created; 1: different; 2: not known (the log has not come as far, no answer from the catalog).
     """
     with errors_exit(UNDECIDED):
-        from rich.console import Console
-
-        from connectors.iceberg.history.changelog_rebuild import publish as publish_rows
-        from connectors.iceberg.history.changelog_rebuild import rebuild as rebuild_table
-        from connectors.iceberg.history.changelog_rebuild import remove_branch
-
         if publish and create:
             raise ConfigError("--create", "cannot be combined with --publish")
-        place = table_place(table, config, None, "")
-        with place.open(timeout) as lake, Console(stderr=True).status(f"rebuilding {table} from its change log"):
-            request = _request(lake, place, changelog, at, key, limit, create=create)
-            made: Rebuilt = lake.run(table, rebuild_table, request)
-            different = made.difference is not None and made.difference.total > 0
-            if publish and different:
-                lake.run(table, publish_rows, request, made.snapshot)
-            if made.difference is not None and (publish or not different):
-                lake.run(table, remove_branch)
+        if not from_topics:
+            different = _from_changelog(
+                table, config, changelog, at, key, limit, timeout, create=create, publish=publish, as_json=as_json
+            )
+        elif create or changelog is not None or at != "last":
+            raise ConfigError("--from-topics", "cannot be combined with --create, --changelog or --at")
+        else:
+            settings = kafka_settings(bootstrap_server, kafka_property) | spark_settings(master, conf, archive)
+            options = RebuildOptions(table, tuple(key or ()), limit, step_rows, publish, allow_missing)
+            different = _from_topics(config, worker, settings, options, as_json=as_json)
+    raise typer.Exit(DIFFERENT if different else 0)
+
+
+def _from_topics(
+    config: Path, worker: Path | None, settings: dict[str, str], options: RebuildOptions, *, as_json: bool
+) -> bool:
+    """Rebuild from topics; returns whether rows differ that were not published.
+
+    Raises:
+        ConnectError: It ended before.
+    """
+    from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
+    from connectors.iceberg.commands.load_view import LoadView
+    from connectors.iceberg.commands.rebuild_topics import TopicsRebuild, lines
+
+    props = read_connector(config)
+    refuse_providers(props)
+    found = TopicsRebuild(props, worker, settings, options).run(partial(LoadView, quiet=as_json))
+    if as_json:
+        typer.echo(json.dumps({"table": options.table, **found.to_json()}, indent=2))
+    else:
+        for line in lines(options.table, found):
+            typer.echo(line)
+    return found.snapshot is None and found.difference is not None and found.difference.total > 0
+
+
+def _from_changelog(
+    table: str, config: Path, changelog: str | None, at: str, key: list[str] | None, limit: int, timeout: int, *,
+    create: bool, publish: bool, as_json: bool,
+) -> bool:  # fmt: skip
+    """Rebuild from a change log; returns whether rows differ that were not published.
+
+    Raises:
+        ConnectError: It ended before.
+    """
+    from rich.console import Console
+
+    from connectors.iceberg.history.changelog_rebuild import publish as publish_rows
+    from connectors.iceberg.history.changelog_rebuild import rebuild as rebuild_table
+    from connectors.iceberg.history.changelog_rebuild import remove_branch
+
+    place = table_place(table, config, None, "")
+    with place.open(timeout) as lake, Console(stderr=True).status(f"rebuilding {table} from its change log"):
+        request = _request(lake, place, changelog, at, key, limit, create=create)
+        made: Rebuilt = lake.run(table, rebuild_table, request)
+        different = made.difference is not None and made.difference.total > 0
+        if publish and different:
+            lake.run(table, publish_rows, request, made.snapshot)
+        if made.difference is not None and (publish or not different):
+            lake.run(table, remove_branch)
     published = publish and different
     if as_json:
         typer.echo(json.dumps({"table": table, "published": published, **made.to_json()}, indent=2))
     else:
         for line in _lines(table, request, made, published=published):
             typer.echo(line)
-    raise typer.Exit(DIFFERENT if different and not published else 0)
+    return different and not published
 
 
 def _request(

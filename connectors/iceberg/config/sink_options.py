@@ -213,6 +213,9 @@ class SinkOptions:
     _define(keys.TOPIC_TO_TABLE, STRING, None, M,
         "Tables by topic: `pattern:template` pairs, comma separated, the first full match wins. Patterns are regular "
         "expressions; templates may hold {topic}, {1}, {2} and named groups, and several are joined by `+`.")
+    only_tables: tuple[str, ...] = _option(keys.ONLY_TABLES, LIST, None, L,
+        "The tables that this connector writes, of all that its rows are routed to; rows of others are left out. "
+        "Unset: all of them.", read=_tuple)
     unrouted: Unrouted = _option("iceberg.ext.unrouted", STRING, "ignore", M,
         "What becomes of rows that no table takes: counted and ignored, an error, or dead letters.",
         _one_of(Unrouted), Unrouted)
@@ -344,6 +347,10 @@ class SinkOptions:
         "Topic from which the connector reads dead letters again that `connect-py dlq replay` writes there; it is "
         "created. The connector then reads committed records only. Unset: none.", read=optional_text)
     # fmt: on
+
+    def writes(self, table: str) -> bool:
+        """Whether rows that are routed to a table reach it."""
+        return not self.only_tables or table in self.only_tables
 
     def hadoop_settings(self) -> dict[str, str]:
         """Hadoop's settings: those of the files in `iceberg.hadoop-conf-dir`, and `iceberg.hadoop.*`, which win.

@@ -73,6 +73,7 @@ def likely_tables(config: IcebergSinkConfig, topics: Iterable[str]) -> list[str]
     found = dict.fromkeys(config.tables)
     for topic in topics if config.topic_rules else ():
         found.update(dict.fromkeys(tables_of_topic(config, topic)))
+    found = {table: None for table in found if config.writes(table)}
     if config.changelog_suffix is not None:
         found.update(dict.fromkeys([name + config.changelog_suffix for name in found]))
     dead_letters = [] if config.dead_letter_table is None else [config.dead_letter_table]

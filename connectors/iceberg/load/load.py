@@ -62,6 +62,9 @@ _BATCH_BYTES: Final = 16 << 20
 _DEATHS: Final = 3  # of the driver in one step; then the load fails
 
 
+Further = Callable[[LakeClient], Mapping[TopicPartition, int] | None]
+
+
 @dataclass(slots=True)
 class LoadProgress:
     """Where a load is, for people."""
@@ -114,8 +117,14 @@ class Load:
         self._expiring_since: float | None = None  # keys to the storage of a table
         self.progress = LoadProgress()
 
-    def run(self, tell: Callable[[LoadProgress], None] = lambda _: None) -> LoadProgress:
+    def run(
+        self, tell: Callable[[LoadProgress], None] = lambda _: None, further: Further | None = None
+    ) -> LoadProgress:
         """Load, and commit the group's offsets.
+
+        Args:
+            tell: Is called with the progress, now and then.
+            further: Is called once the tables have everything: it says to where the load goes on; None: it ends.
 
         Raises:
             ConnectError: It cannot go on. What was committed stays; run it again, or start the connector.
@@ -143,22 +152,35 @@ class Load:
                 LakeClient(context, spark, user=f"{config.connector} (load)", deadline_seconds=STEP_SECONDS)
             )
             parts.actions.assign(sorted(self._ends))
-            while not self._done():
-                if parts.state.staged_cycles or not self._stage.empty:
-                    parts.stops.waits.begin_anew(now_ms())
-                turn.take()
-                self._follow()
-                context.check_waiting()
-                self._tell(tell)
-                ranges = self._next_ranges()
-                if ranges:
-                    self._step(ranges)
-                else:
-                    time.sleep(_TURN_SECONDS)
-            self._context.commit_requested = True
-            self._commit_offsets()
-            self._tell(tell)
+            ends: Mapping[TopicPartition, int] | None = self._ends
+            while ends is not None:
+                self._ends.update(ends)
+                self._load(turn, tell)
+                ends = further(self._lake) if further is not None else None
         return self.progress
+
+    def _load(self, turn: ChannelTurn, tell: Callable[[LoadProgress], None]) -> None:
+        """Go on until the tables have everything.
+
+        Raises:
+            ConnectError: It cannot go on.
+        """
+        parts = self._parts
+        while not self._done():
+            if parts.state.staged_cycles or not self._stage.empty:
+                parts.stops.waits.begin_anew(now_ms())
+            turn.take()
+            self._follow()
+            self._context.check_waiting()
+            self._tell(tell)
+            ranges = self._next_ranges()
+            if ranges:
+                self._step(ranges)
+            else:
+                time.sleep(_TURN_SECONDS)
+        self._context.commit_requested = True
+        self._commit_offsets()
+        self._tell(tell)
 
     # --- the end, and what is said of the way
 

@@ -82,13 +82,19 @@ class Router:
         self._tables_of_text = lru_cache(_MAX_TEXTS)(partial(tables_of_text, config))
 
     def route(self, batch: Batch) -> Routing:
-        """Divide a batch.
+        """Divide a batch; rows of tables that the connector does not write are left out.
 
         Raises:
             BadRows: Rows whose value has no fields although a route field is configured; rows that no table takes,
                 if `iceberg.ext.unrouted` is dlq.
             ConnectError: A row that no table takes, if it is fail.
         """
+        routing = self._route(batch)
+        if not self._config.only_tables:
+            return routing
+        return Routing([each for each in routing.routed if self._config.writes(each.table)], routing.unrouted)
+
+    def _route(self, batch: Batch) -> Routing:
         config = self._config
         if config.topic_rules:
             if tables := self._tables_of_topic(batch.topic):

@@ -37,6 +37,10 @@ class JavaClasses:
         """A Java list of texts, through JSON: one call, however long it is."""
         return self._parsed([*texts], "java.util.ArrayList")
 
+    def set(self, texts: Iterable[str]) -> Any:
+        """A Java set of texts."""
+        return self._parsed([*texts], "java.util.HashSet")
+
     def each(self, iterable: Any) -> Iterator[Any]:
         """What a Java `Iterable` has."""
         return iter(self.iceberg("relocated.com.google.common.collect.Lists").newArrayList(iterable))

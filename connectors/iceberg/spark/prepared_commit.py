@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from connectors.iceberg.protocol.table_metadata import TableMetadata
@@ -152,6 +152,10 @@ class PreparedCommit:
     @property
     def snapshot_id(self) -> int:
         return int(self.snapshot.snapshotId())
+
+    def drop_properties(self, names: Collection[str]) -> None:
+        """Take properties of the table out in the same change."""
+        self._builder.removeProperties(self._java.set(names))
 
     def swap(self, properties: Mapping[str, str]) -> None:
         """One attempt, without a retry and without a clean-up inside."""

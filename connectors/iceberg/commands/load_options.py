@@ -1,0 +1,67 @@
+"""Options of commands that load topics by Spark, and what they are as properties of a worker."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from connectors.iceberg.commands.kafka_options import SERVER
+from connectors.iceberg.commands.key_values import key_values
+
+STEP_ROWS = 2_000_000
+# A load computes for long in the JVM, unlike the driver of a connector. What Arrow checks costs more than what it does.
+_QUICK_ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+SPARK = {
+    "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=4 {_QUICK_ARROW}",
+    "spark.executor.extraJavaOptions": _QUICK_ARROW,
+}
+
+BootstrapServer = Annotated[str | None, typer.Option(SERVER, help="Kafka, host:port, unless --worker says it.")]
+Worker = Annotated[
+    Path | None,
+    typer.Option(help="The worker's properties: Kafka, converters, `plugin.path`.", exists=True, dir_okay=False),
+]
+Master = Annotated[
+    str | None, typer.Option(help="Spark: local[*], spark://host:port, yarn or k8s://...", show_default="local[*]")
+]
+StepRows = Annotated[int, typer.Option(help="Records of one commit, of all partitions together.", min=1)]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark; may be repeated.")
+]
+KafkaProperty = Annotated[
+    list[str] | None,
+    typer.Option("--kafka-property", metavar="KEY=VALUE", help="For all clients, in Java's names; repeatable."),
+]
+Archive = Annotated[
+    Path | None,
+    typer.Option(help="Of `connect-py spark-archive`, for executors without connect-py.", exists=True),
+]
+
+
+def kafka_settings(servers: str | None, properties: list[str] | None) -> dict[str, str]:
+    """The options as properties of a worker.
+
+    Raises:
+        ConfigError: One is not of the form key=value.
+    """
+    kafka = key_values("--kafka-property", properties)
+    settings = {**kafka, **({"bootstrap.servers": servers} if servers else {})}
+    for kind in ("consumer", "producer", "admin"):
+        settings |= {f"{kind}.{key}": value for key, value in kafka.items()}
+    return settings
+
+
+def spark_settings(master: str | None, conf: list[str] | None, archive: Path | None) -> dict[str, str]:
+    """The same of Spark's."""
+    settings = {"spark.pyspark.python": sys.executable, **SPARK}
+    if archive is not None:
+        unpacked = "connect-py"
+        settings |= {"spark.archives": f"{archive.resolve()}#{unpacked}",
+                     "spark.pyspark.python": f"./{unpacked}/bin/python3"}  # fmt: skip
+    settings |= key_values("--conf", conf)
+    if master is not None:
+        settings["spark.master"] = master
+    return {f"connect_py.{key}": value for key, value in settings.items()}

@@ -1,0 +1,259 @@
+"""`connect-py rebuild --from-topics`: a table loaded again from its topics by Spark, while its connector goes on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from connect_py.api.command import sink_host
+from connect_py.api.errors import ConfigError, ConnectError
+from connectors.iceberg.config import keys
+
+if TYPE_CHECKING:
+    from connect_py.api.record import TopicPartition
+    from connectors.iceberg.config.sink_config import IcebergSinkConfig
+    from connectors.iceberg.history.table_diff import TableDiff
+    from connectors.iceberg.history.topic_rebuild import LedgerPositions, TopicRebuild
+    from connectors.iceberg.spark.lake_client import LakeClient
+
+TRIES: Final = 50  # to find the table between two commits of its connector
+# What the connector does beside the rows of its tables, and names of its own in Kafka.
+_LEFT_OUT: Final = re.compile(
+    r"errors\.deadletterqueue\.(?!iceberg\.replay\.).*|consumer\.override\.group\.id|iceberg\.(control|connect)\.group-id"
+    r"|iceberg\.coordinator\.transactional\.prefix|iceberg\.ext\.(changelog-suffix|tags|stop-at|only-tables)"
+    r"|iceberg\.ext\.(maintenance|openlineage|notices|cycle-aggregate)\..*"
+    r"|iceberg\.table\..*\.(maintenance\..*|tags|commit-branch|cycle-aggregate.*)"
+)
+
+
+@dataclass(slots=True)
+class RebuildOptions:
+    """What the command was asked for."""
+
+    table: str
+    keys: tuple[str, ...]
+    limit: int
+    step_rows: int
+    publish: bool
+    allow_missing: bool
+
+
+@dataclass(slots=True)
+class RebuiltTable:
+    """What came of it."""
+
+    warnings: list[str] = field(default_factory=list)
+    resumed: bool = False
+    records: int = 0
+    difference: TableDiff | None = None
+    snapshot: int | None = None  # that readers see; None: not published
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "published": self.snapshot is not None, "snapshot": self.snapshot, "records": self.records,
+            "resumed": self.resumed, "warnings": self.warnings,
+            "difference": self.difference.to_json() if self.difference else None,
+        }  # fmt: skip
+
+
+class TopicsRebuild:
+    """One run of the command."""
+
+    def __init__(
+        self, props: Mapping[str, str], worker: Path | None, settings: Mapping[str, str], options: RebuildOptions
+    ) -> None:
+        """Take what is to be done.
+
+        Raises:
+            ConfigError: The connector cannot be loaded again.
+        """
+        from connectors.iceberg.commands.table_options import TablePlace
+        from connectors.iceberg.config.sink_config import IcebergSinkConfig
+        from connectors.iceberg.config.spark_config import worker_spark_config
+        from connectors.iceberg.config.worker_defaults import with_worker_catalog
+        from connectors.iceberg.history.topic_rebuild import TopicRebuild
+
+        self._options = options
+        self._loader = loading_connector(props, options.table)
+        self.host = host = sink_host(self._loader, worker, settings)
+        self._loader = with_worker_catalog(self._loader, host.worker_settings)
+        self._config = config = IcebergSinkConfig.parse(with_worker_catalog(props, host.worker_settings))
+        refuse_decisions(config, options.table)
+        self._spark = worker_spark_config(config, host.worker_settings)
+        self._place = TablePlace(options.table, self._spark, config)
+        self._rebuild: TopicRebuild = TopicRebuild(self._place.ref, config.connect_group, host.group_id)
+        self._tries = 0
+        self.found = RebuiltTable()
+
+    def run(self, show: Any) -> RebuiltTable:
+        """Rebuild, compare, and publish if that was asked for.
+
+        Args:
+            show: Makes the view of a load, from the offsets where it ends.
+
+        Raises:
+            ConnectError: It cannot go on; what was loaded stays on the branch.
+        """
+        from connectors.iceberg.history import topic_rebuild
+        from connectors.iceberg.load.load import Load
+        from connectors.iceberg.spark.lake_client import LakeClient
+
+        options, found = self._options, self.found
+        with ExitStack() as stack:
+            lake = stack.enter_context(LakeClient(self.host, self._spark, user=f"{self._config.connector} (rebuild)"))
+            at: LedgerPositions = lake.run(options.table, topic_rebuild.positions, self._rebuild)
+            starts = self._starts(at)
+            new = lake.run(options.table, topic_rebuild.begin, self._rebuild)
+            found.resumed = not new
+            if new:
+                self._begin_at(starts)
+            self._ends = dict(at.reached)
+            view = stack.enter_context(show(self._ends))
+            load = Load(self._loader, self.host, self._ends, options.step_rows)
+            found.records = load.run(view.show, self._further).records
+        if found.snapshot is not None:
+            self._forget()
+        return found
+
+    def _starts(self, at: LedgerPositions) -> dict[TopicPartition, int]:
+        """Where the log of each partition begins.
+
+        Raises:
+            ConnectError: A topic is not the one that the table was filled from, or lacks records of it.
+        """
+        consumed = self.host.topics()
+        for topic, topic_id in at.topic_ids.items():
+            if topic not in consumed:
+                raise ConnectError(f"the table has rows of topic {topic}, which the connector does not consume now")
+            if self.host.topic_id(topic) != topic_id:
+                raise ConnectError(f"topic {topic} was deleted and created again: it does not have what the table has")
+        starts = {tp: start for tp, (start, _) in self.host.log_range(list(at.reached)).items()}
+        late = [
+            f"{tp} begins at offset {starts[tp]}, the table at {at.opened.get(tp, 0)}"
+            for tp in sorted(starts)
+            if starts[tp] > at.opened.get(tp, 0)
+        ]
+        if late and self._options.publish and not self._options.allow_missing:
+            raise ConnectError(f"{late[0]}: rows of before would be missing; --allow-missing publishes all the same")
+        self.found.warnings += late
+        return starts
+
+    def _begin_at(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Have the loading group begin anew; an earlier rebuild may have left one."""
+        from connect_py.api.record import OffsetAndMetadata
+        from connectors.iceberg.commands.kafka_group import remove_group
+
+        remove_group(self.host.client_config("admin"), self.host.group_id)
+        self.host.commit({tp: OffsetAndMetadata(offset) for tp, offset in starts.items()})
+
+    def _further(self, lake: LakeClient) -> Mapping[TopicPartition, int] | None:
+        """Compare with the table, or publish; where to load to before the next try, if the table has come further.
+
+        Raises:
+            ConnectError: The table was committed to at each try.
+        """
+        from connectors.iceberg.history import topic_rebuild
+
+        table, rebuild = self._options.table, self._rebuild
+        if self.found.difference is None:
+            now: LedgerPositions = lake.run(table, topic_rebuild.positions, rebuild)
+            if now.reached == self._ends:
+                self.found.difference = self._compare(lake, now.head)
+                if not self._options.publish:
+                    return None
+        elif self._options.publish:
+            self.found.snapshot = lake.run(table, topic_rebuild.publish, rebuild, self._ends)
+            if self.found.snapshot is not None:
+                return None
+        self._tries += 1
+        if self._tries > TRIES:
+            raise ConnectError(
+                f"{table} was committed to at each of {TRIES} tries: pause its connector "
+                f"(PUT /connectors/{self._config.connector}/pause) and run the rebuild again"
+            )
+        now = lake.run(table, topic_rebuild.positions, rebuild)
+        if behind := [tp for tp, end in self._ends.items() if now.reached.get(tp, 0) < end]:
+            raise ConnectError(
+                f"{table} went back in {behind[0]} meanwhile: remove branch connect-py-rebuilt and begin anew"
+            )
+        if set(now.reached) != set(self._ends):
+            raise ConnectError(f"{table} has rows of more partitions than when the rebuild began: run it again")
+        self._ends.update(now.reached)
+        return self._ends
+
+    def _compare(self, lake: LakeClient, head: int) -> TableDiff:
+        """The rows in which the table and the branch differ."""
+        from connectors.iceberg.commands.diff import key_columns
+        from connectors.iceberg.history.table_diff import DiffRequest, compare, read_metadata
+        from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
+
+        table = self._options.table
+        metadata = lake.run(table, read_metadata)
+        rebuilt = metadata.refs[REBUILT_BRANCH]
+        columns = self._options.keys or key_columns(self._place, metadata, (head, rebuilt))
+        difference: TableDiff = lake.run(table, compare, DiffRequest(head, rebuilt, columns, self._options.limit))
+        return difference
+
+    def _forget(self) -> None:
+        """Remove what the loading connector had in Kafka."""
+        from connectors.iceberg.commands.kafka_group import remove_group, remove_topic
+        from connectors.iceberg.config.sink_config import IcebergSinkConfig
+
+        admin = self.host.client_config("admin")
+        remove_group(admin, self.host.group_id)
+        remove_topic(admin, IcebergSinkConfig.parse(self._loader).channel_topic)
+
+
+def loading_connector(props: Mapping[str, str], table: str) -> dict[str, str]:
+    """The connector that loads a table's branch: the same converters, transformations and rules, other names.
+
+    It writes no dead letters, and does nothing beside its rows.
+    """
+    from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
+
+    kept = {key: value for key, value in props.items() if not _LEFT_OUT.fullmatch(key)}
+    return {
+        **kept,
+        "name": f"{props['name']}-rebuild-{table}",
+        keys.ONLY_TABLES: table,
+        f"{keys.TABLE_PREFIX}{table}.commit-branch": REBUILT_BRANCH,
+    }
+
+
+def refuse_decisions(config: IcebergSinkConfig, table: str) -> None:
+    """People decided about rows of some connectors, so that the topics alone do not say what a table holds.
+
+    Raises:
+        ConfigError: This connector is one of them.
+    """
+    from connectors.iceberg.config.expectations import ExpectationAction
+
+    for each in config.table(table).expectations:
+        if each.action in (ExpectationAction.HOLD, ExpectationAction.DEAD_LETTER):
+            raise ConfigError(
+                f"{keys.EXPECT_PREFIX}{each.name}",
+                f"{each.action.value}: what was decided about rows is not in the topics; rebuild from a change log",
+            )
+
+
+def lines(table: str, found: RebuiltTable) -> Iterator[str]:
+    """What came of it, for people."""
+    from connectors.iceberg.commands.diff import difference_lines
+    from connectors.iceberg.history.topic_rebuild import BEFORE_TAG
+    from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
+
+    yield f"{table}: {found.records:,} records from its topics{', behind an earlier run' if found.resumed else ''}"
+    for warning in found.warnings:
+        yield f"warning: {warning}"
+    if found.difference is not None:
+        yield from difference_lines(table, found.difference)
+    if found.snapshot is not None:
+        yield f"published: {table} is at snapshot {found.snapshot}; the state of before is tag {BEFORE_TAG}"
+    elif found.difference is not None and found.difference.total:
+        yield f"look at them on branch {REBUILT_BRANCH}, or put them in place of the table's with --publish"
+    else:
+        yield "equal: every row can be made anew from the topics; --publish puts the rebuilt rows in place"

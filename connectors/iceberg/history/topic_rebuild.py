@@ -1,0 +1,185 @@
+"""A table rebuilt from its topics while its connector goes on: what is done to the table, in the Spark driver.
+
+1. `begin`: branch `connect-py-rebuilt` at the table's head, and on it a snapshot without rows. A crash leaves the
+   branch; the next run goes on with it.
+2. A connector with a group of its own loads the topics onto the branch, up to the positions of the table's ledger. A
+   crash leaves commits of that group on the branch; the next run goes on behind them.
+3. `publish`: on the branch's head a snapshot with the positions of the table's ledger and no rows of its own; the
+   table's ref moves there. One compare-and-swap, against metadata whose ledger has just these positions. A crash before
+   leaves what 2 leaves. After it readers see the rebuilt rows, and the branch has left.
+
+The table's connector finds another version of the table at its next commit (rule 16). Its coordinator ends, the next
+one goes on from the same positions: no row is read twice, none is left out. Rows that were staged are staged again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from connectors.iceberg.audit.table_history import REBUILD_KEY
+from connectors.iceberg.errors import TableUnsuitableError
+from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY
+from connectors.iceberg.protocol.ledger import (
+    Ledger,
+    LedgerProperty,
+    Lookup,
+    TopicLedger,
+    ledger_key,
+    look_up,
+    source_offsets_key,
+)
+from connectors.iceberg.protocol.own_refs import OWN_REFS, REBUILT_BRANCH
+from connectors.iceberg.protocol.positions import TopicPartition
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg.spark.cycle_changes import open_pairs, open_pairs_key, open_pairs_property
+from connectors.iceberg.spark.java_errors import REFUSED, is_a
+
+if TYPE_CHECKING:
+    from connectors.iceberg.spark.lake_session import LakeSession
+
+log = logging.getLogger(__name__)
+BEFORE_TAG: Final = f"{OWN_REFS}before-rebuild"  # at the head of before, for those who want to go back
+_KEEP_TAG_MS: Final = 7 * 86_400_000
+_ATTEMPTS: Final = 5  # at a branch, beside commits of the connector
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRebuild:
+    """What is rebuilt."""
+
+    ref: str  # that the connector commits to
+    group: str  # its connect group
+    loading_group: str  # of the connector that loads the branch
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPositions:
+    """How far the table has come by its ledger."""
+
+    head: int
+    reached: Mapping[TopicPartition, int]  # next offsets
+    opened: Mapping[TopicPartition, int]  # where each partition began
+    topic_ids: Mapping[str, str]
+
+
+def begin(session: LakeSession, name: str, rebuild: TopicRebuild) -> bool:
+    """Have the branch there. Returns whether it is new; else an earlier run left it.
+
+    Raises:
+        TableUnsuitableError: The table has no positions of this connector, or commits that readers do not see.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        prepared = session.table(name).prepare()
+        base = prepared.base()
+        found = _positions(name, base, rebuild)
+        if base.has_unpublished(rebuild.ref):
+            raise TableUnsuitableError(name, "has unpublished commits: decide about them first, by connect-py gate")
+        if _is_begun(base, rebuild):
+            return False
+        prepared.begin_branch(REBUILT_BRANCH, found.head)
+        prepared.overwrite(REBUILT_BRANCH, {REBUILD_KEY: rebuild.loading_group}, [])
+        prepared.drop_properties([ledger_key(rebuild.loading_group), open_pairs_key(ledger_key(rebuild.loading_group))])
+        try:
+            prepared.swap({})
+        except Exception as error:
+            if not is_a(error, REFUSED) or attempt == _ATTEMPTS:
+                raise
+        else:
+            return True
+    raise AssertionError("returned or raised")
+
+
+def positions(session: LakeSession, name: str, rebuild: TopicRebuild) -> LedgerPositions:
+    """How far the table has come.
+
+    Raises:
+        TableUnsuitableError: The table has no positions of this connector.
+    """
+    return _positions(name, session.table(name).metadata(), rebuild)
+
+
+def publish(
+    session: LakeSession, name: str, rebuild: TopicRebuild, reached: Mapping[TopicPartition, int]
+) -> int | None:
+    """Have readers see what was rebuilt, if the table's ledger is where the branch has come to.
+
+    Args:
+        reached: Next offsets that the branch holds everything before.
+
+    Returns the head; None: the table was committed to meanwhile.
+
+    Raises:
+        TableUnsuitableError: The branch is not there.
+    """
+    prepared = session.table(name).prepare()
+    base = prepared.base()
+    now = _positions(name, base, rebuild)
+    if dict(now.reached) != dict(reached):
+        return None
+    if not _is_begun(base, rebuild):
+        raise TableUnsuitableError(name, f"branch {REBUILT_BRANCH} was removed or changed meanwhile")
+    key, loading_key = ledger_key(rebuild.group), ledger_key(rebuild.loading_group)
+    lookup = look_up(base.view(rebuild.ref, key))
+    assert lookup.ledger is not None
+    below = look_up(base.view(REBUILT_BRANCH, key))
+    ledger = _following(lookup.ledger, below)
+    summary = {key: ledger.to_json(), COMMIT_ID_KEY: ledger.commit, REBUILD_KEY: rebuild.loading_group}
+    if ledger.repeats_offsets:
+        summary[source_offsets_key(rebuild.group)] = ledger.source_offsets()
+    if (pairs := open_pairs(base, loading_key, REBUILT_BRANCH)) is not None:
+        summary[open_pairs_key(key)] = pairs
+    prepared.stand_on(rebuild.ref, base.refs[REBUILT_BRANCH], summary)
+    prepared.remove_ref(REBUILT_BRANCH)
+    prepared.set_tag(BEFORE_TAG, now.head, _KEEP_TAG_MS)
+    prepared.drop_properties([loading_key, open_pairs_key(loading_key)])
+    text = LedgerProperty(ledger, prepared.snapshot_id, lookup.opened).to_json()
+    try:
+        prepared.swap({key: text, **open_pairs_property(base, key, summary)})
+    except Exception as error:
+        if is_a(error, REFUSED):
+            return None
+        raise
+    log.info("table %s: %s moved from snapshot %d to what was rebuilt", name, rebuild.ref, now.head)
+    return prepared.snapshot_id
+
+
+def _positions(name: str, metadata: TableMetadata, rebuild: TopicRebuild) -> LedgerPositions:
+    lookup = look_up(metadata.view(rebuild.ref, ledger_key(rebuild.group)))
+    head = metadata.head(rebuild.ref)
+    if lookup.ledger is None or head is None:
+        raise TableUnsuitableError(name, f"has no ledger of {rebuild.group}: it is not known what it holds")
+    return LedgerPositions(
+        int(head["snapshot-id"]),
+        {tp: position.next for tp, position in lookup.ledger.positions().items()},
+        {tp: position.next for tp, position in lookup.opened.items()},
+        {topic: each.topic_id for topic, each in lookup.ledger.topics.items()},
+    )
+
+
+def _is_begun(metadata: TableMetadata, rebuild: TopicRebuild) -> bool:
+    """Whether the branch is of this rebuild: the snapshot without rows is in its history."""
+    if REBUILT_BRANCH not in metadata.refs:
+        return False
+    for snapshot in metadata.ancestors(metadata.head(REBUILT_BRANCH)):
+        summary = snapshot["summary"]
+        if REBUILD_KEY in summary:
+            return summary[REBUILD_KEY] == rebuild.loading_group and ledger_key(rebuild.group) not in summary
+    return False
+
+
+def _following(ledger: Ledger, below: Lookup) -> Ledger:
+    """The positions of a ledger as those of a commit that follows the one below it."""
+    topics = {}
+    for name, topic in ledger.topics.items():
+        entries = {}
+        for number, entry in topic.partitions.items():
+            before = None if below.ledger is None else below.ledger.entry(TopicPartition(name, number), topic.topic_id)
+            follows = before is not None and before.generation == entry.generation and before.next <= entry.next
+            entries[number] = dataclasses.replace(entry, base=before.next if follows and before else entry.next)
+        topics[name] = TopicLedger(topic.topic_id, entries)
+    return dataclasses.replace(ledger, commit=str(uuid.uuid4()), topics=topics)

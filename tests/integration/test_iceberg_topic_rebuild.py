@@ -1,0 +1,82 @@
+"""`connect-py rebuild --from-topics` on a real broker and Spark; `connect-py load` stands for the running connector."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from click.testing import Result
+from fixtures.iceberg_commit import Lake, lake
+from fixtures.loaded_shop import Shop, shop, state
+from typer.testing import CliRunner
+
+from connectors.iceberg.commands.rebuild import rebuild
+from connectors.iceberg.commands.rebuild_topics import TopicsRebuild
+
+__all__ = ["lake", "shop"]
+
+
+def rebuilt(shop: Shop, folder: Path, *words: str, **more: str) -> tuple[int, dict[str, Any]]:
+    file = folder / "rebuilt.json"
+    file.write_text(json.dumps({"name": shop.name, "config": shop.config(**more)}))
+    app = typer.Typer()
+    app.command()(rebuild)
+    words = (shop.table, "--config", str(file), "--from-topics", "--bootstrap-server", shop.servers, "--json", *words)
+    done: Result = CliRunner().invoke(app, list(words))
+    if done.exit_code == 2:
+        return 2, {"error": done.output}
+    assert done.exit_code in (0, 1), done.output
+    return done.exit_code, json.loads(done.stdout)
+
+
+def refs(lake: Lake, table: str) -> list[str]:
+    return sorted(row[0] for row in lake.catalog.spark.sql(f"SELECT name FROM lake.{table}.refs").collect())
+
+
+def test_damage_is_found_and_mended_and_the_connector_follows(shop: Shop, lake: Lake, tmp_path: Path) -> None:
+    for key in range(10):
+        shop.change("c", key, f"first {key}")
+    shop.change("d", 9, None)
+    shop.loaded()
+    wanted = state(lake, shop.table)
+    lake.catalog.spark.sql(f"DELETE FROM lake.{shop.table} WHERE id < 3")
+    shop.change("u", 5, "second")  # that the table does not have yet
+    status, found = rebuilt(shop, tmp_path, "--step-rows", "4")
+    assert (status, found["published"], found["records"]) == (1, False, 11)
+    assert found["difference"]["counts"] == {"inserted": 3, "updated": 0, "deleted": 0, "several_rows": 0}
+    assert state(lake, shop.table) == wanted[3:]  # readers see nothing of it yet
+    status, found = rebuilt(shop, tmp_path, "--publish")
+    assert (status, found["published"], found["resumed"], found["records"]) == (0, True, True, 0)
+    assert state(lake, shop.table) == wanted
+    assert refs(lake, shop.table) == ["connect-py-before-rebuild", "main"]
+    report = shop.loaded()
+    assert report["records"] == 1
+    assert (5, "second") in state(lake, shop.table)
+    assert len(state(lake, shop.table)) == 9
+
+
+def test_rebuild_catches_up_with_a_table_that_goes_on(
+    shop: Shop, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in range(6):
+        shop.change("c", key, "first")
+    shop.loaded()
+    lake.catalog.spark.sql(f"DELETE FROM lake.{shop.table} WHERE id = 0")
+    further, tries = TopicsRebuild._further, []
+
+    def while_it_goes_on(rebuild: TopicsRebuild, client: Any) -> Any:
+        if len(tries) < 3:
+            shop.change("u", len(tries) + 1, "second")
+            shop.loaded()
+        tries.append(rebuild.found.difference is not None)
+        return further(rebuild, client)
+
+    monkeypatch.setattr(TopicsRebuild, "_further", while_it_goes_on)
+    status, found = rebuilt(shop, tmp_path, "--publish")
+    assert (status, found["published"], found["records"]) == (0, True, 9)
+    assert tries == [False, False, False, False, True]  # compared at the fourth try, published at the fifth
+    assert state(lake, shop.table) == [(n, "second" if n in (1, 2, 3) else "first") for n in range(6)]
+    assert shop.loaded()["records"] == 0
