@@ -12,7 +12,10 @@ from connect_py.api.service import SharedServices
 
 
 class SinkHost(SinkCluster, SharedServices, Protocol):
-    """The cluster of a connector that is stopped, and shared services. Its start number is 0: below every worker's."""
+    """The cluster of a connector that is stopped, and shared services.
+
+    Its start number is negative: below every worker's, and above that of each command before.
+    """
 
     @property
     def pipelines(self) -> PipelineFactory:

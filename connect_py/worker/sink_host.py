@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from typing import Final
 
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.kafka.client_config import ClientConfigs
@@ -11,6 +13,14 @@ from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.pipeline_factory import TaskPipelineFactory
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.worker.local_services import LocalServices
+
+
+_BELOW_WORKERS: Final = -(2**52)  # with the milliseconds since 1970 it is still below zero
+
+
+def _start_number() -> int:
+    """Below every worker's, and above that of each command that began before: none takes part in another's work."""
+    return _BELOW_WORKERS + time.time_ns() // 1_000_000
 
 
 class CommandSinkHost(KafkaSinkCluster, LocalServices):
@@ -22,7 +32,7 @@ class CommandSinkHost(KafkaSinkCluster, LocalServices):
         self._configs = ClientConfigs(worker, connector, name, 0)
         self._alter = ClusterAdmin(self._configs.admin())
         self._selection = TopicSelection(connector)
-        KafkaSinkCluster.__init__(self, name, 0, self._configs, self._alter, self._selection)
+        KafkaSinkCluster.__init__(self, name, _start_number(), self._configs, self._alter, self._selection)
         LocalServices.__init__(self, name, worker)
         self.pipelines = TaskPipelineFactory(dict(connector), dict(worker))
 

@@ -67,11 +67,12 @@ class Fault(Enum):
     REFUSED_THOUGH_MADE = auto()
     REWIND_SKIPS = auto()
     LOADED = auto()
+    REBUILT = auto()
 
 
 # Drawn from a random source of their own, so that storms without them stay what they were.
 APART = (Fault.REPLACE_BY_ITS_ROWS, Fault.RESTORED)
-OWN_SOURCE = (Fault.REWIND_SKIPS, Fault.LOADED)  # the same, and in few storms
+OWN_SOURCE = (Fault.REWIND_SKIPS, Fault.LOADED, Fault.REBUILT)  # the same, and in few storms
 
 
 class Switch(Enum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -42,6 +42,7 @@ from iceberg_protocol_tables import (
     value_of,
 )
 
+from connectors.iceberg.history.topic_rebuild import following
 from connectors.iceberg.protocol import actions as act
 from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.bounds import Bounds
@@ -99,6 +100,7 @@ class World:
         self.draw_pair = random.Random(f"pairs {seed}")
         self.draw_skip = random.Random(f"skips {seed}")
         self.draw_load = random.Random(f"loads {seed}")
+        self.draw_rebuild = random.Random(f"rebuilds {seed}")
         self.pairs = self.draw_pair.random() < 0.4  # whether keys change
         self.alive: set[str] = set()  # keys that the source has
         self.written = 0  # rows of the source
@@ -110,6 +112,7 @@ class World:
         self.now = 0
         self.ids = 0
         self.start_number = 1
+        self.loads = 0
         self.loading: int | None = None  # while `connect-py load` runs: with which number the connector starts again
         self.wire = self.random.random() < 0.1  # messages pass through their bytes
         common = [fault for fault in faults if fault not in (*APART, *OWN_SOURCE)]
@@ -122,8 +125,12 @@ class World:
             self.allowed |= {Fault.REWIND_SKIPS}
         if Fault.LOADED in faults and not off and not bounded and self.draw_load.random() < 0.15:
             self.allowed |= {Fault.LOADED}
+        if Fault.REBUILT in faults and not off and self.draw_rebuild.random() < 0.15:
+            self.allowed |= {Fault.REBUILT}
         self.parents: dict[int, int | None] = {}  # of all snapshots that ever were
-        self.skips: dict[int, dict[tuple[str, TopicPartition], range]] = {}  # by a rewind's snapshot: offsets left out
+        self.skips: dict[
+            int, dict[tuple[str, TopicPartition], Collection[int]]
+        ] = {}  # by a rewind's snapshot: offsets left out
         if self.altered:
             self.allowed -= {Fault.GROUP_RESET, Fault.TOPIC_REPLACED}
         self.stormy = True
@@ -177,6 +184,7 @@ class World:
         source = self.draw_apart if fault in APART else self.random
         source = self.draw_skip if fault is Fault.REWIND_SKIPS else source
         source = self.draw_load if fault is Fault.LOADED else source
+        source = self.draw_rebuild if fault is Fault.REBUILT else source
         if not self.stormy or fault not in self.allowed or source.random() >= probability * self.fierce:
             return False
         self.faults[fault] += 1
@@ -573,7 +581,8 @@ class World:
     def load(self) -> None:
         """The connector is stopped and a load begins; or the connector starts, while the load may still live."""
         if self.loading is None:
-            self.loading, self.start_number = self.start_number + 1, 0
+            self.loads += 1
+            self.loading, self.start_number = self.start_number + 1, self.loads - 1_000_000
         else:
             self.start_anew()
         self.stop_all()
@@ -635,6 +644,8 @@ class World:
                 self.changed(table, main=True)
             if targets and not table.rolled_back and self.chance(Fault.REWIND_SKIPS, 0.02):
                 self.rewind_and_skip(table, self.draw_skip.choice(targets))
+            if targets and not table.rolled_back and self.chance(Fault.REBUILT, 0.04):
+                self.rebuild(table, self.draw_rebuild.choice(targets))
             if len(chain) > 1 and not table.rolled_back and self.chance(Fault.EXPIRE, 0.04):
                 self.foreign_commit(table)
                 self.expire(table, self.random.choice((1, 2)))
@@ -711,6 +722,25 @@ class World:
             if (following := now.ledger.entry(p))
             for entry in [then.ledger.entry(p) if then.ledger else None]
         }
+        self.changed(table, main=True)
+
+    def rebuild(self, table: Table, target: Snapshot) -> None:
+        """The same rows in other files, on an older snapshot, with the positions of now; nothing stops (rule 37)."""
+        now, then, head = self.looked_up(table, table.head), self.looked_up(table, target.id), table.current()
+        if now.standing is not Standing.FOUND or now.ledger is None or head is None:
+            return  # the command refuses
+        if now.ledger.topics[TOPIC].topic_id != self.topic_id:
+            return
+        pairs, left_out = self.open_pairs(table), {p: self.skipped(table, p) for p in self.partitions()}
+        change = Change() if table.format is Format.APPEND else self.lake.compacted(table, head, head.data)
+        self.lake.store(change)
+        ledger, files = following(now.ledger, then), change.of(head)
+        made = self.new_snapshot(target.id, ledger.to_json(), dict(head.content), *files, change.new_files())
+        made.open_pairs = table.open_pairs = pairs
+        table.snapshots[made.id], table.head = made, made.id
+        table.property = LedgerProperty(ledger, made.id, now.opened).to_json()
+        if any(left_out.values()):
+            self.skips[made.id] = {(self.topic_id, p): offsets for p, offsets in left_out.items()}
         self.changed(table, main=True)
 
     def looked_up(self, table: Table, head: int | None) -> Lookup:

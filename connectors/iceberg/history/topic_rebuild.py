@@ -127,7 +127,7 @@ def publish(
     lookup = look_up(base.view(rebuild.ref, key))
     assert lookup.ledger is not None
     below = look_up(base.view(REBUILT_BRANCH, key))
-    ledger = _following(lookup.ledger, below)
+    ledger = following(lookup.ledger, below)
     summary = {key: ledger.to_json(), COMMIT_ID_KEY: ledger.commit, REBUILD_KEY: rebuild.loading_group}
     if ledger.repeats_offsets:
         summary[source_offsets_key(rebuild.group)] = ledger.source_offsets()
@@ -172,7 +172,7 @@ def _is_begun(metadata: TableMetadata, rebuild: TopicRebuild) -> bool:
     return False
 
 
-def _following(ledger: Ledger, below: Lookup) -> Ledger:
+def following(ledger: Ledger, below: Lookup) -> Ledger:
     """The positions of a ledger as those of a commit that follows the one below it."""
     topics = {}
     for name, topic in ledger.topics.items():

@@ -16,7 +16,7 @@ from connectors.iceberg.load.counted_metrics import CountedMetrics
 class RangeContext:
     """Satisfies `connect_py.api.task.SinkTaskContext`; one thread. Nothing of the cluster can be asked."""
 
-    start_number = 0  # as that of the load
+    start_number = 0  # not asked: the state of the task has that of the load
     cluster_id = ""
     group_id = ""
 
