@@ -14,7 +14,6 @@ from connect_py.task.pipeline_factory import TaskPipelineFactory
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.worker.local_services import LocalServices
 
-
 _BELOW_WORKERS: Final = -(2**52)  # with the milliseconds since 1970 it is still below zero
 
 
