@@ -725,7 +725,7 @@ class World:
         self.changed(table, main=True)
 
     def rebuild(self, table: Table, target: Snapshot) -> None:
-        """The same rows in other files, on an older snapshot, with the positions of now; nothing stops (rule 38)."""
+        """The same rows in other files, on an older snapshot, with the positions of now; nothing stops (rule 37)."""
         now, then, head = self.looked_up(table, table.head), self.looked_up(table, target.id), table.current()
         if now.standing is not Standing.FOUND or now.ledger is None or head is None:
             return  # the command refuses
