@@ -1,11 +1,12 @@
-"""Events per CPU second of `connect-py load`, warm, on this machine and on a cluster of two workers.
+"""Events per CPU second of `connect-py load`, warm, on this machine and on clusters of workers with one core each.
 
     python tests/benchmarks/bench_load.py --events 10000000 --keys 2000000
+    python tests/benchmarks/bench_load.py --events 2000000 --masters cluster:1,cluster:2,cluster:4
 
 A topic of eight partitions goes into an upsert and into an append table. The CPU time is that of all processes of the
 load, and of the cluster's, from the end of the second step to the end of the last one: each step is read while the one
-before is committed. Tables are compared with what was produced. `MB` is the proportional size
-of the command and of what it started, at the end of a step.
+before is committed. On a cluster, `driver` is the part of it that the command and its driver take. Tables are compared
+with what was produced. `MB` is the proportional size of the command and of what it started, at the end of a step.
 """
 
 from __future__ import annotations
@@ -53,22 +54,20 @@ def run(connector: Path, servers: str, master: str, cluster: Sequence[int], step
     ) as process:
         assert process.stderr is not None
         watches = [ProcessWatch(pid) for pid in (process.pid, *cluster)]
-        looks: list[tuple[int, float]] = []
+        looks: list[tuple[int, float, float]] = []
         said = []
         for line in process.stderr:
             said.append(line)
             if line.startswith("step "):
-                looks.append(
-                    (
-                        int(line.split(":")[1].split(" of ")[0].replace(",", "")),
-                        sum(watch.look(memory=True) for watch in watches),
-                    )
-                )
+                driver, *others = (watch.look(memory=True) for watch in watches)
+                offsets = int(line.split(":")[1].split(" of ")[0].replace(",", ""))
+                looks.append((offsets, driver + sum(others), driver))
         if process.wait() != 0 or len(looks) < 3:
             raise SystemExit("".join(said))
-    (first, before), (last, after) = looks[1], looks[-1]
+    (first, before, of_driver), (last, after, driver) = looks[1], looks[-1]
     return {
         "offsets": last - first, "cpu": after - before, "rate": (last - first) / (after - before),
+        "driver": driver - of_driver,
         "seconds": time.monotonic() - started, "MB": watches[0].peak_total_mb,
     }  # fmt: skip
 
@@ -93,8 +92,10 @@ def main() -> None:
                 for mode in MODES:
                     with ExitStack() as stack:
                         master, cluster = place, list[int]()
-                        if place == "cluster":
-                            made = stack.enter_context(StandaloneCluster(folder / f"{mode}-spark", environment))
+                        if place.startswith("cluster"):
+                            workers = int(place.partition(":")[2] or 2)
+                            home = folder / f"{number}-{mode}-spark"
+                            made = stack.enter_context(StandaloneCluster(home, environment, workers))
                             master, cluster = made.url, made.pids
                         lake = Lakehouse(folder / f"lake-{number}-{mode}")
                         config = connector_config(TOPIC, "json", mode, "db.orders", "", lake.sink_config())
@@ -106,12 +107,12 @@ def main() -> None:
                         else:
                             check_appends(lake.rows("db.orders"), expected_appends(options.events, options.keys))
                     keep(options.json, "load", {"machine": round(machine, 2), "master": place, "mode": mode, **found})
-                    texts = [f"{found[key]:,.0f}" for key in ("offsets", "rate", "seconds", "MB")]
+                    texts = [f"{found[key]:,.0f}" for key in ("offsets", "rate", "driver", "seconds", "MB")]
                     rows.append([place, mode, *texts])
     finally:
         discard(folder)
     print(f"{options.events} events, tables exact")
-    print_table(["master", "mode", "offsets, warm", "a CPU second", "seconds in all", "MB"], rows)
+    print_table(["master", "mode", "offsets, warm", "a CPU second", "driver CPU s", "seconds in all", "MB"], rows)
 
 
 if __name__ == "__main__":
