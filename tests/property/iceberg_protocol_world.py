@@ -734,7 +734,8 @@ class World:
         pairs, left_out = self.open_pairs(table), {p: self.skipped(table, p) for p in self.partitions()}
         change = Change() if table.format is Format.APPEND else self.lake.compacted(table, head, head.data)
         self.lake.store(change)
-        ledger, files = following(now.ledger, then), change.of(head)
+        offsets = {tp: position.next for tp, position in now.ledger.positions().items()}
+        ledger, files = following(now.ledger, then, offsets), change.of(head)
         made = self.new_snapshot(target.id, ledger.to_json(), dict(head.content), *files, change.new_files())
         made.open_pairs = table.open_pairs = pairs
         table.snapshots[made.id], table.head = made, made.id

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from connectors.iceberg.history.topic_rebuild import LedgerPositions, TopicRebuild
     from connectors.iceberg.spark.lake_client import LakeClient
 
-TRIES: Final = 50  # to find the table between two commits of its connector
+EXACT_TRIES: Final = 5  # to find the table between two commits of its connector
+TRIES: Final = 20
 # What the connector does beside the rows of its tables, and names of its own in Kafka.
 _LEFT_OUT: Final = re.compile(
     r"errors\.deadletterqueue\.(?!iceberg\.replay\.).*|consumer\.override\.group\.id|iceberg\.(control|connect)\.group-id"
@@ -51,11 +53,12 @@ class RebuiltTable:
     records: int = 0
     difference: TableDiff | None = None
     snapshot: int | None = None  # that readers see; None: not published
+    behind: bool = False  # whether the connector reads again what came since
 
     def to_json(self) -> dict[str, Any]:
         return {
             "published": self.snapshot is not None, "snapshot": self.snapshot, "records": self.records,
-            "resumed": self.resumed, "warnings": self.warnings,
+            "resumed": self.resumed, "behind": self.behind, "warnings": self.warnings,
             "difference": self.difference.to_json() if self.difference else None,
         }  # fmt: skip
 
@@ -111,7 +114,7 @@ class TopicsRebuild:
             found.resumed = not new
             if new:
                 self._begin_at(starts)
-            self._ends = dict(at.reached)
+            self._ends, self._head = dict(at.reached), at.head
             view = stack.enter_context(show(self._ends))
             load = Load(self._loader, self.host, self._ends, options.step_rows)
             found.records = load.run(view.show, self._further).records
@@ -151,51 +154,47 @@ class TopicsRebuild:
         self.host.commit({tp: OffsetAndMetadata(offset) for tp, offset in starts.items()})
 
     def _further(self, lake: LakeClient) -> Mapping[TopicPartition, int] | None:
-        """Compare with the table, or publish; where to load to before the next try, if the table has come further.
+        """Compare with the table, and publish; where to load to before the next try, if the table has come further.
 
         Raises:
-            ConnectError: The table was committed to at each try.
+            ConnectError: The table was committed to at each try, or went back.
         """
         from connectors.iceberg.history import topic_rebuild
 
-        table, rebuild = self._options.table, self._rebuild
-        if self.found.difference is None:
-            now: LedgerPositions = lake.run(table, topic_rebuild.positions, rebuild)
-            if now.reached == self._ends:
-                self.found.difference = self._compare(lake, now.head)
-                if not self._options.publish:
-                    return None
-        elif self._options.publish:
-            self.found.snapshot = lake.run(table, topic_rebuild.publish, rebuild, self._ends)
-            if self.found.snapshot is not None:
-                return None
+        table, rebuild, found = self._options.table, self._rebuild, self.found
+        if found.difference is None:
+            found.difference = self._compare(lake)
+        if not self._options.publish:
+            return None
         self._tries += 1
-        if self._tries > TRIES:
-            raise ConnectError(
-                f"{table} was committed to at each of {TRIES} tries: pause its connector "
-                f"(PUT /connectors/{self._config.connector}/pause) and run the rebuild again"
-            )
-        now = lake.run(table, topic_rebuild.positions, rebuild)
-        if behind := [tp for tp, end in self._ends.items() if now.reached.get(tp, 0) < end]:
-            raise ConnectError(
-                f"{table} went back in {behind[0]} meanwhile: remove branch connect-py-rebuilt and begin anew"
-            )
+        behind = self._tries > EXACT_TRIES
+        found.snapshot = lake.run(table, partial(topic_rebuild.publish, behind=behind), rebuild, self._ends)
+        if found.snapshot is not None:
+            found.behind = behind
+            return None
+        if self._tries == TRIES:
+            raise ConnectError(f"{table} was committed to at each of {TRIES} tries: run it again")
+        now: LedgerPositions = lake.run(table, topic_rebuild.positions, rebuild)
         if set(now.reached) != set(self._ends):
             raise ConnectError(f"{table} has rows of more partitions than when the rebuild began: run it again")
+        if behind_now := [tp for tp, end in self._ends.items() if now.reached[tp] < end]:
+            raise ConnectError(
+                f"{table} went back in {behind_now[0]} meanwhile: remove branch connect-py-rebuilt, and begin anew"
+            )
         self._ends.update(now.reached)
         return self._ends
 
-    def _compare(self, lake: LakeClient, head: int) -> TableDiff:
-        """The rows in which the table and the branch differ."""
+    def _compare(self, lake: LakeClient) -> TableDiff:
+        """The rows in which the branch differs from the state of the table with the same positions."""
         from connectors.iceberg.commands.diff import key_columns
         from connectors.iceberg.history.table_diff import DiffRequest, compare, read_metadata
         from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
 
         table = self._options.table
         metadata = lake.run(table, read_metadata)
-        rebuilt = metadata.refs[REBUILT_BRANCH]
-        columns = self._options.keys or key_columns(self._place, metadata, (head, rebuilt))
-        difference: TableDiff = lake.run(table, compare, DiffRequest(head, rebuilt, columns, self._options.limit))
+        points = self._head, metadata.refs[REBUILT_BRANCH]
+        columns = self._options.keys or key_columns(self._place, metadata, points)
+        difference: TableDiff = lake.run(table, compare, DiffRequest(*points, columns, self._options.limit))
         return difference
 
     def _forget(self) -> None:
@@ -253,6 +252,8 @@ def lines(table: str, found: RebuiltTable) -> Iterator[str]:
         yield from difference_lines(table, found.difference)
     if found.snapshot is not None:
         yield f"published: {table} is at snapshot {found.snapshot}; the state of before is tag {BEFORE_TAG}"
+        if found.behind:
+            yield "the connector reads again what came meanwhile, and it commits too often to wait for a gap"
     elif found.difference is not None and found.difference.total:
         yield f"look at them on branch {REBUILT_BRANCH}, or put them in place of the table's with --publish"
     else:

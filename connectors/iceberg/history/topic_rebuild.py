@@ -4,12 +4,15 @@
    branch; the next run goes on with it.
 2. A connector with a group of its own loads the topics onto the branch, up to the positions of the table's ledger. A
    crash leaves commits of that group on the branch; the next run goes on behind them.
-3. `publish`: on the branch's head a snapshot with the positions of the table's ledger and no rows of its own; the
-   table's ref moves there. One compare-and-swap, against metadata whose ledger has just these positions. A crash before
-   leaves what 2 leaves. After it readers see the rebuilt rows, and the branch has left.
+3. `publish`: on the branch's head a snapshot with its positions and no rows of its own; the table's ref moves there.
+   One compare-and-swap, against metadata whose ledger has just these positions. A crash before leaves what 2 leaves.
+   After it readers see the rebuilt rows, and the branch has left.
 
 The table's connector finds another version of the table at its next commit (rule 16). Its coordinator ends, the next
 one goes on from the same positions: no row is read twice, none is left out. Rows that were staged are staged again.
+
+A table that is committed to all the time may be published behind its ledger. That is a roll-back to the rebuilt rows:
+the property still names the last commit of before, so the connector reads again what came since (rule 8).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY
 from connectors.iceberg.protocol.ledger import (
     Ledger,
+    LedgerEntry,
     LedgerProperty,
     Lookup,
     TopicLedger,
@@ -104,30 +108,33 @@ def positions(session: LakeSession, name: str, rebuild: TopicRebuild) -> LedgerP
 
 
 def publish(
-    session: LakeSession, name: str, rebuild: TopicRebuild, reached: Mapping[TopicPartition, int]
+    session: LakeSession, name: str, rebuild: TopicRebuild, reached: Mapping[TopicPartition, int], *, behind: bool
 ) -> int | None:
-    """Have readers see what was rebuilt, if the table's ledger is where the branch has come to.
+    """Have readers see what was rebuilt.
 
     Args:
         reached: Next offsets that the branch holds everything before.
+        behind: Whether the table's ledger may have come further meanwhile.
 
     Returns the head; None: the table was committed to meanwhile.
 
     Raises:
-        TableUnsuitableError: The branch is not there.
+        TableUnsuitableError: The branch is not there, or has more than the table.
     """
     prepared = session.table(name).prepare()
     base = prepared.base()
     now = _positions(name, base, rebuild)
-    if dict(now.reached) != dict(reached):
+    is_behind = dict(now.reached) != dict(reached)
+    if is_behind and not behind:
         return None
+    if any(now.reached.get(tp, 0) < offset for tp, offset in reached.items()):
+        raise TableUnsuitableError(name, f"went back meanwhile: remove branch {REBUILT_BRANCH}, and begin anew")
     if not _is_begun(base, rebuild):
         raise TableUnsuitableError(name, f"branch {REBUILT_BRANCH} was removed or changed meanwhile")
     key, loading_key = ledger_key(rebuild.group), ledger_key(rebuild.loading_group)
     lookup = look_up(base.view(rebuild.ref, key))
     assert lookup.ledger is not None
-    below = look_up(base.view(REBUILT_BRANCH, key))
-    ledger = following(lookup.ledger, below)
+    ledger = following(lookup.ledger, look_up(base.view(REBUILT_BRANCH, key)), reached)
     summary = {key: ledger.to_json(), COMMIT_ID_KEY: ledger.commit, REBUILD_KEY: rebuild.loading_group}
     if ledger.repeats_offsets:
         summary[source_offsets_key(rebuild.group)] = ledger.source_offsets()
@@ -139,7 +146,7 @@ def publish(
     prepared.drop_properties([loading_key, open_pairs_key(loading_key)])
     text = LedgerProperty(ledger, prepared.snapshot_id, lookup.opened).to_json()
     try:
-        prepared.swap({key: text, **open_pairs_property(base, key, summary)})
+        prepared.swap({} if is_behind else {key: text, **open_pairs_property(base, key, summary)})
     except Exception as error:
         if is_a(error, REFUSED):
             return None
@@ -172,14 +179,18 @@ def _is_begun(metadata: TableMetadata, rebuild: TopicRebuild) -> bool:
     return False
 
 
-def following(ledger: Ledger, below: Lookup) -> Ledger:
-    """The positions of a ledger as those of a commit that follows the one below it."""
+def following(ledger: Ledger, below: Lookup, reached: Mapping[TopicPartition, int]) -> Ledger:
+    """A ledger with these offsets, as that of a commit that follows the one below it."""
     topics = {}
     for name, topic in ledger.topics.items():
         entries = {}
         for number, entry in topic.partitions.items():
+            offset = reached.get(TopicPartition(name, number))
+            if offset is None:  # of a partition that the branch does not have
+                continue
             before = None if below.ledger is None else below.ledger.entry(TopicPartition(name, number), topic.topic_id)
-            follows = before is not None and before.generation == entry.generation and before.next <= entry.next
-            entries[number] = dataclasses.replace(entry, base=before.next if follows and before else entry.next)
+            follows = before is not None and before.generation == entry.generation and before.next <= offset
+            base = before.next if follows and before is not None else offset
+            entries[number] = LedgerEntry(entry.generation, base, offset)
         topics[name] = TopicLedger(topic.topic_id, entries)
     return dataclasses.replace(ledger, commit=str(uuid.uuid4()), topics=topics)
