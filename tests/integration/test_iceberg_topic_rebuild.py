@@ -13,6 +13,7 @@ from fixtures.iceberg_commit import Lake, lake
 from fixtures.loaded_shop import Shop, shop, state
 from typer.testing import CliRunner
 
+from connectors.iceberg.audit.table_audit import Verdict, audit
 from connectors.iceberg.commands import rebuild_topics
 from connectors.iceberg.commands.rebuild import rebuild
 from connectors.iceberg.commands.rebuild_topics import TopicsRebuild
@@ -57,6 +58,13 @@ def test_damage_is_found_and_mended_and_the_connector_follows(shop: Shop, lake: 
     assert report["records"] == 1
     assert (5, "second") in state(lake, shop.table)
     assert len(state(lake, shop.table)) == 9
+    status, found = rebuilt(shop, tmp_path, "--publish")  # once more: the first rebuild is in the table's history
+    assert (status, found["published"], found["resumed"], found["records"]) == (0, True, False, 12)
+    assert len(state(lake, shop.table)) == 9
+    report = audit(lake.catalog.history(shop.table, "main"), f"connect-{shop.name}")
+    assert report.verdict is Verdict.CHANGED  # by the damage
+    assert [each.kind for each in report.foreign] == ["foreign_change", "rebuild", "rebuild"]
+    assert [each.verdict for each in report.groups] == [Verdict.PROVEN] * 3
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from connectors.iceberg.audit.table_history import LEDGER_PREFIX, REWIND_KEY, HistoricSnapshot, TableHistory
+from connectors.iceberg.audit.table_history import (
+    LEDGER_PREFIX,
+    REBUILD_KEY,
+    REWIND_KEY,
+    HistoricSnapshot,
+    TableHistory,
+    loading_group,
+)
 from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY
 from connectors.iceberg.protocol.ledger import (
     Ledger,
@@ -149,10 +156,11 @@ def _listed(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 def audit(history: TableHistory, group: str | None = None) -> AuditReport:
     """Judge a table. `group`: this connector's ledger only; else those of all that ever wrote here."""
     found = {name for snapshot in history.ancestors for name in snapshot.groups} | set(history.properties)
-    groups = sorted(found) if group is None else [group]
+    loading = {loading_group(s.summary[REBUILD_KEY]) for s in history.ancestors if REBUILD_KEY in s.summary}
+    groups = sorted(found) if group is None else [group, *sorted(loading & found)]
     report = AuditReport(
         history.table, history.ref, history.uuid, len(history.ancestors), history.live_files,
-        [_GroupWalk(history, name).walk() for name in groups],
+        [_GroupWalk(history, name, loads=name in loading).walk() for name in groups],
     )  # fmt: skip
     if all(each.verdict is Verdict.PROVEN and not each.commits for each in report.groups):
         report.undecided.append(Finding("no_ledger", "no commit and no property of this sink speaks of this table"))
@@ -170,6 +178,10 @@ def audit(history: TableHistory, group: str | None = None) -> AuditReport:
 
 
 def _foreign(snapshot: HistoricSnapshot) -> Finding:
+    if (loader := snapshot.summary.get(REBUILD_KEY)) is not None:
+        return Finding(
+            "rebuild", f"a rebuild begins here without rows; {loading_group(loader)} loads them", snapshot.id
+        )
     by = snapshot.summary.get("engine-name") or snapshot.summary.get("app-name") or "an unnamed writer"
     counts = [f"{text} {what}" for key, what in COUNTS if (text := snapshot.summary.get(key, "0")) != "0"]
     counted = any(key in snapshot.summary for key, _ in COUNTS) or "total-records" in snapshot.summary
@@ -182,8 +194,10 @@ def _foreign(snapshot: HistoricSnapshot) -> Finding:
 class _GroupWalk:
     """One walk along the ledgers of one group, oldest first."""
 
-    def __init__(self, history: TableHistory, group: str) -> None:
+    def __init__(self, history: TableHistory, group: str, *, loads: bool) -> None:
+        """`loads`: whether it loaded a rebuild, whose end took its property away."""
         self._history = history
+        self._loads = loads
         self._key = LEDGER_PREFIX + group
         self._audit = GroupAudit(group)
         self._open: dict[TopicPartition, Segment] = {}  # also of topics that later ledgers leave out
@@ -209,6 +223,11 @@ class _GroupWalk:
     def _is_rewind(self) -> bool:
         """Whether the snapshot holds the positions of a later one, and no rows."""
         return self._at is not None and REWIND_KEY in self._at.summary
+
+    @property
+    def _is_rebuilt(self) -> bool:
+        """Whether the snapshot ends a rebuild: its positions are those of a commit in another history."""
+        return self._at is not None and REBUILD_KEY in self._at.summary
 
     # --- reading
 
@@ -275,7 +294,7 @@ class _GroupWalk:
     def _check_order(self, ledger: Ledger, last: Ledger) -> None:
         if ledger.epoch < last.epoch:
             self._violated("epoch_goes_back", f"epoch {_epoch(ledger)} committed after {_epoch(last)}")
-        elif ledger.epoch == last.epoch and ledger.cycle <= last.cycle and not self._is_rewind:
+        elif ledger.epoch == last.epoch and ledger.cycle <= last.cycle and not (self._is_rewind or self._is_rebuilt):
             self._violated("cycle_goes_back", f"cycle {ledger.cycle} committed after cycle {last.cycle}")
         if ledger.cluster != last.cluster:
             self._violated("cluster_differs", f"is of cluster {ledger.cluster}, before it was {last.cluster}")
@@ -356,7 +375,7 @@ class _GroupWalk:
         """The property repeats the newest ledger, or names the reason why not."""
         found = self._property
         if found is None:
-            if self._last is not None and self._audit.group not in self._history.properties:
+            if self._last is not None and self._audit.group not in self._history.properties and not self._loads:
                 self._violated("property_missing", "the table property is gone: without it a roll-back goes unnoticed")
             return
         if self._last is None:

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 LEDGER_PREFIX = "connect-py.ledger."
 REWIND_KEY = "connect-py.rewind"  # in the summary of a snapshot that holds positions and no rows: `skip`
-REBUILD_KEY = "connect-py.rebuild"  # in the summary of snapshots that begin and end a rebuild: the group that loads
+REBUILD_KEY = "connect-py.rebuild"  # in the summary of snapshots that begin and end a rebuild: the connector that loads
+
+
+def loading_group(loader: str) -> str:
+    """The connect group of the connector that loads a rebuild."""
+    return f"connect-{loader}"
 
 
 @dataclass(frozen=True, slots=True)

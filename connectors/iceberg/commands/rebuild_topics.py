@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,13 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connect_py.api.command import sink_host
 from connect_py.api.errors import ConfigError, ConnectError
+from connect_py.api.record import OffsetAndMetadata
+from connectors.iceberg.commands.kafka_group import remove_group, remove_topic
 from connectors.iceberg.config import keys
 
 if TYPE_CHECKING:
     from connect_py.api.record import TopicPartition
+    from connectors.iceberg.commands.load_view import LoadView
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.history.table_diff import TableDiff
-    from connectors.iceberg.history.topic_rebuild import LedgerPositions, TopicRebuild
+    from connectors.iceberg.history.topic_rebuild import LedgerPositions
     from connectors.iceberg.spark.lake_client import LakeClient
 
 EXACT_TRIES: Final = 5  # to find the table between two commits of its connector
@@ -80,19 +82,17 @@ class TopicsRebuild:
         from connectors.iceberg.config.worker_defaults import with_worker_catalog
         from connectors.iceberg.history.topic_rebuild import TopicRebuild
 
-        self._options = options
-        self._loader = loading_connector(props, options.table)
-        self.host = host = sink_host(self._loader, worker, settings)
-        self._loader = with_worker_catalog(self._loader, host.worker_settings)
-        self._config = config = IcebergSinkConfig.parse(with_worker_catalog(props, host.worker_settings))
+        self._options, self._props, self._worker, self._settings = options, props, worker, settings
+        self._host = sink_host(props, worker, settings)
+        self._config = config = IcebergSinkConfig.parse(with_worker_catalog(props, self._host.worker_settings))
         refuse_decisions(config, options.table)
-        self._spark = worker_spark_config(config, host.worker_settings)
+        self._spark = worker_spark_config(config, self._host.worker_settings)
         self._place = TablePlace(options.table, self._spark, config)
-        self._rebuild: TopicRebuild = TopicRebuild(self._place.ref, config.connect_group, host.group_id)
+        self._rebuild = TopicRebuild(config.connector, self._place.ref, config.connect_group)
         self._tries = 0
         self.found = RebuiltTable()
 
-    def run(self, show: Any) -> RebuiltTable:
+    def run(self, show: Callable[..., LoadView]) -> RebuiltTable:
         """Rebuild, compare, and publish if that was asked for.
 
         Args:
@@ -101,25 +101,31 @@ class TopicsRebuild:
         Raises:
             ConnectError: It cannot go on; what was loaded stays on the branch.
         """
+        from connectors.iceberg.config.sink_config import IcebergSinkConfig
+        from connectors.iceberg.config.worker_defaults import with_worker_catalog
         from connectors.iceberg.history import topic_rebuild
         from connectors.iceberg.load.load import Load
         from connectors.iceberg.spark.lake_client import LakeClient
 
         options, found = self._options, self.found
-        with ExitStack() as stack:
-            lake = stack.enter_context(LakeClient(self.host, self._spark, user=f"{self._config.connector} (rebuild)"))
+        with LakeClient(self._host, self._spark, user=f"{self._config.connector} (rebuild)") as lake:
             at: LedgerPositions = lake.run(options.table, topic_rebuild.positions, self._rebuild)
             starts = self._starts(at)
-            new = lake.run(options.table, topic_rebuild.begin, self._rebuild)
-            found.resumed = not new
-            if new:
-                self._begin_at(starts)
-            self._ends, self._head = dict(at.reached), at.head
-            view = stack.enter_context(show(self._ends))
-            load = Load(self._loader, self.host, self._ends, options.step_rows)
+            self._loader, new = lake.run(options.table, topic_rebuild.begin, self._rebuild)
+        found.resumed = not new
+        loading = loading_connector(self._props, self._loader, options.table)
+        host = sink_host(loading, self._worker, self._settings)
+        loading = with_worker_catalog(loading, host.worker_settings)
+        if new:
+            host.commit({tp: OffsetAndMetadata(offset) for tp, offset in starts.items()})
+        self._ends, self._head = dict(at.reached), at.head
+        with show(self._ends) as view:
+            load = Load(loading, host, self._ends, options.step_rows)
             found.records = load.run(view.show, self._further).records
-        if found.snapshot is not None:
-            self._forget()
+        if found.snapshot is not None:  # what it had in Kafka
+            admin = host.client_config("admin")
+            remove_group(admin, host.group_id)
+            remove_topic(admin, IcebergSinkConfig.parse(loading).channel_topic)
         return found
 
     def _starts(self, at: LedgerPositions) -> dict[TopicPartition, int]:
@@ -128,13 +134,13 @@ class TopicsRebuild:
         Raises:
             ConnectError: A topic is not the one that the table was filled from, or lacks records of it.
         """
-        consumed = self.host.topics()
+        consumed = self._host.topics()
         for topic, topic_id in at.topic_ids.items():
             if topic not in consumed:
                 raise ConnectError(f"the table has rows of topic {topic}, which the connector does not consume now")
-            if self.host.topic_id(topic) != topic_id:
+            if self._host.topic_id(topic) != topic_id:
                 raise ConnectError(f"topic {topic} was deleted and created again: it does not have what the table has")
-        starts = {tp: start for tp, (start, _) in self.host.log_range(list(at.reached)).items()}
+        starts = {tp: start for tp, (start, _) in self._host.log_range(list(at.reached)).items()}
         late = [
             f"{tp} begins at offset {starts[tp]}, the table at {at.opened.get(tp, 0)}"
             for tp in sorted(starts)
@@ -144,14 +150,6 @@ class TopicsRebuild:
             raise ConnectError(f"{late[0]}: rows of before would be missing; --allow-missing publishes all the same")
         self.found.warnings += late
         return starts
-
-    def _begin_at(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Have the loading group begin anew; an earlier rebuild may have left one."""
-        from connect_py.api.record import OffsetAndMetadata
-        from connectors.iceberg.commands.kafka_group import remove_group
-
-        remove_group(self.host.client_config("admin"), self.host.group_id)
-        self.host.commit({tp: OffsetAndMetadata(offset) for tp, offset in starts.items()})
 
     def _further(self, lake: LakeClient) -> Mapping[TopicPartition, int] | None:
         """Compare with the table, and publish; where to load to before the next try, if the table has come further.
@@ -168,7 +166,9 @@ class TopicsRebuild:
             return None
         self._tries += 1
         behind = self._tries > EXACT_TRIES
-        found.snapshot = lake.run(table, partial(topic_rebuild.publish, behind=behind), rebuild, self._ends)
+        found.snapshot = lake.run(
+            table, partial(topic_rebuild.publish, behind=behind), rebuild, self._loader, self._ends
+        )
         if found.snapshot is not None:
             found.behind = behind
             return None
@@ -197,18 +197,9 @@ class TopicsRebuild:
         difference: TableDiff = lake.run(table, compare, DiffRequest(*points, columns, self._options.limit))
         return difference
 
-    def _forget(self) -> None:
-        """Remove what the loading connector had in Kafka."""
-        from connectors.iceberg.commands.kafka_group import remove_group, remove_topic
-        from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
-        admin = self.host.client_config("admin")
-        remove_group(admin, self.host.group_id)
-        remove_topic(admin, IcebergSinkConfig.parse(self._loader).channel_topic)
-
-
-def loading_connector(props: Mapping[str, str], table: str) -> dict[str, str]:
-    """The connector that loads a table's branch: the same converters, transformations and rules, other names.
+def loading_connector(props: Mapping[str, str], name: str, table: str) -> dict[str, str]:
+    """The connector of this name that loads a table's branch: with the same converters, transformations and rules.
 
     It writes no dead letters, and does nothing beside its rows.
     """
@@ -217,7 +208,7 @@ def loading_connector(props: Mapping[str, str], table: str) -> dict[str, str]:
     kept = {key: value for key, value in props.items() if not _LEFT_OUT.fullmatch(key)}
     return {
         **kept,
-        "name": f"{props['name']}-rebuild-{table}",
+        "name": name,
         keys.ONLY_TABLES: table,
         f"{keys.TABLE_PREFIX}{table}.commit-branch": REBUILT_BRANCH,
     }

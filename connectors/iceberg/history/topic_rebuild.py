@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from connectors.iceberg.audit.table_history import REBUILD_KEY
+from connectors.iceberg.audit.table_history import REBUILD_KEY, loading_group
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY
 from connectors.iceberg.protocol.ledger import (
@@ -56,9 +56,9 @@ _ATTEMPTS: Final = 5  # at a branch, beside commits of the connector
 class TopicRebuild:
     """What is rebuilt."""
 
+    connector: str
     ref: str  # that the connector commits to
     group: str  # its connect group
-    loading_group: str  # of the connector that loads the branch
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,11 @@ class LedgerPositions:
     topic_ids: Mapping[str, str]
 
 
-def begin(session: LakeSession, name: str, rebuild: TopicRebuild) -> bool:
-    """Have the branch there. Returns whether it is new; else an earlier run left it.
+def begin(session: LakeSession, name: str, rebuild: TopicRebuild) -> tuple[str, bool]:
+    """Have the branch there.
+
+    Returns the name of the connector that loads it, and whether the branch is new; else an earlier run left it. Each
+    branch has a connector of its own, because ledgers of earlier rebuilds are in the table's history.
 
     Raises:
         TableUnsuitableError: The table has no positions of this connector, or commits that readers do not see.
@@ -80,21 +83,21 @@ def begin(session: LakeSession, name: str, rebuild: TopicRebuild) -> bool:
     for attempt in range(1, _ATTEMPTS + 1):
         prepared = session.table(name).prepare()
         base = prepared.base()
-        found = _positions(name, base, rebuild)
+        head = _positions(name, base, rebuild).head
         if base.has_unpublished(rebuild.ref):
             raise TableUnsuitableError(name, "has unpublished commits: decide about them first, by connect-py gate")
-        if _is_begun(base, rebuild):
-            return False
-        prepared.begin_branch(REBUILT_BRANCH, found.head)
-        prepared.overwrite(REBUILT_BRANCH, {REBUILD_KEY: rebuild.loading_group}, [])
-        prepared.drop_properties([ledger_key(rebuild.loading_group), open_pairs_key(ledger_key(rebuild.loading_group))])
+        if (begun := _begun(base, rebuild)) is not None:
+            return begun, False
+        loader = f"{rebuild.connector}-rebuild-{head}"
+        prepared.begin_branch(REBUILT_BRANCH, head)
+        prepared.overwrite(REBUILT_BRANCH, {REBUILD_KEY: loader}, [])
         try:
             prepared.swap({})
         except Exception as error:
             if not is_a(error, REFUSED) or attempt == _ATTEMPTS:
                 raise
         else:
-            return True
+            return loader, True
     raise AssertionError("returned or raised")
 
 
@@ -108,11 +111,13 @@ def positions(session: LakeSession, name: str, rebuild: TopicRebuild) -> LedgerP
 
 
 def publish(
-    session: LakeSession, name: str, rebuild: TopicRebuild, reached: Mapping[TopicPartition, int], *, behind: bool
-) -> int | None:
+    session: LakeSession, name: str, rebuild: TopicRebuild, loader: str, reached: Mapping[TopicPartition, int], *,
+    behind: bool,
+) -> int | None:  # fmt: skip
     """Have readers see what was rebuilt.
 
     Args:
+        loader: The connector that loaded the branch.
         reached: Next offsets that the branch holds everything before.
         behind: Whether the table's ledger may have come further meanwhile.
 
@@ -129,13 +134,13 @@ def publish(
         return None
     if any(now.reached.get(tp, 0) < offset for tp, offset in reached.items()):
         raise TableUnsuitableError(name, f"went back meanwhile: remove branch {REBUILT_BRANCH}, and begin anew")
-    if not _is_begun(base, rebuild):
+    if _begun(base, rebuild) != loader:
         raise TableUnsuitableError(name, f"branch {REBUILT_BRANCH} was removed or changed meanwhile")
-    key, loading_key = ledger_key(rebuild.group), ledger_key(rebuild.loading_group)
+    key, loading_key = ledger_key(rebuild.group), ledger_key(loading_group(loader))
     lookup = look_up(base.view(rebuild.ref, key))
     assert lookup.ledger is not None
     ledger = following(lookup.ledger, look_up(base.view(REBUILT_BRANCH, key)), reached)
-    summary = {key: ledger.to_json(), COMMIT_ID_KEY: ledger.commit, REBUILD_KEY: rebuild.loading_group}
+    summary = {key: ledger.to_json(), COMMIT_ID_KEY: ledger.commit, REBUILD_KEY: loader}
     if ledger.repeats_offsets:
         summary[source_offsets_key(rebuild.group)] = ledger.source_offsets()
     if (pairs := open_pairs(base, loading_key, REBUILT_BRANCH)) is not None:
@@ -168,15 +173,15 @@ def _positions(name: str, metadata: TableMetadata, rebuild: TopicRebuild) -> Led
     )
 
 
-def _is_begun(metadata: TableMetadata, rebuild: TopicRebuild) -> bool:
-    """Whether the branch is of this rebuild: the snapshot without rows is in its history."""
+def _begun(metadata: TableMetadata, rebuild: TopicRebuild) -> str | None:
+    """The connector that loads the branch; None: there is no branch, or it begins with no rebuild."""
     if REBUILT_BRANCH not in metadata.refs:
-        return False
+        return None
     for snapshot in metadata.ancestors(metadata.head(REBUILT_BRANCH)):
         summary = snapshot["summary"]
         if REBUILD_KEY in summary:
-            return summary[REBUILD_KEY] == rebuild.loading_group and ledger_key(rebuild.group) not in summary
-    return False
+            return None if ledger_key(rebuild.group) in summary else str(summary[REBUILD_KEY])
+    return None
 
 
 def following(ledger: Ledger, below: Lookup, reached: Mapping[TopicPartition, int]) -> Ledger:
