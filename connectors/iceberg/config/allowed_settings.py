@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from connect_py.api.errors import ConfigError
+from connectors.iceberg.config.cycle_aggregate import aggregate_keys
 from connectors.iceberg.config.cycle_step import cycle_step_keys
 from connectors.iceberg.config.expectations import expectation_keys
 from connectors.iceberg.config.keys import CATALOG_PREFIX, HADOOP_PREFIX, OPENLINEAGE_FILE, SPARK_PREFIX
@@ -72,7 +73,7 @@ def refused_code(
 ) -> Iterator[tuple[str, str]]:
     """As `refused_settings`, of the keys that hold SQL of the connector's own, or name code."""
     allowed = _patterns(worker_settings, USER_CODE)
-    for key in (*expectation_keys(props), *cycle_step_keys(props)):
+    for key in (*expectation_keys(props), *cycle_step_keys(props), *aggregate_keys(props)):
         if not any(fnmatchcase(key, pattern) for pattern in allowed):
             what = "names code" if key.endswith("transform") else "is SQL"
             yield key, f"{what} that runs in the worker's Spark; the worker's property {USER_CODE} has to name this key"

@@ -35,10 +35,19 @@ class CycleStep:
 
 def parse_cycle_sql(text: str) -> str:
     """A query. ValueError: it is none, or may not be run."""
+    return parse_query(text, _READS_STAGED, f"does not read {STAGED}, which are the rows of the commit")
+
+
+def parse_query(text: str, reads: re.Pattern[str], why: str) -> str:
+    """A query that reads rows of the commit, or an empty text. `why`: the message where it does not read them.
+
+    Raises:
+        ValueError: It is no query, does not read them, or may not be run.
+    """
     if text.strip() and _QUERY.match(text) is None:
         raise ValueError(f"expected a query, such as SELECT * FROM {STAGED} WHERE amount > 0")
-    if text.strip() and _READS_STAGED.search(text) is None:
-        raise ValueError(f"does not read {STAGED}, which are the rows of the commit")
+    if text.strip() and reads.search(text) is None:
+        raise ValueError(why)
     if (found := FORBIDDEN_SQL.search(text)) is not None:
         raise ValueError(f"must not contain {found[0]}")
     return text.strip()

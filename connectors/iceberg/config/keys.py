@@ -20,6 +20,7 @@ TAGS = "iceberg.ext.tags"
 MAINTENANCE_PREFIX = "iceberg.ext.maintenance."
 CYCLE_SQL = "iceberg.ext.cycle-sql"
 CYCLE_TRANSFORM = "iceberg.ext.cycle-transform"
+AGGREGATE_PREFIX = "iceberg.ext.cycle-aggregate."
 STOP_AT = "iceberg.ext.stop-at"
 EXPECT_PREFIX = "iceberg.ext.expect."
 CDC_FIELD = "iceberg.tables.cdc-field"
@@ -69,5 +70,6 @@ FREE_PREFIXES = (
     SPARK_PREFIX,
     AUTO_CREATE_PREFIX,
     EXPECT_PREFIX,
+    AGGREGATE_PREFIX,
     *WRITE_PREFIXES,
 )

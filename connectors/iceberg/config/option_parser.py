@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config import keys
+from connectors.iceberg.config.cycle_aggregate import parse_aggregates
 from connectors.iceberg.config.cycle_step import parse_cycle_sql, parse_cycle_transform
 from connectors.iceberg.config.expectations import expectation_rules
 from connectors.iceberg.config.maintenance_policy import SETTINGS, MaintenancePolicy
@@ -114,6 +115,7 @@ class OptionParser:
                     checked(keys.CYCLE_SQL, parse_cycle_sql, values[keys.CYCLE_SQL] or ""),
                     checked(keys.CYCLE_TRANSFORM, parse_cycle_transform, values[keys.CYCLE_TRANSFORM] or ""),
                 ),
+                aggregates=parse_aggregates(with_prefix(self._known, keys.AGGREGATE_PREFIX), self._tables),
             )
             self._rules = topic_rules(values[keys.TOPIC_TO_TABLE])
             self._unavailable = _unavailable(values[keys.UNAVAILABLE_VALUE])

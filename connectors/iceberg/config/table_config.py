@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
+from connectors.iceberg.config.cycle_aggregate import CycleAggregate
 from connectors.iceberg.config.cycle_step import CycleStep, cycle_step, parse_cycle_sql, parse_cycle_transform
 from connectors.iceberg.config.expectations import EXPECT, Expectation, ExpectationRules, parse_expectations
 from connectors.iceberg.config.java_pattern import compile_java_pattern
@@ -37,6 +38,7 @@ class TableConfig:
     rules: ExpectationRules = field(default_factory=ExpectationRules)  # of the connector
     expectations: tuple[Expectation, ...] = ()
     step: CycleStep | None = None
+    aggregates: tuple[CycleAggregate, ...] = ()  # of the connector; of a table: those that follow it
 
 
 def table_config(table_props: Mapping[str, str], name: str, default: TableConfig, warnings: list[str]) -> TableConfig:
@@ -63,6 +65,7 @@ def table_config(table_props: Mapping[str, str], name: str, default: TableConfig
         MaintenancePolicy(**maintenance), read("sort-by", parse_sort_by, default.sort_by), default.rules,
         default.rules.of_table(name, _own_expectations(table_props, name)),
         _step(read("cycle-sql", parse_cycle_sql, None), read("cycle-transform", parse_cycle_transform, None), default),
+        tuple(each for each in default.aggregates if each.source == name),
     )  # fmt: skip
 
 

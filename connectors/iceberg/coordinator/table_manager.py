@@ -134,6 +134,8 @@ class TableManager:
     def _load(self, name: str) -> LoadedTable:
         self.start()
         table = self._config.table(name)
+        if table.aggregates:
+            self._lake.settle(name, self._property_key)
         loaded = self._lake.load(
             name, self._property_key, table.commit_branch or MAIN, self._config.mode_of(name), table.id_columns,
             unpublished_branch(self._config.connect_group),
@@ -317,6 +319,9 @@ class TableManager:
             unpublished_branch=unpublished_branch(config.connect_group),
             expectations=table.expectations,
             step=table.step,
+            aggregates=table.aggregates,
+            evolution=config.evolution,
+            creates=config.may_create(request.table),
             rejected_table=f"{request.table}_rejected",
             work_branch=scratch_prefix(config.connect_group),
             file_prefix=StagedFileName.epoch_prefix(  # so that `clean` finds orphans
@@ -342,6 +347,9 @@ class TableManager:
         config = self._config
         fault_point("before_clean")
         removed = self._lake.remove_files(name, table_uuid, StagedFileName.prefix(config.connector), epoch.number)
+        for each in config.table(name).aggregates:
+            uuid = self._lake.load(each.table, self._property_key).description.uuid
+            self._lake.remove_files(each.table, uuid, StagedFileName.prefix(config.connector), epoch.number)
         fault_point("after_clean")
         if removed is None:
             log.warning("table %s is too large to look for staged files of earlier epochs: they stay", name)

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from connectors.iceberg.config.cycle_aggregate import CycleAggregate
 from connectors.iceberg.config.cycle_step import CycleStep
 from connectors.iceberg.config.expectations import Expectation
 from connectors.iceberg.config.tag_schedule import TagRule
 from connectors.iceberg.protocol.ledger import TableVersion
+from connectors.iceberg.schema.schema_change import EvolutionPolicy
 from connectors.iceberg.schema.table import StagedFile, WriteMode
 
 MAIN = "main"
@@ -66,6 +68,9 @@ class CommitRequest:
     )
     expectations: Sequence[Expectation] = ()
     step: CycleStep | None = None  # of the user's own, over the rows
+    aggregates: Sequence[CycleAggregate] = ()  # tables that follow this one
+    evolution: EvolutionPolicy = field(default_factory=dict)  # of what the step and aggregates return
+    creates: bool = False  # whether the sink creates such tables: a new one gets the columns of the step
     rejected_table: str = ""  # where rows go that are left out and kept
     work_branch: str = "connect-work"  # what names of scratch branches begin with, and of no other connector's
     file_prefix: str = "connect-"  # of delete files; that of the epoch's staged files, so that orphans are found

@@ -17,6 +17,10 @@ class SchemaChangesPendingError(TableError):
 
     def __init__(self, table: str, changes: Sequence[SchemaChange]) -> None:
         super().__init__(table, "rows wait for it to " + ", ".join(map(str, changes)))
+        self.changes = tuple(changes)
+
+    def __reduce__(self) -> tuple[type[SchemaChangesPendingError], tuple[str, Sequence[SchemaChange]]]:  # type: ignore[override] # others have a text
+        return type(self), (self.table, self.changes)
 
 
 class PendingSchemaChanges:

@@ -22,7 +22,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError
@@ -38,9 +37,19 @@ from connectors.iceberg.protocol.commit_request import (
     EngineName,
     EngineSettings,
 )
-from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, table_version
-from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
+from connectors.iceberg.protocol.ledger import table_version
+from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.schema.table import WriteMode
+from connectors.iceberg.spark.commit_attempts import (
+    Attempts,
+    Found,
+    LedgerMovedError,
+    count_in,
+    named_commit,
+    own_snapshots,
+    summary_of,
+)
+from connectors.iceberg.spark.cycle_aggregates import CycleAggregates, record_property
 from connectors.iceberg.spark.cycle_changes import open_pairs_property
 from connectors.iceberg.spark.cycle_rows import CycleRows
 from connectors.iceberg.spark.cycle_table import CycleTable
@@ -48,6 +57,7 @@ from connectors.iceberg.spark.engine_choice import choose_engine
 from connectors.iceberg.spark.iceberg_java import JavaCatalog, JavaTable
 from connectors.iceberg.spark.java_errors import VALIDATION, caused_by, translating
 from connectors.iceberg.spark.merge_statement import delete_matched, full_merge
+from connectors.iceberg.spark.output_columns import SchemaEvolved
 from connectors.iceberg.spark.prepared_commit import SCRATCH_KEY, PreparedCommit, ValidationFailed
 from connectors.iceberg.spark.publish_gate import begin_branch, request_at, target_ref, unpublished_property
 from connectors.iceberg.spark.rejected_rows import RejectedRows
@@ -68,38 +78,6 @@ _SUMMARY = "spark.sql.iceberg.snapshot-property."  # holds for every commit of t
 _BACKOFF_SECONDS = (0.0, 0.1, 0.3, 1.0)
 
 
-class _LedgerMovedError(Exception):
-    """The table is not the version that this coordinator knows."""
-
-
-@dataclass(slots=True)
-class _Found:
-    """What steps 1 and 2 made of one head."""
-
-    engine: EngineName
-    because: str
-    ref: str  # where the head is: the commit ref, or the branch of unpublished commits
-    head: int | None
-    rows: CycleRows
-    branch: str | None = None
-    scratch: int | None = None  # the branch's snapshot, if the MERGE changed anything
-    deletes: Sequence[Any] = ()  # Java's delete files
-    replaced_deletes: Sequence[Any] = ()  # delete files that `deletes` include
-    data_files: Sequence[str] = ()  # those that `deletes` name
-    names_all: bool = True  # each of `deletes` names its data file
-    replaced_rows: int = 0
-
-
-@dataclass(slots=True)
-class _Attempts:
-    """What one call of `commit` left behind so far."""
-
-    found: list[_Found] = field(default_factory=list)
-    swaps: list[tuple[PreparedCommit, list[Any], _Found]] = field(default_factory=list)
-    open: bool = False  # a swap was sent and nothing was read since
-    foreign: int = 0  # how often commits of others came in between
-
-
 class CommitEngine:
     """Commits to the tables of one catalog, in one Spark session; one commit at a time."""
 
@@ -110,6 +88,9 @@ class CommitEngine:
         self._settings = settings
         self._connect: ConnectClient | None = None
         self._rejected = RejectedRows(spark, catalog, catalog_name)
+        self._aggregates = CycleAggregates(
+            spark, catalog, catalog_name, lambda request: self.commit(request, self._connect)
+        )
         self._sleep: Callable[[float], None] = time.sleep
 
     def commit(self, request: CommitRequest, connect: ConnectClient | None = None) -> CommitOutcome:
@@ -126,11 +107,11 @@ class CommitEngine:
         """
         started = time.monotonic()
         self._connect = connect
-        attempts = _Attempts()
+        attempts = Attempts()
         try:
             with ExitStack() as stack:
                 outcome = self._commit(request, attempts, stack)
-        except _LedgerMovedError as moved:
+        except LedgerMovedError as moved:
             self._discard(request, attempts)
             outcome = CommitOutcome(CommitStatus.CONFLICT, EngineName.MERGE, None, str(moved))
         except TableError:
@@ -144,8 +125,16 @@ class CommitEngine:
         milliseconds = round(1000 * (time.monotonic() - started))
         return dataclasses.replace(outcome, counts=dataclasses.replace(outcome.counts, milliseconds=milliseconds))
 
-    def _commit(self, request: CommitRequest, attempts: _Attempts, stack: ExitStack) -> CommitOutcome:
-        found: _Found | None = None
+    def settle(self, table: str, property_key: str, metadata: TableMetadata) -> None:
+        """Finish what commits to this table left to do on tables that follow it.
+
+        Raises:
+            CatalogUnavailableError: It does not work now.
+        """
+        self._aggregates.settle(table, property_key, metadata.properties)
+
+    def _commit(self, request: CommitRequest, attempts: Attempts, stack: ExitStack) -> CommitOutcome:
+        found: Found | None = None
         reason = ""
         refusal: ConnectError | None = None
         for attempt in range(request.attempt_limit + 1):
@@ -154,13 +143,14 @@ class CommitEngine:
             table, metadata = self._load(request)
             attempts.open = False
             self._rejected.settle(table, request, metadata.properties)
+            self._aggregates.settle(request.table, request.property_key, metadata.properties)
             if (landed := self._landed(metadata, request)) is not None:
                 return self._concluded(table, request, attempts, landed)
             if isinstance(refusal, TableError):
                 raise refusal
             if attempt == request.attempt_limit:
                 break
-            if attempt:
+            if reason:
                 attempts.foreign += 1
                 log.warning(
                     "commit %s to %s is repeated (%d of %d): %s",
@@ -173,7 +163,12 @@ class CommitEngine:
                     with translating(request.table):
                         found = self._find(table, metadata, request_at(metadata, request), attempts, stack)
                 if (landed := self._swap(table, request, found, attempts)) is not None:
-                    return self._concluded(table, request, attempts, landed)
+                    outcome = self._concluded(table, request, attempts, landed)
+                    self._aggregates.settle_record(request.table, request.property_key, found.record)
+                    return outcome
+            except SchemaEvolved as evolved:
+                found, reason = None, ""
+                log.info("commit %s to %s begins again: %s", request.commit_id, request.table, evolved)
             except ValidationFailed as failed:
                 found, reason = None, str(failed)
             except ConnectError as refused:
@@ -198,25 +193,25 @@ class CommitEngine:
         """The snapshot of this very commit if it is there; None: the table is as expected.
 
         Raises:
-            _LedgerMovedError: It is another version.
+            LedgerMovedError: It is another version.
         """
         request = request_at(metadata, request)
         if metadata.uuid == request.expected.uuid:
             snapshot = metadata.find_commit(request.ref, request.commit_id)
             if snapshot is None:  # it may have expired already
-                snapshot = _named_commit(metadata.properties.get(request.property_key), request.commit_id)
+                snapshot = named_commit(metadata.properties.get(request.property_key), request.commit_id)
             if snapshot is not None:
                 return snapshot
         now = table_version(metadata.view(request.ref, request.property_key))
         if now != request.expected:
-            raise _LedgerMovedError(f"expected {request.expected}, found {now}")
+            raise LedgerMovedError(f"expected {request.expected}, found {now}")
         return None
 
     # --- steps 1 and 2
 
     def _find(
-        self, table: JavaTable, metadata: TableMetadata, request: CommitRequest, attempts: _Attempts, stack: ExitStack
-    ) -> _Found:
+        self, table: JavaTable, metadata: TableMetadata, request: CommitRequest, attempts: Attempts, stack: ExitStack
+    ) -> Found:
         """Make the scratch branch, complete rows, and run the MERGE."""
         head = metadata.head(request.ref)
         engine, because = choose_engine(table, metadata, request, self._full_merge())
@@ -226,7 +221,7 @@ class CommitEngine:
             target = relation(self._catalog_name, request.table, branch)
         cycle = CycleTable(self._spark, self._catalog_name, table, metadata, request, target, stack)
         rows = CycleRows(cycle, branch if self._connect is not None else None)
-        found = _Found(engine, because, request.ref, None if head is None else head["snapshot-id"], rows, branch)
+        found = Found(engine, because, request.ref, None if head is None else head["snapshot-id"], rows, branch)
         attempts.found.append(found)
         if branch is not None:
             self._spark.sql(
@@ -235,18 +230,20 @@ class CommitEngine:
             )
             fault_point(AFTER_BRANCH)
         if engine is EngineName.OVERWRITE and head is not None:
-            found.replaced_rows = _count(head, "total-records") - _count(head, "total-position-deletes")
+            found.replaced_rows = count_in(head, "total-records") - count_in(head, "total-position-deletes")
         rows.prepare(whole=engine is EngineName.FULL_MERGE)
         if target is not None and rows.changes:
             if engine is EngineName.FULL_MERGE:
                 statement = full_merge(target, metadata.column_names(), request.key_columns, rows.changes, rows.order)
-                self._merge(request.table, statement, {**_summary(request, rows), SCRATCH_KEY: str(branch)})
+                self._merge(request.table, statement, {**summary_of(request, rows), SCRATCH_KEY: str(branch)})
             else:
                 statement = delete_matched(target, request.key_columns, rows.changes, rows.order)
                 self._merge(request.table, statement, {SCRATCH_KEY: str(branch)})
             self._look_at_branch(table, found)
             fault_point(AFTER_MERGE)
         rows.ask(engine)
+        if request.ref != request.unpublished_branch and not rows.check.holds:  # else their turn comes when it ends
+            found.record = self._aggregates.prepare(cycle, lambda: rows.views(engine))
         return found
 
     def _full_merge(self) -> str:
@@ -273,7 +270,7 @@ class CommitEngine:
             for key in settings:
                 self._spark.conf.unset(key)
 
-    def _look_at_branch(self, table: JavaTable, found: _Found) -> None:
+    def _look_at_branch(self, table: JavaTable, found: Found) -> None:
         """Take over what the MERGE made."""
         assert found.branch is not None
         metadata = table.refresh()
@@ -288,7 +285,7 @@ class CommitEngine:
             )
         found.scratch = made["snapshot-id"]
         if found.engine is EngineName.FULL_MERGE:
-            found.replaced_rows = _count(made, "deleted-records") + _count(made, "added-position-deletes")
+            found.replaced_rows = count_in(made, "deleted-records") + count_in(made, "added-position-deletes")
             return
         changes = table.changes(table.snapshot(found.scratch))
         if list(changes.addedDataFiles()) or list(changes.removedDataFiles()):
@@ -300,16 +297,16 @@ class CommitEngine:
         named = [table.data_file_of(file) for file in found.deletes]
         found.data_files = [name for name in named if name is not None]
         found.names_all = None not in named
-        found.replaced_rows = _count(made, "added-position-deletes") - _count(made, "removed-position-deletes")
+        found.replaced_rows = count_in(made, "added-position-deletes") - count_in(made, "removed-position-deletes")
 
     # --- steps 3 and 4
 
-    def _swap(self, table: JavaTable, request: CommitRequest, found: _Found, attempts: _Attempts) -> int | None:
+    def _swap(self, table: JavaTable, request: CommitRequest, found: Found, attempts: Attempts) -> int | None:
         """Prepare on the newest metadata, check it, and swap. Returns the snapshot that landed.
 
         Raises:
             ValidationFailed: A commit of others took what the MERGE found: find it again.
-            _LedgerMovedError: The table is another version.
+            LedgerMovedError: The table is another version.
             ConnectError: Refused, or no answer.
         """
         with translating(request.table):
@@ -328,6 +325,7 @@ class CommitEngine:
             text = request.property_template.replace(SNAPSHOT_ID, str(prepared.snapshot_id))
             properties = {
                 **request.properties, **found.rows.properties,
+                **record_property(base, request.property_key, found.record),
                 **open_pairs_property(base, request.property_key, found.rows.summary),
                 **unpublished_property(prepared, base, request, found.rows.check), request.property_key: text,
             }  # fmt: skip
@@ -347,7 +345,7 @@ class CommitEngine:
             log.warning("table %s: rejected rows wait for the next commit: %s", request.table, error)
 
     def _prepare(
-        self, prepared: PreparedCommit, base: TableMetadata, request: CommitRequest, found: _Found, target: str
+        self, prepared: PreparedCommit, base: TableMetadata, request: CommitRequest, found: Found, target: str
     ) -> list[Any]:
         """Build the change of the metadata; returns the scratch snapshots that leave with it."""
         head = base.head(request.ref)
@@ -357,7 +355,9 @@ class CommitEngine:
         if found.scratch is not None and base.refs.get(str(found.branch)) != found.scratch:
             # An expiry may have dropped the branch by its age, and taken the delete files that we are about to add.
             raise ValidationFailed(f"scratch branch {found.branch} was dropped")
-        summary, files = _summary(request, found.rows), found.rows.data_files
+        if moved and found.record:
+            raise ValidationFailed(f"{request.ref} moved while tables that follow it were made")
+        summary, files = summary_of(request, found.rows), found.rows.data_files
         if found.engine is EngineName.FULL_MERGE and found.scratch is not None:
             if moved:
                 raise ValidationFailed(f"{request.ref} moved while the MERGE ran")
@@ -385,12 +385,12 @@ class CommitEngine:
     def _remove_scratch(self, prepared: PreparedCommit, base: TableMetadata, request: CommitRequest) -> list[Any]:
         """Rule 26: own branch and scratch snapshot, and those of dead attempts, leave in the same change."""
         branches = [name for name in base.refs if name.startswith(request.work_branch)]
-        snapshots = [snapshot for snapshot in _own_snapshots(base, branches) if snapshot != prepared.snapshot_id]
+        snapshots = [snapshot for snapshot in own_snapshots(base, branches) if snapshot != prepared.snapshot_id]
         return prepared.remove(branches, snapshots)
 
     # --- afterwards
 
-    def _concluded(self, table: JavaTable, request: CommitRequest, attempts: _Attempts, landed: int) -> CommitOutcome:
+    def _concluded(self, table: JavaTable, request: CommitRequest, attempts: Attempts, landed: int) -> CommitOutcome:
         """Say what landed; delete what only refused attempts and departed scratch snapshots refer to."""
         mine = next((swap for swap in attempts.swaps if swap[0].snapshot_id == landed), None)
         if mine is None:
@@ -399,6 +399,9 @@ class CommitEngine:
         _, removed, found = mine
         kept = {file.path for file in request.files}  # never a staged file
         kept.update(str(file.location()) for file in [*found.deletes, *found.rows.data_files])
+        for other in attempts.found:
+            if other is not mine[2] and other.record:
+                self._aggregates.discard(other.record)
         losers = [prepared.snapshot for prepared, _, _ in attempts.swaps if prepared.snapshot_id != landed]
         self._delete(table, [*losers, *removed], removed, attempts, kept)
         counts = CommitCounts(
@@ -422,7 +425,7 @@ class CommitEngine:
             unpublished=unpublished,
         )
 
-    def _discard(self, request: CommitRequest, attempts: _Attempts) -> None:
+    def _discard(self, request: CommitRequest, attempts: Attempts) -> None:
         """Take back what a commit left that came to nothing: its scratch branches, their snapshots and files.
 
         Where that fails, the next own commit on the table removes the branches, and the next epoch the files. What a
@@ -431,6 +434,8 @@ class CommitEngine:
         branches = [found.branch for found in attempts.found if found.branch is not None]
         if attempts.swaps or not attempts.found:
             return
+        for found in attempts.found:
+            self._aggregates.discard(found.record)
         try:
             with translating(request.table):
                 table = self._catalog.load(request.table)
@@ -439,14 +444,14 @@ class CommitEngine:
                 there = [name for name in base.refs if name.startswith(tuple(branches))]  # with staged files' own
                 if there:
                     prepared.change()
-                    removed = prepared.remove(there, _own_snapshots(base, there))
+                    removed = prepared.remove(there, own_snapshots(base, there))
                     prepared.swap({})
                     self._delete(table, removed, removed, attempts, {file.path for file in request.files})
         except ConnectError as error:
             log.info("table %s: branches of a commit that came to nothing stay: %s", request.table, error)
 
     def _delete(
-        self, table: JavaTable, metadata_of: Sequence[Any], files_of: Sequence[Any], attempts: _Attempts, kept: set[str]
+        self, table: JavaTable, metadata_of: Sequence[Any], files_of: Sequence[Any], attempts: Attempts, kept: set[str]
     ) -> None:
         """Delete metadata files of these snapshots, files that those added, and completed rows, but for those kept."""
         paths: set[str] = {
@@ -462,33 +467,3 @@ class CommitEngine:
                     table.delete_file(path)
         except ConnectError as error:  # orphans, which clean-up finds
             log.info("table %s: files of attempts that came to nothing stay: %s", table.name, error)
-
-
-def _own_snapshots(metadata: TableMetadata, branches: Sequence[str]) -> list[int]:
-    """Scratch snapshots of these branches; one whose MERGE changed nothing points at a snapshot of main."""
-    found = []
-    for name in branches:
-        snapshot = metadata.snapshots.get(metadata.refs[name])
-        while snapshot is not None and snapshot["summary"].get(SCRATCH_KEY) == name:  # a repeated MERGE made several
-            found.append(int(snapshot["snapshot-id"]))
-            snapshot = metadata.snapshots.get(snapshot.get("parent-snapshot-id", -1))
-    return found
-
-
-def _summary(request: CommitRequest, rows: CycleRows) -> dict[str, str]:
-    return {**request.summary, **rows.summary, COMMIT_ID_KEY: request.commit_id}
-
-
-def _named_commit(text: str | None, commit_id: str) -> int | None:
-    """The snapshot that the property names, if the property is of this commit."""
-    if text is None or commit_id not in text:
-        return None
-    try:
-        named = LedgerProperty.from_json(text)
-    except LedgerFormatError:
-        return None
-    return named.snapshot if named.ledger.commit == commit_id else None
-
-
-def _count(snapshot: Snapshot, key: str) -> int:
-    return int(snapshot["summary"].get(key, "0"))

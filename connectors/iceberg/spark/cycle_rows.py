@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from connectors.iceberg.config.cycle_step import CycleStep
+from connectors.iceberg.config.cycle_step import STAGED, CycleStep
 from connectors.iceberg.errors import DuplicateKeyError, TableUnsuitableError
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName
@@ -16,7 +16,7 @@ from connectors.iceberg.spark.cycle_order import FILE, CycleOrder, UnorderedKeys
 from connectors.iceberg.spark.cycle_step import transformed
 from connectors.iceberg.spark.cycle_table import CycleTable
 from connectors.iceberg.spark.expectation_check import ExpectationCheck
-from connectors.iceberg.spark.merge_statement import Source, last_deletes
+from connectors.iceberg.spark.merge_statement import Source, last_deletes, replaced_rows
 from connectors.iceberg.spark.rejected_rows import write_rejected
 from connectors.iceberg.spark.sql_names import quoted, relation
 from connectors.iceberg.spark.staged_rows import content_file, data_file, staged_again
@@ -88,6 +88,9 @@ class CycleRows:
             rows = self._transformed(request.step, rows)
         if request.expectations and (rows or self.written):
             rows = self._as_expected(rows)
+        if request.aggregates and (rows or self.written):
+            self._changed = self._relation_of(rows)
+            self.reads_table = True
         if request.mode is WriteMode.MERGE and request.files and cycle.target is not None:
             self._name_sources(files, rows, whole=whole)
         self.added_rows = sum(file.rows for file in rows) + _count(self.written)
@@ -108,20 +111,44 @@ class CycleRows:
         if head is not None:
             named = relation(cycle.catalog, self._request.table)
             before = cycle.spark.sql(f"SELECT * FROM {named} VERSION AS OF {head['snapshot-id']}")
-        changed = table.limit(0) if self._changed is None else cycle.own_columns(cycle.spark.table(self._changed))
+        changed = self._changed_rows()
         deletes = [file for file in self._request.files if file.path and file.kind is StagedKind.DELETES]
         deleted = (cycle.staged(deletes) if deletes else table.limit(0)).select(
             *map(quoted, cycle.keys or table.columns)
         )
-        merged = before if cycle.target is None else cycle.spark.table(cycle.target)
+        after = self._rows_after(engine, before, changed)
+        self.check.ask(cycle.spark, {"changed": changed, "deleted": deleted, "before": before, "after": after})
+
+    def views(self, engine: EngineName) -> dict[str, DataFrame]:
+        """What aggregates see, once the MERGE has run: the table as it is now, which the swap compares with the head.
+
+        Rows of before have the present columns so, which a look at the head's snapshot would not show.
+        """
+        cycle, request = self._cycle, self._request
+        table = relation(cycle.catalog, request.table, request.ref if request.ref in cycle.branches else None)
+        before, changed = cycle.own_columns(cycle.spark.table(table)), self._changed_rows()
+        removed = before if engine is EngineName.OVERWRITE else before.limit(0)
+        if self.changes and cycle.target is not None:
+            statement = replaced_rows(table, before.columns, cycle.keys, self.changes, self.order)
+            removed = cycle.spark.sql(statement)
+        after = self._rows_after(engine, before, changed)
+        return {STAGED: changed, "removed": removed, "before": before, "after": after}
+
+    def _changed_rows(self) -> DataFrame:
+        cycle = self._cycle
+        if self._changed is None:
+            return cycle.own_columns(cycle.spark.table(relation(cycle.catalog, self._request.table))).limit(0)
+        return cycle.own_columns(cycle.spark.table(self._changed))
+
+    def _rows_after(self, engine: EngineName, before: DataFrame, changed: DataFrame) -> DataFrame:
+        cycle = self._cycle
+        merged = before if cycle.target is None else cycle.own_columns(cycle.spark.table(cycle.target))
         match engine:
             case EngineName.FULL_MERGE:
-                after = merged
+                return merged
             case EngineName.OVERWRITE:
-                after = changed
-            case _:
-                after = merged.unionByName(changed)
-        self.check.ask(cycle.spark, {"changed": changed, "deleted": deleted, "before": before, "after": after})
+                return changed
+        return merged.unionByName(changed)
 
     def _transformed(self, step: CycleStep, rows: Sequence[StagedFile]) -> list[StagedFile]:
         """Have the user's step make other rows; returns the files that join the table as they are."""

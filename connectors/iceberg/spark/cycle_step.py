@@ -7,6 +7,7 @@ tables that it reads, and have no effects of its own. A failure commits nothing,
 from __future__ import annotations
 
 import importlib
+import logging
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,12 +21,16 @@ from connectors.iceberg.config.cycle_step import STAGED, CycleStep
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.spark.expectation_check import as_views, without_paths
 from connectors.iceberg.spark.java_errors import is_statement_error, java_exception_of
+from connectors.iceberg.spark.output_columns import SchemaEvolved, iceberg_fields, in_columns_of, wanted_changes
+from connectors.iceberg.spark.prepared_commit import ValidationFailed
 from connectors.iceberg.spark.sql_names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from connectors.iceberg.spark.cycle_table import CycleTable
+
+log = logging.getLogger(__name__)
 
 _SHOWN: Final = 3  # keys that a message names
 
@@ -46,41 +51,45 @@ def transformed(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> Iterator
     """What the step makes of rows, in the table's columns. It runs once, however often the block reads its rows.
 
     Raises:
-        TableUnsuitableError: It fails, also within the block; it returns columns that the table does not have, or keys
-            that are null or twice.
+        TableUnsuitableError: It fails, also within the block; it returns keys that are null or twice, or columns
+            that the table does not have and the policy refuses.
+        SchemaChangesPendingError: Only a person may add these columns.
+        SchemaEvolved: The table has them now.
     """
-    with _naming(cycle.request.table, step):
+    request = cycle.request
+    with naming(request.table, step.key):
         made = _called(cycle, step, rows)
-        names = cycle.metadata.column_names()
-        if strange := [name for name in made.columns if name not in names]:
-            raise TableUnsuitableError(
-                cycle.request.table,
-                f"{step.key} returns column {strange[0]}, which the table does not have: add it to the table first, "
-                "nothing is committed",
-            )
-        made = made.select([_column(made, name) for name in names])
+        fields = iceberg_fields(cycle.java, made)
+        begins = request.creates and cycle.metadata.head(request.ref) is None
+        changes = wanted_changes(request, step.key, cycle.metadata, fields, begins=begins, of=request.table)
+        if changes:
+            cycle.table.evolve(changes)
+            named = ", ".join(map(str, changes))
+            log.info("table %s: %s, for %s", request.table, named, step.key, extra={"action": "table_evolved"})
+            raise SchemaEvolved(named)
+        made = in_columns_of(made, cycle.metadata.column_names())
         if not cycle.keys:
             yield made
             return
         made.persist()
         try:
-            _check_keys(cycle, step, made)
+            check_keys(request.table, step.key, cycle.keys, made)
             yield made
         finally:
             made.unpersist()
 
 
 @contextmanager
-def _naming(table: str, step: CycleStep) -> Iterator[None]:
-    """Errors of the user's code name the step, also where Spark meets them later; those of the storage stay."""
+def naming(table: str, key: str) -> Iterator[None]:
+    """Errors of the user's code name its setting, also where Spark meets them later; those of the storage stay."""
     try:
         yield
-    except (ConnectError, Py4JNetworkError, ConnectionError):
+    except (ConnectError, ValidationFailed, Py4JNetworkError, ConnectionError):
         raise
     except Exception as error:
         if java_exception_of(error) is not None and not is_statement_error(error):
             raise
-        raise TableUnsuitableError(table, f"{step.key} failed, nothing is committed: {_reason(error)}") from error
+        raise TableUnsuitableError(table, f"{key} failed, nothing is committed: {_reason(error)}") from error
 
 
 def _called(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> DataFrame:
@@ -98,22 +107,20 @@ def _called(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> DataFrame:
     return found
 
 
-def _column(rows: DataFrame, name: str) -> Any:
-    """A column of the table: null where the step does not return it."""
-    from pyspark.sql import functions as F  # noqa: N812 - its usual name
+def check_keys(table: str, setting: str, names: Sequence[str], rows: DataFrame) -> None:
+    """Look at the keys of rows that a setting's query or function made.
 
-    return F.col(quoted(name)) if name in rows.columns else F.lit(None).alias(name)
-
-
-def _check_keys(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> None:
-    keys = [quoted(key) for key in cycle.keys]
+    Raises:
+        TableUnsuitableError: One of them is null or there twice.
+    """
+    keys = [quoted(key) for key in names]
     missing = " OR ".join(f"{key} IS NULL" for key in keys)
     wrong = rows.groupBy(*keys).count().where(f"count > 1 OR {missing}").limit(_SHOWN).collect()
     if wrong:
-        named = ", ".join(str(tuple(row[key] for key in cycle.keys)) for row in wrong)
+        named = ", ".join(str(tuple(row[key] for key in names)) for row in wrong)
         raise TableUnsuitableError(
-            cycle.request.table,
-            f"{step.key} returns keys that are null, or several rows of one key ({named}): nothing is committed",
+            table,
+            f"{setting} returns keys that are null, or several rows of one key ({named}): nothing is committed",
         )
 
 

@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from connectors.iceberg.protocol.commit_request import CommitRequest
+from connectors.iceberg.protocol.commit_request import MAIN, CommitRequest
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.spark.iceberg_java import JavaTable
+from connectors.iceberg.spark.java_classes import JavaClasses
 from connectors.iceberg.spark.sql_names import quoted
 from connectors.iceberg.spark.staged_rows import content_file, extra_columns
 from connectors.iceberg.staging.types import ORDER
@@ -30,6 +31,15 @@ class CycleTable:
     request: CommitRequest
     target: str | None  # the scratch branch, with the rows of the head; None: the table has none, or none that count
     stack: ExitStack
+
+    @property
+    def java(self) -> JavaClasses:
+        return self.table.java
+
+    @property
+    def branches(self) -> frozenset[str]:
+        """Of the table, without main."""
+        return frozenset(self.metadata.refs.keys() - self.metadata.tags - {MAIN})
 
     @property
     def keys(self) -> Sequence[str]:

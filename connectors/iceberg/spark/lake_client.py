@@ -89,6 +89,7 @@ class LakeClient:
     history = _asked(LakeSession.history)
     delete_rows = _asked(LakeSession.delete_rows)
     run = _asked(LakeSession.run)
+    settle = _asked(LakeSession.settle)
 
     def commit(self, request: CommitRequest) -> CommitOutcome:
         remote = self._remote() if request.mode is WriteMode.MERGE and request.files else None

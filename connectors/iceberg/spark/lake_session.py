@@ -40,6 +40,8 @@ _POSITIONS = (
     "connect-py.ledger.",
     "connect-py.unpublished.",
     "connect-py.rejected.",
+    "connect-py.aggregates.",
+    "connect-py.aggregate.ledger.",
     "kafka.connect.source-offsets.",
 )  # long, and of no use to tasks
 
@@ -173,6 +175,11 @@ class LakeSession:
         """See `CommitEngine.commit`. `remote`: whose Spark runs the `MERGE`; None: this one."""
         self._connect = None if remote is None else ConnectClient(remote)
         return self.engine.commit(request, self._connect)
+
+    def settle(self, name: str, property_key: str) -> None:
+        """Have the tables that follow this one in step with its last commit, if a crash kept them from it."""
+        with translating(name):
+            self.engine.settle(name, property_key, self._catalog.load(name).metadata())
 
     def interrupt(self) -> None:
         """End a statement that runs on a server. From any thread."""

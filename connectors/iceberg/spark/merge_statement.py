@@ -28,6 +28,16 @@ def delete_matched(target: str, keys: Sequence[str], sources: Sequence[Source], 
     return f"MERGE INTO {target} t USING ({union}) s ON {_same(keys, order)} WHEN MATCHED THEN DELETE"
 
 
+def replaced_rows(
+    table: str, columns: Sequence[str], keys: Sequence[str], sources: Sequence[Source], order: str | None = None
+) -> str:
+    """The rows of a table that either `MERGE` removes or replaces. `order` as above."""
+    names = ", ".join(f"t.{quoted(name)}" for name in columns)
+    given = ", ".join(map(quoted, [*keys, order] if order else keys))
+    union = " UNION ALL ".join(f"SELECT {given} FROM {source.relation}" for source in sources)
+    return f"SELECT {names} FROM {table} t LEFT SEMI JOIN ({union}) s ON {_same(keys, order)}"
+
+
 def full_merge(
     target: str, columns: Sequence[str], keys: Sequence[str], sources: Sequence[Source], order: str | None = None
 ) -> str:

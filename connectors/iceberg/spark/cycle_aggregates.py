@@ -1,0 +1,352 @@
+"""`CycleAggregates`: tables that follow the commits of another one, each commit exactly once (rule 37).
+
+A commit to the table takes these steps for each aggregate. Between any two of them the process may die:
+
+1. The query runs over the rows of the commit. Its rows are written as data files of the aggregate that no snapshot
+   refers to. Left behind: orphan files, perhaps an aggregate without rows; the next epoch removes the files (rule 18).
+2. The swap of the table sets a property, the record: the commit, the files, and the version of the aggregate that the
+   query read. Left behind: a table whose aggregate is behind; whoever loads the table next goes on with step 3.
+3. The files are merged into the aggregate by a commit of its own, on exactly that version (rule 16). Left behind:
+   nothing; the commit is found by its id (rule 17).
+
+An aggregate that is not in step with its table is made anew from all rows of the table, by the same steps.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from connect_py.api.errors import CommitStateUnknownError, ConnectError
+from connectors.iceberg.config.cycle_aggregate import CycleAggregate
+from connectors.iceberg.config.cycle_step import STAGED
+from connectors.iceberg.errors import (
+    CatalogUnavailableError,
+    TableError,
+    TableForbiddenError,
+    TableMissingError,
+    TableUnsuitableError,
+)
+from connectors.iceberg.faults import fault_point
+from connectors.iceberg.protocol.commit_request import (
+    COMMIT_ID_KEY,
+    MAIN,
+    SNAPSHOT_ID,
+    CommitOutcome,
+    CommitRequest,
+    CommitStatus,
+)
+from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, Lookup, Standing, TableVersion, look_up
+from connectors.iceberg.protocol.table_metadata import WRITE_MODES, TableMetadata
+from connectors.iceberg.schema.table import StagedFile, StagedKind, WriteMode
+from connectors.iceberg.spark.cycle_step import check_keys, naming
+from connectors.iceberg.spark.expectation_check import as_views, without_paths
+from connectors.iceberg.spark.java_errors import translating
+from connectors.iceberg.spark.output_columns import iceberg_fields, in_columns_of, wanted_changes
+from connectors.iceberg.spark.sql_names import quoted, relation
+from connectors.iceberg.spark.staged_rows import staged_again
+from connectors.iceberg.staging.staged_file_name import table_digits
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from connectors.iceberg.spark.cycle_table import CycleTable
+    from connectors.iceberg.spark.iceberg_java import JavaCatalog, JavaTable
+
+log = logging.getLogger(__name__)
+
+# Each is followed by the connect group id.
+RECORD: Final = "connect-py.aggregates."  # property of the table; empty: nothing follows it
+LEDGER: Final = "connect-py.aggregate.ledger."  # of the aggregate: its commits, and the property that repeats them
+QUERY: Final = "connect-py.aggregate.query."  # property of the aggregate: the digest of the query that made it
+
+
+_READS_CURRENT: Final = re.compile(r"(?i)\bcurrent\b")
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What step 3 needs to know of one aggregate."""
+
+    table: str
+    expected: TableVersion
+    ledger: str
+    keys: Sequence[str]
+    files: Sequence[StagedFile]
+    query: str
+    work_branch: str
+    file_prefix: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "files": [file.to_json() for file in self.files]}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> _Prepared:
+        files = [StagedFile.from_json(each) for each in data["files"]]
+        return _Prepared(**{**data, "expected": TableVersion(**data["expected"]), "files": files})
+
+    def request(self, group: str) -> CommitRequest:
+        ledger, key = Ledger.from_json(self.ledger), LEDGER + group
+        return CommitRequest(
+            self.table, ledger.commit, self.expected, key, LedgerProperty.template(ledger, {}, SNAPSHOT_ID),
+            {key: self.ledger}, self.files, WriteMode.MERGE, self.keys, properties={QUERY + group: self.query},
+            work_branch=self.work_branch, file_prefix=self.file_prefix,
+        )  # fmt: skip
+
+
+class CycleAggregates:
+    """The aggregates of one session's tables."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        catalog: JavaCatalog,
+        catalog_name: str,
+        commit: Callable[[CommitRequest], CommitOutcome],
+    ) -> None:
+        """`commit`: of the engine; makes step 3."""
+        self._spark = spark
+        self._catalog = catalog
+        self._catalog_name = catalog_name
+        self._commit = commit
+        self._settled: set[str] = set()  # records that are known to be done with
+
+    # --- step 1
+
+    def prepare(self, cycle: CycleTable, views: Callable[[], Mapping[str, DataFrame]]) -> str:
+        """Run the queries for a commit; returns the record that its swap is to set.
+
+        Args:
+            cycle: The table, at the head that the commit follows.
+            views: `staged`, `removed`, `before` and `after`.
+
+        Raises:
+            TableUnsuitableError: A query fails, or what it returns does not fit its table.
+            SchemaChangesPendingError: It returns columns that only a person may add.
+        """
+        if not cycle.request.aggregates:
+            return ""
+        fault_point("before_aggregate")
+        rows = views()
+        prepared = [self._prepared(cycle, each, rows) for each in cycle.request.aggregates]
+        fault_point("after_aggregate")
+        return json.dumps(
+            {"commit": cycle.request.commit_id, "made": [each.to_json() for each in prepared]}, separators=(",", ":")
+        )
+
+    def _prepared(self, cycle: CycleTable, aggregate: CycleAggregate, views: Mapping[str, DataFrame]) -> _Prepared:
+        request, group = cycle.request, group_of(cycle.request.property_key)
+        table = self._load(aggregate.table)
+        lookup = None if table is None else look_up(table.metadata().view(MAIN, LEDGER + group))
+        anew = table is None or lookup is None or self._why_anew(cycle, aggregate, table.metadata(), lookup)
+        if anew:
+            none = views["after"].limit(0)
+            views = {**views, STAGED: views["after"], "removed": none, "before": none}
+            log.info("table %s: is made from all rows of %s: %s", aggregate.table, request.table, anew)
+        with naming(request.table, aggregate.key):
+            made = self._asked(request.table, aggregate, table, views, empty=bool(anew))
+            table = self._fitting(cycle, aggregate, table, made, begins=lookup is None or lookup.ledger is None)
+            metadata = table.metadata()
+            made = in_columns_of(made, metadata.column_names())
+            made.persist()
+            try:
+                check_keys(request.table, aggregate.key, aggregate.keys, made)
+                rows = made if anew else self._added_up(aggregate, made)
+                digits = table_digits(metadata.uuid)
+                prefix = request.file_prefix.replace(table_digits(cycle.metadata.uuid), digits)
+                written = table.write(rows, f"{prefix}{request.commit_id}-made")
+            finally:
+                made.unpersist()
+        files = [staged_again(table.content_file(file), metadata) for file in written]
+        if anew:
+            files.append(StagedFile(StagedKind.TRUNCATES, "", 0, 0, 0, 0))
+        source = Ledger.from_json(request.summary[request.property_key])
+        ledger = Ledger(source.epoch, request.commit_id, source.cycle, metadata.uuid, source.cluster, {})
+        version = look_up(metadata.view(MAIN, LEDGER + group)).version
+        return _Prepared(
+            aggregate.table, version, ledger.to_json(), aggregate.keys, files, aggregate.digest, request.work_branch,
+            prefix,
+        )  # fmt: skip
+
+    def _why_anew(self, cycle: CycleTable, aggregate: CycleAggregate, metadata: TableMetadata, lookup: Lookup) -> str:
+        """Why an aggregate does not continue what it has; empty: it is in step.
+
+        Raises:
+            TableUnsuitableError: It has rows that are of something else.
+        """
+        group = group_of(cycle.request.property_key)
+        if lookup.standing is Standing.NONE and not metadata.is_empty(MAIN):
+            raise TableUnsuitableError(
+                cycle.request.table,
+                f"{aggregate.key}: table {aggregate.table} has rows that are not of this aggregate: empty it, or name "
+                "another one; nothing is committed",
+            )
+        if lookup.ledger is None:
+            return "it begins"
+        if lookup.standing is Standing.ROLLED_BACK:
+            return "it was rolled back"
+        if metadata.properties.get(QUERY + group) != aggregate.digest:
+            return "its query is another one"
+        if last_commit(cycle.metadata, cycle.request.ref) != lookup.ledger.commit:
+            return "the last change of that table is not in it"
+        return ""
+
+    def _asked(
+        self,
+        source: str,
+        aggregate: CycleAggregate,
+        table: JavaTable | None,
+        views: Mapping[str, DataFrame],
+        *,
+        empty: bool,
+    ) -> DataFrame:
+        """What the query returns. `empty`: what the aggregate has does not count."""
+        if table is None and _READS_CURRENT.search(aggregate.sql):
+            raise TableUnsuitableError(
+                source, f"{aggregate.key} reads current, and table {aggregate.table} does not exist: create it first"
+            )
+        if table is not None:
+            current = self._spark.table(relation(self._catalog_name, aggregate.table))
+            views = {**views, "current": current.limit(0) if empty else current}
+        with without_paths(self._spark), as_views(self._spark, views):
+            return self._spark.sql(f"SELECT * FROM (\n{aggregate.sql}\n)")
+
+    def _added_up(self, aggregate: CycleAggregate, made: DataFrame) -> DataFrame:
+        """The rows with the sums of their values and those that are there, in the columns where that is asked for."""
+        from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+        if not aggregate.add:
+            return made
+        keys, there = list(aggregate.keys), {key: f"__key_{number}" for number, key in enumerate(aggregate.keys)}
+        sums = {name: f"__sum_{number}" for number, name in enumerate(aggregate.add)}
+        known = self._spark.table(relation(self._catalog_name, aggregate.table))
+        known = known.select(*(F.col(quoted(name)).alias(alias) for name, alias in {**there, **sums}.items()))
+        joined = made.join(known, [F.col(quoted(key)) == F.col(there[key]) for key in keys], "left")
+        return joined.select(
+            *(
+                (F.coalesce(quoted(name), F.lit(0)) + F.coalesce(sums[name], F.lit(0))).alias(name)
+                if name in sums
+                else F.col(quoted(name))
+                for name in made.columns
+            )
+        )
+
+    def _fitting(
+        self, cycle: CycleTable, aggregate: CycleAggregate, table: JavaTable | None, made: DataFrame, *, begins: bool
+    ) -> JavaTable:
+        """The aggregate with the columns of these rows; it is created if it is missing."""
+        fields = iceberg_fields(self._catalog.java, made)
+        if table is None:
+            self._create(cycle, aggregate, fields)
+            table = self._catalog.load(aggregate.table)
+        names = table.metadata().column_names()
+        if lacking := [key for key in (*aggregate.keys, *aggregate.add) if key not in made.columns or key not in names]:
+            raise TableUnsuitableError(
+                cycle.request.table, f"{aggregate.key} returns no column {lacking[0]}: nothing is committed"
+            )
+        if changes := wanted_changes(
+            cycle.request, aggregate.key, table.metadata(), fields, begins=begins, of=aggregate.table
+        ):
+            table.evolve(changes)
+            table.refresh()
+        return table
+
+    def _create(self, cycle: CycleTable, aggregate: CycleAggregate, fields: Sequence[Mapping[str, Any]]) -> None:
+        schema = {"type": "struct", "schema-id": 0, "fields": fields}
+        version = str(max(cycle.metadata.format_version, 2))
+        properties = {"format-version": version, **dict.fromkeys(WRITE_MODES, "merge-on-read")}
+        if self._catalog.create(aggregate.table, json.dumps(schema), None, properties):
+            log.info("created table %s", aggregate.table, extra={"action": "table_created", "table": aggregate.table})
+
+    # --- step 3
+
+    def settle(self, table: str, property_key: str, properties: Mapping[str, str]) -> None:
+        """Do what the record of a table names, unless that was done.
+
+        Raises:
+            CatalogUnavailableError, TableForbiddenError: It does not work now; the record stays.
+        """
+        self.settle_record(table, property_key, properties.get(RECORD + group_of(property_key), ""))
+
+    def settle_record(self, table: str, property_key: str, text: str) -> None:
+        """The same for the text of the record."""
+        group = group_of(property_key)
+        if not text or text in self._settled:
+            return
+        for each in json.loads(text)["made"]:
+            self._settle(table, group, _Prepared.from_json(each))
+        self._settled.add(text)
+
+    def _settle(self, table: str, group: str, prepared: _Prepared) -> None:
+        """One aggregate. Where it cannot take the files any more, the next commit makes it anew."""
+        name = prepared.table
+        request = prepared.request(group)
+        try:
+            with translating(name):
+                found = self._load(name)
+            if found is None:
+                raise TableMissingError(name, "does not exist any more")
+            now = look_up(found.metadata().view(MAIN, request.property_key))
+            if request.commit_id in now.commits or (now.ledger and now.ledger.commit == request.commit_id):
+                return
+            fault_point("before_aggregate_commit")
+            outcome = self._commit(request)
+            fault_point("after_aggregate_commit")
+        except (TableForbiddenError, CommitStateUnknownError, CatalogUnavailableError) as error:
+            why = error.why if isinstance(error, TableError) else str(error).removeprefix(f"{name}: ")
+            raise CatalogUnavailableError(f"{table}: its aggregate {name} waits: {why}") from error
+        except ConnectError as error:
+            log.warning("table %s: is made anew by the next commit to %s: %s", name, table, error)
+            return
+        match outcome.status:
+            case CommitStatus.COMMITTED:
+                log.info("table %s: follows commit %s to %s", name, request.commit_id, table)
+            case CommitStatus.CONFLICT:  # a newer coordinator was here, or a user
+                log.info("table %s: has gone on without commit %s to %s", name, request.commit_id, table)
+            case _:
+                raise CatalogUnavailableError(f"{table}: its aggregate {name} waits: {outcome.reason}")
+
+    # --- leftovers
+
+    def discard(self, record: str) -> None:
+        """Delete the files that a record names which no swap has set."""
+        for each in json.loads(record)["made"] if record else ():
+            prepared = _Prepared.from_json(each)
+            with suppress(ConnectError), translating(prepared.table):
+                table = self._load(prepared.table)
+                for file in prepared.files:
+                    if table is not None and file.path:
+                        table.delete_file(file.path)
+
+    def _load(self, name: str) -> JavaTable | None:
+        try:
+            with translating(name):
+                return self._catalog.load(name)
+        except TableMissingError:
+            return None
+
+
+def group_of(property_key: str) -> str:
+    """The connect group id in the key of a ledger."""
+    return property_key.partition("ledger.")[2]
+
+
+def last_commit(metadata: TableMetadata, ref: str) -> str | None:
+    """The id of the commit that changed the rows of a ref last; None: no commit of ours did."""
+    for snapshot in metadata.ancestors(metadata.head(ref)):
+        summary = snapshot["summary"]
+        found: str | None = summary.get(COMMIT_ID_KEY)
+        if found is not None or summary.get("operation") != "replace":  # a compaction changes no row
+            return found
+    return None
+
+
+def record_property(metadata: TableMetadata, property_key: str, record: str) -> dict[str, str]:
+    """The property to set with a commit; empty: it stays as it is."""
+    key = RECORD + group_of(property_key)
+    return {key: record} if metadata.properties.get(key, "") != record else {}
