@@ -1,7 +1,7 @@
 """`iceberg.ext.cycle-aggregate.<table>`: a second table that is kept in step with a table of the connector.
 
-Beside the query stand `.keys`, the columns that name a row; `.add`, the columns whose values are added to what is there;
-and `.from`, the table whose commits it follows.
+Beside the query stand `.keys`, the columns that name a row; `.add`, the columns whose values are added to those of the
+table; and `.from`, the table whose commits it follows.
 """
 
 from __future__ import annotations

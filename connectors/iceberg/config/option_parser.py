@@ -251,7 +251,8 @@ class OptionParser:
         known, values, tables = self._known, self._values, self._tables
         suffix, dead_letters = values[keys.CHANGELOG_SUFFIX], (values[keys.DEAD_LETTER_TABLE] or "").strip()
         changelogs = [name + suffix for name in tables or () if suffix]
-        destinations = list(filter(None, [*tables, *changelogs, dead_letters])) if tables else ()
+        followers = [each.table for each in self._default_table.aggregates]
+        destinations = list(filter(None, [*tables, *changelogs, *followers, dead_letters])) if tables else ()
         warnings = [*self._warnings, *unknown_keys(known, CONFIG_DEF.keys, destinations)]
         usual_types = LogicalTypes.FULL if self._apache_merges else LogicalTypes.CONNECT
         options = [(member.name, member.metadata) for member in fields(SinkOptions) if member.metadata]

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from connect_py.api.service import SharedServices
 from connectors.iceberg.channel.control_events import EventPublisher
 from connectors.iceberg.config.file_io_properties import file_io_properties
+from connectors.iceberg.config.keys import ATTEMPT_TIMEOUT
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sort_by import SortTerm
 from connectors.iceberg.config.spark_config import worker_spark_config
@@ -263,6 +264,8 @@ class TableManager:
         fault_point("after_compare_and_swap")
         if outcome.status is CommitStatus.COMMITTED:
             self._deaths.pop(request.commit, None)
+            for each in self._config.table(request.table).aggregates:
+                self._maintenance.watch(each.table, changed=True)
         self._metrics.committed(request.table, outcome)
         if outcome.failed:
             log.warning(
@@ -340,6 +343,7 @@ class TableManager:
                 raise
             raise SparkLostError(
                 f"the Spark driver died {deaths} times while it made commit {request.commit_id} to {request.table}"
+                + _user_code(request)
             ) from error
 
     def clean(self, name: str, table_uuid: str, epoch: Epoch) -> None:
@@ -355,6 +359,12 @@ class TableManager:
             log.warning("table %s is too large to look for staged files of earlier epochs: they stay", name)
         elif removed:
             log.info("table %s: removed %d staged files of earlier epochs", name, removed)
+
+
+def _user_code(request: CommitRequest) -> str:
+    """What of the user's own runs in a commit, as an answer to why it never ends."""
+    keys = [each.key for each in (request.step, *request.aggregates) if each is not None]
+    return f"; {', '.join(keys)} must end within {ATTEMPT_TIMEOUT}" if keys else ""
 
 
 def _utc(timestamp_ms: int | None) -> datetime | None:

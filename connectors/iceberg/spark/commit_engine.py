@@ -87,10 +87,8 @@ class CommitEngine:
         self._catalog_name = catalog_name
         self._settings = settings
         self._connect: ConnectClient | None = None
-        self._rejected = RejectedRows(spark, catalog, catalog_name)
-        self._aggregates = CycleAggregates(
-            spark, catalog, catalog_name, lambda request: self.commit(request, self._connect)
-        )
+        self._rejected = RejectedRows(spark, catalog, catalog_name, self._follow)
+        self._aggregates = CycleAggregates(spark, catalog, catalog_name, self._follow)
         self._sleep: Callable[[float], None] = time.sleep
 
     def commit(self, request: CommitRequest, connect: ConnectClient | None = None) -> CommitOutcome:
@@ -124,6 +122,10 @@ class CommitEngine:
             outcome = CommitOutcome(CommitStatus.UNKNOWN, EngineName.MERGE, None, str(error))
         milliseconds = round(1000 * (time.monotonic() - started))
         return dataclasses.replace(outcome, counts=dataclasses.replace(outcome.counts, milliseconds=milliseconds))
+
+    def _follow(self, request: CommitRequest) -> CommitOutcome:
+        """A commit to a table that follows the one of the commit under way."""
+        return self.commit(request, self._connect)
 
     def settle(self, table: str, property_key: str, metadata: TableMetadata) -> None:
         """Finish what commits to this table left to do on tables that follow it.

@@ -133,11 +133,14 @@ class CycleAggregates:
             return ""
         fault_point("before_aggregate")
         rows = views()
-        prepared = [self._prepared(cycle, each, rows) for each in cycle.request.aggregates]
+        made: list[dict[str, Any]] = []
+        try:
+            made.extend(self._prepared(cycle, each, rows).to_json() for each in cycle.request.aggregates)
+        except Exception:
+            self.discard(json.dumps({"made": made}))
+            raise
         fault_point("after_aggregate")
-        return json.dumps(
-            {"commit": cycle.request.commit_id, "made": [each.to_json() for each in prepared]}, separators=(",", ":")
-        )
+        return json.dumps({"commit": cycle.request.commit_id, "made": made}, separators=(",", ":"))
 
     def _prepared(self, cycle: CycleTable, aggregate: CycleAggregate, views: Mapping[str, DataFrame]) -> _Prepared:
         request, group = cycle.request, group_of(cycle.request.property_key)

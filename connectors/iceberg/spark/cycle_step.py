@@ -87,6 +87,7 @@ def naming(table: str, key: str) -> Iterator[None]:
     except (ConnectError, ValidationFailed, Py4JNetworkError, ConnectionError):
         raise
     except Exception as error:
+        error.add_note(f"while {key} ran")  # where a time limit ended it, that is the reason
         if java_exception_of(error) is not None and not is_statement_error(error):
             raise
         raise TableUnsuitableError(table, f"{key} failed, nothing is committed: {_reason(error)}") from error

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceProgram
-from connectors.iceberg.errors import CatalogUnavailableError, SparkDiedError, SparkLostError
+from connectors.iceberg.errors import CatalogUnavailableError, JavaError, SparkDiedError, SparkLostError
 from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request
 from connectors.iceberg.spark.lake_session import LakeSession
 from connectors.iceberg.spark.program import Watch, begin, serve, serving
@@ -32,6 +32,9 @@ JVM_DIED: Final = 3
 REPORT_SECONDS: Final = 5.0
 _END_SECONDS: Final = 1.0  # from a connection that broke until the end of the JVM is known
 _SILENCE_SECONDS: Final = 60.0  # without a report: this process or the JVM was stopped, and the worker ends both
+
+
+_LONGEST_CHAIN: Final = 10  # of errors that caused each other
 
 
 class DriverMetrics:
@@ -86,7 +89,7 @@ class _User:
                 if watch.late and not isinstance(error, SparkDiedError):
                     self._metrics.add("interrupted_total")
                     error = CatalogUnavailableError(
-                        f"{request.subject}: did not end within {seconds:.0f} s and was interrupted"
+                        f"{request.subject}: did not end within {seconds:.0f} s and was interrupted{_noted(error)}"
                     )
                 if not isinstance(error, ConnectError):
                     log.exception("request %s failed", request.method)
@@ -113,6 +116,17 @@ class _User:
             self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", opened.user)
             self._session = LakeSession(self._spark, opened.catalog, opened.engine)
         return getattr(self._session, request.method)(*request.arguments, **request.named)
+
+
+def _noted(error: BaseException) -> str:
+    """What was under way when an error was raised, as a note says."""
+    causes: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and len(causes) < _LONGEST_CHAIN:
+        causes.append(at)
+        at = at.__context__ if at.__cause__ is None or isinstance(at.__cause__, JavaError) else at.__cause__
+    notes = [note for each in causes for note in getattr(each, "__notes__", ())]
+    return f" {notes[-1]}" if notes else ""
 
 
 def main() -> None:
