@@ -35,7 +35,7 @@ class Found:
     data_files: Sequence[str] = ()  # those that `deletes` name
     names_all: bool = True  # each of `deletes` names its data file
     replaced_rows: int = 0
-    record: str = ""  # of the tables that follow this one: see `CycleAggregates`
+    pending: str = ""  # of the tables that follow this one: see `CycleAggregates`
 
 
 @dataclass(slots=True)

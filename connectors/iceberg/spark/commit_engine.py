@@ -49,7 +49,7 @@ from connectors.iceberg.spark.commit_attempts import (
     own_snapshots,
     summary_of,
 )
-from connectors.iceberg.spark.cycle_aggregates import CycleAggregates, record_property
+from connectors.iceberg.spark.cycle_aggregates import CycleAggregates, pending_property
 from connectors.iceberg.spark.cycle_changes import open_pairs_property
 from connectors.iceberg.spark.cycle_rows import CycleRows
 from connectors.iceberg.spark.cycle_table import CycleTable
@@ -166,7 +166,7 @@ class CommitEngine:
                         found = self._find(table, metadata, request_at(metadata, request), attempts, stack)
                 if (landed := self._swap(table, request, found, attempts)) is not None:
                     outcome = self._concluded(table, request, attempts, landed)
-                    self._aggregates.settle_record(request.table, request.property_key, found.record)
+                    self._aggregates.settle_text(request.table, request.property_key, found.pending)
                     return outcome
             except SchemaEvolved as evolved:
                 found, reason = None, ""
@@ -245,7 +245,7 @@ class CommitEngine:
             fault_point(AFTER_MERGE)
         rows.ask(engine)
         if request.ref != request.unpublished_branch and not rows.check.holds:  # else their turn comes when it ends
-            found.record = self._aggregates.prepare(cycle, lambda: rows.views(engine))
+            found.pending = self._aggregates.prepare(cycle, lambda: rows.views(engine))
         return found
 
     def _full_merge(self) -> str:
@@ -327,7 +327,7 @@ class CommitEngine:
             text = request.property_template.replace(SNAPSHOT_ID, str(prepared.snapshot_id))
             properties = {
                 **request.properties, **found.rows.properties,
-                **record_property(base, request.property_key, found.record),
+                **pending_property(base, request.property_key, found.pending),
                 **open_pairs_property(base, request.property_key, found.rows.summary),
                 **unpublished_property(prepared, base, request, found.rows.check), request.property_key: text,
             }  # fmt: skip
@@ -357,7 +357,7 @@ class CommitEngine:
         if found.scratch is not None and base.refs.get(str(found.branch)) != found.scratch:
             # An expiry may have dropped the branch by its age, and taken the delete files that we are about to add.
             raise ValidationFailed(f"scratch branch {found.branch} was dropped")
-        if moved and found.record:
+        if moved and found.pending:
             raise ValidationFailed(f"{request.ref} moved while tables that follow it were made")
         summary, files = summary_of(request, found.rows), found.rows.data_files
         if found.engine is EngineName.FULL_MERGE and found.scratch is not None:
@@ -402,8 +402,8 @@ class CommitEngine:
         kept = {file.path for file in request.files}  # never a staged file
         kept.update(str(file.location()) for file in [*found.deletes, *found.rows.data_files])
         for other in attempts.found:
-            if other is not mine[2] and other.record:
-                self._aggregates.discard(other.record)
+            if other is not mine[2] and other.pending:
+                self._aggregates.discard(other.pending)
         losers = [prepared.snapshot for prepared, _, _ in attempts.swaps if prepared.snapshot_id != landed]
         self._delete(table, [*losers, *removed], removed, attempts, kept)
         counts = CommitCounts(
@@ -437,7 +437,7 @@ class CommitEngine:
         if attempts.swaps or not attempts.found:
             return
         for found in attempts.found:
-            self._aggregates.discard(found.record)
+            self._aggregates.discard(found.pending)
         try:
             with translating(request.table):
                 table = self._catalog.load(request.table)

@@ -4,8 +4,8 @@ A commit to the table takes these steps for each aggregate. Between any two of t
 
 1. The query runs over the rows of the commit. Its rows are written as data files of the aggregate that no snapshot
    refers to. Left behind: orphan files, perhaps an aggregate without rows; the next epoch removes the files (rule 18).
-2. The swap of the table sets a property, the record: the commit, the files, and the version of the aggregate that the
-   query read. Left behind: a table whose aggregate is behind; whoever loads the table next goes on with step 3.
+2. The swap of the table sets a property: the commit, the files, and the version of the aggregate that the query read.
+   Left behind: a table whose aggregate is behind; the next load of the table goes on with step 3.
 3. The files are merged into the aggregate by a commit of its own, on exactly that version (rule 16). Left behind:
    nothing; the commit is found by its id (rule 17).
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Each is followed by the connect group id.
-RECORD: Final = "connect-py.aggregates."  # property of the table; empty: nothing follows it
+PENDING: Final = "connect-py.aggregates."  # property of the table; empty: nothing follows it
 LEDGER: Final = "connect-py.aggregate.ledger."  # of the aggregate: its commits, and the property that repeats them
 QUERY: Final = "connect-py.aggregate.query."  # property of the aggregate: the digest of the query that made it
 
@@ -114,12 +114,12 @@ class CycleAggregates:
         self._catalog = catalog
         self._catalog_name = catalog_name
         self._commit = commit
-        self._settled: set[str] = set()  # records that are known to be done with
+        self._settled: set[str] = set()  # texts of the property that are known to be done with
 
     # --- step 1
 
     def prepare(self, cycle: CycleTable, views: Callable[[], Mapping[str, DataFrame]]) -> str:
-        """Run the queries for a commit; returns the record that its swap is to set.
+        """Run the queries for a commit; returns the text of the property that its swap sets.
 
         Args:
             cycle: The table, at the head that the commit follows.
@@ -269,15 +269,15 @@ class CycleAggregates:
     # --- step 3
 
     def settle(self, table: str, property_key: str, properties: Mapping[str, str]) -> None:
-        """Do what the record of a table names, unless that was done.
+        """Do what the property of a table names, unless that was done.
 
         Raises:
-            CatalogUnavailableError, TableForbiddenError: It does not work now; the record stays.
+            CatalogUnavailableError, TableForbiddenError: It does not work now; the property stays.
         """
-        self.settle_record(table, property_key, properties.get(RECORD + group_of(property_key), ""))
+        self.settle_text(table, property_key, properties.get(PENDING + group_of(property_key), ""))
 
-    def settle_record(self, table: str, property_key: str, text: str) -> None:
-        """The same for the text of the record."""
+    def settle_text(self, table: str, property_key: str, text: str) -> None:
+        """The same for the text of the property."""
         group = group_of(property_key)
         if not text or text in self._settled:
             return
@@ -316,9 +316,9 @@ class CycleAggregates:
 
     # --- leftovers
 
-    def discard(self, record: str) -> None:
-        """Delete the files that a record names which no swap has set."""
-        for each in json.loads(record)["made"] if record else ():
+    def discard(self, pending: str) -> None:
+        """Delete the files that a text of the property names which no swap has set."""
+        for each in json.loads(pending)["made"] if pending else ():
             prepared = _Prepared.from_json(each)
             with suppress(ConnectError), translating(prepared.table):
                 table = self._load(prepared.table)
@@ -349,7 +349,7 @@ def last_commit(metadata: TableMetadata, ref: str) -> str | None:
     return None
 
 
-def record_property(metadata: TableMetadata, property_key: str, record: str) -> dict[str, str]:
+def pending_property(metadata: TableMetadata, property_key: str, pending: str) -> dict[str, str]:
     """The property to set with a commit; empty: it stays as it is."""
-    key = RECORD + group_of(property_key)
-    return {key: record} if metadata.properties.get(key, "") != record else {}
+    key = PENDING + group_of(property_key)
+    return {key: pending} if metadata.properties.get(key, "") != pending else {}

@@ -1,0 +1,61 @@
+"""`iceberg.ext.cycle-aggregate.<table>`: how it is read, and who may set it."""
+
+from __future__ import annotations
+
+import pytest
+from iceberg_staging_rows import config
+
+from connect_py.api.errors import ConfigError
+from connectors.iceberg.config.allowed_settings import refused_code
+from connectors.iceberg.config.cycle_aggregate import CycleAggregate, parse_aggregates
+
+SQL = "SELECT region, count(*) AS n FROM staged GROUP BY region"
+PREFIX = "iceberg.ext.cycle-aggregate."
+
+
+def settings(**more: str) -> dict[str, str]:
+    return {"db.regions": SQL, **{f"db.regions.{name}": text for name, text in more.items()}}
+
+
+def test_aggregate_follows_the_table_that_it_names() -> None:
+    named = settings(keys="region, shop", add="n") | {"db.regions.from": "db.lines"}
+    (found,) = parse_aggregates(named, ("db.orders", "db.lines"))
+    assert found == CycleAggregate("db.regions", SQL, ("region", "shop"), ("n",), "db.lines")
+    assert parse_aggregates(settings(keys="region"), ("db.orders",))[0].source == "db.orders"
+    other = parse_aggregates(settings(keys="region", add="n"), ("db.orders",))[0]
+    assert other.digest != parse_aggregates(settings(keys="region"), ("db.orders",))[0].digest
+
+
+def test_only_its_own_table_has_the_aggregate() -> None:
+    given = {f"{PREFIX}{key}": text for key, text in settings(keys="region", **{"from": "db.lines"}).items()}
+    made = config(tables="db.orders,db.lines", **{key.removeprefix("iceberg."): text for key, text in given.items()})
+    assert [each.table for each in made.table("db.lines").aggregates] == ["db.regions"]
+    assert made.table("db.orders").aggregates == ()
+    assert not [text for text in made.warnings if "aggregate" in text]
+
+
+@pytest.mark.parametrize(
+    ("given", "tables", "why"),
+    [
+        (settings(), ("db.orders",), r"regions\.keys: is missing"),
+        (settings(keys="region"), ("db.orders", "db.lines"), r"regions\.from: is missing"),
+        (settings(keys="region"), None, r"regions\.from: is missing"),
+        (settings(keys="region") | {"db.regions.from": "db.x"}, ("db.orders",), "no rows go to a table db.x"),
+        (settings(keys="region", add="region"), ("db.orders",), r"regions\.add: region is a key column"),
+        (settings(keys="region") | {"db.regions": "SELECT 1"}, ("db.orders",), "does not read staged, removed"),
+        (settings(keys="region") | {"db.regions": "DROP TABLE x"}, ("db.orders",), "expected a query"),
+        (settings(keys="region"), ("db.regions",), "is a table of the records"),
+        (settings(keys="[region"), ("db.orders",), "regions"),
+        ({"db.regions.keys": "region"}, ("db.orders",), r"there is no iceberg\.ext\.cycle-aggregate\.db\.regions"),
+    ],
+)
+def test_aggregate_that_makes_no_sense_is_refused(given: dict[str, str], tables: tuple[str, ...], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        parse_aggregates(given, tables)
+
+
+def test_queries_of_aggregates_need_the_workers_leave() -> None:
+    props = {f"{PREFIX}{key}": text for key, text in settings(keys="region").items()}
+    assert dict(refused_code(props, lambda _: {})).keys() == {f"{PREFIX}db.regions"}
+    allowed = {"connect_py.spark.user-code.allowed": "iceberg.ext.cycle-aggregate.*"}
+    assert dict(refused_code(props, lambda _: allowed)) == {}
