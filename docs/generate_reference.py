@@ -67,6 +67,11 @@ FREE_PART = {
             "`iceberg.ext.expect.<name>`, `iceberg.ext.expect.<name>.action`, `iceberg.ext.expect.<name>.tables`",
             "an [expectation](../how-to/expect-rows.md): SQL, what happens otherwise, and a pattern of tables",
         ),
+        (
+            "`iceberg.ext.cycle-aggregate.<table>`, and below it `.keys`, `.add`, `.from`",
+            "an [aggregate](../how-to/transform-commits.md#keep-an-aggregate-in-step): its query, the columns that "
+            "name a row, those that are added up, and the table that it follows",
+        ),
         ("`iceberg.table.<table>.expect.<name>`, `iceberg.table.<table>.expect.<name>.action`", "of one table"),
         (
             "`iceberg.table.<table>.maintenance.<setting>`",

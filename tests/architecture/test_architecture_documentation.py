@@ -13,7 +13,7 @@ import words
 
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connectors.iceberg.config.keys import EXPECT_PREFIX, MAINTENANCE_PREFIX
+from connectors.iceberg.config.keys import AGGREGATE_PREFIX, EXPECT_PREFIX, MAINTENANCE_PREFIX
 from connectors.iceberg.config.spellings import NEVER_VALID
 from rest.app import ADMIN_ENDPOINTS, ENDPOINTS
 
@@ -84,8 +84,8 @@ def test_keys_named_in_the_documentation_exist() -> None:
         for page in PAGES
         for key in re.findall(r"\biceberg\.(?:ext|control|tables)\.[a-z][\w.-]*[\w*]", page.read_text())
     }
-    open_ended = ("iceberg.tables.auto-create-props.", "iceberg.tables.write-props.", EXPECT_PREFIX)
-    prefixes = {MAINTENANCE_PREFIX.rstrip("."), EXPECT_PREFIX.rstrip(".")}
+    open_ended = ("iceberg.tables.auto-create-props.", "iceberg.tables.write-props.", EXPECT_PREFIX, AGGREGATE_PREFIX)
+    prefixes = {MAINTENANCE_PREFIX.rstrip("."), EXPECT_PREFIX.rstrip("."), AGGREGATE_PREFIX.rstrip(".")}
     named = {key for key in named if not key.startswith(open_ended)} - prefixes
     went = {key for key in NEVER_VALID if key.startswith("iceberg.ext.")}  # the changelog names them
     assert named - set(sink.config_def.keys) - went == {"iceberg.tables.cdcField"}  # named as an old spelling

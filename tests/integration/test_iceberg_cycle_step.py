@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import pickle
 import random
 
 import pytest
-from fixtures.iceberg_commit import ENGINES, Lake, Sink, lake, order
+from fixtures.iceberg_commit import ENGINES, ORDERS_SCHEMA, Lake, Sink, lake, order
 from short_form import short_form
 
 from connectors.iceberg.config.cycle_step import CycleStep
@@ -14,6 +16,8 @@ from connectors.iceberg.config.expectations import Expectation, ExpectationActio
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import MAIN, EngineName
 from connectors.iceberg.protocol.ledger import Standing, look_up
+from connectors.iceberg.schema.pending_schema_changes import SchemaChangesPendingError
+from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind
 from connectors.iceberg.schema.table import StagedKind, WriteMode
 from connectors.iceberg.spark.prepared_commit import PreparedCommit
 
@@ -134,6 +138,56 @@ def test_step_that_fails_is_told_and_commits_nothing(lake: Lake, step: CycleStep
     mended = dataclasses.replace(request, step=None)
     assert sink.committer().commit(mended).snapshot_id is not None
     assert held(sink) == {"a": "south", "b": "south"}
+
+
+PRICED = CycleStep(sql="SELECT *, shop * 2 AS price, nothing FROM (SELECT *, NULL AS nothing FROM staged)")
+ADD, WIDEN = ChangeKind.ADD, ChangeKind.WIDEN
+
+
+@pytest.mark.parametrize("mode", [WriteMode.MERGE, pytest.param(WriteMode.APPEND, marks=pytest.mark.long)])
+def test_columns_of_a_step_are_added_by_the_policy(lake: Lake, mode: WriteMode) -> None:
+    sink = lake.make(mode=mode)
+    sink.commit(sink.stage(rows({"a": "north"})))
+    outcome = sink.commit(sink.stage(rows({"b": "north"})), step=PRICED, evolution={ADD: ChangeAction.APPLY})
+    assert [dict(row) for row in sink.rows("number, price")] == [{"number": "a"}, {"number": "b", "price": 2}]
+    assert (outcome.counts.foreign_conflicts, outcome.counts.added_rows) == (0, 1)
+    assert "nothing" in sink.load().description.schema
+    assert set(sink.load().view.present) == {each.id for each in sink.load().view.ancestors}
+
+
+@pytest.mark.long
+def test_columns_of_a_step_are_ignored_or_wait(lake: Lake) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage(rows({"a": "north"})), step=PRICED, evolution={ADD: ChangeAction.IGNORE}, creates=False)
+    assert "price" not in sink.load().description.schema
+    request = sink.request(sink.stage(rows({"b": "north"})), step=PRICED, evolution={ADD: ChangeAction.HOLD})
+    with pytest.raises(SchemaChangesPendingError, match="rows wait for it to add column price of type int") as waits:
+        sink.committer().commit(request)
+    assert pickle.loads(pickle.dumps(waits.value)).changes == waits.value.changes
+    lake.sql(f"ALTER TABLE lake.{sink.name} ADD COLUMNS (price INT, nothing STRING)")
+    assert sink.committer().commit(request).snapshot_id is not None
+    assert [dict(row) for row in sink.rows("number, price")] == [{"number": "a"}, {"number": "b", "price": 2}]
+
+
+@pytest.mark.long
+def test_table_that_begins_gets_the_columns_of_its_step(lake: Lake) -> None:
+    sink = lake.make()
+    ignore = {ADD: ChangeAction.IGNORE}
+    sink.commit(sink.stage(rows({"a": "north"})), step=PRICED, evolution=ignore, creates=True)
+    assert [dict(row) for row in sink.rows("number, price")] == [{"number": "a", "price": 2}]
+    later = CycleStep(sql="SELECT *, 1 AS more FROM staged")
+    sink.commit(sink.stage(rows({"b": "north"})), step=later, evolution=ignore, creates=True)
+    assert "more" not in sink.load().description.schema
+
+
+@pytest.mark.long
+def test_wider_values_of_a_step_widen_their_column(lake: Lake) -> None:
+    schema = json.loads(ORDERS_SCHEMA)
+    count = {"id": 8, "name": "count", "required": False, "type": "int"}
+    sink = lake.make(json.dumps({**schema, "fields": [*schema["fields"], count]}))
+    step = CycleStep(sql="SELECT * EXCEPT (count), 5000000000 AS COUNT FROM staged")
+    sink.commit(sink.stage(rows({"a": "north"})), step=step, evolution={WIDEN: ChangeAction.APPLY})
+    assert [dict(row) for row in sink.rows("number, count")] == [{"number": "a", "count": 5_000_000_000}]
 
 
 def test_expectations_see_what_the_step_returns(lake: Lake) -> None:

@@ -124,6 +124,23 @@ def test_death_before_rows_are_rejected_is_repaired(gated: Gated, monkeypatch: p
     assert gated.rejected() == {"b": "bad"}
 
 
+@pytest.mark.long
+def test_sleeper_appends_no_rejected_rows_twice(gated: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looked for the rows, and sleeps until the next coordinator has appended them and those of a later commit."""
+    gated.commit({"a": "north"}, expect(A.DEAD_LETTER))
+    asleep = []
+
+    def sleep(point: str) -> None:
+        if point == "before_rejected_commit" and not asleep:
+            asleep.append(point)
+            gated.commit({"c": "bad", "d": "west"}, expect(A.DEAD_LETTER))
+
+    monkeypatch.setattr("connectors.iceberg.spark.rejected_rows.fault_point", sleep)
+    gated.commit({"b": "bad"}, expect(A.DEAD_LETTER))
+    assert asleep
+    assert gated.rejected() == {"b": "bad", "c": "bad"}
+
+
 def test_failed_expectation_commits_nothing_at_all(gated: Gated) -> None:
     gated.commit({"a": "north"}, expect(A.FAIL))
     with pytest.raises(ExpectationFailedError, match=r"not as expected: good \(1 rows\); nothing was committed"):

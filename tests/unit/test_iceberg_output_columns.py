@@ -48,7 +48,7 @@ def test_table_that_begins_gets_every_column() -> None:
         ("ratio", {"type": "struct", "fields": []}, False),
     ],
 )
-def test_wider_types_widen_their_column(name: str, type_: object, widens: bool) -> None:
+def test_wider_types_widen_the_column_of_a_table(name: str, type_: object, widens: bool) -> None:
     found = judge(TABLE, [column(name, type_)], {ChangeKind.WIDEN: ChangeAction.APPLY}, begins=False)
     assert [(change.kind, change.path) for change in found.apply] == [(ChangeKind.WIDEN, (name,))] * widens
     assert not found.refuse

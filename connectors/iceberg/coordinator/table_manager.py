@@ -90,6 +90,7 @@ class TableManager:
         self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, what tasks saw in its records
         self._warned_properties: set[tuple[str, str]] = set()  # uuid of the table, what was said
         self._pending = PendingSchemaChanges(metrics)
+        self._waiting_steps: set[str] = set()  # tables whose step returns columns that only a person may add
         self._stopping = threading.Event()
         self._started = False
         self._deaths: dict[str, int] = {}  # of the driver, by the commit that it was asked for at that time
@@ -336,7 +337,15 @@ class TableManager:
         """Ask the driver; a request that killed it several times fails its own task, and no other connector's."""
         try:
             with self._maintenance.commit(request.table):
-                return self._lake.commit(request)
+                outcome = self._lake.commit(request)
+            if request.table in self._waiting_steps:
+                self._waiting_steps.remove(request.table)
+                self._pending.release(request.table)
+            return outcome
+        except SchemaChangesPendingError as pending:  # of what a step returns
+            self._waiting_steps.add(request.table)
+            self._pending.hold(request.table, pending.changes)
+            raise
         except SparkDiedError as error:
             deaths = self._deaths[request.commit_id] = self._deaths.get(request.commit_id, 0) + 1
             if deaths < DEATHS:
