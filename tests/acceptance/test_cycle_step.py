@@ -48,6 +48,15 @@ def test_step_of_a_worker_filters_exactly_through_death_and_repair(case: SinkCas
     assert "cycle-sql failed" in case.await_waiting(f"commit to table {case.table}")["reason"]
     case.start()
     await_rows(1600)
+    case.stop()
+    slow = "SELECT * FROM staged WHERE id >= (SELECT count_if(id < 0) FROM range(1000000000000000))"
+    case.start(iceberg__ext__cycle_sql=slow, iceberg__ext__commit_attempt_timeout_ms="10000")
+    case.produce_ids(range(1600, 1700))
+    case.resume()
+    case.await_log("did not end within 10 s and was interrupted while iceberg.ext.cycle-sql ran")
+    assert "iceberg.ext.cycle-sql ran" in case.await_waiting(f"commit to table {case.table}")["reason"]
+    case.start()
+    await_rows(1700)
     url = f"{case.worker.url}/connectors/{case.name}/config"
     refused = httpx.put(url, json=case.config() | {"iceberg.ext.cycle-transform": "os:system"}, timeout=60)
     assert (refused.status_code, "names code that runs in the worker's Spark" in refused.text) == (400, True)
