@@ -1,4 +1,4 @@
-"""`CycleAggregates`: tables that follow the commits of another one, each commit exactly once (rule 37).
+"""`CycleAggregates`: tables that follow the commits of another one, each commit exactly once (rule 38).
 
 A commit to the table takes these steps for each aggregate. Between any two of them the process may die:
 
