@@ -140,7 +140,7 @@ def test_step_that_fails_is_told_and_commits_nothing(lake: Lake, step: CycleStep
     assert held(sink) == {"a": "south", "b": "south"}
 
 
-PRICED = CycleStep(sql="SELECT *, shop * 2 AS price, nothing FROM (SELECT *, NULL AS nothing FROM staged)")
+PRICED = CycleStep(sql="SELECT *, shop * 2 AS price, NULL AS nothing FROM staged")
 ADD, WIDEN = ChangeKind.ADD, ChangeKind.WIDEN
 
 

@@ -38,7 +38,7 @@ def judge(
         table: Those that are there.
         output: Those of the rows.
         policy: For kinds that it does not name, a change is refused.
-        begins: Whether the sink creates the table: it then gets the columns whatever the policy says.
+        begins: Whether the sink creates the table: it then gets them whatever the policy says.
     """
     there = {each["name"].lower(): each for each in table}
     names, found = FullNames(table), OutputColumns()
@@ -51,7 +51,7 @@ def judge(
         else:
             continue
         action = policy.get(change.kind, ChangeAction.DEAD_LETTER)
-        if begins and change.kind is ChangeKind.ADD:
+        if begins:
             action = ChangeAction.APPLY
         match action:
             case ChangeAction.IGNORE:

@@ -153,16 +153,20 @@ class CycleAggregates:
             log.info("table %s: is made from all rows of %s: %s", aggregate.table, request.table, anew)
         with naming(request.table, aggregate.key):
             made = self._asked(request.table, aggregate, table, views, empty=bool(anew))
-            table = self._fitting(cycle, aggregate, table, made, begins=lookup is None or lookup.ledger is None)
-            metadata = table.metadata()
-            made = in_columns_of(made, metadata.column_names())
+            if lacking := [key for key in (*aggregate.keys, *aggregate.add) if key not in made.columns]:
+                raise TableUnsuitableError(
+                    request.table, f"{aggregate.key} returns no column {lacking[0]}: nothing is committed"
+                )
             made.persist()
             try:
-                check_keys(request.table, aggregate.key, aggregate.keys, made)
-                rows = made if anew else self._added_up(aggregate, made)
-                digits = table_digits(metadata.uuid)
-                prefix = request.file_prefix.replace(table_digits(cycle.metadata.uuid), digits)
-                written = table.write(rows, f"{prefix}{request.commit_id}-made")
+                check_keys(request.table, aggregate.key, aggregate.keys, made)  # before a table is made for it
+                table = self._fitting(cycle, aggregate, table, made, begins=lookup is None or lookup.ledger is None)
+                metadata = table.metadata()
+                rows = in_columns_of(made, metadata.column_names())
+                prefix = request.file_prefix.replace(table_digits(cycle.metadata.uuid), table_digits(metadata.uuid))
+                written = table.write(
+                    rows if anew else self._added_up(aggregate, rows), f"{prefix}{request.commit_id}-made"
+                )
             finally:
                 made.unpersist()
         files = [staged_again(table.content_file(file), metadata) for file in written]
@@ -247,11 +251,6 @@ class CycleAggregates:
         if table is None:
             self._create(cycle, aggregate, fields)
             table = self._catalog.load(aggregate.table)
-        names = table.metadata().column_names()
-        if lacking := [key for key in (*aggregate.keys, *aggregate.add) if key not in made.columns or key not in names]:
-            raise TableUnsuitableError(
-                cycle.request.table, f"{aggregate.key} returns no column {lacking[0]}: nothing is committed"
-            )
         if changes := wanted_changes(
             cycle.request, aggregate.key, table.metadata(), fields, begins=begins, of=aggregate.table
         ):
