@@ -146,7 +146,9 @@ class CycleAggregates:
         request, group = cycle.request, group_of(cycle.request.property_key)
         table = self._load(aggregate.table)
         lookup = None if table is None else look_up(table.metadata().view(MAIN, LEDGER + group))
-        anew = table is None or lookup is None or self._why_anew(cycle, aggregate, table.metadata(), lookup)
+        anew = "it begins"
+        if table is not None and lookup is not None:
+            anew = self._why_anew(cycle, aggregate, table.metadata(), lookup)
         if anew:
             none = views["after"].limit(0)
             views = {**views, STAGED: views["after"], "removed": none, "before": none}
