@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.errors import TableUnsuitableError
@@ -74,8 +75,17 @@ def wanted_changes(
         raise SchemaChangesPendingError(of, found.hold)
     for change in found.ignore:
         if change.kind is ChangeKind.ADD:
-            log.info("table %s: column %s of %s is left out", of, change.path[0], key, extra={"table": of})
+            _warn_left_out(of, change.path[0], key)
     return found.apply
+
+
+@lru_cache(500)
+def _warn_left_out(table: str, column: str, key: str) -> None:
+    """Once for each of them."""
+    log.warning(
+        "table %s: column %s of %s is left out, as iceberg.ext.evolution.add-column says", table, column, key,
+        extra={"action": "column_left_out", "table": table},
+    )  # fmt: skip
 
 
 def in_columns_of(rows: DataFrame, names: Sequence[str]) -> DataFrame:
