@@ -47,7 +47,7 @@ from connectors.iceberg.schema.table import StagedFile, StagedKind, WriteMode
 from connectors.iceberg.spark.cycle_step import check_keys, naming
 from connectors.iceberg.spark.expectation_check import as_views, without_paths
 from connectors.iceberg.spark.java_errors import translating
-from connectors.iceberg.spark.output_columns import iceberg_fields, in_columns_of, wanted_changes
+from connectors.iceberg.spark.output_columns import iceberg_fields, in_columns_of, last_named, wanted_changes
 from connectors.iceberg.spark.sql_names import quoted, relation
 from connectors.iceberg.spark.staged_rows import staged_again
 from connectors.iceberg.staging.staged_file_name import table_digits
@@ -154,7 +154,7 @@ class CycleAggregates:
             views = {**views, STAGED: views["after"], "removed": none, "before": none}
             log.info("table %s: is made from all rows of %s: %s", aggregate.table, request.table, anew)
         with naming(request.table, aggregate.key):
-            made = self._asked(request.table, aggregate, table, views, empty=bool(anew))
+            made = last_named(self._asked(request.table, aggregate, table, views, empty=bool(anew)))
             if lacking := [key for key in (*aggregate.keys, *aggregate.add) if key not in made.columns]:
                 raise TableUnsuitableError(
                     request.table, f"{aggregate.key} returns no column {lacking[0]}: nothing is committed"

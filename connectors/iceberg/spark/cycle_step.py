@@ -21,7 +21,13 @@ from connectors.iceberg.config.cycle_step import STAGED, CycleStep
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.spark.expectation_check import as_views, without_paths
 from connectors.iceberg.spark.java_errors import is_statement_error, java_exception_of
-from connectors.iceberg.spark.output_columns import SchemaEvolved, iceberg_fields, in_columns_of, wanted_changes
+from connectors.iceberg.spark.output_columns import (
+    SchemaEvolved,
+    iceberg_fields,
+    in_columns_of,
+    last_named,
+    wanted_changes,
+)
 from connectors.iceberg.spark.prepared_commit import ValidationFailed
 from connectors.iceberg.spark.sql_names import quoted
 
@@ -58,7 +64,7 @@ def transformed(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> Iterator
     """
     request = cycle.request
     with naming(request.table, step.key):
-        made = _called(cycle, step, rows)
+        made = last_named(_called(cycle, step, rows))
         fields = iceberg_fields(cycle.java, made)
         begins = request.creates and cycle.metadata.head(request.ref) is None
         changes = wanted_changes(request, step.key, cycle.metadata, fields, begins=begins, of=request.table)

@@ -29,6 +29,19 @@ class SchemaEvolved(ValidationFailed):
     """The table got columns of a step: the commit begins again with them."""
 
 
+def last_named(rows: DataFrame) -> DataFrame:
+    """Rows without columns whose name comes again, whatever its case.
+
+    So `SELECT *, price * 2 AS doubled FROM staged` means the same before and after the table has that column.
+    """
+    last = {name.lower(): place for place, name in enumerate(rows.columns)}
+    if len(last) == len(rows.columns):
+        return rows
+    names = [name if last[name.lower()] == place else f"__{place}" for place, name in enumerate(rows.columns)]
+    kept = [quoted(name) for place, name in enumerate(names) if place in last.values()]
+    return rows.toDF(*names).select(*kept)
+
+
 def iceberg_fields(java: JavaClasses, rows: DataFrame) -> list[dict[str, Any]]:
     """The columns of rows, as optional fields of Iceberg's schema JSON; a column without a type is a text."""
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
