@@ -80,6 +80,7 @@ class RestService:
             auth = BasicAuth(jaas_users(environment))
         options = RestOptions(
             admin=config["admin.listeners"] is None,
+            page=config["connect_py.ui.enabled"],
             origins=config["access.control.allow.origin"] or "",
             methods=config["access.control.allow.methods"] or "",
             headers=header_rules(config["response.http.headers.config"] or ""),

@@ -16,7 +16,8 @@ from rest.description import ENTITIES
 from rest.forwarding import Forwarder
 from rest.http_rules import Endpoint, HttpRules
 from rest.response_headers import HeaderRule, ResponseHeaders
-from rest.routers import connector_plugins, connectors, internal, loggers, metrics, offsets, operations, root
+from rest.routers import connector_plugins, connectors, internal, loggers, metrics, offsets, operations, page, root
+from rest.same_origin import SameOrigin
 
 DESCRIPTION = Endpoint.of("/openapi.json", "GET", negotiates=False)  # ours: the description of all this
 METRICS = Endpoint.of("/metrics", "GET", negotiates=False)  # ours, too
@@ -46,6 +47,11 @@ ENDPOINTS = (
     DESCRIPTION,
     METRICS,
 )
+PAGE_ENDPOINTS = (  # ours, for people
+    Endpoint.of("/ui", "GET", negotiates=False, login=True),
+    Endpoint.of("/ui/{file}", "GET", negotiates=False, login=True),
+    Endpoint.of("/docs", "GET", negotiates=False, login=True),
+)
 ADMIN_ENDPOINTS = (
     Endpoint.of("/admin/loggers", "GET"),
     Endpoint.of("/admin/loggers/{logger}", "GET", "PUT", body=["PUT"]),
@@ -57,6 +63,7 @@ class RestOptions:
     """What a worker's owner may choose about its REST API."""
 
     admin: bool = True  # whether the admin paths are among the others
+    page: bool = True  # whether there is a page for people
     origins: str = ""  # for browsers; empty: none
     methods: str = ""
     headers: Sequence[HeaderRule] = ()
@@ -73,7 +80,11 @@ def create_app(herder: Herder, options: RestOptions | None = None) -> ASGIApp:
     if options.admin:
         routers.append(loggers.router(herder))
     endpoints = (*ENDPOINTS, *ADMIN_ENDPOINTS) if options.admin else ENDPOINTS
+    if options.page:
+        routers.append(page.router(herder, options.metric_names))
+        endpoints = (*endpoints, *PAGE_ENDPOINTS)
     app: ASGIApp = HttpRules(_routed(herder, routers, options), endpoints, options.auth)
+    app = SameOrigin(app, options.origins)
     if options.origins.strip():
         app = CrossOrigin(app, options.origins, options.methods)
     return ResponseHeaders(app, options.headers) if options.headers else app
@@ -82,7 +93,8 @@ def create_app(herder: Herder, options: RestOptions | None = None) -> ASGIApp:
 def create_admin_app(herder: Herder, options: RestOptions) -> ASGIApp:
     """Build the application for listeners that serve the admin paths and nothing else."""
     routers = [loggers.router(herder), metrics.router(herder, options.metric_names)]
-    return HttpRules(_routed(herder, routers, options), (*ADMIN_ENDPOINTS, DESCRIPTION, METRICS), options.auth)
+    app = HttpRules(_routed(herder, routers, options), (*ADMIN_ENDPOINTS, DESCRIPTION, METRICS), options.auth)
+    return SameOrigin(app, options.origins)
 
 
 def _routed(herder: Herder, routers: Iterable[APIRouter], options: RestOptions) -> FastAPI:

@@ -61,6 +61,20 @@ class Forwarder:
         answer = await self._ask(request.method, url, {**request_headers(body), **headers}, body)
         return _relayed(request, answer)
 
+    async def fetch(self, request: Request, worker: str, path: str) -> str:
+        """What another worker answers to a GET, in this user's name.
+
+        Args:
+            worker: The address that it advertises.
+
+        Raises:
+            RestError: As of `forward`.
+        """
+        headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        answer = await self._ask("GET", worker.rstrip("/") + path, headers, b"")
+        check(answer)
+        return answer.text
+
     async def _ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> httpx.Response:
         try:
             tls = tls_for(url, self._make_tls)

@@ -28,9 +28,11 @@ from rest.errors import (
 )
 
 JSON = "application/json"
+ASKED_PATH = "connect_py.asked_path"  # in the scope: the path as the client wrote it
 MAX_HEAD = 8192  # bytes
 MAX_BODY = 16 * 1024 * 1024  # bytes; a configuration is far smaller
 
+_ASK_LOGIN = ((b"www-authenticate", b'Basic realm="Kafka Connect", charset="UTF-8"'),)
 _CHARSET = re.compile(r"application/json\s*;\s*charset=[\w-]+", re.IGNORECASE)
 _MEDIA_TYPE = re.compile(r"\s*([!#$%&'*+.^_`|~\w-]+)/([!#$%&'*+.^_`|~\w-]+)\s*(;.*)?\s*")
 
@@ -44,15 +46,21 @@ class Endpoint:
     body_verbs: frozenset[str] = frozenset()
     signed_verbs: frozenset[str] = frozenset()  # for other workers, which sign their requests
     negotiates: bool = True
+    login: bool = False  # whether a browser asks its user for a name and a password; Java's worker has none do that
 
     @staticmethod
     def of(
-        path: str, *verbs: str, body: Sequence[str] = (), signed: Sequence[str] = (), negotiates: bool = True
+        path: str,
+        *verbs: str,
+        body: Sequence[str] = (),
+        signed: Sequence[str] = (),
+        negotiates: bool = True,
+        login: bool = False,
     ) -> Endpoint:
         """`path` has `{name}` for any segment and `{name:int}` for a 32-bit integer."""
         text = re.sub(r"\\\{\w+:int\\\}", r"(?P<number>[+-]?[0-9]+)", re.escape(path))
         text = re.sub(r"\\\{\w+\\\}", r"[^/]+", text)
-        return Endpoint(re.compile(text), frozenset(verbs), frozenset(body), frozenset(signed), negotiates)
+        return Endpoint(re.compile(text), frozenset(verbs), frozenset(body), frozenset(signed), negotiates, login)
 
     def matches(self, path: str) -> bool:
         found = self.pattern.fullmatch(path)
@@ -133,7 +141,8 @@ class HttpRules:
         elif method == "OPTIONS":
             await _answer_options(send, endpoint, headers.get("accept", ""))
         else:
-            routed = dict(scope, method=method, path=path, raw_path=path.encode())
+            asked = scope.get("raw_path") or scope["path"].encode()
+            routed = dict(scope, method=method, path=path, raw_path=path.encode(), **{ASKED_PATH: asked})
             await self._app(routed, _limited(receive), _typed(send, headers.get("accept", "")))
 
     async def _may_pass(self, send: Send, endpoint: Endpoint, method: str, headers: Mapping[str, str]) -> bool:
@@ -146,7 +155,7 @@ class HttpRules:
             await _refuse(send, error.status, error.message)
             return False
         if not permitted:
-            await _answer(send, 401, NOT_PERMITTED.encode())
+            await _answer(send, 401, NOT_PERMITTED.encode(), _ASK_LOGIN if endpoint.login else ())
         return permitted
 
 
@@ -244,8 +253,8 @@ async def _refuse(send: Send, status: int, message: str | None) -> None:
     await _answer(send, status, error_body(status, message))
 
 
-async def _answer(send: Send, status: int, body: bytes) -> None:
-    headers = [(b"content-type", JSON.encode()), (b"content-length", str(len(body)).encode())]
+async def _answer(send: Send, status: int, body: bytes, more: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    headers = [(b"content-type", JSON.encode()), (b"content-length", str(len(body)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from connect_py.api.cluster import SinkCluster
 from connect_py.api.config import ConfigDef, ConfigValue
@@ -14,6 +14,9 @@ from connect_py.api.schema import Value
 from connect_py.api.service import SharedService, SharedServices
 from connect_py.api.task import ExactlyOnceSupport, SinkTask, SourceTask, Task, TransactionBoundarySupport
 from connect_py.api.waiting import WaitReporter
+
+if TYPE_CHECKING:
+    from connect_py.api.pipeline import PipelineFactory  # it imports pyarrow
 
 
 class ConnectorContext(WaitReporter, Protocol):
@@ -117,7 +120,8 @@ class SinkConnector(Connector):
         """
         return None
 
-    cluster: SinkCluster  # set before `alter_offsets`, and only then
+    cluster: SinkCluster  # set before `alter_offsets` and `operate`, and only then; for `operate` its start number is 0
+    pipelines: PipelineFactory  # of the connector's records; set before `operate`, and only then
 
     def alter_offsets(
         self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]

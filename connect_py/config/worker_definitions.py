@@ -204,6 +204,8 @@ _OURS: tuple[Row, ...] = (
      "Levels of loggers, as INFO for all or connect_py.herder=DEBUG for some."),
     ("connect_py.metrics.names", LIST, "confluent", L, _name_families,
      "Under whose names /metrics serves measurements: confluent, strimzi, strimzi-reporter, or several."),
+    ("connect_py.ui.enabled", BOOLEAN, True, L, None,
+     "Whether the worker serves a page for people at /ui, and a description of its API at /docs."),
     ("connect_py.services.max", INT, 16, L, at_least(1),
      "How many shared services of one name, with different settings, may run on a worker."),
 )  # fmt: skip

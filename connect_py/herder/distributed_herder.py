@@ -21,7 +21,7 @@ from connect_py.herder.group.timings import Timings
 from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.herder.group_member import GroupMember
 from connect_py.herder.group_requests import GroupRequests
-from connect_py.herder.herder import RequestConflictError, RequestTargetError, ServerInfo, StagedFuture
+from connect_py.herder.herder import RequestConflictError, RequestTargetError, ServerInfo, StagedFuture, WorkerInfo
 from connect_py.herder.leader_calls import LeaderCalls
 from connect_py.herder.leader_duties import GroupDuties
 from connect_py.herder.request_queue import RequestQueue
@@ -273,6 +273,10 @@ class DistributedHerder(GroupRequests):
         self._turn, self._working = share.turn, share.working
         self._run_parked()
         self._repair_statuses()
+
+    def workers(self) -> list[WorkerInfo]:
+        leader = self._group.leader_url()
+        return [WorkerInfo(url, worker_id_of(url), url == leader, url == self._url) for url in self._group.urls()]
 
     def _group_metrics(self) -> Iterable[AnySample]:
         share = self._group.share()

@@ -179,6 +179,16 @@ class ServerInfo:
     kafka_cluster_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker of the group."""
+
+    url: str  # that it advertises
+    worker_id: str
+    leads: bool
+    is_self: bool
+
+
 class Herder(ABC):
     """The owner of cluster state, as seen from outside. Safe to call from any thread."""
 
@@ -187,6 +197,10 @@ class Herder(ABC):
 
     def metrics(self) -> Sequence[AnySample]:
         """Measurements of this worker, its connectors and tasks, as far as they are known."""
+        return ()
+
+    def workers(self) -> Sequence[WorkerInfo]:
+        """The workers of the group as far as they are known, sorted."""
         return ()
 
     @abstractmethod

@@ -14,7 +14,7 @@ from connect_py.config.worker_config import StandaloneConfig
 from connect_py.futures import failed
 from connect_py.herder.abstract_herder import AbstractHerder
 from connect_py.herder.futures import chain
-from connect_py.herder.herder import Created, ServerInfo
+from connect_py.herder.herder import Created, ServerInfo, WorkerInfo
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.request_signature import RequestSignature
 from connect_py.herder.status_publisher import StatusPublisher, worker_id_of
@@ -80,6 +80,7 @@ class StandaloneHerder(AbstractHerder):
             clock=clock,
             thread_name="StandaloneHerder-connect-1",
         )
+        self._self = WorkerInfo(advertised_url, worker_id_of(advertised_url), leads=True, is_self=True)
         self._started = True  # there is nothing old to be read
         self._state_read.set_result(None)
 
@@ -89,6 +90,9 @@ class StandaloneHerder(AbstractHerder):
 
     def started(self) -> bool:
         return self._ready.done()
+
+    def workers(self) -> list[WorkerInfo]:
+        return [self._self]
 
     def ping(self) -> Future[None]:
         return chain(self._ready, lambda _: self._request(lambda: None))

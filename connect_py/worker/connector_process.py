@@ -340,7 +340,18 @@ class ConnectorProcess:
             self._with_services(request.plugin, request.number, request.name) as connector,
             log_context(request.name, scope="operations"),
         ):
+            if isinstance(connector, SinkConnector):
+                connector.cluster = self._cluster(request.name, request.props, self._worker_props)
+                from connect_py.task.pipeline_factory import TaskPipelineFactory  # imports pyarrow
+
+                connector.pipelines = TaskPipelineFactory(dict(request.props), dict(self._worker_props))
             return connector.operate(request.props, request.operation, request.arguments)
+
+    def _cluster(
+        self, name: str, props: Mapping[str, str], worker_props: Mapping[str, str], start_number: int = 0
+    ) -> KafkaSinkCluster:
+        clients = ClientConfigs(worker_props, props, name)
+        return KafkaSinkCluster(name, start_number, clients, ClusterAdmin(clients.admin()), TopicSelection(props))
 
     def _alter_offsets(self, request: AlterOffsets) -> object:
         with self._with_services(request.plugin, request.number, request.name) as connector:
@@ -349,11 +360,9 @@ class ConnectorProcess:
     def _altered(self, connector: Any, request: AlterOffsets) -> object:
         with log_context(request.name, scope="offsets"):
             if isinstance(connector, SinkConnector):
-                clients = ClientConfigs(request.worker_props, request.props, request.name)
-                connector.cluster = KafkaSinkCluster(
-                    request.name, request.start_number, clients, ClusterAdmin(clients.admin()),
-                    TopicSelection(request.props),
-                )  # fmt: skip
+                connector.cluster = self._cluster(
+                    request.name, request.props, request.worker_props, request.start_number
+                )
             try:
                 return connector.alter_offsets(request.props, request.offsets)
             except NotImplementedError:

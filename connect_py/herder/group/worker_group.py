@@ -228,6 +228,13 @@ class WorkerGroup:
             )
             return epoch.worker_url if any(alive) else None
 
+    def urls(self) -> list[str]:
+        """Where the workers are reached that were heard of within a session, and this one."""
+        now = self._clock.monotonic()
+        with self._lock:
+            members = self._view.members.values()
+            return sorted({self.url} | {h.hello.url for h in members if now < h.at + self.timings.session})
+
     def read_to_end(self) -> None:
         """The topic was read to its end: what comes from now on is said by workers that live."""
         with self._lock:

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Final
 
 from connect_py.api.config import Type
+from connect_py.api.secret_keys import SECRET_KEY
 from connectors.iceberg.config.sink_options import CONFIG_DEF
 from connectors.iceberg.pipeline.compiler import OWNER_KEY
 from connectors.iceberg.pipeline.kinds import PROVIDER
@@ -16,9 +17,6 @@ from connectors.iceberg.pipeline.pipeline_file import Pipeline
 from connectors.iceberg.pipeline.worker_client import RunningConnector
 
 HIDDEN: Final = "[hidden]"
-_SECRET: Final = re.compile(
-    r"password|passphrase|secret|token|credential|jaas|access-?key|account-?key|api-?key|user\.?info", re.IGNORECASE
-)
 _SECRET_KEYS: Final = frozenset(key.name for key in CONFIG_DEF if key.type is Type.PASSWORD)
 _URL_PASSWORD: Final = re.compile(r"(://[^\s/?#@:]*:)[^\s/?#@]+@")
 _PASSWORD_MEMBER: Final = re.compile(r"(?i)([?&;][^=&;]*(?:password|secret|token)=)[^&;\s]+")
@@ -120,6 +118,6 @@ def shown(key: str, value: str | None) -> str | None:
     """A value as it may be shown: secrets are hidden, references to config providers are not."""
     if value is None or PROVIDER.fullmatch(value.strip()) is not None:
         return value
-    if key in _SECRET_KEYS or _SECRET.search(key) is not None:
+    if key in _SECRET_KEYS or SECRET_KEY.search(key) is not None:
         return HIDDEN
     return _PASSWORD_MEMBER.sub(rf"\1{HIDDEN}", _URL_PASSWORD.sub(rf"\1{HIDDEN}@", value))
