@@ -1,7 +1,7 @@
 """`SameOrigin`: refuses what a page of another site has a browser send to change something.
 
-A browser sends a user's login along with such a request, whatever page it comes from. Programs that are no browsers send
-neither of the two headers that are looked at.
+A browser sends a user's login along with such a request, whatever page it comes from. Programs that are no browsers
+send neither of the two headers that are looked at.
 """
 
 from __future__ import annotations

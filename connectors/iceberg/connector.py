@@ -18,7 +18,8 @@ from connectors.iceberg.config.sink_options import CONFIG_DEF
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.config.worker_defaults import with_worker_catalog
 from connectors.iceberg.coordinator.offset_alteration import alter
-from connectors.iceberg.operations import operate
+from connectors.iceberg.operations.operation_request import OperationRequest
+from connectors.iceberg.operations.operations import operate
 from connectors.iceberg.spark.connect_client import CONNECT_SERVICE
 from connectors.iceberg.spark.gateway import why_absent
 from connectors.iceberg.spark.lake_client import driver_service
@@ -62,7 +63,9 @@ class IcebergSinkConnector(SinkConnector):
         return values
 
     def operate(self, props: Mapping[str, str], operation: str, arguments: Mapping[str, Any]) -> Any:
-        return operate(self._parsed(props), self.services, operation, arguments)
+        cluster, pipelines = getattr(self, "cluster", None), getattr(self, "pipelines", None)
+        request = OperationRequest(self._parsed(props), props, self.services, arguments, cluster, pipelines)
+        return operate(request, operation)
 
     def transactional_id(self, props: Mapping[str, str]) -> str | None:
         """The coordinator's."""

@@ -33,7 +33,9 @@ HEADERS: Final[Mapping[str, str]] = {
 def _contents() -> dict[str, tuple[bytes, str]]:
     """Each file and its tag."""
     folder = files("rest.ui") / "static"
-    found = ((each.name, each.read_bytes()) for each in folder.iterdir() if each.name.rpartition(".")[2] in _MEDIA_TYPES)
+    found = (
+        (each.name, each.read_bytes()) for each in folder.iterdir() if each.name.rpartition(".")[2] in _MEDIA_TYPES
+    )
     return {name: (data, f'"{hashlib.sha256(data).hexdigest()[:20]}"') for name, data in found}
 
 

@@ -169,11 +169,12 @@ def replay(
         from connectors.iceberg.config.keys import REPLAY_TOPIC
         from connectors.iceberg.dead_letters.dead_letter_record import Fix, latest
         from connectors.iceberg.dead_letters.replay_log import ReplayLog
+        from connectors.iceberg.dead_letters.replay_rules import check_merged
 
         parsed = parse_connector(config)
         if parsed.replay_topic is None:
             raise ConfigError(REPLAY_TOPIC, "is not set: the connector must read this topic to try letters again")
-        _check_merged(parsed, only_missing_keys=only_missing_keys)
+        check_merged(parsed, only_missing_keys=only_missing_keys)
         fixes = None
         if fixed is not None:
             fixes = [Fix.of(json.loads(line)) for line in fixed.read_text().splitlines() if line.strip()]
@@ -220,22 +221,6 @@ def _age(text: str) -> timedelta:
     if not text[:-1].isdecimal() or text[-1] not in units:
         raise ConfigError("--older-than", f"{text} is not of the form 30d, 12h or 45m")
     return timedelta(**{units[text[-1]]: int(text[:-1])})
-
-
-def _check_merged(config: IcebergSinkConfig, *, only_missing_keys: bool) -> None:
-    """Whether letters may be tried again, given how the tables are kept. ConfigError: they may not, or not so."""
-    from connectors.iceberg.config.keys import ORDERING_COLUMNS
-    from connectors.iceberg.schema.table import WriteMode
-
-    unordered = config.mode is WriteMode.MERGE and not config.ordering_columns
-    if unordered and not only_missing_keys:
-        raise ConfigError(
-            "", f"a letter may be older than the row of its key, and only {ORDERING_COLUMNS} would show it: with "
-            "--only-missing-keys rows are inserted whose key is not there"
-        )  # fmt: skip
-    if only_missing_keys and not unordered:
-        how = "appended" if config.mode is WriteMode.APPEND else f"ordered by {ORDERING_COLUMNS}"
-        raise ConfigError("", f"--only-missing-keys is for merged tables without an order; these rows are {how}")
 
 
 def _dead_letters(

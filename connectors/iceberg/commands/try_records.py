@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -53,6 +53,7 @@ def try_records(
         from connectors.iceberg.config.sink_config import IcebergSinkConfig
         from connectors.iceberg.trial.topic_sample import SampleRequest, TopicSample
         from connectors.iceberg.trial.trial import Trial
+        from connectors.iceberg.trial.trial_document import trial_document
 
         props = read_connector(connector)
         refuse_providers(props)
@@ -69,7 +70,7 @@ def try_records(
             pipeline.close()
     faults = bool(trial.bad) or any(each.refused for each in trial.tables.values())
     if as_json:
-        typer.echo(json.dumps(_document(config, sample, trial), indent=2))
+        typer.echo(json.dumps(trial_document(config, sample, trial), indent=2))
     else:
         for line in _lines(config, sample, trial):
             typer.echo(line)
@@ -80,51 +81,11 @@ def try_records(
 def _tables(config: IcebergSinkConfig) -> Iterator[Callable[[str], TableDescription | None]]:
     """What the catalog says of tables, in a Spark driver that ends with the block."""
     from connectors.iceberg.config.spark_config import SparkConfig
-    from connectors.iceberg.errors import TableMissingError
-    from connectors.iceberg.protocol.ledger import ledger_key
+    from connectors.iceberg.trial.trial_document import table_look_up
 
     settings = SparkConfig(config.catalog_name, config.catalog, config.hadoop_settings(), config.spark)
-    key = ledger_key(config.connect_group)
     with TablePlace("", settings, config).open() as lake:
-
-        def look_up(name: str) -> TableDescription | None:
-            table = config.table(name)
-            try:
-                ref, mode = table.commit_branch or "main", config.mode_of(name)
-                return lake.load(name, key, ref, mode, table.id_columns).description
-            except TableMissingError:
-                return None
-
-        yield look_up
-
-
-def _document(config: IcebergSinkConfig, sample: TopicSample, trial: Trial) -> dict[str, Any]:
-    from connectors.iceberg.trial.create_statement import create_statement
-
-    return {
-        "connector": config.connector, "topics": sample.topics, "records": sample.records,
-        "tables": [
-            {
-                "table": each.name, "exists": each.new is None and not each.refused, "refused": each.refused or None,
-                "create": create_statement(each.name, each.new) if each.new is not None else None,
-                "mode": config.mode_of(each.name).value, "rows": each.rows, "ignored": each.ignored,
-                "changes": [
-                    {"change": str(change), "action": config.evolution[change.kind].value, "rows": count}
-                    for change, count in each.changes.items()
-                ],
-                "samples": each.samples,
-            }
-            for each in trial.tables.values()
-        ],
-        "unrouted": {topic: count for topic, count in trial.unrouted.items() if count},
-        "bad": [
-            {
-                "topic": each.topic, "partition": each.partition, "offset": each.offset, "reason": each.reason.value,
-                "error": each.error,
-            }
-            for each in trial.bad
-        ],
-    }  # fmt: skip
+        yield table_look_up(config, lake)
 
 
 def _lines(config: IcebergSinkConfig, sample: TopicSample, trial: Trial) -> Iterator[str]:

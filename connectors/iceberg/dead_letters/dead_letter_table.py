@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from connect_py.api.command import command_services
 from connect_py.api.errors import ConfigError, ConnectError
+from connect_py.api.service import SharedServices
 from connectors.iceberg.config.keys import DEAD_LETTER_TABLE
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import worker_spark_config
@@ -38,10 +39,11 @@ class DeadLetterTable:
     """
 
     config: IcebergSinkConfig
+    services: SharedServices | None = None  # None: those of the command that runs
 
-    def heads(self) -> list[DeadLetterRecord]:
-        """All letters without key, value and headers; none when the table does not exist yet."""
-        scan = self._scan()
+    def heads(self, limit: int | None = None) -> list[DeadLetterRecord]:
+        """All letters without key, value and headers, or so many; none when the table does not exist yet."""
+        scan = self._scan(limit)
         if scan is None:
             return []
         there = [name for name in _WITHOUT_RECORD if name in scan.projection().column_names]
@@ -57,7 +59,7 @@ class DeadLetterTable:
         conditions = list(_naming(dead_letters))
         if name is None or not conditions:
             return
-        services = command_services()
+        services = self.services or command_services()
         with LakeClient(services, worker_spark_config(self.config, services.worker_settings)) as client:
             for condition in conditions:
                 client.delete_rows(name, condition, self.config.table(name).commit_branch)
@@ -84,12 +86,12 @@ class DeadLetterTable:
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from error
 
-    def _scan(self) -> DataScan | None:
+    def _scan(self, limit: int | None = None) -> DataScan | None:
         """Of the branch that letters are committed to; None: there is no table."""
         config, name = self.config, self.config.dead_letter_table
         if name is None:
             raise ConfigError(DEAD_LETTER_TABLE, "is not set: this connector keeps no dead letters in a table")
-        services = command_services()
+        services = self.services or command_services()
         try:
             with LakeClient(services, worker_spark_config(config, services.worker_settings)) as lake:
                 location, io = lake.metadata(name)
@@ -98,7 +100,7 @@ class DeadLetterTable:
         from pyiceberg.table import StaticTable
 
         try:
-            scan = StaticTable.from_metadata(location, io).scan()
+            scan = StaticTable.from_metadata(location, io).scan(limit=limit)
             branch = config.table(name).commit_branch
             return scan if branch is None else scan.use_ref(branch)
         except (OSError, ValueError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.maintenance.maintenance_result import COUNTED, MaintenanceResult
 from connectors.iceberg.spark.sql_names import literal, quoted, relation
@@ -42,3 +42,16 @@ def record_operation(
     session.spark.sql(f"CREATE TABLE IF NOT EXISTS {target} ({defined}) USING iceberg")
     names, values = ", ".join(map(quoted, columns)), ", ".join(text for _, text in columns.values())
     session.spark.sql(f"INSERT INTO {target} ({names}) SELECT {values}")
+
+
+def operations_of(session: LakeSession, place: str, table: str, limit: int) -> list[dict[str, Any]]:
+    """What was done to a table last, newest first, from its operations table."""
+    source = relation(session.catalog_name, place)
+    rows = session.spark.sql(
+        f"SELECT * FROM {source} WHERE table_name = {literal(table)} ORDER BY started DESC LIMIT {limit}"
+    ).collect()
+    return [{name: _plain(value) for name, value in row.asDict().items()} for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() + "Z" if isinstance(value, datetime) else value
