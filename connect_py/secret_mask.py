@@ -12,8 +12,8 @@ from urllib.parse import quote, quote_plus
 MASK: Final = "[hidden]"
 SHORTEST: Final = 6  # characters; shorter values (ports, flags) stand in texts for other reasons
 _LINE: Final = 16  # characters; shorter lines of a value of several lines stand in other texts, too
-_URL_PASSWORD: Final = re.compile(r"(://[^\s/?#@:'\"]*:)[^\s/?#@'\"]+@")
-_PASSWORD_MEMBER: Final = re.compile(r"([?&;]password=)[^\s&;'\"]+", re.IGNORECASE)
+URL_PASSWORD: Final = re.compile(r"(://[^\s/?#@:'\"]*:)[^\s/?#@'\"]+@")
+PASSWORD_MEMBER: Final = re.compile(r"([?&;]password=)[^\s&;'\"]+", re.IGNORECASE)
 
 
 class SecretMask:
@@ -43,8 +43,8 @@ class SecretMask:
         if self._pattern is not None:
             text = self._pattern.sub(MASK, text)
         if "://" in text or "assword=" in text:
-            text = _URL_PASSWORD.sub(rf"\1{MASK}@", text)
-            text = _PASSWORD_MEMBER.sub(rf"\1{MASK}", text)
+            text = URL_PASSWORD.sub(rf"\1{MASK}@", text)
+            text = PASSWORD_MEMBER.sub(rf"\1{MASK}", text)
         return text
 
 

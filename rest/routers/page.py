@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
@@ -12,11 +13,15 @@ from connect_py.api.errors import NotFoundError
 from connect_py.api.secret_keys import SECRET_KEY
 from connect_py.herder.herder import Herder, WorkerInfo
 from connect_py.metrics.prometheus_text import NameFamily, prometheus_text
+from connect_py.secret_mask import MASK, PASSWORD_MEMBER, URL_PASSWORD
 from rest import entities
 from rest.errors import NOT_FOUND, AnsweringRoute
 from rest.http_rules import ASKED_PATH
 from rest.routers.path import name_in
 from rest.ui.page_files import API_PAGE, PAGE, page_file
+
+# What is replaced in values, as the page's language writes it.
+SECRET_VALUES: Final = [[URL_PASSWORD.pattern, f"$1{MASK}@"], [PASSWORD_MEMBER.pattern, f"$1{MASK}"]]
 
 
 def router(herder: Herder, names: Sequence[NameFamily]) -> APIRouter:
@@ -34,9 +39,12 @@ def router(herder: Herder, names: Sequence[NameFamily]) -> APIRouter:
     @routes.get("/ui/worker.json")
     async def worker() -> Response:
         workers = [
-            {"worker_id": each.worker_id, "leader": each.leads, "here": each.is_self} for each in herder.workers()
+            {"worker_id": each.worker_id, "url": each.url, "leader": each.leads, "here": each.is_self}
+            for each in herder.workers()
         ]
-        return entities.json_response({"workers": workers, "secret_keys": SECRET_KEY.pattern})
+        return entities.json_response(
+            {"workers": workers, "secret_keys": SECRET_KEY.pattern, "secret_values": SECRET_VALUES}
+        )
 
     @routes.get("/ui/metrics.txt")
     async def metrics(request: Request) -> Response:

@@ -1,0 +1,159 @@
+// The keys of a plugin as a form, validated by the worker while it is filled in.
+
+import { h, morph, options } from "./dom.js";
+import { ask, get, isSecret, path } from "./rest.js";
+import { number, plural } from "./texts.js";
+
+const FIRST = ["topics", "topics.regex", "tasks.max", "key.converter", "value.converter", "errors.tolerance"];
+const WAIT_MS = 450;
+const EXTRA = "More keys, one key=value a line: of converters, transformations and clients";
+
+export const definitionsOf = (plugin) => get(path`connector-plugins/${plugin}/config`);
+
+// One form: `values` is what stands in it, `draw()` its elements, `check()` asks the worker.
+export function configForm({ name, plugin, definitions, given = {}, rules, onchange = () => {} }) {
+  const known = new Map(definitions.map((each) => [each.name, each]));
+  const values = new Map(), touched = new Set(), unseen = new Set();
+  let errors = new Map(), recommended = new Map(), count = null, failed = "", everything = false, wanted = "", attempted = false;
+  let timer = 0, asked = 0, body = null, extra = "";
+  for (const [key, value] of Object.entries(given)) {
+    if (key === "name" || key === "connector.class") continue;
+    if (isSecret(key, value, known.get(key), rules)) unseen.add(key);
+    else if (known.has(key)) values.set(key, value);
+    else extra += `${key}=${value}\n`;
+  }
+
+  const form = { config, element, check, take, valid: () => count === 0, attempt };
+
+  function config() {
+    const made = { name: name(), "connector.class": plugin };
+    for (const key of unseen) made[key] = given[key];
+    for (const [key, value] of values) if (value !== "") made[key] = value;
+    for (const line of extra.split("\n")) {
+      const [key, ...rest] = line.split("=");
+      if (key.trim() && rest.length) made[key.trim()] = rest.join("=").trim();
+    }
+    return made;
+  }
+
+  // Take a whole configuration, as somebody else wrote it.
+  function take(config) {
+    values.clear();
+    unseen.clear();
+    extra = "";
+    for (const [key, value] of Object.entries(config)) {
+      if (key === "name" || key === "connector.class" || value === null) continue;
+      if (known.has(key)) values.set(key, String(value));
+      else extra += `${key}=${value}\n`;
+    }
+    redraw();
+    return check();
+  }
+
+  function attempt() {
+    attempted = true;
+    redraw();
+    body.querySelector("[aria-invalid=true]")?.focus();
+  }
+
+  function changed(key) {
+    touched.add(key);
+    clearTimeout(timer);
+    timer = setTimeout(check, WAIT_MS);
+    onchange();
+  }
+
+  async function check() {
+    clearTimeout(timer);
+    const turn = asked += 1;
+    try {
+      const answer = await ask("PUT", path`connector-plugins/${plugin}/config/validate`, config());
+      if (turn !== asked) return;
+      errors = new Map(answer.configs.filter((each) => each.value.errors.length).map((each) => [each.value.name, each.value.errors]));
+      recommended = new Map(answer.configs.map((each) => [each.value.name, each.value.recommended_values]));
+      [count, failed] = [answer.error_count, ""];
+    } catch (error) {
+      if (turn !== asked) return;
+      [count, failed] = [null, error.message];
+    }
+    redraw();
+    onchange();
+  }
+
+  function element() {
+    body = h("div", {}, draw());
+    return body;
+  }
+
+  function redraw() {
+    if (body) morph(body, h("div", {}, draw()));
+  }
+
+  function isShown(each) {
+    if (wanted) return each.name.includes(wanted.toLowerCase()) || each.documentation.toLowerCase().includes(wanted.toLowerCase());
+    return everything || each.required || each.importance === "HIGH" || FIRST.includes(each.name) || values.has(each.name) ||
+      unseen.has(each.name) || (errors.has(each.name) && (touched.has(each.name) || attempted));
+  }
+
+  function draw() {
+    const all = definitions.filter((each) => each.name !== "name" && each.name !== "connector.class");
+    const place = (each) => FIRST.includes(each.name) ? FIRST.indexOf(each.name) : FIRST.length;
+    const shown = all.filter(isShown).sort((a, b) => place(a) - place(b));
+    const groups = Map.groupBy(shown, (each) => place(each) < FIRST.length ? "What it reads, and how" : each.group || "Other keys");
+    return [
+      h("div", { class: "bars", key: "search" },
+        h("input", { type: "search", "aria-label": "Find a key", placeholder: "Find a key…", value: wanted, oninput: (event) => { wanted = event.target.value; redraw(); } }),
+        h("button", { type: "button", "aria-pressed": String(everything), onclick: () => { everything = !everything; redraw(); } }, everything ? "Important keys" : `All ${number(all.length)} keys`),
+        h("span", { class: "hint end", role: "status" }, summary())),
+      failed && h("p", { class: "error", key: "failed" }, failed),
+      attempted && count > 0 && list(),
+      [...groups].map(([group, keys]) => h("fieldset", { class: "card", key: `group ${group}` }, h("legend", {}, group), h("div", { class: "fields" }, keys.map(field)))),
+      h("div", { class: "card field", key: "extra" }, h("label", { for: "extra-keys" }, EXTRA),
+        h("textarea", { id: "extra-keys", spellcheck: "false", value: extra, oninput: (event) => { extra = event.target.value; changed("extra"); } }),
+        [...errors].filter(([key]) => !known.has(key)).map(([key, texts]) => h("p", { class: "error" }, `${key}: ${texts.join(" ")}`))),
+    ];
+  }
+
+  function summary() {
+    if (count === null) return failed ? "" : "Not checked yet";
+    return count === 0 ? "The worker finds no mistake" : plural(count, "mistake");
+  }
+
+  function list() {
+    return h("div", { class: "card bad", role: "alert", key: "list" }, h("ul", {}, [...errors].map(([key, texts]) => h("li", {}, h("code", {}, key), `: ${texts.join(" ")}`))));
+  }
+
+  function field(each) {
+    const id = `key-${each.name}`, wrong = errors.get(each.name) ?? [];
+    const loud = wrong.length > 0 && (touched.has(each.name) || attempted);
+    return h("div", { class: "field", key: each.name },
+      h("label", { for: id }, each.name, each.required && h("span", { class: "required" }, " required")),
+      input(each, id, loud),
+      h("p", { class: "doc", id: `${id}-doc` }, each.documentation),
+      loud && h("p", { class: "error", id: `${id}-error` }, wrong.join("\n")));
+  }
+
+  function input(each, id, loud) {
+    const value = values.get(each.name) ?? "";
+    const shared = { id, "aria-describedby": `${id}-doc${loud ? ` ${id}-error` : ""}`, "aria-invalid": loud ? "true" : null };
+    const set = (event) => {
+      values.set(each.name, event.target.value);
+      unseen.delete(each.name);
+      changed(each.name);
+    };
+    const fallback = each.default_value === null ? "" : each.default_value;
+    if (each.type === "BOOLEAN") {
+      return h("select", { ...shared, onchange: set }, options([["", `${fallback || "not set"} (default)`], ["true"], ["false"]], value));
+    }
+    const suggested = recommended.get(each.name) ?? [];
+    const secret = each.type === "PASSWORD" || isSecret(each.name, "", each, rules);
+    return [
+      h("input", { ...shared, value, oninput: set, spellcheck: "false", autocomplete: "off", type: secret ? "password" : "text",
+        inputmode: ["INT", "LONG", "SHORT", "DOUBLE"].includes(each.type) ? "decimal" : null, list: suggested.length ? `${id}-list` : null,
+        placeholder: unseen.has(each.name) ? "[hidden], unchanged" : fallback }),
+      suggested.length > 0 && h("datalist", { id: `${id}-list` }, suggested.map((each) => h("option", { value: each }))),
+    ];
+  }
+
+  return form;
+}

@@ -1,0 +1,111 @@
+// A new connector: choose a plugin, fill in its keys, let the worker check them, create it; stopped first, if wanted.
+
+import { copyButton, h, notice, options } from "./dom.js";
+import { configForm, definitionsOf } from "./config_form.js";
+import { ask, get, shownValue, worker } from "./rest.js";
+
+export function createView(asked) {
+  let plugins = [], plugin = asked.get("plugin") ?? "", name = "", form = null, rules = null, definitions = [], nameWrong = "";
+
+  async function refresh() {
+    [plugins, rules] = await Promise.all([get("connector-plugins"), worker()]);
+    draw();
+    if (plugin) await choose(plugin);
+  }
+
+  async function choose(wanted) {
+    plugin = wanted;
+    form = null;
+    definitions = plugin ? await definitionsOf(plugin) : [];
+    if (plugin) {
+      form = configForm({ name: () => name, plugin, definitions, rules, onchange: review });
+      draw();
+      await form.check();
+    } else draw();
+  }
+
+  let output = null;
+  function review() {
+    if (output) output.textContent = JSON.stringify(shown(), null, 2);
+  }
+
+  function shown() {
+    const known = new Map(definitions.map((each) => [each.name, each]));
+    const config = Object.entries(form.config()).filter(([key]) => key !== "name");
+    return { name, config: Object.fromEntries(config.map(([key, value]) => [key, shownValue(key, value, known.get(key), rules)])) };
+  }
+
+  // Drawn when the plugin changes; the form draws itself.
+  function draw() {
+    output = h("pre", { tabindex: "0" });
+    const heading = h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "New connector"));
+    const choice = h("div", { class: "card fields" },
+      h("div", { class: "field" }, h("label", { for: "plugin" }, "Plugin"),
+        h("select", { id: "plugin", onchange: (event) => choose(event.target.value) },
+          options([["", "Choose…"], ...plugins.map((each) => [each.class, `${each.class.split(".").at(-1)} (${each.type}) · ${each.class}`])], plugin))),
+      h("div", { class: "field" }, h("label", { for: "name" }, "Name", h("span", { class: "required" }, " required")),
+        h("input", { id: "name", value: name, autocomplete: "off", spellcheck: "false", "aria-describedby": "name-error", oninput: (event) => { name = event.target.value.trim(); nameError(""); review(); } }),
+        h("p", { class: "error", id: "name-error", role: "alert" }, nameWrong)));
+    const main = h("main", { id: "main" }, heading, choice, form && [
+      form.element(),
+      h("details", { class: "card" }, h("summary", {}, "As JSON, secrets hidden; or take JSON of yours"), output,
+        h("div", { class: "actions" }, copyButton("Copy", () => output.textContent)),
+        h("label", { for: "pasted" }, "JSON of a connector"), pasted(),
+        h("div", { class: "actions" }, h("button", { type: "button", onclick: takePasted }, "Fill in the form"))),
+      h("div", { class: "bars card" },
+        h("button", { type: "button", class: "main", onclick: () => create("RUNNING") }, "Create and start"),
+        h("button", { type: "button", onclick: () => create("STOPPED") }, "Create stopped, and preview"),
+        h("p", { class: "hint small" }, "A stopped connector reads nothing. Its preview shows what it would do with records of its topics.")),
+    ]);
+    document.getElementById("main").replaceChildren(...main.childNodes);
+    if (form) review();
+  }
+
+  function nameError(text) {
+    nameWrong = text;
+    document.getElementById("name-error").textContent = text;
+    document.getElementById("name").setAttribute("aria-invalid", String(Boolean(text)));
+  }
+
+  const pasted = () => h("textarea", { id: "pasted", spellcheck: "false", placeholder: '{"name": "orders-sink", "config": {…}}' });
+
+  async function takePasted() {
+    try {
+      const given = JSON.parse(document.getElementById("pasted").value);
+      const config = given.config ?? given;
+      const chosen = config["connector.class"];
+      const fits = plugins.find((each) => each.class === chosen || each.class.split(".").at(-1) === chosen || `${chosen}Connector` === each.class.split(".").at(-1));
+      if (chosen && !fits) throw new Error(`There is no plugin ${chosen}`);
+      name = given.name ?? config.name ?? name;
+      if (fits && fits.class !== plugin) await choose(fits.class);
+      else draw();
+      await form.take(config);
+    } catch (error) {
+      notice(error.message, true);
+    }
+  }
+
+  async function create(state) {
+    if (!name) {
+      nameError("A connector needs a name");
+      document.getElementById("name").focus();
+      return;
+    }
+    await form.check();
+    if (!form.valid()) {
+      form.attempt();
+      return;
+    }
+    try {
+      await ask("POST", "connectors", { name, config: form.config(), initial_state: state });
+      notice(`${name} is created`);
+      location.hash = `#/connectors/${encodeURIComponent(name)}/${state === "STOPPED" && /iceberg/i.test(plugin) ? "preview" : "overview"}`;
+    } catch (error) {
+      if (error.status === 409) nameError(error.message);
+      else notice(error.message, true);
+    }
+  }
+
+  const view = { title: "New connector", seconds: 0, refresh };
+  return view;
+}
