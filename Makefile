@@ -32,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: install dev wheel jars archives test lane-of-logic lane-of-parts lane-of-spark lane-of-tables lane-of-workers \
   test-logic test-parts test-spark test-tables test-workers \
   test-long long-examples-and-parts long-examples long-parts long-kills \
-  long-workers simulate faults fuzz lint format docs site quickstart bench clean distclean
+  long-workers simulate faults fuzz lint format docs site screenshots quickstart bench clean distclean
 
 install: $(STAMP)
 
@@ -186,6 +186,10 @@ site: install
 	$(PIP_INSTALL) -e '.[site]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "make: open build/site/index.html, or serve it: $(BIN)/mkdocs serve"
+
+# The pictures of the worker's page in the documentation, made by its tests.
+screenshots: dev
+	CONNECT_PY_SCREENSHOTS=docs/images $(PYTEST) tests/acceptance/test_page_views.py
 
 quickstart: install
 	$(BIN)/connect-py quickstart $(QUICKSTART_OPTIONS)

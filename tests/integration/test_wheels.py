@@ -44,6 +44,8 @@ def test_wheel_built_without_rust_compiler_fits_every_platform(tmp_path: Path) -
     wheel = build_wheel(sources, tmp_path / "made", {"PATH": str(nothing)})
     assert wheel.name.endswith("-py3-none-any.whl")
     assert [name for name in names(wheel) if name.endswith((".so", "/removed.py"))] == []
+    page = ROOT / "rest" / "ui" / "static"
+    assert {f"rest/ui/static/{file.name}" for file in page.iterdir()} <= names(wheel)
     assert "Root-Is-Purelib: true" in description(wheel)
 
 

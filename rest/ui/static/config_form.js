@@ -110,6 +110,8 @@ export function configForm({ name, plugin, definitions, given = {}, rules, oncha
       [...groups].map(([group, keys]) => h("fieldset", { class: "card", key: `group ${group}` }, h("legend", {}, group), h("div", { class: "fields" }, keys.map(field)))),
       h("div", { class: "card field", key: "extra" }, h("label", { for: "extra-keys" }, EXTRA),
         h("textarea", { id: "extra-keys", spellcheck: "false", value: extra, oninput: (event) => { extra = event.target.value; changed("extra"); } }),
+        [...unseen].some((key) => !known.has(key)) && h("p", { class: "doc" },
+          `Hidden, and kept as they are: ${[...unseen].filter((key) => !known.has(key)).join(", ")}`),
         [...errors].filter(([key]) => !known.has(key)).map(([key, texts]) => h("p", { class: "error" }, `${key}: ${texts.join(" ")}`))),
     ];
   }
