@@ -151,3 +151,26 @@ def test_a_level_for_the_cluster_reaches_both(clients: list[httpx.Client], follo
     for client in clients:
         eventually(lambda client=client: client.get("/admin/loggers/two.workers").status_code == 200)
         assert client.get("/admin/loggers/two.workers").json()["level"] == "WARN"
+
+
+def test_page_of_either_worker_knows_the_whole_group(
+    leader: httpx.Client, follower: httpx.Client, tmp_path: Path
+) -> None:
+    names = [f"{client.base_url.host}:{client.base_url.port}" for client in (leader, follower)]
+    for client, own in zip((leader, follower), names, strict=True):
+        workers = client.get("/ui/worker.json").json()["workers"]
+        assert {each["worker_id"]: (each["leader"], each["here"]) for each in workers} == {
+            name: (name == names[0], name == own) for name in names
+        }
+    assert leader.put("/connectors/seen/config", json=sink(tmp_path)).status_code == 201
+    try:
+        for client in (leader, follower):
+            eventually(lambda client=client: 'connector="seen"' in _of_group(client, names))
+    finally:
+        assert leader.delete("/connectors/seen").status_code == 204
+
+
+def _of_group(client: httpx.Client, workers: list[str]) -> str:
+    """What the page reads of the connector's measurements, from whichever worker runs it."""
+    asked = ({"connector": "seen", "worker": worker} for worker in workers)
+    return "".join(client.get("/ui/metrics.txt", params=query).text for query in asked)
