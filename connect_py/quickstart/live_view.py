@@ -107,4 +107,5 @@ class LiveView:
         if worker_runs:
             text.append("\nREST       ", "bold").append(f"curl {self._url}/connectors/shop-sink/status")
             text.append("\nwatch it   ", "bold").append(f"connect-py top --url {self._url}")
+            text.append("\nin browser ", "bold").append(f"{self._url}/ui")
         return Panel(text, title="query it", expand=False)
