@@ -175,14 +175,41 @@ class SinkStory:
         time.sleep(10)  # some samples for the plots
         page.picture("connector")
 
+    def look_around(self, folder: Path) -> None:
+        """Other connectors, in other states."""
+        page, worker = self.page, self.case.worker
+        for name, target in {
+            "audit-log": "",
+            "customers-export": "pause",
+            "legacy-export": "stop",
+            "returns": "",
+        }.items():
+            file = folder / "missing" / name if name == "returns" else folder / name
+            worker.put(name, {"connector.class": PLUGIN, "topics": self.case.name, "file": str(file), "tasks.max": "1"})
+            if target:
+                assert httpx.put(f"{worker.url}/connectors/{name}/{target}", timeout=100).status_code in (202, 204)
+        worker.wait_for_states("returns", "RUNNING", "FAILED")
+        worker.wait_for_states("legacy-export", "STOPPED")
+        worker.wait_for_states("customers-export", "PAUSED", "PAUSED")
+        page.open()
+        page.sees("Failed 1")
+        page.assert_accessible()
+        page.picture("connectors")
+        page.open("#/workers")
+        page.sees("Workers and what they run")
+        page.picture("workers")
 
-def test_sink_is_created_followed_mended_and_its_table_changed(page: WatchedPage, case: SinkCase) -> None:
+
+def test_sink_is_created_followed_mended_and_its_table_changed(
+    page: WatchedPage, case: SinkCase, tmp_path: Path
+) -> None:
     story = SinkStory(page, case)
     story.create()
     story.fail_and_mend()
     story.replay()
     story.approve()
     story.follow()
+    story.look_around(tmp_path)
 
 
 def test_hostile_names_and_traces_are_shown_as_texts(page: WatchedPage, worker: WorkerProcess) -> None:
@@ -320,11 +347,9 @@ def test_thousand_connectors_are_shown_within_a_second(page: WatchedPage, worker
     page.press("Next")
     page.page.get_by_role("link", name="connector-0100").wait_for()
     page.assert_accessible()
-    page.picture("connectors")
     page.open("#/workers")
     page.sees("Workers and what they run")
     page.assert_accessible()
-    page.picture("workers")
     page.page.goto(f"{worker.url}/docs")
     page.ready()
     page.sees("/connectors/{connector}/status")
