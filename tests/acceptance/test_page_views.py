@@ -169,11 +169,12 @@ class SinkStory:
         page.page.emulate_media(color_scheme="dark")
         page.assert_accessible()
         page.page.emulate_media(color_scheme="light")
-        page.picture("table")
+        page.picture("table", "light", "dark")
         page.open(f"#/connectors/{self.case.name}")
         page.sees("records to read")
         time.sleep(10)  # some samples for the plots
         page.picture("connector")
+        page.assert_accessible()
 
     def look_around(self, folder: Path) -> None:
         """Other connectors, in other states."""
@@ -354,7 +355,6 @@ def test_thousand_connectors_are_shown_within_a_second(page: WatchedPage, worker
     page.ready()
     page.sees("/connectors/{connector}/status")
     page.assert_accessible()
-    page.picture("api")
     front = psutil.Process(worker.pid).memory_info().rss
     print(f"the front process has {front / 1e6:.0f} MB")
     assert front < FRONT_BYTES
