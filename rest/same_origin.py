@@ -1,7 +1,8 @@
-"""`SameOrigin`: refuses what a page of another site has a browser send to change something.
+"""`SameOrigin`: refuses what a page of another site has a browser POST.
 
-A browser sends a user's login along with such a request, whatever page it comes from. Programs that are no browsers
-send neither of the two headers that are looked at.
+A browser sends a user's login along with such a request, whatever page it comes from. Before the other verbs that change
+something it asks whether it may (`CrossOrigin`), before a POST without a body it does not. Programs that are no
+browsers send neither of the two headers that are looked at.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ from rest.cross_origin import CrossOrigin
 from rest.errors import error_body
 
 REFUSED: Final = "A page of another site sent this request; access.control.allow.origin could allow it"
-_SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _OWN_SITES: Final = (b"same-origin", b"none")  # none: the user typed the address
 
 
 class SameOrigin:
-    """ASGI middleware. Requests that only read pass, and so do those from origins that the worker's owner allows."""
+    """ASGI middleware. Other verbs pass, and so do requests from origins that the worker's owner allows."""
 
     def __init__(self, app: ASGIApp, origins: str = "") -> None:
         """`origins`: `access.control.allow.origin`. ConfigError: one is no regular expression."""
@@ -28,7 +28,7 @@ class SameOrigin:
         self._origins = CrossOrigin.patterns(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in _SAFE or self._may_pass(scope):
+        if scope["type"] != "http" or scope["method"] != "POST" or self._may_pass(scope):
             await self._app(scope, receive, send)
             return
         body = error_body(403, REFUSED)

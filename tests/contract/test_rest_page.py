@@ -125,6 +125,7 @@ def allowing() -> Iterator[httpx.Client]:
 def test_pages_of_other_sites_change_nothing(allowing: httpx.Client, headers: dict[str, str], status: int) -> None:
     assert allowing.post("/connectors/a/restart", headers=headers).status_code == status
     assert allowing.get("/connectors", headers=headers).status_code == 200
+    assert allowing.delete("/connectors/zz", headers=headers).status_code == 404  # browsers ask before they send it
 
 
 def test_page_of_the_worker_itself_may_change_things(client: httpx.Client) -> None:
