@@ -1,7 +1,7 @@
 """`SameOrigin`: refuses what a page of another site has a browser POST.
 
-A browser sends a user's login along with such a request, whatever page it comes from. Before the other verbs that change
-something it asks whether it may (`CrossOrigin`), before a POST without a body it does not. Programs that are no
+A browser sends a user's login along with such a request, whatever page it comes from. It asks whether it may
+(`CrossOrigin`) before the other verbs that change something, but not before a POST without a body. Programs that are no
 browsers send neither of the two headers that are looked at.
 """
 
