@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -86,7 +87,10 @@ async def _metrics(request: Request, herder: Herder, names: Sequence[NameFamily]
 
 
 def _about(text: str, connector: str) -> Iterator[str]:
-    """The lines about one connector: of a thousand connectors they are few."""
+    """The lines about one connector and its Kafka clients: of a thousand connectors they are few."""
     escaped = connector.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    label = f'connector="{escaped}"'
-    return (line for line in text.splitlines() if label in line and not line.startswith("#"))
+    label = re.compile(
+        rf'[{{,](?:connector="{re.escape(escaped)}"|client_?id="connector-(?:consumer|producer)-{re.escape(escaped)}-\d+")',
+        re.IGNORECASE,
+    )
+    return (line for line in text.splitlines() if label.search(line) and not line.startswith("#"))

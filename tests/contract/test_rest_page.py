@@ -13,7 +13,7 @@ from rest_serving import error, serving
 
 from connect_py.api.secret_keys import SECRET_KEY
 from connect_py.herder.herder import WorkerInfo
-from connect_py.metrics.samples import AnySample, OwnSample
+from connect_py.metrics.samples import AnySample, OwnSample, Sample
 from rest.app import RestOptions, create_app
 from rest.basic_auth import BasicAuth
 
@@ -29,7 +29,10 @@ class GroupHerder(FakeHerder):
 
     def metrics(self) -> list[AnySample]:
         names = ("a", 'b"\n\\')
-        return [OwnSample("connect_py_demo", "A test's own.", 1.0, {"connector": name}) for name in names]
+        clients = ("connector-consumer-a-0", "connector-consumer-a-b-0")
+        own = [OwnSample("connect_py_demo", "A test's own.", 1.0, {"connector": name}) for name in names]
+        group = "consumer-fetch-manager-metrics"
+        return [*own, *(Sample(group, "records-lag", 7, {"client-id": each}, "kafka.consumer") for each in clients)]
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +100,11 @@ def test_page_learns_workers_and_which_values_are_secret(client: httpx.Client) -
 def test_measurements_of_one_connector_are_picked_out(client: httpx.Client) -> None:
     found = client.get("/ui/metrics.txt", params={"connector": 'b"\n\\', "worker": "h:1"}).text
     assert found == 'connect_py_demo{connector="b\\"\\n\\\\"} 1.0\n'
+    lines = client.get("/ui/metrics.txt", params={"connector": "a"}).text.splitlines()
+    assert [line.partition("{")[2] for line in lines] == [
+        'connector="a"} 1.0',
+        'client_id="connector-consumer-a-0"} 7.0',
+    ]
     assert error(client.get("/ui/metrics.txt", params={"worker": "evil:80"}))[0] == 404
 
 

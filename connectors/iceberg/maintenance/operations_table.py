@@ -45,7 +45,12 @@ def record_operation(
 
 
 def operations_of(session: LakeSession, place: str, table: str, limit: int) -> list[dict[str, Any]]:
-    """What was done to a table last, newest first, from its operations table."""
+    """What was done to a table last, newest first, from its operations table.
+
+    Raises:
+        TableMissingError: There is no such table yet.
+    """
+    session.table(place)  # SQL has other words for a table that is missing
     source = relation(session.catalog_name, place)
     rows = session.spark.sql(
         f"SELECT * FROM {source} WHERE table_name = {literal(table)} ORDER BY started DESC LIMIT {limit}"

@@ -44,10 +44,13 @@ function reading(found) {
     table.waiting = of("waiting").filter((each) => each.value).map((each) => each.labels.reason);
     table.changes = of("held_changes").filter((each) => each.value).map((each) => each.labels.change);
   }
-  const lags = found.filter((each) => each.name.endsWith("records_lag") && each.labels.partition !== undefined);
+  const lags = new Map();  // a worker may serve the same figure under several names
+  for (const { name, labels, value } of found) {
+    if (name.endsWith("records_lag") && !Number.isNaN(value)) lags.set(`${labels.topic}/${labels.partition}`, value);
+  }
   const dead = named("connect_py_cdc_dlq_total");
   return {
-    tables, records: lags.length ? sum(lags.filter((each) => !Number.isNaN(each.value))) : undefined,
+    tables, records: lags.size ? [...lags.values()].reduce((total, each) => total + each, 0) : undefined,
     deadLetters: dead.map((each) => ({ ...each.labels, count: each.value })).filter((each) => each.count),
   };
 }

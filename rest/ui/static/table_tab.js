@@ -15,8 +15,13 @@ export function tableTab({ name, argument: table, again }) {
     const state = now.status.connector.state;
     if (asking || Date.now() - asked < LOOK_SECONDS * 1000 || (asked && state === "STOPPED")) return;
     asking = true;
-    Promise.all([operate(name, "table", { table, limit: 200 }), operate(name, "maintenance", { table }), operate(name, "unpublished", { table })])
-      .then(([one, two, three]) => { [found, done, gate, failed] = [one, two, three.tables[table] ?? null, ""]; }, (error) => { failed = error.message; })
+    Promise.allSettled([operate(name, "table", { table, limit: 200 }), operate(name, "maintenance", { table }), operate(name, "unpublished", { table })])
+      .then(([one, two, three]) => {
+        found = one.value ?? found;
+        done = two.value ?? done;
+        gate = three.value ? three.value.tables[table] ?? null : gate;
+        failed = [...new Set([one, two, three].filter((each) => each.reason).map((each) => each.reason.message))].join("\n");
+      })
       .finally(() => { asking = false; asked = Date.now(); again(); });
   }
 
