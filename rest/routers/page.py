@@ -88,9 +88,7 @@ async def _metrics(request: Request, herder: Herder, names: Sequence[NameFamily]
 
 def _about(text: str, connector: str) -> Iterator[str]:
     """The lines about one connector and its Kafka clients: of a thousand connectors they are few."""
-    escaped = connector.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    label = re.compile(
-        rf'[{{,](?:connector="{re.escape(escaped)}"|client_?id="connector-(?:consumer|producer)-{re.escape(escaped)}-\d+")',
-        re.IGNORECASE,
-    )
+    name = re.escape(connector.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
+    clients = rf'(?i:client_?id)="connector-(?:consumer|producer)-{name}-\d+"'
+    label = re.compile(rf'[{{,](?:connector="{name}"|{clients})')
     return (line for line in text.splitlines() if label.search(line) and not line.startswith("#"))
