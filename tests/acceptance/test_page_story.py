@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from browser import WatchedPage, chromium, watched_page
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
@@ -35,6 +36,8 @@ def test_connector_is_created_fails_is_mended_and_deleted(
     page: WatchedPage, worker: WorkerProcess, kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
     topic, file = f"{topic_prefix}lines", tmp_path / "lines.txt"
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     page.open()
     page.sees("There is no connector yet")
     page.page.get_by_role("link", name="New connector").first.click()
