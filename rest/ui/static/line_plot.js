@@ -45,8 +45,9 @@ export function linePlot({ title, series, format, bars = false, step = false, em
         filled.length > 1 ? `${name} ${format(value)}` : format(value)).join(", ")}`;
     },
     onpointerleave: (event) => {
-      event.currentTarget.querySelector(".cross").setAttribute("visibility", "hidden");
-      event.currentTarget.parentNode.querySelector(".value").textContent = latest;
+      event.currentTarget.querySelector(".cross")?.setAttribute("visibility", "hidden");
+      const out = event.currentTarget.parentNode?.querySelector(".value");
+      if (out) out.textContent = latest;
     },
   },
   [0, 0.5, 1].map((part) => [

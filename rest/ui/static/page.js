@@ -72,7 +72,10 @@ document.addEventListener("visibilitychange", () => {
   if (document.hidden) clearTimeout(timer);
   else if (current?.seconds) refresh(current);
 });
-addEventListener("unhandledrejection", (event) => notice(event.reason?.message ?? String(event.reason), true));
+addEventListener("unhandledrejection", (event) => {
+  notice(event.reason?.message ?? String(event.reason), true);
+  if (event.reason?.status !== undefined) event.preventDefault();  // the worker's answer, and no mistake of this page
+});
 
 startTheme();
 navigate().then(() => { started = true; });
