@@ -153,7 +153,7 @@ long-examples: dev
 long-parts: dev
 	@CONNECT_PY_GENERATED_CODE=1 $(BIN)/python tests/lane.py parts $(LONG) tests/integration tests/property
 
-LONG_KILLS = $(wildcard $(addprefix tests/acceptance/test_,exactly_once_*.py cluster_kills.py earlier_version.py engines_everywhere.py))
+LONG_KILLS = $(wildcard $(addprefix tests/acceptance/test_,exactly_once_*.py cluster_kills.py earlier_version.py engines_everywhere.py rolling_upgrade.py))
 
 long-kills: dev
 	$(LANE) kills $(LONG) $(LONG_KILLS)

@@ -6,13 +6,12 @@ without Spark's driver: its tables, channel and offsets are what an upgrade find
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from earlier_versions import WITHOUT_SPARK_DRIVER, EarlierWorker, checked_out
 from exactly_once_events import (
     SHORT_TIMEOUTS,
     ChangeFeed,
@@ -29,31 +28,11 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-ROOT = Path(__file__).parents[2]
-WITHOUT_SPARK_DRIVER = "c7a68fd2ea717ced2920424173b0cbbe360d9338"
-RUN = "import sys; from connect_py.cli import connect_distributed; sys.exit(connect_distributed())"
-
-
-class EarlierWorker(WorkerProcess):
-    """`connect-distributed` of another checkout."""
-
-    def command(self) -> list[str]:
-        return [sys.executable, "-c", RUN, str(self.properties)]
-
 
 @pytest.fixture
 def earlier(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "earlier"
-    made = subprocess.run(
-        ["git", "-C", str(ROOT), "worktree", "add", "--detach", str(place), WITHOUT_SPARK_DRIVER],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    if made.returncode:
-        pytest.skip(f"the repository's history is not here: {made.stderr.strip()}")
-    try:
+    with checked_out(WITHOUT_SPARK_DRIVER, tmp_path / "earlier") as place:
         yield place
-    finally:
-        subprocess.run(["git", "-C", str(ROOT), "worktree", "remove", "--force", str(place)], check=True)
 
 
 @pytest.mark.long
@@ -65,9 +44,7 @@ def test_worker_continues_exactly_after_an_earlier_version_was_killed(
 ) -> None:  # fmt: skip
     servers, topic, group = kafka_broker.bootstrap_servers, f"{topic_prefix}orders", f"{topic_prefix}worker"
     keys, lake = 3_000, Lakehouse(tmp_path / "lake")
-    old = EarlierWorker(
-        tmp_path / "old", servers, group, SHORT_TIMEOUTS, {"PYTHONPATH": str(earlier), "PYTHONSAFEPATH": "1"}
-    )
+    old = EarlierWorker(earlier, tmp_path / "old", servers, group, SHORT_TIMEOUTS)
     new = WorkerProcess(tmp_path / "new", servers, group, SHORT_TIMEOUTS)
     feed = ChangeFeed(servers, [topic], "json", keys, 1_000, limit=60_000)
     commits = lambda: sum(len(lake.ledgers(f"db.{mode}s")) for mode in MODES)  # noqa: E731 - a name for what is waited for
