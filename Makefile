@@ -5,6 +5,7 @@
 #   make quickstart   Kafka, the worker, change events and the Iceberg sink on this machine
 #   make test         what continuous integration runs
 #   make site         the documentation as web pages
+#   make release      all files of a release, in build/release; it uploads nothing
 
 PYTHON ?= python3
 VENV := .venv
@@ -32,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: install dev wheel jars archives test lane-of-logic lane-of-parts lane-of-spark lane-of-tables lane-of-workers \
   test-logic test-parts test-spark test-tables test-workers \
   test-long long-examples-and-parts long-examples long-parts long-kills \
-  long-workers simulate faults fuzz lint format docs site screenshots quickstart bench clean distclean
+  long-workers simulate faults fuzz lint format docs site screenshots release quickstart bench clean distclean
 
 install: $(STAMP)
 
@@ -153,7 +154,8 @@ long-examples: dev
 long-parts: dev
 	@CONNECT_PY_GENERATED_CODE=1 $(BIN)/python tests/lane.py parts $(LONG) tests/integration tests/property
 
-LONG_KILLS = $(wildcard $(addprefix tests/acceptance/test_,exactly_once_*.py cluster_kills.py earlier_version.py engines_everywhere.py rolling_upgrade.py))
+LONG_KILLS = $(wildcard $(addprefix tests/acceptance/test_,exactly_once_*.py cluster_kills.py earlier_version.py \
+  engines_everywhere.py rolling_upgrade.py))
 
 long-kills: dev
 	$(LANE) kills $(LONG) $(LONG_KILLS)
@@ -190,6 +192,12 @@ site: install
 # The pictures of the worker's page in the documentation, made by its tests.
 screenshots: dev
 	CONNECT_PY_SCREENSHOTS=docs/images $(PYTEST) tests/acceptance/test_page_views.py
+
+# Wheels, source distribution, documentation, chart and image as far as their tools are here, with sizes and checksums.
+# The version is that of pyproject.toml and of the newest section of CHANGELOG.md. Nothing is uploaded.
+release: site
+	$(PIP_INSTALL) -e '.[release]'
+	$(BIN)/python tools/release.py
 
 quickstart: install
 	$(BIN)/connect-py quickstart $(QUICKSTART_OPTIONS)

@@ -1,0 +1,86 @@
+"""What `make release` refuses and writes, without building anything; `test_release` builds."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import tarfile
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = '[project]\nname = "connect-py"\nversion = "{}"\n'
+CHANGES = "# Changes\n\nText.\n\n## 0.3.0 (unreleased)\n\n- One.\n- Two.\n\n## 0.2.0 (2026-11-26)\n\n- More.\n"
+
+
+@pytest.fixture
+def release() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("release", ROOT / "tools" / "release.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def repository(release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "pyproject.toml").write_text(PROJECT.format("0.3.0"))
+    (tmp_path / "CHANGELOG.md").write_text(CHANGES)
+    (tmp_path / "Makefile").write_text("install:\n")
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    return tmp_path
+
+
+def test_the_repository_is_ready_for_a_release(release: ModuleType) -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", release.version())
+
+
+def test_the_newest_section_of_the_changelog_counts(release: ModuleType, repository: Path) -> None:
+    assert release.newest_section(CHANGES) == ("0.3.0", 4)
+    assert release.version() == "0.3.0"
+
+
+def test_another_version_than_the_changelogs_is_refused(release: ModuleType, repository: Path) -> None:
+    (repository / "pyproject.toml").write_text(PROJECT.format("0.4.0"))
+    with pytest.raises(release.ReleaseError, match=r"has version 0\.4\.0, the changelog begins with 0\.3\.0"):
+        release.version()
+
+
+def test_a_changelog_too_long_for_operators_is_refused(release: ModuleType, repository: Path) -> None:
+    (repository / "CHANGELOG.md").write_text(CHANGES.replace("- One.", "word " * 400))
+    with pytest.raises(release.ReleaseError, match="402 words, at most 400"):
+        release.version()
+
+
+def test_a_release_without_chart_and_image_says_so(release: ModuleType, repository: Path) -> None:
+    reasons = [
+        *release.make_archives(repository, "0.3.0", repository / "site"),
+        *release.make_image(repository, "0.3.0"),
+    ]
+    assert [reason.partition(":")[0] for reason in reasons] == ["documentation", "chart", "image"]
+
+
+def test_a_chart_is_packed_under_its_name_and_version(release: ModuleType, repository: Path) -> None:
+    chart = repository / "docker" / "chart"
+    (chart / "templates").mkdir(parents=True)
+    (chart / "templates" / "worker.yaml").write_text("kind: Deployment\n")
+    (chart / "Chart.yaml").write_text('name: connect-py\nversion: 0.3.1\nappVersion: "0.3.0"\n')
+    (repository / "site").mkdir()
+    (repository / "site" / "index.html").write_text("<p>")
+    assert list(release.make_archives(repository, "0.3.0", repository / "site")) == []
+    with tarfile.open(repository / "connect-py-0.3.1.tgz") as archive:
+        assert "connect-py/templates/worker.yaml" in archive.getnames()
+        assert {entry.uname for entry in archive.getmembers()} == {""}
+    (chart / "Chart.yaml").write_text("name: connect-py\nversion: 0.3.1\nappVersion: 0.2.0\n")
+    with pytest.raises(release.ReleaseError, match=r"appVersion 0\.2\.0, not 0\.3\.0"):
+        list(release.make_archives(repository, "0.3.0", repository / "site"))
+
+
+def test_checksums_are_those_of_the_files(release: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "a.whl").write_bytes(b"abc")
+    digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert release.write_checksums(tmp_path) == [("a.whl", 3, digest)]
+    assert (tmp_path / "SHA256SUMS").read_text() == f"{digest}  a.whl\n"

@@ -1,0 +1,151 @@
+"""Makes all files of a release in one folder, and prints them with sizes and checksums. It uploads nothing.
+
+    python tools/release.py [--output build/release] [--site build/site]
+
+The version stands in `pyproject.toml`, and the newest section of `CHANGELOG.md` has the same. What cannot be
+made here is named with the reason: the image needs buildah or docker, and the Makefile's target `image`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MOST_WORDS = 400  # of a release in the changelog
+CHECKSUMS = "SHA256SUMS"
+
+
+class ReleaseError(Exception):
+    """The release cannot be made as the repository stands."""
+
+
+def version() -> str:
+    """The version of pyproject.toml, which the changelog's newest section must have."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found, words = newest_section((ROOT / "CHANGELOG.md").read_text())
+    if found != project["version"]:
+        raise ReleaseError(f"pyproject.toml has version {project['version']}, the changelog begins with {found}")
+    if words > MOST_WORDS:
+        raise ReleaseError(f"the changelog's section {found} has {words} words, at most {MOST_WORDS} are for operators")
+    return found
+
+
+def newest_section(changelog: str) -> tuple[str, int]:
+    """The version of the first section, and how many words it has."""
+    _, heading, rest = re.split(r"^## ([0-9][\w.]*).*\n", changelog, maxsplit=1, flags=re.MULTILINE)
+    return heading, len(re.split(r"^## ", rest, maxsplit=1, flags=re.MULTILINE)[0].split())
+
+
+def make_packages(into: Path) -> None:
+    """The source distribution, and of it a wheel for this platform and one for any.
+
+    The wheel for any platform is made on a path without a Rust compiler.
+    """
+    _run(sys.executable, "-m", "build", "--sdist", "--outdir", str(into), str(ROOT))
+    (source,) = into.glob("*.tar.gz")
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(source) as archive:
+            archive.extractall(folder, filter="data")
+        (unpacked,) = Path(folder).iterdir()
+        build = (sys.executable, "-m", "build", "--wheel", "--outdir", str(into), str(unpacked))
+        nothing = Path(folder) / "nothing"
+        nothing.mkdir()
+        _run(*build, PATH=str(nothing))
+        if shutil.which("cargo"):
+            _run(*build)
+    _run(sys.executable, "-m", "twine", "check", "--strict", *map(str, (*into.glob("*.whl"), source)))
+
+
+def make_archives(into: Path, release: str, site: Path) -> Iterator[str]:
+    """The documentation and the chart; yields what is missing and why."""
+    if (site / "index.html").exists():
+        _pack(site, into / f"connect-py-{release}-documentation.tar.gz", "documentation")
+    else:
+        yield f"documentation: {site} has no pages, `make site` makes them"
+    charts = sorted((ROOT / "docker").rglob("Chart.yaml"))
+    if not charts:
+        yield "chart: the repository has none"
+    for chart in charts:
+        named = dict(re.findall(r"^(name|version|appVersion): *\"?([^\"\n#]+?)\"? *$", chart.read_text(), re.MULTILINE))
+        if named.get("appVersion", release) != release:
+            raise ReleaseError(f"{chart.relative_to(ROOT)} has appVersion {named['appVersion']}, not {release}")
+        _pack(chart.parent, into / f"{named['name']}-{named['version']}.tgz", named["name"])
+
+
+def make_image(into: Path, release: str) -> Iterator[str]:
+    """The image as an archive, by the Makefile's target; yields what is missing and why."""
+    tool = next(filter(shutil.which, ("buildah", "docker")), None)
+    if not re.search(r"^image:", (ROOT / "Makefile").read_text(), re.MULTILINE):
+        yield "image: the Makefile has no target `image`"
+    elif tool is None:
+        yield "image: neither buildah nor docker is installed"
+    else:
+        _run("make", "-C", str(ROOT), "image", f"IMAGE_ARCHIVE={into / f'connect-py-{release}-image.tar'}")
+
+
+def write_checksums(folder: Path) -> list[tuple[str, int, str]]:
+    """Name, size and SHA-256 of each file, which SHA256SUMS holds as `sha256sum -c` reads them."""
+    files = sorted(path for path in folder.iterdir() if path.name != CHECKSUMS)
+    made = [(path.name, path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest()) for path in files]
+    (folder / CHECKSUMS).write_text("".join(f"{digest}  {name}\n" for name, _, digest in made))
+    return made
+
+
+def _pack(folder: Path, archive: Path, name: str) -> None:
+    """A folder under a name, in the order of its paths, without owners and times of this machine."""
+
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = entry.mtime = 0
+        entry.uname = entry.gname = ""
+        return entry
+
+    with tarfile.open(archive, "w:gz") as packed:
+        for path in sorted(folder.rglob("*")):
+            packed.add(path, f"{name}/{path.relative_to(folder)}", recursive=False, filter=plain)
+
+
+def _run(*command: str, **environment: str) -> None:
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ReleaseError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"[-6000:])
+
+
+def main() -> int:
+    """Make the release; returns 1 if it cannot be made."""
+    options = argparse.ArgumentParser(description="Makes all files of a release; uploads nothing.")
+    options.add_argument("--output", type=Path, default=ROOT / "build" / "release")
+    options.add_argument("--site", type=Path, default=ROOT / "build" / "site")
+    chosen = options.parse_args()
+    into: Path = chosen.output.resolve()
+    try:
+        release = version()
+        shutil.rmtree(into, ignore_errors=True)
+        into.mkdir(parents=True)
+        make_packages(into)
+        missing = [*make_archives(into, release, chosen.site), *make_image(into, release)]
+        made = write_checksums(into)
+    except ReleaseError as error:
+        print(f"release: {error}", file=sys.stderr)
+        return 1
+    print(f"connect-py {release}, in {into}:")
+    for name, size, digest in made:
+        print(f"  {name}  {size / 1e6:.1f} MB  sha256 {digest}")
+    for reason in missing:
+        print(f"  not made: {reason}")
+    print("  nothing was uploaded")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
