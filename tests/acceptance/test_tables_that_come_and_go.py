@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -115,6 +118,11 @@ def test_rows_wait_for_a_schema_change_that_a_user_approves(case: SinkCase, lake
     assert pending_changes(httpx.URL(case.worker.url), case.name) == [
         PendingChange(case.name, case.table, "add column new of type string")
     ]
+    listed = subprocess.run(
+        [Path(sys.executable).parent / "connect-py", "schema-changes", case.worker.url, "--connector", case.name],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (listed.returncode, "add column new of type string" in listed.stdout) == (1, True), listed
     assert case.await_waiting(f"table {case.table}")["reason"] == "rows wait for it to add column new of type string"
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
     assert case.ids() == [1]

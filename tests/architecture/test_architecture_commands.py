@@ -1,0 +1,117 @@
+"""Commands on the pages are commands of this version: each line is parsed by the very parser that would run it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from connect_py import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PROGRAMS = ("connect-py", "connect-distributed", "connect-standalone", "make", "python")
+RUN_BY_MAKE = {"archives"}  # `make archives` runs its module before all tests with Spark
+SYNTAX = re.compile(r"[|…\[\]]|\.\.\.|<command>")  # a line that describes forms of a command, and is none itself
+
+
+@dataclass(frozen=True)
+class Line:
+    """A command on a page."""
+
+    page: str
+    text: str
+    whole: bool  # stands in a block, to be copied; in prose a command may stand without its arguments
+
+    def words(self) -> list[str]:
+        """The program, without its folder, and its arguments."""
+        program, *arguments = shlex.split(self.text, comments=True)
+        return [program.rpartition("/")[2], *arguments]
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.text}"
+
+
+def _lines() -> Iterator[Line]:
+    for page in PAGES:
+        name, text = str(page.relative_to(ROOT)), page.read_text()
+        indented = re.findall(r"^ {4,}(.*)$", re.sub(r"\\\n\s*", "", text), re.MULTILINE)
+        spans = re.findall(r"`([^`]+)`", re.sub(r"^(```.*?^```| {4}.*?)$", "", text, flags=re.DOTALL | re.MULTILINE))
+        lines = [(line, True) for line in indented] + [(" ".join(span.split()), False) for span in spans]
+        for line, whole in lines:
+            command = line.strip().removeprefix("$ ").removeprefix(".venv/bin/")
+            first = re.split(r"\s&&\s|\s\|\s|\s>\s", command)[0]
+            if first.partition(" ")[0] in PROGRAMS and " " in first and not SYNTAX.search(first.partition(" #")[0]):
+                yield Line(name, first, whole)
+
+
+def _commands(program: str) -> list[Line]:
+    return [line for line in dict.fromkeys(_lines()) if line.words()[0] == program]
+
+
+@pytest.fixture(scope="module")
+def application() -> Any:
+    """The commands of `connect-py` with those of plugins, for parsing."""
+    whole = typer.Typer(context_settings=cli.app.info.context_settings)
+    whole.registered_commands = list(cli.app.registered_commands)
+    whole.registered_groups = list(cli.app.registered_groups)
+    whole.registered_callback = cli.app.registered_callback
+    cli.add_plugin_commands(whole)
+    return typer.main.get_command(whole)
+
+
+def _parse(command: Any, words: list[str], whole: bool) -> None:
+    """Parse words as the command would, without looking whether files exist."""
+    context = command.context_class(command, info_name=words[0], **command.context_settings)
+    options, rest, _ = command.make_parser(context).parse_args(list(words[1:]))
+    if not hasattr(command, "commands"):
+        needed = [each for each in command.get_params(context) if each.required and options.get(each.name) is None]
+        if whole and needed and "--help" not in words:
+            raise ValueError(f"lacks {', '.join(str(each.name) for each in needed)}")
+    elif rest:
+        name, inner, remaining = command.resolve_command(context, rest)
+        _parse(inner, [name, *remaining], whole)
+
+
+def test_commands_of_connect_py_on_the_pages_are_accepted(application: Any) -> None:
+    lines = _commands("connect-py")
+    assert len(lines) > 60
+    wrong = []
+    for line in lines:
+        try:
+            _parse(application, line.words(), line.whole)
+        except Exception as error:  # noqa: BLE001 - of the parser, whose classes have no public place
+            wrong.append(f"{line}: {error}")
+    assert wrong == []
+
+
+def test_subcommands_on_the_pages_are_run_by_tests(application: Any) -> None:
+    """A command that no test names is a command that no test runs."""
+    named = {line.words()[1] for line in _commands("connect-py")} & set(application.commands)
+    texts = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__))
+    texts += "\n".join(path.read_text() for path in (ROOT / "tests" / "fixtures").glob("*.py"))
+    assert len(named) > 20
+    assert {name for name in named if f'"{name}"' not in texts} == RUN_BY_MAKE
+
+
+def test_targets_of_make_on_the_pages_exist() -> None:
+    targets = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {word for line in _commands("make") for word in line.words()[1:2] if "=" not in word}
+    assert {"site", "release", "quickstart"} <= named
+    assert named - targets == set()
+
+
+def test_programs_and_their_options_on_the_pages_exist() -> None:
+    lines = [line for line in _commands("python") if line.words()[1].endswith(".py")]
+    assert len(lines) > 5
+    for line in lines:
+        _, program, *arguments = line.words()
+        text = (ROOT / program).read_text()
+        for option in (word.partition("=")[0] for word in arguments if word.startswith("-")):
+            assert f'"{option}"' in text or option in ("-h", "--help"), str(line)
