@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 import tarfile
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from earlier_versions import LAST_RELEASE
 
 ROOT = Path(__file__).parents[2]
 PROJECT = '[project]\nname = "connect-py"\nversion = "{}"\n'
@@ -84,3 +87,13 @@ def test_checksums_are_those_of_the_files(release: ModuleType, tmp_path: Path) -
     digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert release.write_checksums(tmp_path) == [("a.whl", 3, digest)]
     assert (tmp_path / "SHA256SUMS").read_text() == f"{digest}  a.whl\n"
+
+
+def test_rolling_upgrade_begins_at_the_release_before_this_one() -> None:
+    shown = subprocess.run(
+        ["git", "-C", str(ROOT), "show", f"{LAST_RELEASE}:pyproject.toml"], capture_output=True, text=True, timeout=30
+    )
+    if shown.returncode:
+        pytest.skip(f"the repository's history is not here: {shown.stderr.strip()}")
+    before = re.findall(r"^## ([0-9][\w.]*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
+    assert tomllib.loads(shown.stdout)["project"]["version"] == before
