@@ -3,7 +3,7 @@
     python tools/release.py [--output build/release] [--site build/site]
 
 The version stands in `pyproject.toml`, and the newest section of `CHANGELOG.md` has the same. What cannot be
-made here is named with the reason: the image needs buildah or docker, and the Makefile's target `image`.
+made here is named with the reason: the image needs docker or buildah, and a registry that has its base image.
 """
 
 from __future__ import annotations
@@ -73,25 +73,38 @@ def make_archives(into: Path, release: str, site: Path) -> Iterator[str]:
         _pack(site, into / f"connect-py-{release}-documentation.tar.gz", "documentation")
     else:
         yield f"documentation: {site} has no pages, `make site` makes them"
-    charts = sorted((ROOT / "docker").rglob("Chart.yaml"))
+    charts = sorted((ROOT / "deploy").rglob("Chart.yaml"))
     if not charts:
         yield "chart: the repository has none"
     for chart in charts:
-        named = dict(re.findall(r"^(name|version|appVersion): *\"?([^\"\n#]+?)\"? *$", chart.read_text(), re.MULTILINE))
-        if named.get("appVersion", release) != release:
-            raise ReleaseError(f"{chart.relative_to(ROOT)} has appVersion {named['appVersion']}, not {release}")
-        _pack(chart.parent, into / f"{named['name']}-{named['version']}.tgz", named["name"])
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(shutil.copytree(chart.parent, Path(folder) / chart.parent.name))
+            text = re.sub(r"^(version|appVersion):.*$", rf'\1: "{release}"', chart.read_text(), flags=re.MULTILINE)
+            (copy / chart.name).write_text(text)
+            _pack(copy, into / f"{copy.name}-{release}.tgz", copy.name)
 
 
 def make_image(into: Path, release: str) -> Iterator[str]:
-    """The image as an archive, by the Makefile's target; yields what is missing and why."""
-    tool = next(filter(shutil.which, ("buildah", "docker")), None)
-    if not re.search(r"^image:", (ROOT / "Makefile").read_text(), re.MULTILINE):
-        yield "image: the Makefile has no target `image`"
+    """The image as an archive; yields what is missing and why. `BASE` is that of docker/Dockerfile."""
+    recipe, image = ROOT / "docker" / "Dockerfile", f"connect-py:{release}"
+    archive = into / f"connect-py-{release}-image.tar"
+    base = ("--build-arg", f"BASE={os.environ['BASE']}") if "BASE" in os.environ else ()
+    build = ("-f", str(recipe), "-t", image, *base, str(ROOT))
+    tool = next(filter(shutil.which, ("docker", "buildah")), None)
+    if not recipe.exists():
+        yield "image: the repository has no docker/Dockerfile"
     elif tool is None:
-        yield "image: neither buildah nor docker is installed"
+        yield "image: neither docker nor buildah is installed"
     else:
-        _run("make", "-C", str(ROOT), "image", f"IMAGE_ARCHIVE={into / f'connect-py-{release}-image.tar'}")
+        try:
+            if tool == "docker":
+                _run("docker", "build", *build)
+                _run("docker", "save", "-o", str(archive), image)
+            else:
+                _run("buildah", "bud", *build)
+                _run("buildah", "push", image, f"docker-archive:{archive}:{image}")
+        except ReleaseError as error:
+            yield f"image: {str(error).strip().splitlines()[-1]}"
 
 
 def write_checksums(folder: Path) -> list[tuple[str, int, str]]:

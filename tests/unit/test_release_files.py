@@ -66,20 +66,33 @@ def test_a_release_without_chart_and_image_says_so(release: ModuleType, reposito
     assert [reason.partition(":")[0] for reason in reasons] == ["documentation", "chart", "image"]
 
 
-def test_a_chart_is_packed_under_its_name_and_version(release: ModuleType, repository: Path) -> None:
-    chart = repository / "docker" / "chart"
+def test_a_chart_is_packed_with_the_version_of_the_release(release: ModuleType, repository: Path) -> None:
+    chart = repository / "deploy" / "helm" / "connect-py"
     (chart / "templates").mkdir(parents=True)
     (chart / "templates" / "worker.yaml").write_text("kind: Deployment\n")
-    (chart / "Chart.yaml").write_text('name: connect-py\nversion: 0.3.1\nappVersion: "0.3.0"\n')
+    (chart / "Chart.yaml").write_text('name: connect-py\nversion: 0.1.0\nappVersion: "0.1.0"\n')
     (repository / "site").mkdir()
     (repository / "site" / "index.html").write_text("<p>")
     assert list(release.make_archives(repository, "0.3.0", repository / "site")) == []
-    with tarfile.open(repository / "connect-py-0.3.1.tgz") as archive:
+    with tarfile.open(repository / "connect-py-0.3.0.tgz") as archive:
         assert "connect-py/templates/worker.yaml" in archive.getnames()
         assert {entry.uname for entry in archive.getmembers()} == {""}
-    (chart / "Chart.yaml").write_text("name: connect-py\nversion: 0.3.1\nappVersion: 0.2.0\n")
-    with pytest.raises(release.ReleaseError, match=r"appVersion 0\.2\.0, not 0\.3\.0"):
-        list(release.make_archives(repository, "0.3.0", repository / "site"))
+        described = archive.extractfile("connect-py/Chart.yaml")
+        assert described is not None
+        assert described.read() == b'name: connect-py\nversion: "0.3.0"\nappVersion: "0.3.0"\n'
+
+
+def test_an_image_that_cannot_be_built_is_named_with_its_reason(
+    release: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "docker").mkdir()
+    (repository / "docker" / "Dockerfile").write_text("FROM nowhere\n")
+    (repository / "buildah").write_text("#!/bin/sh\necho 'no registry answers' >&2\nexit 125\n")
+    (repository / "buildah").chmod(0o755)
+    monkeypatch.setenv("PATH", str(repository))
+    assert list(release.make_image(repository, "0.3.0")) == ["image: no registry answers"]
+    (repository / "buildah").unlink()
+    assert list(release.make_image(repository, "0.3.0")) == ["image: neither docker nor buildah is installed"]
 
 
 def test_checksums_are_those_of_the_files(release: ModuleType, tmp_path: Path) -> None:
