@@ -82,7 +82,7 @@ def test_a_chart_is_packed_with_the_version_of_the_release(release: ModuleType, 
         assert described.read() == b'name: connect-py\nversion: "0.3.0"\nappVersion: "0.3.0"\n'
 
 
-def test_an_image_that_cannot_be_built_is_named_with_its_reason(
+def test_an_image_that_fails_is_named_with_its_reason(
     release: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (repository / "docker").mkdir()
