@@ -213,9 +213,12 @@ def test_alerts_about_spark_drivers_fire_and_end(local: Sinks, java: Path) -> No
         before = len(case.ids())
         local.worker.wait_until(lambda: len(case.ids()) > before, SECONDS, "a commit of the next driver")
         java.unlink()
+        java.write_text("#!/bin/sh\necho 'not enough memory' >&2\nexit 1\n")  # a Java that ends at its start
+        java.chmod(0o755)
         for driver in local.drivers():
             driver.kill()
         server.await_firing("ConnectPyServiceDown", SECONDS, service="spark-driver")
+        java.unlink()
         java.symlink_to(there)
         server.await_end("ConnectPyServiceDown", SECONDS)
         server.await_end("ConnectPyServiceDied", SECONDS)
