@@ -2,6 +2,7 @@
 #
 #   make              set up .venv for running a worker
 #   make dev          and with all that tests and checks need
+#   make demo         the same with a real PostgreSQL and Debezium; `make demo TOUR=1` shows it by itself
 #   make quickstart   Kafka, the worker, change events and the Iceberg sink on this machine
 #   make test         what continuous integration runs
 #   make site         the documentation as web pages
@@ -21,10 +22,11 @@ AGAIN ?=
 SEEDS ?= 100
 ROWS ?= 1000000
 
-# bash counts SECONDS by itself and may hand it down: only `make quickstart SECONDS=60` means it.
+# bash counts SECONDS by itself and may hand it down: only `make quickstart SECONDS=60` means it, and `make demo` too.
 ifeq ($(origin SECONDS),command line)
 QUICKSTART_OPTIONS := --seconds $(SECONDS)
 endif
+DEMO_OPTIONS := $(if $(TOUR),--tour,$(QUICKSTART_OPTIONS))
 unexport SECONDS
 # Some images of build machines set it: then every process compiles all that it imports, again and again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -33,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: install dev wheel jars archives test lane-of-logic lane-of-parts lane-of-spark lane-of-tables lane-of-workers \
   test-logic test-parts test-spark test-tables test-workers \
   test-long long-examples-and-parts long-examples long-parts long-kills \
-  long-workers simulate faults fuzz lint format docs site screenshots release quickstart bench clean distclean
+  long-workers simulate faults fuzz lint format docs site screenshots release quickstart demo bench clean distclean
 
 install: $(STAMP)
 
@@ -201,6 +203,9 @@ release: site
 
 quickstart: install
 	$(BIN)/connect-py quickstart $(QUICKSTART_OPTIONS)
+
+demo: install
+	$(BIN)/connect-py demo $(DEMO_OPTIONS)
 
 # A short form of every benchmark, then one table of all figures; docs/benchmarks.md names the long forms.
 bench: dev

@@ -58,7 +58,8 @@ JARS = {
     "spark": "Spark and Iceberg, for every Iceberg sink",
     "s3": "Iceberg's library for S3 and AWS's catalogs",
     "spark-kafka": "Spark's Kafka source, for `connect-py load`",
-    "connect": "Kafka Connect in Java, for tests side by side",
+    "connect": "Kafka Connect in Java, for `connect-py demo` and `java-connect`",
+    "debezium": "Debezium's PostgreSQL connector, for `connect-py demo`",
     "registry": "a schema registry, for tests",
     "transforms": "transformations in Java, for tests side by side",
     "peers": "other sinks, for benchmarks side by side",
@@ -330,21 +331,66 @@ def quickstart(
     raise typer.Exit(main(directory, seconds, rate))
 
 
+@app.command("demo")
+def demo(
+    directory: Annotated[
+        Path, typer.Option("--dir", help="Where data, tables and logs are kept; emptied at the start.")
+    ] = Path("demo-data"),
+    seconds: Annotated[
+        float | None, typer.Option(min=1, help="End by itself, and compare all tables with PostgreSQL.")
+    ] = None,
+    tour: Annotated[bool, typer.Option("--tour", help="Take all steps by itself, and end.")] = False,
+) -> None:
+    """Land a PostgreSQL database in Iceberg with Debezium: all on this machine.
+
+    Needs PostgreSQL's server, which it runs in a folder of its own. Exit status 0: every table equals PostgreSQL's.
+    """
+    if tour and seconds is not None:
+        raise typer.BadParameter("the tour ends by itself", param_hint="--seconds")
+    from connect_py.demo.demo import main
+
+    raise typer.Exit(main(directory, seconds, tour=tour))
+
+
+@app.command("java-connect")
+def java_connect(
+    properties: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The worker's properties.")],
+) -> None:
+    """Run Java's Kafka Connect worker, for connectors in Java such as Debezium's. Ctrl-C stops it.
+
+    Its libraries are those of `connect-py jars connect`. `plugin.path` of the properties names folders with connectors.
+    """
+    from connect_py.embedded.java_connect import java_connect_command
+
+    try:
+        command = [str(word) for word in java_connect_command(properties.resolve())]
+    except _embedded_errors() as error:
+        raise _failure(error) from error
+    os.execv(command[0], command)
+
+
 @app.command("jars", help=JARS_HELP)
 def jars(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", show_default="broker and spark")] = None,
+    unpack: Annotated[
+        Path | None, typer.Option(help="Unpack archives among them, such as Debezium's, into this folder.")
+    ] = None,
 ) -> None:
     """Fetch and check Java libraries."""
     from connect_py.embedded.jar_lock import JarLock
+    from connect_py.embedded.java_connect import unpack_archives
 
     for name in names or ["broker", "spark"]:
         if name not in JARS:
             raise _failure(ValueError(f"there are no jars {name!r}, only {', '.join(JARS)}"))
         try:
             files = JarLock.shipped(name).resolve()
+            unpacked = unpack_archives(name, unpack) if unpack is not None else []
         except _embedded_errors() as error:
             raise _failure(error) from error
-        typer.echo(f"{name}: {len(files)} jars in {files[0].parent}")
+        typer.echo(f"{name}: {len(files)} files in {files[0].parent}")
+        for archive in unpacked:
+            typer.echo(f"{archive.name}: unpacked into {unpack}")
 
 
 @app.command("archives")

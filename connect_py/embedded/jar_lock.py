@@ -29,7 +29,7 @@ _LINE = re.compile(
     r"(@(?P<extension>[a-z][a-z.]*))? "
     r"sha256:(?P<digest>[0-9a-f]{64})"
 )
-SHIPPED_LOCKS = ("broker", "spark", "s3", "spark-kafka", "connect", "registry", "transforms", "peers")
+SHIPPED_LOCKS = ("broker", "spark", "s3", "spark-kafka", "connect", "debezium", "registry", "transforms", "peers")
 _OTHER_PROCESS_SECONDS = 900.0
 
 

@@ -6,9 +6,7 @@ import json
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,10 +18,10 @@ import httpx
 from rich.console import Console
 from rich.live import Live
 
-from connect_py.api.child_process import ChildProcess
 from connect_py.api.errors import ConnectError
 from connect_py.embedded.archives import make_archives_in_background
 from connect_py.embedded.broker import BrokerError, KafkaBroker
+from connect_py.embedded.connect_process import ConnectProcess
 from connect_py.embedded.ivy import IvyError
 from connect_py.embedded.jar_lock import JarLock, JarLockError
 from connect_py.embedded.java_runtime import JavaNotFoundError
@@ -36,12 +34,9 @@ from connect_py.quickstart.spark_lines import SparkLines
 from connect_py.quickstart.spark_sql import write_spark_sql
 from connect_py.quickstart.tables import CATALOG, NAMESPACE, ShopTables, warehouse_uri
 
-WORKER_SECONDS = 60.0  # until the worker answers
 CATCH_UP_SECONDS = 120.0  # until the tables hold everything, after the last change
-STOP_SECONDS = 30.0
 REFRESH_SECONDS = 0.5
 CONNECTOR = "shop-sink"
-LOG_LINES = 25  # of the worker, when something failed
 
 
 class Quickstart:
@@ -63,7 +58,7 @@ class Quickstart:
             ConnectError: Something did not start, or ended by itself.
         """
         console, directory = self._console, self._directory
-        _clear(directory)
+        clear(directory)
         with ExitStack() as stack:
             console.rule("[bold]connect-py quickstart")
             console.print(f"Everything is kept in {directory}", highlight=False)
@@ -71,25 +66,25 @@ class Quickstart:
             broker = stack.enter_context(KafkaBroker(directory / "kafka"))
             self._said(f"Apache Kafka answers on {broker.bootstrap_servers}")
             feed = Feed(broker.bootstrap_servers, self._rate)
-            port = _free_port()
-            worker = self._worker(broker.bootstrap_servers, port)
-            stack.callback(worker.stop, STOP_SECONDS)
+            worker = ConnectProcess(directory, "worker", "quickstart", broker.bootstrap_servers)
+            worker.launch()
+            stack.callback(worker.close)
             feed.create_topics()
             feed.start()
             stack.callback(feed.stop)
             self._said(f"{len(KEYS)} topics are being fed with about {self._rate:g} changes per second")
-            url = f"http://127.0.0.1:{port}"
-            self._wait_for(url, worker)
+            url = worker.url
+            worker.wait_until_it_answers(self.interrupted)
             self._said(f"the worker answers on {url}")
             self._post(url)
             tables = ShopTables(directory)
             write_spark_sql(directory)
             view = LiveView(feed, tables, f"connect-{CONNECTOR}", url, self._started, columns=console.width)
             with Live(view.render(), console=console, refresh_per_second=4, transient=False) as live:
-                self._watch(live, view, worker, url)
+                self._watch(live, view, worker)
                 if not self.interrupted.is_set():
                     feed.stop()
-                    self._catch_up(live, view, worker, url)
+                    self._catch_up(live, view, worker)
                 live.update(view.render(last=True))
             if not console.is_terminal:
                 console.print()  # without a terminal, the last view ends without a line break
@@ -106,32 +101,6 @@ class Quickstart:
 
     def _said(self, text: str) -> None:
         self._console.print(f"[dim]{time.monotonic() - self._started:5.1f} s[/]  {text}", highlight=False)
-
-    def _worker(self, bootstrap_servers: str, port: int) -> ChildProcess:
-        properties = self._directory / "worker.properties"
-        properties.write_text(_worker_properties(bootstrap_servers, port))
-        command = [str(Path(sys.executable).parent / "connect-distributed"), str(properties)]
-        return ChildProcess(command, self._directory / "worker.log")
-
-    def _wait_for(self, url: str, worker: ChildProcess) -> None:
-        deadline = time.monotonic() + WORKER_SECONDS
-        while time.monotonic() < deadline and not self.interrupted.is_set():
-            self._check(worker)
-            try:
-                if httpx.get(f"{url}/health", timeout=15).status_code == 200:
-                    return
-            except httpx.TransportError:
-                self.interrupted.wait(0.1)
-        if not self.interrupted.is_set():
-            raise ConnectError(f"the worker did not answer in {WORKER_SECONDS:g} s:\n{self._worker_log()}")
-
-    def _worker_log(self) -> str:
-        log = self._directory / "worker.log"
-        return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:]) if log.exists() else "no log"
-
-    def _check(self, worker: ChildProcess) -> None:
-        if worker.status is not None:
-            raise ConnectError(f"the worker ended with status {worker.status}:\n{self._worker_log()}")
 
     def _post(self, url: str) -> None:
         path = self._directory / f"{CONNECTOR}.json"
@@ -154,7 +123,7 @@ class Quickstart:
 
     # --- run
 
-    def _watch(self, live: Live, view: LiveView, worker: ChildProcess, url: str) -> None:
+    def _watch(self, live: Live, view: LiveView, worker: ConnectProcess) -> None:
         archives_asked = False
         while not self.interrupted.is_set():
             if view.has_rows and not archives_asked:
@@ -162,24 +131,24 @@ class Quickstart:
                 archives_asked = True
             if self._seconds is not None and time.monotonic() - self._started >= self._seconds:
                 return
-            self._look(live, view, worker, url)
+            self._look(live, view, worker)
 
-    def _look(self, live: Live, view: LiveView, worker: ChildProcess, url: str) -> None:
-        self._check(worker)
+    def _look(self, live: Live, view: LiveView, worker: ConnectProcess) -> None:
+        worker.check()
         for line in self._spark.new():
             self._said(line)
         live.update(view.render())
-        failure = _failed_trace(url)
+        failure = worker.failed_trace(CONNECTOR)
         if failure is not None:
             raise ConnectError(f"the connector failed:\n{failure}")
         self.interrupted.wait(REFRESH_SECONDS)
 
-    def _catch_up(self, live: Live, view: LiveView, worker: ChildProcess, url: str) -> None:
+    def _catch_up(self, live: Live, view: LiveView, worker: ConnectProcess) -> None:
         deadline = time.monotonic() + CATCH_UP_SECONDS
         while not view.caught_up() and not self.interrupted.is_set():
             if time.monotonic() > deadline:
                 raise ConnectError(f"the tables did not catch up within {CATCH_UP_SECONDS:g} s")
-            self._look(live, view, worker, url)
+            self._look(live, view, worker)
 
     def _verdict(self, tables: ShopTables, feed: Feed) -> bool:
         differences = tables.differences(feed.shop)
@@ -224,44 +193,13 @@ def connector_config(directory: Path) -> Mapping[str, str]:
     }
 
 
-def _worker_properties(bootstrap_servers: str, port: int) -> str:
-    settings = {
-        "bootstrap.servers": bootstrap_servers,
-        "group.id": "quickstart",
-        "listeners": f"http://127.0.0.1:{port}",
-        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
-        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-        "offset.flush.interval.ms": "10000",
-    }
-    for topic in ("config", "status", "offset"):
-        settings[f"{topic}.storage.topic"] = f"quickstart-{topic}"
-        settings[f"{topic}.storage.replication.factor"] = "1"
-    return "".join(f"{key}={value}\n" for key, value in settings.items())
-
-
-def _failed_trace(url: str) -> str | None:
-    """Why the connector or one of its tasks failed; None while all is well."""
-    try:
-        status = httpx.get(f"{url}/connectors/{CONNECTOR}/status", timeout=10).json()
-    except httpx.TransportError:
-        return None
-    states = [status.get("connector", {}), *status.get("tasks", [])]
-    return next((str(state.get("trace")) for state in states if state.get("state") == "FAILED"), None)
-
-
-def _clear(directory: Path) -> None:
+def clear(directory: Path) -> None:
     """Begin with an empty folder, but touch only one that an earlier run made."""
     if directory.exists() and any(directory.iterdir()):
         if not (directory / "worker.properties").exists():
             raise ConnectError(f"{directory} holds something else; name an empty folder with --dir")
         shutil.rmtree(directory)
     directory.mkdir(parents=True, exist_ok=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def main(directory: Path, seconds: float | None, changes_per_second: float) -> int:

@@ -1,0 +1,93 @@
+"""Debezium's events as they come into Kafka, for a view of which change is in which table and since when."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer
+from confluent_kafka import TopicPartition as ClientTopicPartition
+
+from connect_py.api.record import TopicPartition
+
+OPERATIONS: Final[Mapping[str, str]] = {"r": "READ", "c": "INSERT", "u": "UPDATE", "d": "DELETE"}
+_METADATA_SECONDS: Final = 10.0
+_BATCH: Final = 500
+_QUIET: Final = logging.getLogger(f"{__name__}.client")  # the client would write to the terminal
+_QUIET.addHandler(logging.NullHandler())
+_QUIET.propagate = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One event: what Debezium read from the database."""
+
+    table: str
+    operation: str
+    key: Mapping[str, Any]
+    changed_ms: int  # when the transaction was committed; of a READ: when the snapshot read it
+
+
+class ChangeTopics:
+    """Follows all topics of a prefix without joining a group. One thread calls it."""
+
+    def __init__(self, bootstrap_servers: str, prefix: str) -> None:
+        self._prefix = prefix
+        self._consumer = Consumer(
+            {"bootstrap.servers": bootstrap_servers, "group.id": "demo-view", "enable.auto.commit": False},
+            logger=_QUIET,
+        )
+        self._followed: set[TopicPartition] = set()
+        self._waiting: dict[TopicPartition, deque[tuple[int, Change]]] = {}
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def tables(self) -> set[str]:
+        """The tables that have a topic, as far as `read` has seen."""
+        return {tp.topic.removeprefix(self._prefix) for tp in self._followed}
+
+    def read(self) -> None:
+        """Take what is there now."""
+        self._follow_new_topics()
+        while messages := self._consumer.consume(_BATCH, timeout=0.05):
+            for message in messages:
+                topic, value = message.topic(), message.value()
+                partition, offset, key = message.partition(), message.offset(), message.key()
+                if message.error() is not None or topic is None or partition is None or offset is None:
+                    continue
+                if value is None or key is None:
+                    continue  # a tombstone says nothing new
+                change = _change(topic.removeprefix(self._prefix), key, value)
+                self._waiting.setdefault(TopicPartition(topic, partition), deque()).append((offset, change))
+
+    def take(self, offsets: Mapping[TopicPartition, int]) -> list[Change]:
+        """Remove and return the changes before these offsets: what a table holds now."""
+        taken = []
+        for partition, end in offsets.items():
+            waiting = self._waiting.get(partition, deque())
+            while waiting and waiting[0][0] < end:
+                taken.append(waiting.popleft()[1])
+        return taken
+
+    def _follow_new_topics(self) -> None:
+        topics = self._consumer.list_topics(timeout=_METADATA_SECONDS).topics
+        there = {
+            TopicPartition(name, number)
+            for name, topic in topics.items()
+            if name.startswith(self._prefix)
+            for number in topic.partitions
+        }
+        if new := there - self._followed:
+            self._consumer.incremental_assign([ClientTopicPartition(*tp, OFFSET_BEGINNING) for tp in sorted(new)])
+            self._followed |= new
+
+
+def _change(table: str, key: bytes, value: bytes) -> Change:
+    event = json.loads(value)["payload"]
+    operation = OPERATIONS.get(event["op"], event["op"])
+    return Change(table, operation, json.loads(key)["payload"], int(event["source"]["ts_ms"]))

@@ -1,0 +1,157 @@
+"""Every table of PostgreSQL beside its Iceberg table, value by value; nothing of the worker's is used."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+
+from connect_py.embedded.postgres import PostgresServer
+
+_TABLES = """\
+SELECT json_build_object('table', c.relname,
+  'types', (SELECT json_object_agg(a.attname, t.typname) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+            WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+  'key', (SELECT json_agg(a.attname ORDER BY a.attnum) FROM pg_index i JOIN pg_attribute a
+          ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey) WHERE i.indrelid = c.oid AND i.indisprimary))
+FROM pg_class c WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace AND NOT c.relispartition
+ORDER BY c.relname;
+"""
+
+Row = dict[str, Any]
+
+
+def _json(value: Any) -> Any:
+    return json.loads(value, parse_float=Decimal) if isinstance(value, str) else value
+
+
+def _bytes(value: Any) -> Any:
+    return bytes.fromhex(value.removeprefix("\\x")) if isinstance(value, str) else value
+
+
+def _text(value: Any) -> str:
+    return str(value)
+
+
+# Per type of PostgreSQL: one form for its value as JSON, one for Iceberg's as PyIceberg reads it. Others are left out.
+_FORMS: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
+    **dict.fromkeys(("int2", "int4", "int8", "bool", "text", "varchar", "bpchar"), (lambda value: value,) * 2),
+    **dict.fromkeys(("json", "jsonb"), (lambda value: value, _json)),
+    **dict.fromkeys(("float4", "float8"), (float, float)),
+    "numeric": (lambda value: Decimal(str(value)), lambda value: Decimal(str(value))),
+    "uuid": (_text, _text),
+    "date": (date.fromisoformat, lambda value: value),
+    **dict.fromkeys(("timestamp", "timestamptz"), (datetime.fromisoformat, lambda value: value)),
+    "bytea": (_bytes, lambda value: value),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A table of PostgreSQL: its columns with their types, and its primary key."""
+
+    name: str
+    types: Mapping[str, str]
+    key: tuple[str, ...]
+
+    @property
+    def left_out(self) -> list[str]:
+        """Columns of types that this comparison does not know."""
+        return [column for column, kind in self.types.items() if kind.removeprefix("_") not in _FORMS]
+
+
+@dataclass(frozen=True, slots=True)
+class TableComparison:
+    """One table on both sides. `differences` is empty when they are equal."""
+
+    table: str
+    source_rows: int
+    iceberg_rows: int
+    left_out: Sequence[str]
+    differences: Sequence[str]
+
+
+class Comparison:
+    """Compares all tables of the schema `public` with those of a namespace."""
+
+    def __init__(self, postgres: PostgresServer, database: str, catalog: SqlCatalog, namespace: str) -> None:
+        self._postgres = postgres
+        self._database = database
+        self._catalog = catalog
+        self._namespace = namespace
+
+    def tables(self) -> list[SourceTable]:
+        """What PostgreSQL has, by name."""
+        described = [json.loads(line) for line in self._postgres.run(_TABLES, self._database).splitlines()]
+        return [SourceTable(each["table"], each["types"], tuple(each["key"] or ())) for each in described]
+
+    def compare(self) -> list[TableComparison]:
+        """Read both sides now. A table that has no key is compared as a collection of rows.
+
+        Raises:
+            PostgresError: PostgreSQL does not answer.
+        """
+        return [self._compare(table) for table in self.tables()]
+
+    def _compare(self, table: SourceTable) -> TableComparison:
+        source, iceberg = self._source_rows(table), self._iceberg_rows(table)
+        columns = [column for column in table.types if column not in table.left_out]
+        expected = Counter(_frozen({name: row.get(name) for name in columns}) for row in source)
+        actual = Counter(_frozen({name: row.get(name) for name in columns}) for row in iceberg)
+        missing, extra = expected - actual, actual - expected
+        found = []
+        if missing:
+            found.append(f"{missing.total()} rows are missing or differ, for example {min(missing)}")
+        if extra:
+            found.append(f"{extra.total()} rows should not be there, for example {min(extra)}")
+        return TableComparison(table.name, len(source), len(iceberg), table.left_out, found)
+
+    def _source_rows(self, table: SourceTable) -> list[Row]:
+        lines = self._postgres.run(f"SELECT to_jsonb(t) FROM public.{_quoted(table.name)} t;", self._database)
+        rows = [json.loads(line, parse_float=Decimal) for line in lines.splitlines()]
+        return [{name: _form(table.types[name], value, 0) for name, value in row.items()} for row in rows]
+
+    def _iceberg_rows(self, table: SourceTable) -> list[Row]:
+        try:
+            loaded = self._catalog.load_table(f"{self._namespace}.{table.name}")
+        except NoSuchTableError:
+            return []  # it gets its table with its first row
+        rows: list[Row] = loaded.scan().to_arrow().to_pylist()
+        return [
+            {name: _form(table.types[name], value, 1) for name, value in row.items() if name in table.types}
+            for row in rows
+        ]
+
+
+def _form(kind: str, value: Any, side: int) -> Any:
+    """A value in the form that both sides share; arrays item by item."""
+    if value is None:
+        return None
+    if kind.startswith("_"):
+        return [_form(kind[1:], item, side) for item in value]
+    forms = _FORMS.get(kind)
+    return value if forms is None else forms[side](value)
+
+
+def _frozen(row: Row) -> str:
+    """A row as text that is equal for equal rows: columns in order, numbers without trailing zeros."""
+    return json.dumps(row, sort_keys=True, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Decimal):
+        return f"{value.normalize():f}" if value.is_finite() else str(value)
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="microseconds")
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,261 @@
+"""`connect-py demo`: starts the parts, shows changes of PostgreSQL arrive in Iceberg, and compares the two."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from pyiceberg.catalog.sql import SqlCatalog
+from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from connect_py.api.errors import ConnectError
+from connect_py.demo.arrivals import Arrival, Arrivals
+from connect_py.demo.change_topics import ChangeTopics
+from connect_py.demo.comparison import Comparison, TableComparison
+from connect_py.demo.parts import DATABASE, PREFIX, SINK, SOURCE, DemoParts, shown_path
+from connect_py.embedded.archives import make_archives_in_background
+from connect_py.embedded.broker import BrokerError
+from connect_py.embedded.ivy import IvyError
+from connect_py.embedded.jar_lock import JarLockError
+from connect_py.embedded.java_runtime import JavaNotFoundError
+from connect_py.embedded.postgres import PostgresError
+from connect_py.quickstart.quickstart import clear
+from connect_py.quickstart.tables import CATALOG, NAMESPACE, ShopTables, catalog_uri, warehouse_uri
+
+ARRIVE_SECONDS = 150.0  # until the tables equal PostgreSQL, after the last change
+COMMAND_SECONDS = 150.0
+LOOK_SECONDS = 0.3
+STATUS_SECONDS = 3.0  # between questions for failed tasks
+COMPARE_SECONDS = 2.0  # between comparisons when nothing arrives
+ROWS_SHOWN = 3  # of a commit
+WHY_JAVA = (
+    "Debezium is a connector in Java, and connect-py runs connectors in Python.\n"
+    "So Debezium runs in Java's Kafka Connect beside it. They meet in Kafka's topics."
+)
+
+
+class Demo:
+    """One run. `interrupted` ends it early, in good order."""
+
+    def __init__(self, directory: Path, seconds: float | None, console: Console) -> None:
+        self.directory = directory
+        self.folder = shlex.quote(shown_path(directory))
+        self.console = console
+        self.interrupted = threading.Event()
+        self.parts: DemoParts
+        self._seconds = seconds
+        self._started = time.monotonic()
+        self._arrivals: Arrivals
+        self._comparison: Comparison
+        self._asked = 0.0
+
+    def run(self, story: Callable[[Demo], None] | None = None) -> bool:
+        """Run to the end; True when the tables equal those of PostgreSQL.
+
+        `story` is what to do once all rows have arrived; without it a user changes rows, for `seconds` or until Ctrl-C.
+
+        Raises:
+            ConnectError, PostgresError: Something did not start, ended by itself, or did not arrive.
+        """
+        clear(self.directory)
+        self.console.rule("[bold]connect-py demo: from PostgreSQL to Iceberg")
+        self.said(f"Everything is kept in {self.folder}")
+        parts = DemoParts(self.directory, self.said, self.interrupted)
+        with parts:
+            self.parts = parts
+            if self.interrupted.is_set():
+                return False
+            self.console.print(f"\n{WHY_JAVA}\n", highlight=False)
+            with closing(ChangeTopics(parts.broker.bootstrap_servers, PREFIX)) as topics:
+                self._look_at(topics)
+                return self._show(story)
+
+    def _look_at(self, topics: ChangeTopics) -> None:
+        catalog = SqlCatalog(CATALOG, uri=catalog_uri(self.directory), warehouse=warehouse_uri(self.directory))
+        self._arrivals = Arrivals(topics, ShopTables(self.directory), catalog)
+        self._comparison = Comparison(self.parts.postgres, DATABASE, catalog, NAMESPACE)
+
+    def _show(self, story: Callable[[Demo], None] | None) -> bool:
+        self.command(
+            f"connect-py connectors create {self.folder}/{SOURCE}.json \\\n  --url {self.parts.java.url} --wait"
+        )
+        self.command(
+            f"connect-py connectors create {self.folder}/{SINK}.json \\\n  --url {self.parts.worker.url} --wait"
+        )
+        self.console.print()
+        self.wait_until_equal()
+        if not self.interrupted.is_set():
+            make_archives_in_background()  # so that the next start is quicker
+            self.verdict()
+        if story is not None:
+            if not self.interrupted.is_set():
+                story(self)
+            return not self.interrupted.is_set() and self.verdict()
+        if not self.interrupted.is_set():
+            self.console.print(self._what_to_try())
+        self._stay()
+        if self.interrupted.is_set():
+            self.console.print("Stopping; tables were not compared.")
+            return True
+        self.wait_until_equal()
+        return self.verdict()
+
+    # --- what a user sees
+
+    def said(self, text: str) -> None:
+        """Print a line with the seconds since the start."""
+        self.console.print(f"[dim]{time.monotonic() - self._started:5.1f} s[/]  {escape(text)}", highlight=False)
+
+    def command(self, text: str) -> str:
+        """Print a shell command, run it as it stands there, print and return its output.
+
+        Raises:
+            ConnectError: Its exit status is not 0, or it took too long.
+        """
+        self.console.print(f"[bold]$ {escape(text)}", highlight=False, soft_wrap=True)
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        try:
+            done = subprocess.run(
+                ["/bin/sh", "-c", text],
+                env={**os.environ, "PATH": path, "COLUMNS": str(min(self.console.width, 80))},
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise ConnectError(f"timed out after {COMMAND_SECONDS:g} s while running {text}") from error
+        if done.returncode != 0:
+            raise ConnectError(f"status {done.returncode} of {text}\n{done.stdout}{done.stderr}")
+        self.console.print(escape(done.stdout.rstrip()), highlight=False, soft_wrap=True)
+        return done.stdout
+
+    def verdict(self) -> bool:
+        """Compare all tables, print the result, and return whether all are equal."""
+        grid = Table(pad_edge=False)
+        for name in ("table", "rows in PostgreSQL", "rows in Iceberg", "values"):
+            grid.add_column(name, justify="right" if name.startswith("rows") else "left")
+        compared = self._comparison.compare()
+        for each in compared:
+            result = "[bold red]different" if each.differences else "[green]equal"
+            grid.add_row(f"{NAMESPACE}.{each.table}", f"{each.source_rows:,}", f"{each.iceberg_rows:,}", result)
+        self.console.print(grid)
+        for each in compared:
+            self._print_details(each)
+        return not any(each.differences for each in compared)
+
+    def _print_details(self, compared: TableComparison) -> None:
+        for difference in compared.differences:
+            self.console.print(f"[bold red]✗[/] {compared.table}: {escape(difference)}", highlight=False)
+        if compared.left_out:
+            names = ", ".join(compared.left_out)
+            self.console.print(f"{compared.table}: not compared, types that this command does not know: {names}")
+
+    def _print_arrival(self, arrival: Arrival) -> None:
+        table, changes = f"{NAMESPACE}.{arrival.table}", arrival.changes
+        if all(change.operation == "READ" for change in changes):
+            self.said(f"{table}: {len(changes):,} rows of Debezium's snapshot are in Iceberg")
+            return
+        if len(changes) > ROWS_SHOWN:
+            waited = [arrival.seconds(change) for change in changes]
+            took = f"{min(waited):.1f} to {max(waited):.1f} s"
+            self.said(f"{table}: {len(changes):,} changes are in Iceberg, after {took}")
+            return
+        for change in changes:
+            key = ", ".join(f"{name}={value}" for name, value in change.key.items())
+            self.said(f"{change.operation} {table} {key}: in Iceberg after {arrival.seconds(change):.1f} s")
+            row = self._arrivals.row(arrival.table, change.key)
+            shown = "no such row" if row is None else " ".join(f"{name}={value}" for name, value in row.items())
+            self.console.print(Text(shown, style="green"), highlight=False)
+
+    def _what_to_try(self) -> Panel:
+        folder = self.folder
+        uri = f"sqlite:///{shown_path(self.directory)}/catalog.db"
+        text = Text.assemble(
+            ("change rows\n", "bold"),
+            f"{folder}/psql\n",
+            f"{folder}/psql -c \"UPDATE customers SET city = 'Faro' WHERE id = 7\"\n",
+            ("Spark SQL\n", "bold"),
+            f"{folder}/spark-sql -e 'SELECT * FROM {CATALOG}.{NAMESPACE}.customers WHERE id = 7'\n",
+            ("PyIceberg\n", "bold"),
+            "from pyiceberg.catalog.sql import SqlCatalog\n",
+            f'catalog = SqlCatalog("{CATALOG}", uri="{uri}")\n',
+            f'catalog.load_table("{NAMESPACE}.customers").scan("id = 7").to_arrow()\n',
+            ("watch the workers\n", "bold"),
+            f"connect-py top --url {self.parts.worker.url}     # ours, with the sink\n",
+            f"connect-py status --url {self.parts.java.url}  # Java's, with Debezium",
+        )
+        return Panel(text, title="try it in a second terminal; Ctrl-C here stops everything", expand=False)
+
+    # --- waiting
+
+    def wait_until_equal(self) -> None:
+        """Show arrivals until every table equals PostgreSQL's, or the run is interrupted.
+
+        Raises:
+            ConnectError: That took too long, or a part failed.
+        """
+        deadline = time.monotonic() + ARRIVE_SECONDS
+        compared = 0.0
+        while not self.interrupted.is_set():
+            arrived = self.look()
+            if arrived or time.monotonic() - compared > COMPARE_SECONDS:
+                different = [each for each in self._comparison.compare() if each.differences]
+                compared = time.monotonic()
+                if not different:
+                    return
+                if compared > deadline:
+                    wrong = "\n".join(f"{each.table}: {text}" for each in different for text in each.differences)
+                    raise ConnectError(f"the tables did not equal PostgreSQL's within {ARRIVE_SECONDS:g} s:\n{wrong}")
+            self.interrupted.wait(LOOK_SECONDS)
+
+    def look(self) -> bool:
+        """Print what arrived since the last look; whether anything did.
+
+        Raises:
+            ConnectError: A worker ended, or a connector failed.
+        """
+        for process, connector in ((self.parts.java, SOURCE), (self.parts.worker, SINK)):
+            process.check()
+            if time.monotonic() - self._asked > STATUS_SECONDS and (trace := process.failed_trace(connector)):
+                raise ConnectError(f"{connector} failed:\n{trace}")
+        if time.monotonic() - self._asked > STATUS_SECONDS:
+            self._asked = time.monotonic()
+        arrived = self._arrivals.new()
+        for arrival in arrived:
+            self._print_arrival(arrival)
+        return bool(arrived)
+
+    def _stay(self) -> None:
+        while not self.interrupted.is_set():
+            if self._seconds is not None and time.monotonic() - self._started >= self._seconds:
+                return
+            self.look()
+            self.interrupted.wait(LOOK_SECONDS)
+
+
+def main(directory: Path, seconds: float | None, *, tour: bool) -> int:
+    """Run the demonstration; the exit status is 0 only when the tables equal those of PostgreSQL."""
+    from connect_py.demo.tour import take_tour
+
+    console = Console()
+    demo = Demo(directory.resolve(), seconds, console)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: demo.interrupted.set())
+    try:
+        return 0 if demo.run(take_tour if tour else None) else 1
+    except (
+        ConnectError, PostgresError, BrokerError, JavaNotFoundError, JarLockError, IvyError, tarfile.TarError,
+    ) as error:  # fmt: skip
+        console.print("[bold red]demo failed:[/]", escape(str(error)), highlight=False)
+        return 1

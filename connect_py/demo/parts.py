@@ -1,0 +1,184 @@
+"""What the demonstration runs: PostgreSQL, Kafka, Java's Connect for Debezium, and our worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from importlib import resources
+from pathlib import Path
+
+from connect_py.embedded.broker import KafkaBroker
+from connect_py.embedded.connect_process import ConnectProcess, JavaConnectProcess
+from connect_py.embedded.jar_lock import JarLock
+from connect_py.embedded.java_connect import unpack_archives
+from connect_py.embedded.postgres import HOST, PostgresServer
+from connect_py.embedded.spark_environment import spark_environment
+from connect_py.quickstart.spark_sql import write_spark_sql
+from connect_py.quickstart.tables import CATALOG, NAMESPACE, warehouse_uri
+
+DATABASE = "shop"
+PREFIX = "shop.public."  # of the topics: Debezium's prefix and the schema
+SOURCE = "shop-source"
+SINK = "shop-sink"
+DEBEZIUM_USER = "debezium"
+LOCKS = ("broker", "connect", "debezium")
+_JSON = "org.apache.kafka.connect.json.JsonConverter"
+# After a kill, the group lets the new worker in when the session of the old one has ended.
+_SHORT_SESSIONS = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
+
+
+class DemoParts:
+    """Starts the parts in their order; leaving the `with` block stops them in the other."""
+
+    def __init__(self, directory: Path, said: Callable[[str], None], interrupted: threading.Event) -> None:
+        """Prepare.
+
+        Args:
+            directory: An empty folder, for all that the parts write.
+            said: Called with a line of text for each part that runs.
+            interrupted: Set: a start in progress ends.
+
+        Raises:
+            PostgresError: PostgreSQL is not installed.
+        """
+        self._directory = directory
+        self._said = said
+        self._interrupted = interrupted
+        self._stack = ExitStack()
+        self.postgres = PostgresServer(directory / "postgres")
+        self.broker = KafkaBroker(directory / "kafka")
+        self.java: ConnectProcess
+        self.worker: ConnectProcess
+
+    def __enter__(self) -> DemoParts:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _start(self) -> None:
+        directory, said = self._directory, self._said
+        for name in LOCKS:
+            JarLock.shipped(name).resolve()
+        spark_environment()
+        unpack_archives("debezium", directory / "plugins")
+        said("Java libraries of Kafka, Connect, Debezium and Spark: there")
+        self._stack.callback(self.postgres.close)
+        self.postgres.start()
+        password = self._fill()
+        said(f"PostgreSQL {self._version()} answers on port {self.postgres.port}, with a shop in it")
+        servers = self._stack.enter_context(self.broker).bootstrap_servers
+        said(f"Apache Kafka answers on {servers}")
+        self.java = JavaConnectProcess(directory, "java-connect", "java-connect", servers, self._java_properties())
+        self.worker = ConnectProcess(directory, "worker", "connect-py", servers, {
+            **_SHORT_SESSIONS, **{f"consumer.{key}": value for key, value in _SHORT_SESSIONS.items()},
+        })  # fmt: skip
+        for process in (self.java, self.worker):
+            process.launch()
+            self._stack.callback(process.close)
+        self._write_files(password)
+        self.worker.wait_until_it_answers(self._interrupted)
+        said(f"connect-py answers on {self.worker.url}: the sink's worker")
+        self.java.wait_until_it_answers(self._interrupted)
+        said(f"Java's Connect answers on {self.java.url}: Debezium's worker")
+
+    def _version(self) -> str:
+        return self.postgres.run("SHOW server_version").split()[0]
+
+    def _fill(self) -> str:
+        """Make the database and Debezium's user; return its password."""
+        password = secrets.token_urlsafe(18)
+        user = f"CREATE ROLE {DEBEZIUM_USER} LOGIN REPLICATION PASSWORD '{password}';"
+        self.postgres.run(f"CREATE DATABASE {DATABASE};\n{user}")
+        self.postgres.run(shop_sql(), DATABASE)
+        return password
+
+    def _java_properties(self) -> Mapping[str, str]:
+        return {
+            "plugin.path": str(self._directory / "plugins"),
+            "plugin.discovery": "service_load",
+            "offset.flush.interval.ms": "1000",
+            "config.providers": "file",
+            "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+        }
+
+    def _write_files(self, password: str) -> None:
+        secret = self._directory / "debezium.properties"
+        secret.touch(mode=0o600)
+        secret.write_text(f"password={password}\n")
+        (self._directory / "shop.sql").write_text(shop_sql())
+        for name, config in (
+            (SOURCE, source_config(self.postgres.port, secret)),
+            (SINK, sink_config(self._directory)),
+        ):
+            text = json.dumps({"name": name, "config": config}, indent=2)
+            (self._directory / f"{name}.json").write_text(f"{text}\n")
+        self.postgres.write_psql(self._directory / "psql", DATABASE)
+        write_spark_sql(self._directory)
+
+
+def shop_sql() -> str:
+    """The statements that make the sample tables, their rows, and what Debezium needs."""
+    return resources.files("connect_py.demo").joinpath("shop.sql").read_text("utf-8")
+
+
+def source_config(port: int, secret: Path) -> Mapping[str, str]:
+    """Debezium's connector for the database, for Java's worker."""
+    return {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "database.hostname": HOST,
+        "database.port": str(port),
+        "database.user": DEBEZIUM_USER,
+        "database.password": f"${{file:{secret}:password}}",
+        "database.dbname": DATABASE,
+        "plugin.name": "pgoutput",
+        "publication.name": "shop",
+        "publication.autocreate.mode": "disabled",
+        "schema.include.list": "public",
+        "topic.prefix": "shop",
+        "topic.creation.default.partitions": "1",
+        "topic.creation.default.replication.factor": "1",
+        "key.converter": _JSON,
+        "value.converter": _JSON,
+        "value.converter.replace.null.with.default": "false",
+    }
+
+
+def sink_config(directory: Path) -> Mapping[str, str]:
+    """The Iceberg sink for all topics of the database, for our worker."""
+    return {
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "topics.regex": "shop\\.public\\..*",
+        "consumer.override.metadata.max.age.ms": "3000",
+        "key.converter": _JSON,
+        "value.converter": _JSON,
+        "transforms": "unwrap",
+        "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
+        "transforms.unwrap.delete.tombstone.handling.mode": "tombstone",
+        "iceberg.catalog": CATALOG,
+        "iceberg.catalog.type": "jdbc",
+        "iceberg.catalog.uri": f"jdbc:sqlite:{directory / 'catalog.db'}",
+        "iceberg.catalog.jdbc.schema-version": "V1",
+        "iceberg.catalog.warehouse": warehouse_uri(directory),
+        "iceberg.ext.topic-to-table": f"shop\\.public\\.(.*):{NAMESPACE}.{{1}}",
+        "iceberg.ext.key-source": "record",
+        "iceberg.tables.auto-create-enabled": "true",
+        "iceberg.tables.evolve-schema-enabled": "true",
+        "iceberg.tables.upsert-mode-enabled": "true",
+        "iceberg.control.commit.interval-ms": "2000",
+    }
+
+
+def shown_path(path: Path) -> str:
+    """A path as a user would type it here: relative if that is shorter."""
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(str(path)) else str(path)

@@ -1,0 +1,156 @@
+"""A Kafka Connect worker as a process of ours: its properties, its log, its REST address. Java's or our own."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import httpx
+
+from connect_py.api.child_process import ChildProcess
+from connect_py.api.errors import ConnectError
+from connect_py.embedded.java_connect import java_connect_command
+from connect_py.embedded.started_service import StartedService
+
+START_SECONDS = 90.0  # until it answers
+STOP_SECONDS = 30.0
+LOG_LINES = 25  # shown when something failed
+_POLL_SECONDS = 0.1
+_ANSWER_SECONDS = 15.0
+_HOST = "127.0.0.1"
+
+
+class ConnectProcess(StartedService):
+    """One worker; after `kill` or `stop`, `launch` starts it again on the same properties and port."""
+
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        group: str,
+        bootstrap_servers: str,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write `NAME.properties` into the directory; nothing runs yet. `properties` win over ours."""
+        self.name = name
+        self.url = f"http://{_HOST}:{free_port()}"
+        self.properties = directory / f"{name}.properties"
+        self.log_path = directory / f"{name}.log"
+        settings = {**_settings(group, bootstrap_servers, self.url), **(properties or {})}
+        self.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self._child: ChildProcess | None = None
+
+    def command(self) -> Sequence[str | Path]:
+        """What runs the worker: our own `connect-distributed`."""
+        return [Path(sys.executable).parent / "connect-distributed", self.properties]
+
+    def launch(self) -> None:
+        """Start the process; `wait_until_it_answers` follows.
+
+        Raises:
+            JavaNotFoundError, IvyError, JarLockError: Java's worker, as for `java_connect_command`.
+        """
+        self._child = ChildProcess(self.command(), self.log_path)
+
+    def start(self) -> Self:
+        """Launch, and wait until it answers."""
+        self.launch()
+        self.wait_until_it_answers()
+        return self
+
+    def wait_until_it_answers(self, interrupted: threading.Event | None = None) -> None:
+        """Return when the REST port serves requests, or `interrupted` is set.
+
+        Raises:
+            ConnectError: It ended, or did not answer in time. The message carries the last lines of its log.
+        """
+        interrupted = interrupted or threading.Event()
+        deadline = time.monotonic() + START_SECONDS
+        while not interrupted.is_set():
+            self.check()
+            try:
+                if httpx.get(f"{self.url}/connectors", timeout=_ANSWER_SECONDS).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass  # not yet
+            if time.monotonic() > deadline:
+                raise ConnectError(f"{self.name} did not answer in {START_SECONDS:g} s:\n{self.log_end()}")
+            interrupted.wait(_POLL_SECONDS)
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running or last process."""
+        assert self._child is not None
+        return self._child.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process was started and does not exist any more."""
+        return self._child is not None and self._child.status is not None
+
+    def check(self) -> None:
+        """Raise unless the process runs.
+
+        Raises:
+            ConnectError: It ended by itself. The message carries the last lines of its log.
+        """
+        if self._child is not None and self._child.status is not None:
+            raise ConnectError(f"{self.name} ended with status {self._child.status}:\n{self.log_end()}")
+
+    def failed_trace(self, connector: str) -> str | None:
+        """Why a connector or one of its tasks failed; None while all is well, or nothing is known."""
+        try:
+            status = httpx.get(f"{self.url}/connectors/{connector}/status", timeout=_ANSWER_SECONDS).json()
+        except httpx.TransportError:
+            return None
+        states = [status.get("connector", {}), *status.get("tasks", [])]
+        return next((str(state.get("trace")) for state in states if state.get("state") == "FAILED"), None)
+
+    def log_end(self) -> str:
+        """The last lines of the log."""
+        if not self.log_path.exists():
+            return "no log"
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-LOG_LINES:])
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the process has ended; False if it still runs."""
+        return self._child is None or self._child.wait(seconds)
+
+    def close(self) -> None:
+        """Stop in good order, for certain after half a minute."""
+        if self._child is not None:
+            self._child.stop(STOP_SECONDS)
+
+
+class JavaConnectProcess(ConnectProcess):
+    """Java's Kafka Connect, with the plugins that lie in `plugin.path`."""
+
+    def command(self) -> Sequence[str | Path]:
+        """What runs the worker: `ConnectDistributed` of the lock `connect`."""
+        return java_connect_command(self.properties)
+
+
+def free_port() -> int:
+    """A port of this machine that was free a moment ago."""
+    with socket.socket() as sock:
+        sock.bind((_HOST, 0))
+        return int(sock.getsockname()[1])
+
+
+def _settings(group: str, bootstrap_servers: str, url: str) -> Mapping[str, str]:
+    json_converter = "org.apache.kafka.connect.json.JsonConverter"
+    return {
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": group,
+        "listeners": url,
+        "key.converter": json_converter,
+        "value.converter": json_converter,
+        "offset.flush.interval.ms": "10000",
+        **{f"{topic}.storage.topic": f"{group}-{topic}" for topic in ("config", "status", "offset")},
+        **{f"{topic}.storage.replication.factor": "1" for topic in ("config", "status", "offset")},
+    }

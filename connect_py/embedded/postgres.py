@@ -1,0 +1,250 @@
+"""A real PostgreSQL on a loopback port, run by the server that is installed on this machine."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import secrets
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from connect_py.api.child_process import ChildProcess
+from connect_py.api.scratch_folder import scratch_folder
+from connect_py.embedded.connect_process import free_port
+from connect_py.embedded.started_service import StartedService
+
+HOST = "127.0.0.1"
+ADMIN = "postgres"
+# Where packages put the server when it is not on the PATH; the newest version wins.
+PLACES = (
+    "/usr/lib/postgresql/*/bin",
+    "/usr/pgsql-*/bin",
+    "/opt/homebrew/opt/postgresql*/bin",
+    "/usr/local/opt/postgresql*/bin",
+)
+MISSING = (
+    "PostgreSQL's server is not installed: there is no `initdb` on the PATH or where packages put it.\n"
+    "On Debian and Ubuntu: apt-get install postgresql\n"
+    "On Fedora: dnf install postgresql-server\n"
+    "On macOS: brew install postgresql@17"
+)
+_UNPRIVILEGED = ("postgres", "nobody")  # who runs the server when we are root, which it refuses
+_NOT_AS_ROOT = "PostgreSQL refuses to run as root: run this as another user"
+_INIT_SECONDS = 120.0
+_START_SECONDS = 60.0
+_STOP_SECONDS = 15.0
+_QUERY_SECONDS = 60.0
+_LOG_LINES = 20
+_POLL_SECONDS = 0.1
+
+
+class PostgresError(Exception):
+    """PostgreSQL is missing, did not start, or refused a statement."""
+
+
+def find_postgres(environment: Mapping[str, str] | None = None) -> Path:
+    """Return the folder with `initdb`, `postgres` and `psql`: on the PATH, else the newest of the usual places.
+
+    Raises:
+        PostgresError: There is none. The message says how to install it.
+    """
+    path = (os.environ if environment is None else environment).get("PATH", "")
+    if found := shutil.which("initdb", path=path):
+        return Path(found).resolve().parent
+    installed = [
+        folder for place in PLACES for folder in Path("/").glob(place.lstrip("/")) if (folder / "initdb").exists()
+    ]
+    if not installed:
+        raise PostgresError(MISSING)
+    return max(installed, key=lambda folder: [int(number) for number in re.findall(r"\d+", str(folder))])
+
+
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    """Who runs the server: this user, or for root a user without rights."""
+
+    uid: int | None = None  # None: this user
+    gid: int = 0
+
+    @staticmethod
+    def find() -> _Runner:
+        if os.geteuid() != 0:
+            return _Runner()
+        if shutil.which("setpriv") is None:
+            raise PostgresError(
+                "PostgreSQL refuses to run as root, and there is no `setpriv`: run this as another user"
+            )
+        for name in _UNPRIVILEGED:
+            try:
+                user = pwd.getpwnam(name)
+            except KeyError:
+                continue
+            return _Runner(user.pw_uid, user.pw_gid)
+        raise PostgresError(_NOT_AS_ROOT)
+
+    def prefix(self) -> list[str]:
+        """What stands before a command. The server ends with us: changing the user would clear that signal."""
+        if self.uid is None:
+            return []
+        program = shutil.which("setpriv") or "setpriv"
+        return [program, f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups", "--pdeathsig=QUIT", "--"]
+
+    def own(self, path: Path) -> None:
+        if self.uid is not None:
+            os.chown(path, self.uid, self.gid)
+
+
+class PostgresServer(StartedService):
+    """One cluster with logical decoding switched on; `stop` and `start` keep data and port until `close`.
+
+    Clients log in over TCP on loopback, by password. For root the data lie in a temporary folder that a user without
+    rights can reach, and `close` removes them.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Find the server and choose a port; `directory` gets the log, the passwords, and the data unless we are root.
+
+        Raises:
+            PostgresError: It is not installed, or cannot run as root here.
+        """
+        self._programs = find_postgres()
+        self._runner = _Runner.find()
+        directory.mkdir(parents=True, exist_ok=True)
+        self._temporary = scratch_folder("connect-py-postgres-") if self._runner.uid is not None else None
+        if self._temporary is not None:
+            self._temporary.chmod(0o711)  # to be passed through
+        self.data = (self._temporary or directory) / "data"
+        self.log_path = directory / "postgres.log"
+        self.port = free_port()
+        self.password_file = directory / "pgpass"
+        self._child: ChildProcess | None = None
+
+    @property
+    def pid(self) -> int:
+        """The server's process id, after a start."""
+        assert self._child is not None
+        return self._child.pid
+
+    def start(self) -> Self:
+        """Make the cluster if there is none, start the server and return when it answers.
+
+        Raises:
+            PostgresError: It did not start. The message carries the last lines of its log.
+        """
+        if not (self.data / "PG_VERSION").exists():
+            self._initialize()
+        settings = {
+            "listen_addresses": HOST,
+            "port": str(self.port),
+            "unix_socket_directories": "",
+            "wal_level": "logical",
+            "max_wal_senders": "8",
+            "max_replication_slots": "8",
+            "shared_buffers": "32MB",
+            "timezone": "UTC",
+            "logging_collector": "off",
+        }
+        options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+        command = [*self._runner.prefix(), str(self._programs / "postgres"), "-D", str(self.data), *options]
+        self._child = ChildProcess(command, self.log_path)
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if self._child.status is not None:
+                raise PostgresError(f"PostgreSQL ended with status {self._child.status}:\n{self._log_end()}")
+            if time.monotonic() > deadline:
+                raise PostgresError(f"PostgreSQL did not answer in {_START_SECONDS:g} s:\n{self._log_end()}")
+            self._child.wait(_POLL_SECONDS)
+        return self
+
+    def stop(self) -> None:
+        """Shut down without waiting for clients; for certain after 15 s."""
+        if self._child is not None:
+            self._child.signal(signal.SIGINT)
+            if not self._child.wait(_STOP_SECONDS):
+                self._child.kill()
+
+    def close(self) -> None:
+        """Stop, and remove data that lie in a temporary folder."""
+        self.stop()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def psql_command(self, database: str) -> list[str]:
+        """Return what connects as the administrator; the password comes from `PGPASSFILE`."""
+        program = self._programs / "psql"
+        client = str(program) if program.exists() else "psql"
+        return [client, "-X", "-h", HOST, "-p", str(self.port), "-U", ADMIN, "-d", database]
+
+    def write_psql(self, script: Path, database: str) -> None:
+        """Write an executable script that opens psql on a database; it takes psql's arguments."""
+        command = shlex.join(["env", f"PGPASSFILE={self.password_file}", *self.psql_command(database)])
+        script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        script.chmod(0o700)
+
+    def run(self, statements: str, database: str = ADMIN) -> str:
+        """Run SQL and return its rows as lines, columns separated by tabs; the first error ends it.
+
+        Raises:
+            PostgresError: A statement was refused.
+        """
+        done = self._psql(statements, database)
+        if done.returncode != 0:
+            raise PostgresError(f"PostgreSQL refused a statement: {done.stderr.strip()}")
+        return done.stdout
+
+    def _psql(self, statements: str, database: str) -> subprocess.CompletedProcess[str]:
+        options = ["-q", "-A", "-t", "-F", "\t", "-v", "ON_ERROR_STOP=1", "-f", "-"]
+        return subprocess.run(
+            [*self.psql_command(database), *options],
+            env={**os.environ, "PGPASSFILE": str(self.password_file), "PGTZ": "UTC", "PGCLIENTENCODING": "UTF8"},
+            input=statements,
+            capture_output=True,
+            text=True,
+            timeout=_QUERY_SECONDS,
+            check=False,
+        )
+
+    def _answers(self) -> bool:
+        return self._psql("SELECT 1", ADMIN).returncode == 0
+
+    def _initialize(self) -> None:
+        password = secrets.token_urlsafe(18)
+        self.password_file.touch(mode=0o600)
+        self.password_file.write_text(f"{HOST}:{self.port}:*:{ADMIN}:{password}\n")
+        self.data.mkdir(mode=0o700)
+        self._runner.own(self.data)
+        with tempfile.NamedTemporaryFile("w", dir=self.data.parent) as file:
+            file.write(f"{password}\n")
+            file.flush()
+            self._runner.own(Path(file.name))
+            self._run_initdb(file.name)
+
+    def _run_initdb(self, password_file: str) -> None:
+        wanted = ("--encoding=UTF8", "--no-locale", "--auth=scram-sha-256", "--no-sync", f"--pwfile={password_file}")
+        command: Sequence[str] = [
+            *self._runner.prefix(), str(self._programs / "initdb"), "-D", str(self.data), "-U", ADMIN, *wanted,
+        ]  # fmt: skip
+        done = subprocess.run(
+            command,
+            cwd=self.data.parent,
+            capture_output=True,
+            text=True,
+            timeout=_INIT_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise PostgresError(f"initdb failed:\n{done.stdout}{done.stderr}")
+
+    def _log_end(self) -> str:
+        if not self.log_path.exists():
+            return "no log"
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-_LOG_LINES:])
