@@ -347,7 +347,7 @@ def demo(
     """
     if tour and seconds is not None:
         raise typer.BadParameter("the tour ends by itself", param_hint="--seconds")
-    from connect_py.demo.demo import main
+    from connect_py.demo.demo_command import main
 
     raise typer.Exit(main(directory, seconds, tour=tour))
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import subprocess
 import sys
-import tarfile
 import threading
 import time
 from collections.abc import Callable
@@ -27,11 +25,6 @@ from connect_py.demo.change_topics import ChangeTopics
 from connect_py.demo.comparison import Comparison, TableComparison
 from connect_py.demo.parts import DATABASE, PREFIX, SINK, SOURCE, DemoParts, shown_path
 from connect_py.embedded.archives import make_archives_in_background
-from connect_py.embedded.broker import BrokerError
-from connect_py.embedded.ivy import IvyError
-from connect_py.embedded.jar_lock import JarLockError
-from connect_py.embedded.java_runtime import JavaNotFoundError
-from connect_py.embedded.postgres import PostgresError
 from connect_py.quickstart.quickstart import clear
 from connect_py.quickstart.tables import CATALOG, NAMESPACE, ShopTables, catalog_uri, warehouse_uri
 
@@ -89,12 +82,8 @@ class Demo:
         self._comparison = Comparison(self.parts.postgres, DATABASE, catalog, NAMESPACE)
 
     def _show(self, story: Callable[[Demo], None] | None) -> bool:
-        self.command(
-            f"connect-py connectors create {self.folder}/{SOURCE}.json \\\n  --url {self.parts.java.url} --wait"
-        )
-        self.command(
-            f"connect-py connectors create {self.folder}/{SINK}.json \\\n  --url {self.parts.worker.url} --wait"
-        )
+        for name, worker in ((SOURCE, self.parts.java), (SINK, self.parts.worker)):
+            self.command(f"connect-py connectors create {self.folder}/{name}.json \\\n  --url {worker.url} --wait")
         self.console.print()
         self.wait_until_equal()
         if not self.interrupted.is_set():
@@ -242,20 +231,3 @@ class Demo:
                 return
             self.look()
             self.interrupted.wait(LOOK_SECONDS)
-
-
-def main(directory: Path, seconds: float | None, *, tour: bool) -> int:
-    """Run the demonstration; the exit status is 0 only when the tables equal those of PostgreSQL."""
-    from connect_py.demo.tour import take_tour
-
-    console = Console()
-    demo = Demo(directory.resolve(), seconds, console)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: demo.interrupted.set())
-    try:
-        return 0 if demo.run(take_tour if tour else None) else 1
-    except (
-        ConnectError, PostgresError, BrokerError, JavaNotFoundError, JarLockError, IvyError, tarfile.TarError,
-    ) as error:  # fmt: skip
-        console.print("[bold red]demo failed:[/]", escape(str(error)), highlight=False)
-        return 1
