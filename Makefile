@@ -2,8 +2,8 @@
 #
 #   make              set up .venv for running a worker
 #   make dev          and with all that tests and checks need
-#   make demo         the same with a real PostgreSQL and Debezium; `make demo TOUR=1` shows it by itself
 #   make quickstart   Kafka, the worker, change events and the Iceberg sink on this machine
+#   make demo         the same with a real PostgreSQL and Debezium; `make demo TOUR=1` shows it by itself
 #   make test         what continuous integration runs
 #   make site         the documentation as web pages
 #   make release      all files of a release, in build/release; it uploads nothing
