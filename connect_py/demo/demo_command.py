@@ -30,5 +30,8 @@ def main(directory: Path, seconds: float | None, *, tour: bool) -> int:
     except (
         ConnectError, PostgresError, BrokerError, JavaNotFoundError, JarLockError, IvyError, tarfile.TarError,
     ) as error:  # fmt: skip
+        if demo.interrupted.is_set():  # Ctrl-C also reaches a command that runs
+            console.print("Stopped before the end.")
+            return 1
         console.print("[bold red]demo failed:[/]", escape(str(error)), highlight=False)
         return 1

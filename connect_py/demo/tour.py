@@ -11,6 +11,7 @@ from connect_py.demo.parts import SINK
 from connect_py.quickstart.tables import CATALOG, NAMESPACE
 
 KILLED_SECONDS: Final = 15.0
+COMMIT_SECONDS: Final = 1.5  # by then the worker has read rows and not committed them all
 LOOK: Final = """\
 from pyiceberg.catalog.sql import SqlCatalog
 
@@ -75,6 +76,7 @@ def _kill(demo: Demo) -> None:
     worker = demo.parts.worker
     burst = "INSERT INTO orders (customer_id, total)\n  SELECT 1 + n % 200, n FROM generate_series(1, 2000) AS n"
     demo.command(f'{demo.folder}/psql -c "{burst}"')
+    demo.interrupted.wait(COMMIT_SECONDS)
     demo.command(f"kill -9 {worker.pid}")
     if not worker.wait(KILLED_SECONDS):
         raise ConnectError("the worker did not end")

@@ -106,7 +106,7 @@ class ConnectProcess(StartedService):
         """Why a connector or one of its tasks failed; None while all is well, or nothing is known."""
         try:
             status = httpx.get(f"{self.url}/connectors/{connector}/status", timeout=_ANSWER_SECONDS).json()
-        except httpx.TransportError:
+        except (httpx.TransportError, ValueError):  # no answer, or none in JSON
             return None
         states = [status.get("connector", {}), *status.get("tasks", [])]
         return next((str(state.get("trace")) for state in states if state.get("state") == "FAILED"), None)

@@ -36,7 +36,9 @@ def java_connect_command(properties: Path, heap_mb: int = 512) -> list[str | Pat
     java, jars = find_java(), JarLock.shipped("connect").resolve()
     logging = cache_directory() / "java-connect-log4j2.xml"
     if not logging.exists() or logging.read_text() != _LOGGING:
-        logging.write_text(_LOGGING)
+        written = logging.with_suffix(f".{os.getpid()}")
+        written.write_text(_LOGGING)
+        written.replace(logging)  # a worker that starts now reads the old file or the new one
     return [
         java.path,
         *_JVM_OPTIONS,

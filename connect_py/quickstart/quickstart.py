@@ -200,6 +200,7 @@ def clear(directory: Path) -> None:
             raise ConnectError(f"{directory} holds something else; name an empty folder with --dir")
         shutil.rmtree(directory)
     directory.mkdir(parents=True, exist_ok=True)
+    (directory / "worker.properties").touch()  # so that the next run may clear what a failed start leaves
 
 
 def main(directory: Path, seconds: float | None, changes_per_second: float) -> int:
