@@ -44,7 +44,7 @@ class Arrivals:
             if state is None or self._seen.get(table) == state.snapshot_id:
                 continue
             self._seen[table] = state.snapshot_id
-            if changes := self._topics.take(state.offsets):
+            if changes := self._topics.take(table, state.offsets):
                 found.append(Arrival(table, changes, state))
         return found
 

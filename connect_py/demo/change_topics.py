@@ -65,10 +65,12 @@ class ChangeTopics:
                 change = _change(topic.removeprefix(self._prefix), key, value)
                 self._waiting.setdefault(TopicPartition(topic, partition), deque()).append((offset, change))
 
-    def take(self, offsets: Mapping[TopicPartition, int]) -> list[Change]:
-        """Remove and return the changes before these offsets: what a table holds now."""
+    def take(self, table: str, offsets: Mapping[TopicPartition, int]) -> list[Change]:
+        """Remove and return the changes of a table before these offsets: what it holds now."""
         taken = []
         for partition, end in offsets.items():
+            if partition.topic != f"{self._prefix}{table}":
+                continue  # a snapshot names the offsets of all topics of its connector
             waiting = self._waiting.get(partition, deque())
             while waiting and waiting[0][0] < end:
                 taken.append(waiting.popleft()[1])

@@ -15,6 +15,7 @@ from pathlib import Path
 from pyiceberg.catalog.sql import SqlCatalog
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -34,6 +35,7 @@ LOOK_SECONDS = 0.3
 STATUS_SECONDS = 3.0  # between questions for failed tasks
 COMPARE_SECONDS = 2.0  # between comparisons when nothing arrives
 ROWS_SHOWN = 3  # of a commit
+INDENT = 9  # below the seconds
 WHY_JAVA = (
     "Debezium is a connector in Java, and connect-py runs connectors in Python.\n"
     "So Debezium runs in Java's Kafka Connect beside it. They meet in Kafka's topics."
@@ -165,7 +167,7 @@ class Demo:
             self.said(f"{change.operation} {table} {key}: in Iceberg after {arrival.seconds(change):.1f} s")
             row = self._arrivals.row(arrival.table, change.key)
             shown = "no such row" if row is None else " ".join(f"{name}={value}" for name, value in row.items())
-            self.console.print(Text(shown, style="green"), highlight=False)
+            self.console.print(Padding(Text(shown, style="green"), (0, 0, 0, INDENT)))
 
     def _what_to_try(self) -> Panel:
         folder = self.folder

@@ -68,7 +68,7 @@ def _change_schema(demo: Demo) -> None:
     _psql(
         demo,
         "CREATE TABLE reviews\n  (sku uuid REFERENCES products, day date, stars int, PRIMARY KEY (sku, day))",
-        "INSERT INTO reviews SELECT sku, date '2026-05-01', 5 FROM products LIMIT 2",
+        "INSERT INTO reviews\n  SELECT sku, date '2026-05-01', 5 FROM products LIMIT 2",
     )
 
 

@@ -311,6 +311,11 @@ class ClientConfigs:
         text = self.consumer_properties().get("max.poll.records")
         return None if text is None else max(1, int(text))
 
+    def topics_interval_ms(self) -> int | None:
+        """The user's `metadata.max.age.ms`: how often Java's consumer matches its expression against the topics."""
+        text = self.consumer_properties().get("metadata.max.age.ms")
+        return None if text is None else max(1_000, int(text))
+
     def producer(self) -> Settings:
         """The source producer."""
         return translate(self._layers(self._base("connector-producer") | _TASK_PRODUCER, "producer"), "producer")

@@ -37,6 +37,7 @@ from connect_py.task.wait_board import WaitBoard
 POLL_SLICE_SECONDS: Final = 0.2  # the client has no wakeup; a stop is noticed this late at worst
 POLL_RECORDS: Final = 4000  # at most: each call of Arrow has its price, and decoded messages take 4 kB each
 REDELIVERY_SECONDS: Final = (0.2, 5.0)  # first and longest wait before a batch is put again; the task may bound it
+TOPICS_INTERVAL_MS: Final = 300_000  # Java's default
 BROKER: Final = "broker"  # what waits: everything
 PUT: Final = "put"  # what waits: records that the task takes later
 
@@ -50,15 +51,18 @@ class LoopSettings:
     commit_interval_ms: int = 60_000
     commit_timeout_ms: int = 5_000
     poll_records: int = POLL_RECORDS
-    topics_interval_ms: int = 300_000  # how often a regular expression is matched against the topics again
+    topics_interval_ms: int = TOPICS_INTERVAL_MS  # how often a regular expression is matched against the topics again
 
     @classmethod
-    def of(cls, worker: Mapping[str, str], poll_records: int | None) -> LoopSettings:
+    def of(
+        cls, worker: Mapping[str, str], poll_records: int | None, topics_interval_ms: int | None = None
+    ) -> LoopSettings:
         """Read the worker's properties."""
         return cls(
             int(worker.get("offset.flush.interval.ms", 60_000)),
             int(worker.get("offset.flush.timeout.ms", 5_000)),
             poll_records or POLL_RECORDS,
+            topics_interval_ms or TOPICS_INTERVAL_MS,
         )
 
 

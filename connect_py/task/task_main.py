@@ -214,7 +214,7 @@ class TaskMain:
         admin = ClusterAdmin(clients.admin())
         error_config = ErrorConfig.parse(config)
         topics = TopicSelection(_subscription(spec.task_config, config))
-        settings = LoopSettings.of(spec.worker_props, clients.max_poll_records())
+        settings = LoopSettings.of(spec.worker_props, clients.max_poll_records(), clients.topics_interval_ms())
         metrics = SinkMetrics(self._clock, Window.of(spec.worker_props))
         runner = SinkTaskRunner(
             task, spec.task_config, topics, settings, self._control, self._clock, metrics, self._waits

@@ -7,6 +7,7 @@ from confluent_kafka.admin import AdminClient
 from connect_py.api.errors import ConfigError
 from connect_py.api.jaas_config import parse_jaas
 from connect_py.kafka.client_config import ClientConfigs, translate
+from connect_py.task.sink_loop import LoopSettings
 
 
 def configs(worker: dict[str, str] | None = None, connector: dict[str, str] | None = None) -> ClientConfigs:
@@ -236,6 +237,15 @@ def test_a_login_that_cannot_be_read_shows_no_secret() -> None:
     with pytest.raises(ConfigError) as refused:
         parse_jaas('PlainLoginModule required username="u" password="topsecret"')
     assert "topsecret" not in str(refused.value)
+
+
+def test_metadata_age_says_how_often_topics_are_matched() -> None:
+    worker = {"consumer.metadata.max.age.ms": "60000"}
+    assert configs(worker).topics_interval_ms() == 60_000
+    assert configs(worker, {"consumer.override.metadata.max.age.ms": "3000"}).topics_interval_ms() == 3_000
+    assert configs({"metadata.max.age.ms": "7000"}).topics_interval_ms() is None  # of the worker's own clients
+    assert LoopSettings.of({}, None, 3_000).topics_interval_ms == 3_000
+    assert LoopSettings.of({}, None).topics_interval_ms == 300_000
 
 
 def test_max_poll_records_is_the_size_of_our_polls() -> None:
