@@ -337,7 +337,7 @@ def demo(
         Path, typer.Option("--dir", help="Where data, tables and logs are kept; emptied at the start.")
     ] = Path("demo-data"),
     seconds: Annotated[
-        float | None, typer.Option(min=1, help="End by itself, and compare all tables with PostgreSQL.")
+        float | None, typer.Option(min=1, help="End so long after the first rows arrived, and compare all tables.")
     ] = None,
     tour: Annotated[bool, typer.Option("--tour", help="Take all steps by itself, and end.")] = False,
 ) -> None:

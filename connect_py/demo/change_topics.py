@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer
@@ -17,6 +18,8 @@ from connect_py.api.record import TopicPartition
 OPERATIONS: Final[Mapping[str, str]] = {"r": "READ", "c": "INSERT", "u": "UPDATE", "d": "DELETE"}
 _METADATA_SECONDS: Final = 10.0
 _BATCH: Final = 500
+_DATE: Final = "io.debezium.time.Date"  # days since 1970
+_EPOCH: Final = date(1970, 1, 1)
 _QUIET: Final = logging.getLogger(f"{__name__}.client")  # the client would write to the terminal
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
@@ -90,6 +93,12 @@ class ChangeTopics:
 
 
 def _change(table: str, key: bytes, value: bytes) -> Change:
-    event = json.loads(value)["payload"]
+    event, document = json.loads(value)["payload"], json.loads(key)
     operation = OPERATIONS.get(event["op"], event["op"])
-    return Change(table, operation, json.loads(key)["payload"], int(event["source"]["ts_ms"]))
+    dates = {field["field"] for field in document["schema"]["fields"] if field.get("name") == _DATE}
+    named = {name: _day(value) if name in dates else value for name, value in document["payload"].items()}
+    return Change(table, operation, named, int(event["source"]["ts_ms"]))
+
+
+def _day(number: int) -> date:
+    return _EPOCH + timedelta(days=number)

@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +16,6 @@ from pathlib import Path
 from pyiceberg.catalog.sql import SqlCatalog
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -108,7 +108,16 @@ class Demo:
 
     def said(self, text: str) -> None:
         """Print a line with the seconds since the start."""
-        self.console.print(f"[dim]{time.monotonic() - self._started:5.1f} s[/]  {escape(text)}", highlight=False)
+        self.console.print(
+            f"[dim]{time.monotonic() - self._started:5.1f} s[/]  {escape(self._folded(text).lstrip())}", highlight=False
+        )
+
+    def _folded(self, text: str) -> str:
+        """A text in lines that stand below each other, right of the seconds."""
+        indent = " " * INDENT
+        return textwrap.fill(
+            text, self.console.width - 1, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        )
 
     def command(self, text: str) -> str:
         """Print a shell command, run it as it stands there, print and return its output.
@@ -128,7 +137,8 @@ class Demo:
             raise ConnectError(f"timed out after {COMMAND_SECONDS:g} s while running {text}") from error
         if done.returncode != 0:
             raise ConnectError(f"status {done.returncode} of {text}\n{done.stdout}{done.stderr}")
-        self.console.print(escape(done.stdout.rstrip()), highlight=False, soft_wrap=True)
+        if output := done.stdout.rstrip():
+            self.console.print(escape(output), highlight=False, soft_wrap=True)
         return done.stdout
 
     def verdict(self) -> bool:
@@ -167,7 +177,7 @@ class Demo:
             self.said(f"{change.operation} {table} {key}: in Iceberg after {arrival.seconds(change):.1f} s")
             row = self._arrivals.row(arrival.table, change.key)
             shown = "no such row" if row is None else " ".join(f"{name}={value}" for name, value in row.items())
-            self.console.print(Padding(Text(shown, style="green"), (0, 0, 0, INDENT)))
+            self.console.print(Text(self._folded(shown), style="green"))
 
     def _what_to_try(self) -> Panel:
         folder = self.folder
@@ -228,8 +238,9 @@ class Demo:
         return bool(arrived)
 
     def _stay(self) -> None:
+        begun = time.monotonic()
         while not self.interrupted.is_set():
-            if self._seconds is not None and time.monotonic() - self._started >= self._seconds:
+            if self._seconds is not None and time.monotonic() - begun >= self._seconds:
                 return
             self.look()
             self.interrupted.wait(LOOK_SECONDS)

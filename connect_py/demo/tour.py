@@ -8,14 +8,14 @@ from typing import Final
 from connect_py.api.errors import ConnectError
 from connect_py.demo.demo import Demo
 from connect_py.demo.parts import SINK
-from connect_py.quickstart.tables import CATALOG, NAMESPACE
+from connect_py.quickstart.tables import CATALOG, NAMESPACE, catalog_uri
 
 KILLED_SECONDS: Final = 15.0
 COMMIT_SECONDS: Final = 1.5  # by then the worker has read rows and not committed them all
 LOOK: Final = """\
 from pyiceberg.catalog.sql import SqlCatalog
 
-catalog = SqlCatalog("{catalog}", uri="sqlite:///{folder}/catalog.db")
+catalog = SqlCatalog("{catalog}", uri="{uri}")
 table = catalog.load_table("{namespace}.customers")
 print(table.schema())
 print(table.scan("id = 7").to_arrow().to_pylist()[0])
@@ -94,7 +94,7 @@ def _audit(demo: Demo) -> None:
 
 
 def _pyiceberg(demo: Demo) -> None:
-    text = LOOK.format(catalog=CATALOG, namespace=NAMESPACE, folder=demo.directory)
+    text = LOOK.format(catalog=CATALOG, namespace=NAMESPACE, uri=catalog_uri(demo.directory))
     (demo.directory / "look.py").write_text(text)
     demo.command(f"cat {demo.folder}/look.py")
     demo.command(f"python {demo.folder}/look.py")

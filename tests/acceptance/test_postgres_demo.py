@@ -129,18 +129,19 @@ def plain(command: str) -> str:
     return re.sub(r"\d{4,}", "N", " ".join(command.replace("\\\n", " ").split()))
 
 
-def test_a_change_by_hand_lands_and_seconds_end_the_demo(folder: Path) -> None:
-    command = [str(BIN / "connect-py"), "demo", "--dir", str(folder), "--seconds", "45"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def test_the_pages_change_by_hand_lands_before_seconds_end(tmp_path: Path) -> None:
+    update, spark_sql, python = first_steps()
+    command = [str(BIN / "connect-py"), "demo", "--seconds", "15"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     children: list[psutil.Process] = []
+    lines = []
     try:
         assert process.stdout is not None
-        lines = []
         for line in process.stdout:
             lines.append(line)
             if "change rows" in line:
                 children = psutil.Process(process.pid).children(recursive=True)
-                psql(folder, "UPDATE customers SET city = 'Faro' WHERE id = 7")
+                run(tmp_path, update)
         status = process.wait(END_SECONDS)
     finally:
         process.kill()
@@ -148,9 +149,29 @@ def test_a_change_by_hand_lands_and_seconds_end_the_demo(folder: Path) -> None:
     text = "".join(lines)
     assert status == 0, text
     assert re.search(r"UPDATE shop\.customers id=7: in Iceberg after \d+\.\d s", text)
-    assert {row["id"]: row["city"] for row in rows(folder, "customers")}[7] == "Faro"
     assert len(children) >= 5  # PostgreSQL, Kafka, Java's Connect, our worker and its processes
     assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
+    # The tables stay, for the page's other commands.
+    assert run(tmp_path, spark_sql).split("\t")[3] == "Faro"
+    (tmp_path / "page.py").write_text(python)
+    assert "'city': 'Faro'" in run(tmp_path, f"{BIN}/python page.py")
+
+
+def first_steps() -> tuple[str, str, str]:
+    """The page's change by psql, its query for Spark, and its program for PyIceberg."""
+    text = PAGE.read_text().split("\n## Change a row\n")[1].split("\n## ")[0]
+    psql_line, spark_line = re.findall(r"^    (demo-data/.*)$", text, re.MULTILINE)
+    (python,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert " UPDATE " in psql_line.replace('"', " ")
+    return psql_line, spark_line, python
+
+
+def run(folder: Path, command: str) -> str:
+    done = subprocess.run(
+        command, shell=True, cwd=folder, capture_output=True, text=True, timeout=RUN_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 class PageByHand:
