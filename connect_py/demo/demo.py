@@ -214,6 +214,7 @@ class Demo:
                 different = [each for each in self._comparison.compare() if each.differences]
                 compared = time.monotonic()
                 if not different:
+                    self.look()  # what came in while the tables were compared
                     return
                 if compared > deadline:
                     wrong = "\n".join(f"{each.table}: {text}" for each in different for text in each.differences)

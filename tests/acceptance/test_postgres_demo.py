@@ -145,6 +145,7 @@ def test_the_pages_change_by_hand_lands_before_seconds_end(tmp_path: Path) -> No
         status = process.wait(END_SECONDS)
     finally:
         process.kill()
+        process.communicate()
         print("".join(lines))
     text = "".join(lines)
     assert status == 0, text
