@@ -1,4 +1,4 @@
-"""A user's way: the wheel, an empty environment, no constraints, no compiler; then the quickstart."""
+"""A user's way: the wheel, an empty environment, no constraints, no compiler; then the quickstart, and the demo."""
 
 from __future__ import annotations
 
@@ -13,23 +13,30 @@ from pathlib import Path
 import pytest
 from wheels import build_wheel, copy_sources
 
+from connect_py.embedded.postgres import PostgresError, find_postgres
+
 INSTALL_SECONDS = 400
 RUN_SECONDS = 240
+DEMO_SECONDS = 360
 OLDEST = (3, 11)
 SYSTEM_TOOLS = (
     "bash",
+    "cat",
     "chmod",
+    "dirname",
+    "env",
     "hostname",
     "id",
     "ls",
     "ln",
     "readlink",
     "rm",
+    "setpriv",
     "sh",
     "stat",
     "uname",
 )  # Hadoop runs some
-pytestmark = pytest.mark.timeout(INSTALL_SECONDS + RUN_SECONDS + 60)
+pytestmark = pytest.mark.timeout(INSTALL_SECONDS + RUN_SECONDS + DEMO_SECONDS + 60)
 
 
 @cache
@@ -93,6 +100,17 @@ def test_wheel_installs_without_a_compiler_and_runs_the_quickstart(wheel: Path, 
         run(60, commands / "python", "-c", loaded)
     shown = run(RUN_SECONDS, commands / "connect-py", "quickstart", "--seconds", "8", "--rate", "50")
     assert "the tables hold exactly these" in " ".join(shown.split())
+    if which == "newest" and has_postgres():
+        run(DEMO_SECONDS, commands / "connect-py", "demo", "--tour")  # Debezium on the Java that the wheel brings
+
+
+def has_postgres() -> bool:
+    """Whether this machine has PostgreSQL's server; the demo's own tests skip with a reason if not."""
+    try:
+        find_postgres()
+    except PostgresError:
+        return False
+    return True
 
 
 def _interpreter(which: str) -> Path:
