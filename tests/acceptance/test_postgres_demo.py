@@ -187,6 +187,7 @@ class PageByHand:
             text = text.replace(port, free)
         assert "/tmp/pg-demo" in text
         text = text.replace("/tmp/pg-demo", str(home))
+        text = re.sub(r"^They print:\n(?:\n|    .*\n)+", "", text, flags=re.MULTILINE)  # output, no commands
         self.steps: list[tuple[str, str]] = []  # a file's name and its text, or "" and commands
         pattern = r"Write `([\w.-]+)`[^\n]*(?:\n[^\n`]+)*\n\n```\w+\n(.*?)```|((?:^    [^\n]+\n)+)"
         for found in re.finditer(pattern, text, re.DOTALL | re.MULTILINE):
