@@ -119,13 +119,17 @@ class Demo:
             text, self.console.width - 1, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
         )
 
+    def show(self, text: str) -> None:
+        """Print a shell command."""
+        self.console.print(f"[bold]$ {escape(text)}", highlight=False, soft_wrap=True)
+
     def command(self, text: str) -> str:
         """Print a shell command, run it as it stands there, print and return its output.
 
         Raises:
             ConnectError: Its exit status is not 0, or it took too long.
         """
-        self.console.print(f"[bold]$ {escape(text)}", highlight=False, soft_wrap=True)
+        self.show(text)
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         try:
             done = subprocess.run(

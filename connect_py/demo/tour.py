@@ -81,7 +81,7 @@ def _kill(demo: Demo) -> None:
     if not worker.wait(KILLED_SECONDS):
         raise ConnectError("the worker did not end")
     demo.command(f'{demo.folder}/psql -c "UPDATE customers SET credit = credit + 1"')
-    demo.console.print(f"[bold]$ connect-distributed {demo.folder}/{worker.properties.name} &", highlight=False)
+    demo.show(f"connect-distributed {demo.folder}/{worker.properties.name} &")
     worker.launch()
     worker.wait_until_it_answers(demo.interrupted)
     demo.said("the worker answers again")
