@@ -28,7 +28,7 @@ def worker(tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str) -> Iter
 
 @pytest.fixture
 def page(worker: WorkerProcess) -> Iterator[WatchedPage]:
-    with chromium() as browser, watched_page(browser, worker.url, strict=False) as page:
+    with chromium() as browser, watched_page(browser, worker.url) as page:
         yield page
 
 
