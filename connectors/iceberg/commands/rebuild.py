@@ -41,7 +41,7 @@ def rebuild(
         bool, typer.Option("--from-topics", help="Of the connector's topics, while it runs or not.")
     ] = False,
     changelog: Annotated[
-        str | None, typer.Option(help="Table of the changes.", show_default="by `iceberg.ext.changelog-suffix`")
+        str | None, typer.Option(help="Table of the changes.", show_default="the suffix of the connector")
     ] = None,
     at: Annotated[str, typer.Option("--at", help=f"Which state of the table: {POINT}.")] = "last",
     key: Annotated[
