@@ -1,6 +1,6 @@
 """Making the start-up archives: half a minute of one core, once per Java and set of jars.
 
-`python -m connect_py.embedded.archives` makes those that are missing. `make_archives_in_background` is
+`python -m connect_py.embedded.archives [broker] [spark]` makes those that are missing, of all or of these. `make_archives_in_background` is
 called after a first success: a user who waits for a first row should not wait for this too.
 """
 
@@ -38,17 +38,15 @@ def broker_archive() -> ClassDataArchive:
     return ClassDataArchive("broker", find_java(), tuple(JarLock.shipped("broker").resolve()))
 
 
-def make_archives() -> list[str]:
-    """Make the archives that are missing and return their names.
+def make_archives(*wanted: str) -> list[str]:
+    """Make the archives that are missing, of "broker" and "spark" those that are named or both; return their names.
 
     Raises:
         BrokerError, JavaNotFoundError, IvyError, JarLockError: As for `KafkaBroker.start`.
         ArchiveError: Spark's run failed.
     """
-    recordings = (
-        (broker_archive(), _run_broker),
-        (spark_archive(), _run_spark),
-    )
+    kinds = {"broker": (broker_archive, _run_broker), "spark": (spark_archive, _run_spark)}
+    recordings = [(find(), run) for find, run in (kinds[name] for name in wanted or kinds)]
     return [archive.name for archive, run in recordings if archive.record(run)]
 
 
@@ -93,4 +91,4 @@ def _run_spark(options: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     os.nice(_NICE)
-    make_archives()
+    make_archives(*sys.argv[1:])
