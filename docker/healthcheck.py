@@ -14,9 +14,7 @@ url = os.environ.get("CONNECT_PY_HEALTH_URL") or "http://127.0.0.1:8083/health"
 unchecked = ssl.create_default_context()
 unchecked.check_hostname = False
 unchecked.verify_mode = ssl.CERT_NONE
-direct = urllib.request.build_opener(
-    urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=unchecked)
-)
+direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=unchecked))
 try:
     with direct.open(url, timeout=SECONDS) as answer:
         print(answer.read(1000).decode(errors="replace"))
