@@ -36,7 +36,7 @@ EVERYTHING: dict[str, Any] = {
         "bootstrap.servers": "kafka:9092",
         "admin.listeners": "http://:8084",
         "topic.creation.enable": True,
-        "sasl.jaas.config": 'org.example.Module required user="a\\b" password="${directory:/run/secrets/user:password}";',
+        "sasl.jaas.config": 'org.example.Module required user="a\\b" password="${directory:/run/secrets/user:key}";',
     },
     "secrets": ["user", "lake-cluster-ca-cert"],
     "env": [{"name": "AWS_REGION", "value": "eu-central-1"}],

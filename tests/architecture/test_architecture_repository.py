@@ -22,7 +22,8 @@ SOMEBODYS_FOLDERS = re.compile(r"(?<![\w.}\-/])/(" + "|".join(("home", "Users", 
 REGISTRIES = re.compile(
     "|".join(("py" + "pi\\.", "maven\\." + "org", "apache\\.org/" + "maven", "art" + "ifactory")), re.I
 )
-ADDRESSES = re.compile(r"\b(https?|ftp)://")
+# Services of a Compose file know each other by one word, and themselves by their own machine.
+ADDRESSES = re.compile(r"\b(https?|ftp)://(?!127\.0\.0\.1\b|[a-z0-9]+:\d)")
 
 
 def _files() -> list[Path]:
