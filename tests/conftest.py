@@ -5,12 +5,15 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 from command_lines import command_line
+from container_image import BuiltImage, build_image
 from hypothesis import settings
 
 from connect_py.embedded.broker import KafkaBroker
@@ -52,6 +55,14 @@ def kafka_broker() -> Iterator[KafkaBroker]:
     """The session's broker. Tests that stop, pause or kill a broker start one of their own."""
     with KafkaBroker() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def container_image() -> Iterator[BuiltImage]:
+    """The session's image of a worker, which takes minutes and gigabytes: for long tests."""
+    with tempfile.TemporaryDirectory(prefix="connect-py-image-") as folder:
+        Path(folder).chmod(0o755)
+        yield build_image(Path(folder))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from compose_hosts import DOCKER, ComposeHosts, compose_hosts
 from compose_programs import HEALTH, PROGRAMS
-from container_image import build_image
+from container_image import BuiltImage
 
 START_SECONDS, COMMAND_SECONDS, COMMIT_SECONDS = 120, 180, 120
 # In the order in which `depends_on` has them start.
@@ -24,20 +24,18 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(3000)]
 
 
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[ComposeHosts]:
-    with tempfile.TemporaryDirectory(prefix="connect-py-compose-") as folder:
-        image = build_image(Path(folder))
-        files = Path(folder) / "hosts"
-        files.mkdir()
-        Path(folder).chmod(0o755)
-        with compose_hosts(files, image, PROGRAMS) as hosts:
-            for name in SERVICES:
-                if name == "bucket":
-                    hosts.finish(name, COMMAND_SECONDS)
-                else:
-                    hosts.start(name)
-                    hosts.wait(name, START_SECONDS, HEALTH.get(name))
-            yield hosts
+def hosts(container_image: BuiltImage) -> Iterator[ComposeHosts]:
+    with (
+        tempfile.TemporaryDirectory(prefix="connect-py-compose-") as folder,
+        compose_hosts(Path(folder), container_image, PROGRAMS) as hosts,
+    ):
+        for name in SERVICES:
+            if name == "bucket":
+                hosts.finish(name, COMMAND_SECONDS)
+            else:
+                hosts.start(name)
+                hosts.wait(name, START_SECONDS, HEALTH.get(name))
+        yield hosts
 
 
 def commands(part: str) -> Iterator[tuple[str, list[str], str]]:

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
-import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 from confluent_kafka import Producer
-from container_image import BuiltImage, build_image, first_process, stop
+from container_image import BuiltImage, first_process, stop
 
 from connect_py.embedded.broker import KafkaBroker
 
 COMPILERS = ("cc", "gcc", "g++", "clang", "make", "cargo", "rustc", "javac", "go", "git")
 START_SECONDS, COMMIT_SECONDS, STOP_SECONDS = 90, 120, 45
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2400)]
-
-
-@pytest.fixture(scope="module")
-def image() -> Iterator[BuiltImage]:
-    with tempfile.TemporaryDirectory(prefix="connect-py-image-") as folder:
-        yield build_image(Path(folder))
 
 
 @pytest.fixture
@@ -51,7 +42,7 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def test_worker_and_connector_run_from_the_image(image: BuiltImage, scratch: Path, tmp_path: Path) -> None:
+def test_worker_and_connector_run_from_the_image(container_image: BuiltImage, scratch: Path, tmp_path: Path) -> None:
     port = free_port()
     log = tmp_path / "worker.log"
     url = f"http://127.0.0.1:{port}"
@@ -63,14 +54,14 @@ def test_worker_and_connector_run_from_the_image(image: BuiltImage, scratch: Pat
             **{f"CONNECT_{topic}_STORAGE_REPLICATION_FACTOR": "1" for topic in ("CONFIG", "OFFSET", "STATUS")},
         }
         with log.open("wb") as output:
-            container = image.start(scratch=scratch, environment=environment, output=output)
+            container = container_image.start(scratch=scratch, environment=environment, output=output)
         try:
-            health = image.config["Healthcheck"]["Test"]
+            health = container_image.config["Healthcheck"]["Test"]
             assert health[0] == "CMD"
 
             def healthy() -> bool:
                 asked = {"scratch": scratch, "environment": environment, "entry": False}
-                return image.run(health[1:], **asked)[0] == 0
+                return container_image.run(health[1:], **asked)[0] == 0
 
             wait_until(healthy, START_SECONDS, "the health check", log)
             assert first_process(container)
@@ -99,7 +90,7 @@ def test_worker_and_connector_run_from_the_image(image: BuiltImage, scratch: Pat
             )
 
             def landed() -> bool:
-                shown = image.run(["python", "-W", "ignore", "-c", read], scratch=scratch)[1]
+                shown = container_image.run(["python", "-W", "ignore", "-c", read], scratch=scratch)[1]
                 return "{'id': 1, 'name': 'Ada'}" in shown
 
             wait_until(landed, COMMIT_SECONDS, "the row", log)
@@ -111,16 +102,16 @@ def test_worker_and_connector_run_from_the_image(image: BuiltImage, scratch: Pat
     assert "Traceback" not in log.read_text()
 
 
-def test_image_has_no_compiler_and_no_root_user(image: BuiltImage, scratch: Path) -> None:
+def test_image_has_no_compiler_and_no_root_user(container_image: BuiltImage, scratch: Path) -> None:
     asked = "; ".join(f"command -v {name} && echo {name} found" for name in COMPILERS)
-    assert image.run(["sh", "-c", f"{asked}; id -u"], scratch=scratch) == (0, "10001\n")
-    assert image.user == "10001:10001"
+    assert container_image.run(["sh", "-c", f"{asked}; id -u"], scratch=scratch) == (0, "10001\n")
+    assert container_image.user == "10001:10001"
     written = "touch /etc/x /opt/x /usr/x /var/x /x 2>&1 | grep -c 'Read-only file system'"
-    assert image.run(["sh", "-c", written], scratch=scratch)[1] == "5\n"
-    assert list(image.config["Volumes"]) == ["/tmp"]
+    assert container_image.run(["sh", "-c", written], scratch=scratch)[1] == "5\n"
+    assert list(container_image.config["Volumes"]) == ["/tmp"]
 
 
-def test_image_keeps_what_was_prepared_for_spark(image: BuiltImage, scratch: Path) -> None:
+def test_image_keeps_what_was_prepared_for_spark(container_image: BuiltImage, scratch: Path) -> None:
     """The archive of classes is that of the jars in the image, and jars are those of the locks."""
     program = (
         "from connect_py.embedded.spark_environment import spark_archive, spark_environment; "
@@ -128,11 +119,11 @@ def test_image_keeps_what_was_prepared_for_spark(image: BuiltImage, scratch: Pat
         "print(spark_archive().path.exists(), [JarLock.shipped(n).fetched for n in ('spark', 's3', 'spark-kafka')]); "
         "spark_environment()"
     )
-    assert image.run(["python", "-c", program], scratch=scratch) == (0, "True [True, True, True]\n")
+    assert container_image.run(["python", "-c", program], scratch=scratch) == (0, "True [True, True, True]\n")
 
 
-def test_bill_of_materials_names_packages_and_jars(image: BuiltImage) -> None:
-    bill = json.loads((image.files / "usr/share/connect-py/sbom.cdx.json").read_text())
+def test_bill_of_materials_names_packages_and_jars(container_image: BuiltImage) -> None:
+    bill = json.loads((container_image.files / "usr/share/connect-py/sbom.cdx.json").read_text())
     assert bill["bomFormat"] == "CycloneDX"
     named = {component.get("purl", "").split("@")[0] for component in bill["components"]}
     assert {
@@ -146,25 +137,25 @@ def test_bill_of_materials_names_packages_and_jars(image: BuiltImage) -> None:
     assert len(jars) == 1
 
 
-def test_container_without_brokers_says_what_is_missing(image: BuiltImage, scratch: Path) -> None:
-    status, said = image.run([], scratch=scratch)
+def test_container_without_brokers_says_what_is_missing(container_image: BuiltImage, scratch: Path) -> None:
+    status, said = container_image.run([], scratch=scratch)
     assert status == 1
     assert "set CONNECT_BOOTSTRAP_SERVERS" in said
-    assert image.run(["connect-py", "--version"], scratch=scratch)[1].startswith("connect-py ")
+    assert container_image.run(["connect-py", "--version"], scratch=scratch)[1].startswith("connect-py ")
 
 
-def test_orphans_in_a_container_do_not_stay(image: BuiltImage, scratch: Path) -> None:
+def test_orphans_in_a_container_do_not_stay(container_image: BuiltImage, scratch: Path) -> None:
     """The first process collects those whose parent ended."""
     program = (
         "(sleep 0.2 &) ; sleep 1; ps=0; for s in /proc/[0-9]*/status; do grep -q 'State:.Z' $s && ps=1; done; echo $ps"
     )
-    assert image.run(["sh", "-c", program], scratch=scratch) == (0, "0\n")
+    assert container_image.run(["sh", "-c", program], scratch=scratch) == (0, "0\n")
 
 
-def test_signal_during_the_start_ends_the_container(image: BuiltImage, scratch: Path, tmp_path: Path) -> None:
+def test_signal_during_the_start_ends_the_container(container_image: BuiltImage, scratch: Path, tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as output:
         environment = {"CONNECT_BOOTSTRAP_SERVERS": f"127.0.0.1:{free_port()}"}
-        container = image.start(scratch=scratch, environment=environment, output=output)
+        container = container_image.start(scratch=scratch, environment=environment, output=output)
     try:
         time.sleep(3)
         os.kill(first_process(container), signal.SIGTERM)
@@ -172,5 +163,3 @@ def test_signal_during_the_start_ends_the_container(image: BuiltImage, scratch: 
     finally:
         container.kill()
         container.wait()
-    shutil.rmtree(scratch, ignore_errors=True)
-    assert isinstance(container, subprocess.Popen)

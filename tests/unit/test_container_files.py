@@ -16,8 +16,10 @@ import javaproperties
 import jsonschema
 import pytest
 import yaml
+from rest_certificates import Authority
 
 from connect_py.config.worker_config import DistributedConfig
+from connect_py.kafka.client_config import translate
 from connect_py.plugins.plugin_registry import PluginRegistry
 
 ROOT = Path(__file__).parents[2]
@@ -155,3 +157,27 @@ def test_readme_of_the_image_names_each_of_its_files() -> None:
     page = (DOCKER / "README.md").read_text()
     ours = {path.name for path in DOCKER.iterdir()} - {"README.md", "__pycache__"}
     assert [name for name in ours if f"`{name}" not in page] == []
+
+
+def test_certificates_of_strimzi_reach_kafka_clients(tmp_path: Path) -> None:
+    """The properties of the page for Strimzi, with Secrets as Kubernetes mounts them: PEM with line ends."""
+    authority = Authority.make()
+    key, chain = authority.issue("connect-py")
+    secrets = {
+        "lake-cluster-ca-cert": {"ca.crt": authority.certificate_pem},
+        "connect-py": {"user.crt": chain, "user.key": key},
+    }
+    for name, files in secrets.items():
+        (tmp_path / name).mkdir()
+        for file, text in files.items():
+            (tmp_path / name / file).write_text(text)
+    page = (ROOT / "docs" / "how-to" / "strimzi.md").read_text()
+    shown = dict(re.findall(r"^      ((?:ssl|security)\.[\w.]+): (.+)$", page, re.MULTILINE))
+    assert len(shown) == 6
+    values = yaml.safe_load((CHART / "values.yaml").read_text())["properties"]
+    properties = {**values, "bootstrap.servers": "lake-kafka-bootstrap:9093", **shown}
+    properties = {name: value.replace("/run/secrets", str(tmp_path)) for name, value in properties.items()}
+    client = translate(DistributedConfig.of(properties).props, "consumer")
+    assert client["security.protocol"] == "SSL"
+    for name, text in (("ssl.ca.pem", authority.certificate_pem), ("ssl.certificate.pem", chain), ("ssl.key.pem", key)):
+        assert str(client[name]).split() == text.split()
