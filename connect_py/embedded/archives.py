@@ -1,7 +1,8 @@
 """Making the start-up archives: half a minute of one core, once per Java and set of jars.
 
-`python -m connect_py.embedded.archives [broker] [spark]` makes those that are missing, of all or of these. `make_archives_in_background` is
-called after a first success: a user who waits for a first row should not wait for this too.
+`python -m connect_py.embedded.archives [broker] [spark]` makes those that are missing, of both unless it names one.
+`make_archives_in_background` is called after a first success: a user who waits for a first row should not wait for this
+too.
 """
 
 from __future__ import annotations
