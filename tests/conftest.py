@@ -59,7 +59,14 @@ def kafka_broker() -> Iterator[KafkaBroker]:
 
 @pytest.fixture(scope="session")
 def container_image() -> Iterator[BuiltImage]:
-    """The session's image of a worker, which takes minutes and gigabytes: for long tests."""
+    """The session's image of a worker, which takes minutes and gigabytes: for long tests.
+
+    $CONNECT_PY_TEST_IMAGES names a folder that keeps it: an image that is there already is not built again.
+    """
+    if kept := os.environ.get("CONNECT_PY_TEST_IMAGES"):
+        Path(kept).mkdir(parents=True, exist_ok=True)
+        yield build_image(Path(kept))
+        return
     with tempfile.TemporaryDirectory(prefix="connect-py-image-") as folder:
         Path(folder).chmod(0o755)
         yield build_image(Path(folder))
