@@ -36,6 +36,7 @@ EVERYTHING: dict[str, Any] = {
         "bootstrap.servers": "kafka:9092",
         "admin.listeners": "http://:8084",
         "topic.creation.enable": True,
+        "offset.flush.interval.ms": 30_000_000,
         "sasl.jaas.config": 'org.example.Module required user="a\\b" password="${directory:/run/secrets/user:key}";',
     },
     "secrets": ["user", "lake-cluster-ca-cert"],
@@ -113,6 +114,7 @@ def test_properties_of_the_chart_reach_the_worker_unchanged(helm: Path, tmp_path
     given = EVERYTHING["properties"]
     assert properties["sasl.jaas.config"] == given["sasl.jaas.config"]
     assert properties["topic.creation.enable"] == "true"
+    assert properties["offset.flush.interval.ms"] == "30000000"
     known = {key: value for key, value in properties.items() if not key.startswith(("config.providers", "sasl"))}
     assert DistributedConfig.of(known).unknown == ()
 

@@ -21,6 +21,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* worker.properties: backslashes and line ends as Java reads them. */}}
 {{- define "connect-py.properties" -}}
 {{- range $key, $value := .Values.properties }}
-{{ $key }}={{ $value | toString | replace "\\" "\\\\" | replace "\n" "\\n" }}
+{{- $text := kindIs "string" $value | ternary $value (toJson $value) }}{{/* toString makes 1e+07 of a large number */}}
+{{ $key }}={{ $text | replace "\\" "\\\\" | replace "\n" "\\n" }}
 {{- end }}
 {{- end -}}
