@@ -85,7 +85,7 @@ def test_worker_and_connector_run_from_the_image(container_image: BuiltImage, sc
             httpx.put(f"{url}/connectors/people/config", json=sink, timeout=60).raise_for_status()
             read = (
                 "from pyiceberg.catalog import load_catalog; "
-                "print(load_catalog('x', type='sql', uri='sqlite:////tmp/people.db', warehouse='file:///tmp/people')"
+                "print(load_catalog('iceberg', type='sql', uri='sqlite:////tmp/people.db', warehouse='file:///tmp/people')"
                 ".load_table('demo.people').scan().to_arrow().to_pylist())"
             )
 
