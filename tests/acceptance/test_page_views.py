@@ -6,7 +6,10 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from urllib.parse import quote
 
 import httpx
@@ -297,10 +300,15 @@ def test_users_log_in_and_other_sites_change_nothing(
         with watched_page(browser, worker.url, user) as page:
             page.open()
             page.sees("There is no connector yet")
-            page.page.goto("about:blank")  # another origin; the page itself may ask no other one
+        with (
+            other_site() as site,
+            closing(browser.new_context(http_credentials={"username": user[0], "password": user[1]})) as context,
+        ):
+            other = context.new_page()
+            other.goto(site)
             script = "url => fetch(url, {method: 'POST', mode: 'no-cors', credentials: 'include'}).catch(() => 0)"
-            with page.page.expect_response(lambda answer: "/restart" in answer.url) as answer:
-                page.page.evaluate(f"({script})('{worker.url}/connectors/x/restart')")
+            with other.expect_response(lambda answer: "/restart" in answer.url) as answer:
+                other.evaluate(f"({script})('{worker.url}/connectors/x/restart')")
             assert answer.value.status == 403
         assert _status(f"{worker.url}/ui", None) == 401
     finally:
@@ -354,3 +362,27 @@ def test_thousand_connectors_are_shown_within_a_second(page: WatchedPage, worker
     front = psutil.Process(worker.pid).memory_info().rss
     print(f"the front process has {front / 1e6:.0f} MB")
     assert front < FRONT_BYTES
+
+
+@contextmanager
+def other_site() -> Iterator[str]:
+    """The address of a page that is not the worker's."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><title>Another site</title>")
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JNetworkError
 
 from connect_py.api.errors import ConnectError
 from connectors.iceberg.config.cycle_step import STAGED, CycleStep
-from connectors.iceberg.errors import TableUnsuitableError
+from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.spark.expectation_check import as_views, without_paths
 from connectors.iceberg.spark.java_errors import is_statement_error, java_exception_of
 from connectors.iceberg.spark.output_columns import (
@@ -94,6 +94,10 @@ def naming(table: str, key: str) -> Iterator[None]:
         raise
     except Exception as error:
         error.add_note(f"while {key} ran")  # where a time limit ended it, that is the reason
+        from pyspark.errors import PySparkException
+
+        if isinstance(error, PySparkException) and error.getCondition() == "CANNOT_OPEN_SOCKET":
+            raise CatalogUnavailableError(f"{table}: {key}: Spark did not answer: {_reason(error)}") from error
         if java_exception_of(error) is not None and not is_statement_error(error):
             raise
         raise TableUnsuitableError(table, f"{key} failed, nothing is committed: {_reason(error)}") from error
