@@ -89,7 +89,8 @@ class Watched:
         return AdminClient({"bootstrap.servers": self.group.broker.bootstrap_servers})
 
     def create_topic(self, name: str, **config: str) -> None:
-        self.admin().create_topics([NewTopic(name, 1, 1, config=config)])[name].result(30)
+        admin = self.admin()  # its answers come while it lives
+        admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(30)
 
     def produce(self, topic: str, *values: bytes) -> None:
         producer = Producer({"bootstrap.servers": self.group.broker.bootstrap_servers})
@@ -172,7 +173,8 @@ def test_alert_about_dead_letters_without_place_fires_and_ends(watched: Watched)
     server.await_firing("ConnectPyDeadLetterWritesFail", SECONDS, connector="large")
     entry = ConfigEntry("max.message.bytes", "1000000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, "large-dlq", incremental_configs=[entry])
-    watched.admin().incremental_alter_configs([resource])[resource].result(30)
+    admin = watched.admin()
+    admin.incremental_alter_configs([resource])[resource].result(30)
     watched.restart("large")
     server.await_end("ConnectPyDeadLetterWritesFail", SECONDS)
     server.await_firing("ConnectPyDeadLetters", SECONDS, connector="large")

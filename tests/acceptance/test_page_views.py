@@ -28,6 +28,7 @@ CONNECTORS = 1000
 FIRST_VIEW_SECONDS = 1.0
 FRONT_BYTES = 150e6
 PLUGIN = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+TEXT = "org.apache.kafka.connect.storage.StringConverter"
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 HOSTILE = '<img src=x onerror="document.title=1">&amp;\'"`$'
 
@@ -190,7 +191,8 @@ class SinkStory:
             "returns": "",
         }.items():
             file = folder / "missing" / name if name == "returns" else folder / name
-            worker.put(name, {"connector.class": PLUGIN, "topics": self.case.name, "file": str(file), "tasks.max": "1"})
+            config = {"connector.class": PLUGIN, "topics": self.case.name, "file": str(file), "tasks.max": "1"}
+            worker.put(name, config | {f"{side}.converter": TEXT for side in ("key", "value")})
             if target:
                 assert httpx.put(f"{worker.url}/connectors/{name}/{target}", timeout=100).status_code in (202, 204)
         worker.wait_for_states("returns", "RUNNING", "FAILED")
