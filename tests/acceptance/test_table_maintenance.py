@@ -161,6 +161,7 @@ def _calm(lake: Lakehouse) -> bool:
     return True
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)  # a worker, two drivers for commits, and one for each round of maintenance
 def test_maintained_tables_stay_exact_while_changes_come(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]

@@ -235,11 +235,11 @@ def test_publishing_is_refused_after_commits_of_others(gated: Gated, command: Ca
     ("sql", "met"),
     [
         ("SELECT count(*) < 4 FROM changed", True),
-        ("SELECT count(*) = 0 FROM deleted", False),
+        pytest.param("SELECT count(*) = 0 FROM deleted", False, marks=pytest.mark.long),
         ("SELECT count(*) = 2 FROM before", True),
         ("WITH few AS (SELECT 1 FROM after) SELECT count(*) = 3 FROM few -- a, c, d", True),
-        ("SELECT count(DISTINCT number) = count(*) FROM after", True),
-        ("SELECT max(region) = 'south' FROM after", False),
+        pytest.param("SELECT count(DISTINCT number) = count(*) FROM after", True, marks=pytest.mark.long),
+        pytest.param("SELECT max(region) = 'south' FROM after", False, marks=pytest.mark.long),
     ],
 )
 @pytest.mark.parametrize("engine", ENGINES)
@@ -267,12 +267,16 @@ def test_append_tables_and_queries_can_be_held(lake: Lake, command: Callable[...
     ("sql", "why"),
     [
         ("amout >= 0", "good cannot be evaluated, nothing is committed"),
-        ("amount + 1", "good cannot be evaluated, nothing is committed"),
+        pytest.param("amount + 1", "good cannot be evaluated, nothing is committed", marks=pytest.mark.long),
         ("true) OR (true", "good cannot be evaluated, nothing is committed"),
         ("SELECT amount FROM changed", "must give one row with one boolean"),
-        ("SELECT true, true", "must give one row with one boolean"),
+        pytest.param("SELECT true, true", "must give one row with one boolean", marks=pytest.mark.long),
         ("amount >= (SELECT count(*) FROM parquet.`x`)", "good cannot be evaluated, nothing is committed"),
-        ("SELECT count(*) > 0 FROM parquet.`x`", "good cannot be evaluated, nothing is committed"),
+        pytest.param(
+            "SELECT count(*) > 0 FROM parquet.`x`",
+            "good cannot be evaluated, nothing is committed",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_expectation_that_makes_no_sense_is_named(gated: Gated, sql: str, why: str) -> None:

@@ -38,6 +38,7 @@ def refs(lake: Lake, table: str) -> list[str]:
     return sorted(row[0] for row in lake.catalog.spark.sql(f"SELECT name FROM lake.{table}.refs").collect())
 
 
+@pytest.mark.long
 def test_damage_is_found_and_mended_and_the_connector_follows(shop: Shop, lake: Lake, tmp_path: Path) -> None:
     for key in range(10):
         shop.change("c", key, f"first {key}")
