@@ -129,11 +129,11 @@ def publish(
     prepared = session.table(name).prepare()
     base = prepared.base()
     now = _positions(name, base, rebuild)
+    if any(now.reached.get(tp, 0) < offset for tp, offset in reached.items()):
+        raise TableUnsuitableError(name, f"went back meanwhile: remove branch {REBUILT_BRANCH}, and begin anew")
     is_behind = dict(now.reached) != dict(reached)
     if is_behind and not behind:
         return None
-    if any(now.reached.get(tp, 0) < offset for tp, offset in reached.items()):
-        raise TableUnsuitableError(name, f"went back meanwhile: remove branch {REBUILT_BRANCH}, and begin anew")
     if _begun(base, rebuild) != loader:
         raise TableUnsuitableError(name, f"branch {REBUILT_BRANCH} was removed or changed meanwhile")
     key, loading_key = ledger_key(rebuild.group), ledger_key(loading_group(loader))
