@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -20,7 +21,10 @@ def test_load_merges_changes_in_steps_and_goes_on_behind_them(shop: Shop, lake: 
         shop.change("u", key, f"second {key}")
     shop.change("d", 9, None)
     planned = shop.run("--plan")
-    assert "at most 16 records" in planned.output
+    assert "at most 16 records, about 2.4 kB of messages" in planned.output
+    assert f"{shop.table}: would be created, 16 rows" in planned.output
+    plan = json.loads(shop.run("--plan", "--json").stdout)
+    assert (plan["records"], plan["sample"]["records"], 2350 < plan["bytes"] < 2450) == (16, 16, True)
     report = shop.loaded("--step-rows", "10")
     assert (report["records"], report["steps"]) == (16, 3)  # of which the first opens the table
     wanted = [(key, f"second {key}" if key < 5 else f"first {key}") for key in range(9)]

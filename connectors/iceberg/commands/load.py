@@ -54,7 +54,7 @@ def load(
     conf: Conf = None,
     kafka_property: KafkaProperty = None,
     archive: Archive = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Show what would be read, and end.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what would be read and made, and end.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Load a connector's topics on Spark, exactly once; the connector goes on behind it.
@@ -72,7 +72,9 @@ def load(
         host = sink_host(props, worker, settings)
         starts, ends = _bounds(host, begin, end)
         if plan:
-            _show_plan(host, starts, ends, as_json=as_json)
+            from connectors.iceberg.commands.load_plan import show_plan
+
+            show_plan(props, host, starts, ends, as_json=as_json)
             return
         if begin is not None:
             _begin_at(host, starts)
@@ -137,20 +139,6 @@ def _begin_at(host: SinkHost, starts: Mapping[TopicPartition, int]) -> None:
             "alter them over REST (PATCH /connectors/NAME/offsets)",
         )  # fmt: skip
     host.commit({tp: OffsetAndMetadata(offset) for tp, offset in starts.items()})
-
-
-def _show_plan(
-    host: SinkHost, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], *, as_json: bool
-) -> None:
-    rows = [(tp, starts[tp], ends[tp]) for tp in sorted(ends)]
-    total = sum(max(0, end - start) for _, start, end in rows)
-    if as_json:
-        ranges = [{"topic": tp.topic, "partition": tp.partition, "from": s, "to": e} for tp, s, e in rows]
-        typer.echo(json.dumps({"connector": host.connector, "records": total, "ranges": ranges}, indent=2))
-        return
-    for tp, start, end in rows:
-        typer.echo(f"{tp}: offsets {start} to {end}, at most {max(0, end - start):,} records")
-    typer.echo(f"{host.connector}: at most {total:,} records; `connect-py try` shows what comes to which table")
 
 
 def _report(host: SinkHost, progress: LoadProgress, seconds: float, *, as_json: bool) -> None:

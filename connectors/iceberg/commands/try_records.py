@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +18,8 @@ from connectors.iceberg.commands.table_options import AsJson, TablePlace
 if TYPE_CHECKING:
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.schema.table import TableDescription
-    from connectors.iceberg.trial.topic_sample import TopicSample
-    from connectors.iceberg.trial.trial import TableTrial, Trial
 
 FOUND_FAULTS, UNDECIDED = 1, 2
-SHOWN = 20  # bad records
 
 
 @uses_java
@@ -50,6 +46,7 @@ def try_records(
         from rich.console import Console
 
         from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
+        from connectors.iceberg.commands.trial_view import trial_lines
         from connectors.iceberg.config.sink_config import IcebergSinkConfig
         from connectors.iceberg.trial.topic_sample import SampleRequest, TopicSample
         from connectors.iceberg.trial.trial import Trial
@@ -72,8 +69,10 @@ def try_records(
     if as_json:
         typer.echo(json.dumps(trial_document(config, sample, trial), indent=2))
     else:
-        for line in _lines(config, sample, trial):
+        typer.echo(f"{config.connector}: {sample.records} records of {', '.join(sample.topics)}")
+        for line in trial_lines(config, trial):
             typer.echo(line)
+        typer.echo("\nnothing was committed")
     raise typer.Exit(FOUND_FAULTS if faults else 0)
 
 
@@ -86,39 +85,3 @@ def _tables(config: IcebergSinkConfig) -> Iterator[Callable[[str], TableDescript
     settings = SparkConfig(config.catalog_name, config.catalog, config.hadoop_settings(), config.spark)
     with TablePlace("", settings, config).open() as lake:
         yield table_look_up(config, lake)
-
-
-def _lines(config: IcebergSinkConfig, sample: TopicSample, trial: Trial) -> Iterator[str]:
-    """For people."""
-    yield f"{config.connector}: {sample.records} records of {', '.join(sample.topics)}"
-    for table in trial.tables.values():
-        yield ""
-        yield from _of_table(config, table)
-    for topic, count in trial.unrouted.items():
-        if count:
-            yield f"\n{topic}: {count} records go to no table ({config.unrouted.value})"
-    if trial.bad:
-        yield f"\n{len(trial.bad)} bad records:"
-        for reason, count in Counter(each.reason.value for each in trial.bad).most_common():
-            yield f"  {count} {reason}"
-        for bad in trial.bad[:SHOWN]:
-            yield f"  {bad.topic}-{bad.partition} at offset {bad.offset}: {bad.error}"
-        if len(trial.bad) > SHOWN:
-            yield "  ..."
-    yield "\nnothing was committed"
-
-
-def _of_table(config: IcebergSinkConfig, table: TableTrial) -> Iterator[str]:
-    from connectors.iceberg.trial.create_statement import create_statement
-
-    rows = f"{table.rows} rows" + (f", {table.ignored} records mean nothing to it" if table.ignored else "")
-    if table.refused:
-        yield f"{table.name}: {table.refused}"
-        return
-    yield f"{table.name}: {'is there' if table.new is None else 'would be created'}, {rows}"
-    if table.new is not None:
-        yield from (f"  {line}" for line in create_statement(table.name, table.new).splitlines())
-    for change, count in table.changes.items():
-        yield f"  {config.evolution[change.kind].value}: {change} ({count} rows)"
-    for sample in table.samples:
-        yield f"  {json.dumps(sample, ensure_ascii=False)}"

@@ -43,6 +43,8 @@ class TopicSample:
         self._request = request
         self.topics: list[str] = []  # once `read` has begun
         self.records = 0  # read so far
+        self.message_bytes: dict[str, float] = {}  # of a message of each topic, on average, without headers
+        self._sizes: dict[str, list[int]] = {}  # by topic: messages and bytes
 
     def read(self, progress: Callable[[int], None] = lambda _: None) -> Iterator[MessageRun]:
         """The records, in pieces of one topic.
@@ -57,9 +59,17 @@ class TopicSample:
             while any(left.values()):
                 found = self._next(consumer, left)
                 self.records += len(found)
+                self._measure(found)
                 progress(self.records)
                 if found:
                     yield from MessageRun.of(pa.RecordBatch.from_pylist(list(map(_row, found)), schema=_SCHEMA))
+
+    def _measure(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            size = self._sizes.setdefault(str(message.topic()), [0, 0])
+            size[0] += 1
+            size[1] += len(message.key() or b"") + len(message.value() or b"")
+        self.message_bytes = {topic: size / count for topic, (count, size) in self._sizes.items()}
 
     def _ranges(self, consumer: Consumer) -> dict[TopicPartition, tuple[int, int]]:
         """By partition the offsets to read: those that are there, in equal shares."""
