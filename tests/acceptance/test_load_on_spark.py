@@ -44,7 +44,7 @@ class RunningLoad:
 
     def __init__(self, folder: Path, connector: Path, words: Sequence[str]) -> None:
         self._log = (folder / f"load-{time.monotonic_ns()}.log").open("w+b")
-        command = [str(COMMAND), "load", str(connector), "--step-rows", "4000", *words]
+        command = [str(COMMAND), "load", str(connector), "--step-rows", "4000", "--split", "3", *words]
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True
         )

@@ -35,6 +35,31 @@ def test_load_merges_changes_in_steps_and_goes_on_behind_them(shop: Shop, lake: 
     assert state(lake, shop.table, ("id", "name", "city"))[-1] == (8, "third", "Bern")
 
 
+def test_split_partitions_are_read_at_once_and_committed_in_order(shop: Shop, lake: Lake) -> None:
+    for number in range(60):  # all in one partition, each key many times
+        shop.change("u" if number > 3 else "c", 2 * (number % 4), f"value {number}")
+    shop.change("d", 6, None)
+    report = shop.loaded("--step-rows", "10", "--split", "4")
+    assert report["records"] == 61
+    assert report["steps"] == 8  # the first opens the table
+    assert state(lake, shop.table) == [(0, "value 56"), (2, "value 57"), (4, "value 58")]
+    assert shop.offsets()[0] == 61
+
+
+@pytest.mark.long
+def test_ranges_behind_a_schema_change_are_read_again(shop: Shop, lake: Lake) -> None:
+    shop.change("c", 4, "value 58")
+    shop.loaded()
+    for number in range(25):
+        more = {"city": "Bern"} if number >= 12 else {}
+        shop.change("u", 2 * (number % 2), f"later {number}", **more)
+    again = shop.loaded("--step-rows", "5", "--split", "8", iceberg__tables__evolve_schema_enabled="true")
+    assert again["records"] == 25
+    assert state(lake, shop.table, ("id", "name", "city")) == [
+        (0, "later 24", "Bern"), (2, "later 23", "Bern"), (4, "value 58", None),
+    ]  # fmt: skip
+
+
 @pytest.mark.long
 def test_load_keeps_dead_letters_and_names_a_bad_record(shop: Shop, lake: Lake, topic_prefix: str) -> None:
     shop.change("c", 1, "good")

@@ -20,6 +20,7 @@ from connectors.iceberg.commands.load_options import (
     Conf,
     KafkaProperty,
     Master,
+    Split,
     StepRows,
     Worker,
     kafka_settings,
@@ -30,7 +31,7 @@ from connectors.iceberg.commands.table_options import AsJson
 if TYPE_CHECKING:
     from connect_py.api.record import TopicPartition
     from connect_py.api.sink_host import SinkHost
-    from connectors.iceberg.load.load import LoadProgress
+    from connectors.iceberg.load.load import Load, LoadProgress
 
 REFUSED = 1
 
@@ -51,6 +52,7 @@ def load(
     ] = None,
     end: Annotated[str, typer.Option("--to", help="latest, a time, or topic:partition:offset,...")] = "latest",
     step_rows: StepRows = STEP_ROWS,
+    split: Split = 1,
     conf: Conf = None,
     kafka_property: KafkaProperty = None,
     archive: Archive = None,
@@ -65,6 +67,8 @@ def load(
     """
     with errors_exit(REFUSED):
         from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
+        from connectors.iceberg.config.worker_defaults import with_worker_catalog
+        from connectors.iceberg.load.load import Load
 
         props = read_connector(connector)
         refuse_providers(props)
@@ -78,24 +82,20 @@ def load(
             return
         if begin is not None:
             _begin_at(host, starts)
-        _load(props, host, ends, step_rows, starts if begin is not None else None, as_json=as_json)
+        props = with_worker_catalog(props, host.worker_settings)
+        running = Load(props, host, ends, step_rows, starts if begin is not None else None, split)
+        _run(running, host, ends, as_json=as_json)
 
 
-def _load(
-    props: Mapping[str, str], host: SinkHost, ends: Mapping[TopicPartition, int], step_rows: int,
-    begins: Mapping[TopicPartition, int] | None, *, as_json: bool,
-) -> None:  # fmt: skip
+def _run(running: Load, host: SinkHost, ends: Mapping[TopicPartition, int], *, as_json: bool) -> None:
     """Load, and say what came of it.
 
     Raises:
         ConnectError: It ended before.
     """
     from connectors.iceberg.commands.load_view import LoadView
-    from connectors.iceberg.config.worker_defaults import with_worker_catalog
-    from connectors.iceberg.load.load import Load
 
     started = time.monotonic()
-    running = Load(with_worker_catalog(props, host.worker_settings), host, ends, step_rows, begins)
     with LoadView(ends, quiet=as_json) as view:
         progress = running.run(view.show)
     _report(host, progress, time.monotonic() - started, as_json=as_json)

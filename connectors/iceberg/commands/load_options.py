@@ -28,6 +28,9 @@ Master = Annotated[
     str | None, typer.Option(help="Spark: local[*], spark://host:port, yarn or k8s://...", show_default="local[*]")
 ]
 StepRows = Annotated[int, typer.Option(help="Records of one commit, of all partitions together.", min=1)]
+Split = Annotated[
+    int, typer.Option(help="Ranges of one partition that are read at once; each is a commit of its own.", min=1, max=64)
+]
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark; may be repeated.")
 ]

@@ -21,6 +21,7 @@ from connectors.iceberg.commands.load_options import (
     Conf,
     KafkaProperty,
     Master,
+    Split,
     StepRows,
     Worker,
     kafka_settings,
@@ -58,6 +59,7 @@ def rebuild(
     worker: Worker = None,
     master: Master = None,
     step_rows: StepRows = STEP_ROWS,
+    split: Split = 1,
     conf: Conf = None,
     kafka_property: KafkaProperty = None,
     archive: Archive = None,
@@ -83,7 +85,7 @@ def rebuild(
             raise ConfigError("--from-topics", "cannot be combined with --create, --changelog or --at")
         else:
             settings = kafka_settings(bootstrap_server, kafka_property) | spark_settings(master, conf, archive)
-            options = RebuildOptions(table, tuple(key or ()), limit, step_rows, publish, allow_missing)
+            options = RebuildOptions(table, tuple(key or ()), limit, step_rows, split, publish, allow_missing)
             different = _from_topics(config, worker, settings, options, as_json=as_json)
     raise typer.Exit(DIFFERENT if different else 0)
 

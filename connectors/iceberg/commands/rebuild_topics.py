@@ -42,6 +42,7 @@ class RebuildOptions:
     keys: tuple[str, ...]
     limit: int
     step_rows: int
+    split: int
     publish: bool
     allow_missing: bool
 
@@ -120,7 +121,7 @@ class TopicsRebuild:
             host.commit({tp: OffsetAndMetadata(offset) for tp, offset in starts.items()})
         self._ends, self._head = dict(at.reached), at.head
         with show(self._ends) as view:
-            load = Load(loading, host, self._ends, options.step_rows)
+            load = Load(loading, host, self._ends, options.step_rows, split=options.split)
             found.records = load.run(view.show, self._further).records
         if found.snapshot is not None:  # what it had in Kafka
             admin = host.client_config("admin")

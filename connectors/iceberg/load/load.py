@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Final
@@ -37,7 +37,7 @@ from connectors.iceberg.coordinator.start import started_coordinator
 from connectors.iceberg.errors import SparkDiedError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.load.load_context import LoadContext
-from connectors.iceberg.load.range_stage import RangeStage
+from connectors.iceberg.load.range_stage import RangeStage, StagedRange
 from connectors.iceberg.load.range_work import RESULT_TYPE, RangeResult, RangeStart, RangeWork
 from connectors.iceberg.protocol.actions import Send
 from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
@@ -84,7 +84,7 @@ class Load:
 
     def __init__(
         self, props: Mapping[str, str], host: SinkHost, ends: Mapping[TopicPartition, int], step_rows: int,
-        begins: Mapping[TopicPartition, int] | None = None,
+        begins: Mapping[TopicPartition, int] | None = None, split: int = 1,
     ) -> None:  # fmt: skip
         """Take what is to be done.
 
@@ -94,6 +94,7 @@ class Load:
             ends: Of each partition that the connector consumes, the offset behind the last message that is loaded.
             step_rows: Messages of one step, of all partitions together.
             begins: Where it is to begin; None: where the connector stands.
+            split: So many ranges of a partition are read at once. Each is a step of its own, in their order.
         """
         asked = IcebergSinkConfig.parse(props)
         of_load = {
@@ -110,6 +111,7 @@ class Load:
         self._ends = dict(ends)
         self._step_rows = step_rows
         self._begins = begins
+        self._split = split
         self._context = context = LoadContext(host, self._props, frozenset(ends))
         self._name = f"{config.connector}-load"  # the task's
         self._stage = RangeStage(config, self._name, context.partition_count)
@@ -173,10 +175,7 @@ class Load:
             self._follow()
             self._context.check_waiting()
             self._tell(tell)
-            ranges = self._next_ranges()
-            if ranges:
-                self._step(ranges)
-            else:
+            if not self._go_on():
                 time.sleep(_TURN_SECONDS)
         self._context.commit_requested = True
         self._commit_offsets()
@@ -241,10 +240,24 @@ class Load:
 
     # --- a step
 
-    def _next_ranges(self) -> dict[TopicPartition, tuple[int, int]]:
-        """What the next step reads; nothing while files of the last one are not reported."""
-        if not self._stage.empty or self._renews():
-            return {}
+    def _go_on(self) -> bool:
+        """Take what executors have staged, or have them stage more; False: that must wait.
+
+        Raises:
+            ConnectError: One of the ranges must not go on.
+        """
+        if not self._stage.empty or self._renews():  # files of the last step are not reported
+            return False
+        if self._take_ahead():
+            return True
+        ranges = self._next_ranges()
+        if ranges:
+            self._read_ahead(ranges)
+            self._take_ahead()
+        return bool(ranges)
+
+    def _next_ranges(self) -> dict[TopicPartition, list[tuple[int, int]]]:
+        """What the next steps read of each partition."""
         state, limit = self._parts.state, self._parts.stops.waits.limit
         ends = {
             tp: end if (stop := limit(tp)) is None else min(end, stop)
@@ -253,34 +266,62 @@ class Load:
         }
         left = {tp: end - state.next_offset(tp) for tp, end in ends.items() if end > state.next_offset(tp)}
         share = max(1, self._step_rows // max(1, len(left)))
-        return {tp: (state.next_offset(tp), state.next_offset(tp) + min(share, rows)) for tp, rows in left.items()}
+        most = share * (self._split if self._read else 1)  # the first step may have to open tables
+        return {
+            tp: [(at, min(at + share, ends[tp])) for at in range(first, min(first + most, ends[tp]), share)]
+            for tp, first in ((tp, state.next_offset(tp)) for tp in left)
+        }
 
-    def _step(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Have the executors read and stage ranges.
-
-        Raises:
-            ConnectError: One of them must not go on.
-        """
+    def _read_ahead(self, ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]]) -> None:
+        """Have the executors read and stage ranges."""
         state, context = self._parts.state, self._context
         marks = self._marks()
-        starts = {tp: RangeStart(end, marks[tp].topic_id, self._stage.alone(tp)) for tp, (_, end) in ranges.items()}
+        starts = {
+            tp: [RangeStart(begin, end, marks[tp].topic_id, self._stage.alone(tp)) for begin, end in each]
+            for tp, each in ranges.items()
+        }
         counts = {topic: context.partition_count(topic) for topic in {tp.topic for tp in ranges}}
         assigned = frozenset(self._ends)
         work = RangeWork(self._props, self._host.pipelines, self.progress.steps + 1, state, assigned, starts, counts)
         began = time.monotonic()
-        asked = KafkaRanges(self._host.consumer_properties(), ranges, self._batch_rows())
-        found = {result.partition: result for result in map(pickle.loads, self._run(asked, work))}
+        properties, rows = self._host.consumer_properties(), self._batch_rows()
+        asked = [
+            KafkaRanges(properties, {tp: each[number] for tp, each in ranges.items() if number < len(each)}, rows)
+            for number in range(max(map(len, ranges.values())))
+        ]
+        results = map(pickle.loads, self._run(asked, work))
+        found: dict[tuple[TopicPartition, int], RangeResult] = {(each.partition, each.begin): each for each in results}
         context.passed_over(time.monotonic() - began)
-        errors = [result.error for result in found.values() if result.error]
-        if errors:
-            raise ConnectError(errors[0])
-        self.progress.steps += 1
-        for tp, (_, end) in ranges.items():
-            if tp in found:
-                self._take(found[tp])
-            else:  # markers of transactions only, or what compaction has left
-                state.advance(tp, end)
-        self._parts.stops.hold()
+        for tp, each in ranges.items():
+            self._stage.keep_ahead(tp, [self._staged(begin, end, found.get((tp, begin))) for begin, end in each])
+
+    def _staged(self, begin: int, end: int, result: RangeResult | None) -> StagedRange:
+        """A range with what it depends on."""
+        tables = result.handled.tables if result is not None and result.handled is not None else ()
+        return StagedRange(begin, end, result, {table: self._parts.state.answer(table) for table in tables})
+
+    def _take_ahead(self) -> bool:
+        """Take the next range of each partition, if it was staged; returns whether there was one.
+
+        Raises:
+            ConnectError: One of them must not go on.
+        """
+        state, taken = self._parts.state, False
+        for tp in self._ends:
+            if tp in self._context.paused or not state.is_reading(tp):
+                continue
+            staged = self._stage.next_ahead(tp, state.next_offset(tp), state.answer)
+            if staged is None:
+                continue
+            taken = True
+            if staged.result is None:
+                state.advance(tp, staged.end)
+            else:
+                self._take(staged.result)
+        if taken:
+            self.progress.steps += 1
+            self._parts.stops.hold()
+        return taken
 
     def _batch_rows(self) -> int:
         """How many messages an executor is handed at once: a few at first, then as many as have a good size."""
@@ -288,13 +329,13 @@ class Load:
             return _FIRST_BATCH_ROWS
         return min(max(_BATCH_BYTES * self._read // max(1, self._read_bytes), 1), _MOST_BATCH_ROWS)
 
-    def _run(self, ranges: KafkaRanges, work: RangeWork) -> list[bytes]:
+    def _run(self, asked: Sequence[KafkaRanges], work: RangeWork) -> list[bytes]:
         """What the executors return; the step is repeated if the driver dies."""
         for death in range(1, _DEATHS + 1):
             try:
                 if not self._lake.alive():
                     self._lake.start()
-                return self._lake.run("a step", read_ranges, ranges, work, RESULT_TYPE)
+                return self._lake.run("a step", read_ranges, asked, work, RESULT_TYPE)
             except SparkDiedError as error:
                 if death == _DEATHS:
                     raise
@@ -302,7 +343,13 @@ class Load:
         raise AssertionError("returned or raised")
 
     def _take(self, result: RangeResult) -> None:
-        """Take a range as if it had been staged here."""
+        """Take a range as if it had been staged here.
+
+        Raises:
+            ConnectError: It must not go on.
+        """
+        if result.error:
+            raise ConnectError(result.error)
         tp, parts, handled = result.partition, self._parts, result.handled
         assert handled is not None
         self.progress.records += result.records

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.load.range_work import RangeResult
 from connectors.iceberg.schema.table import StagedFile
 from connectors.iceberg.staging.stage import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRange:
+    """A range that executors have read; its turn comes when all before it was reported."""
+
+    begin: int
+    end: int
+    result: RangeResult | None  # None: markers of transactions only, or what compaction has left
+    answers: Mapping[str, str | None]  # the coordinator's, by table, that it was staged with
 
 
 class RangeStage(Stage):
@@ -18,6 +31,7 @@ class RangeStage(Stage):
         super().__init__(config, task, partition_count)
         self._files: dict[tuple[TopicPartition, str], list[StagedFile]] = {}
         self._alone: dict[TopicPartition, list[tuple[str, int]]] = {}
+        self._ahead: dict[TopicPartition, deque[StagedRange]] = {}
 
     @property
     def empty(self) -> bool:
@@ -32,6 +46,29 @@ class RangeStage(Stage):
         """Keep the files of a range until the cycle closes."""
         if files:
             self._files.setdefault((partition, table), []).extend(files)
+
+    def keep_ahead(self, partition: TopicPartition, ranges: Sequence[StagedRange]) -> None:
+        """Keep ranges of a partition, each of which begins where the one before ends."""
+        self._ahead[partition] = deque(ranges)
+
+    def next_ahead(self, partition: TopicPartition, at: int, answer: Callable[[str], str | None]) -> StagedRange | None:
+        """The range that begins at this offset, and is kept no longer; None: there is none.
+
+        Where it was staged with another answer of the coordinator than `answer` has now, it is to be read again, as are
+        those behind it.
+        """
+        ranges = self._ahead.get(partition)
+        if not ranges:
+            return None
+        found = ranges.popleft()
+        if found.begin == at and all(answer(table) == known for table, known in found.answers.items()):
+            return found
+        self.drop_ahead(partition)
+        return None
+
+    def drop_ahead(self, partition: TopicPartition) -> None:
+        """Forget ranges of a partition, whose messages will be read again."""
+        self._ahead.pop(partition, None)
 
     def stage_alone(self, table: str, partition: TopicPartition, offset: int) -> None:
         self._alone.setdefault(partition, []).append((table, offset))
@@ -49,4 +86,5 @@ class RangeStage(Stage):
 
     def discard(self, partition: TopicPartition) -> None:
         super().discard(partition)
+        self.drop_ahead(partition)
         self._files = {key: files for key, files in self._files.items() if key[0] != partition}

@@ -39,9 +39,10 @@ _FLUSH_SECONDS = 60.0  # for dead letters
 
 @dataclass(frozen=True, slots=True)
 class RangeStart:
-    """One partition before a step."""
+    """One range before a step."""
 
-    end: int  # the offset behind the range
+    begin: int  # the first offset
+    end: int  # the one behind the last
     topic_id: str  # as the load's task was attached; the load itself asks for it anew before it reports
     alone: Sequence[tuple[str, int]] = ()  # tables and offsets whose inserts wait for no delete any more
 
@@ -51,6 +52,7 @@ class RangeResult:
     """What came of one range."""
 
     partition: TopicPartition
+    begin: int  # of the range
     records: int = 0
     message_bytes: int = 0  # of these and of others that were read
     messages: int = 0  # so many
@@ -64,14 +66,14 @@ class RangeResult:
 
 @dataclass(frozen=True, slots=True)
 class RangeWork:
-    """Called by Spark's `mapInArrow` with the messages of one partition, in their order."""
+    """Called by Spark's `mapInArrow` with the messages of one range, in their order."""
 
     connector: Mapping[str, str]
     pipelines: PipelineFactory
     cycle: int
     state: TaskState  # of the load: each range goes on in a copy of it
     partitions: frozenset[TopicPartition]  # of that state
-    starts: Mapping[TopicPartition, RangeStart]
+    starts: Mapping[TopicPartition, Sequence[RangeStart]]
     partition_counts: Mapping[str, int]  # by topic
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -80,11 +82,13 @@ class RangeWork:
         if first is None:
             return
         partition = TopicPartition(first.column("topic")[0].as_py(), first.column("partition")[0].as_py())
+        offset = first.column("offset")[0].as_py()
+        start = next(start for start in self.starts[partition] if start.begin <= offset < start.end)
         try:
             with ExitStack() as closing:
-                result = _RangeTask(self, partition, closing).run(chain([first], found))
+                result = _RangeTask(self, partition, start, closing).run(chain([first], found))
         except ConnectError as error:
-            result = RangeResult(partition, error=str(error))
+            result = RangeResult(partition, start.begin, error=str(error))
         yield pa.RecordBatch.from_pydict({RESULT_COLUMN: [pickle.dumps(result)]})
 
 
@@ -101,11 +105,11 @@ class _Sent:
 class _RangeTask(SinkTask):
     """A task with one partition, for the time of one range."""
 
-    def __init__(self, work: RangeWork, partition: TopicPartition, closing: ExitStack) -> None:
+    def __init__(self, work: RangeWork, partition: TopicPartition, start: RangeStart, closing: ExitStack) -> None:
         config = IcebergSinkConfig.parse(work.connector)
         self._work = work
         self._partition = partition
-        self._start = start = work.starts[partition]
+        self._start = start
         self._sent = _Sent()
         context = self._range_context = RangeContext(config.connector, partition, start.topic_id, work.partition_counts)
         name = f"{config.connector}-load"
@@ -155,7 +159,7 @@ class _RangeTask(SinkTask):
             )
         waiting = parts.stops.waits.partitions()
         return RangeResult(
-            partition, records, size, messages, reports[-1].ranges[partition],
+            partition, self._start.begin, records, size, messages, reports[-1].ranges[partition],
             [each for each in self._sent.messages if isinstance(each, OpenTable)], waits,
             parts.stops.waits.unread(partition) if waiting else None,
             self._range_context.metrics.by_label("iceberg_unrouted_rows_total", "topic"),
@@ -172,6 +176,7 @@ class _RangeTask(SinkTask):
         """Be where the load's task is, with this partition only."""
         parts, start = self._parts, self._start
         parts.state.revoke(self._work.partitions - {self._partition})
+        parts.state.advance(self._partition, start.begin)
         epoch = parts.state.epoch
         for table, offset in start.alone:
             answer = parts.state.answer(table)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.protocol.positions import TopicPartition
@@ -53,7 +54,7 @@ class KafkaRanges:
 
 
 def read_ranges(
-    session: LakeSession, _: str, ranges: KafkaRanges,
+    session: LakeSession, _: str, asked: Sequence[KafkaRanges],
     work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], result_type: str,
 ) -> list[bytes]:  # fmt: skip
     """Read each range on an executor, and have `work` done with it; what it returns, in any order.
@@ -61,11 +62,12 @@ def read_ranges(
     Spark has a partition for each range that is not empty, with its messages in their order.
 
     Args:
-        ranges: What is read.
+        asked: What is read, all at once; each has one range of a partition.
         work: Takes the messages of one range. It can be pickled.
         result_type: The type of what it returns, one column of bytes.
     """
-    for key, value in {_BATCH_ROWS: str(ranges.batch_rows), _BATCH_BYTES: _NO_LIMIT}.items():
+    for key, value in {_BATCH_ROWS: str(asked[0].batch_rows), _BATCH_BYTES: _NO_LIMIT}.items():
         session.spark.conf.set(key, value)
-    frame: Any = session.spark.read.format("kafka").options(**ranges.options()).load().select(*_COLUMNS)
-    return [bytes(row[0]) for row in frame.mapInArrow(work, result_type).collect()]
+    frames: list[Any] = [session.spark.read.format("kafka").options(**each.options()).load() for each in asked]
+    messages = reduce(lambda one, other: one.union(other), [frame.select(*_COLUMNS) for frame in frames])
+    return [bytes(row[0]) for row in messages.mapInArrow(work, result_type).collect()]
