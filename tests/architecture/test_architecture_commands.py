@@ -3,57 +3,17 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from page_lines import ROOT, lines_of
 
 from connect_py import cli
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PROGRAMS = ("connect-py", "connect-distributed", "connect-standalone", "make", "python")
 # `make archives` runs before all tests with Spark; `test_postgres_demo` runs the lines of its page as they are.
 RUN_UNNAMED = {"archives", "java-connect"}
-SYNTAX = re.compile(r"[|…\[\]]|\.\.\.|<command>")  # a line that describes forms of a command, and is none itself
-
-
-@dataclass(frozen=True)
-class Line:
-    """A command on a page."""
-
-    page: str
-    text: str
-    whole: bool  # stands in a block, to be copied; in prose a command may stand without its arguments
-
-    def words(self) -> list[str]:
-        """The program, without its folder, and its arguments."""
-        program, *arguments = shlex.split(self.text, comments=True)
-        return [program.rpartition("/")[2], *arguments]
-
-    def __str__(self) -> str:
-        return f"{self.page}: {self.text}"
-
-
-def _lines() -> Iterator[Line]:
-    for page in PAGES:
-        name, text = str(page.relative_to(ROOT)), page.read_text()
-        indented = re.findall(r"^ {4,}(.*)$", re.sub(r"\\\n\s*", "", text), re.MULTILINE)
-        spans = re.findall(r"`([^`]+)`", re.sub(r"^(```.*?^```| {4}.*?)$", "", text, flags=re.DOTALL | re.MULTILINE))
-        lines = [(line, True) for line in indented] + [(" ".join(span.split()), False) for span in spans]
-        for line, whole in lines:
-            command = line.strip().removeprefix("$ ").removeprefix(".venv/bin/")
-            first = re.split(r"\s&&\s|\s\|\s|\s>\s", command)[0]
-            if first.partition(" ")[0] in PROGRAMS and " " in first and not SYNTAX.search(first.partition(" #")[0]):
-                yield Line(name, first, whole)
-
-
-def _commands(program: str) -> list[Line]:
-    return [line for line in dict.fromkeys(_lines()) if line.words()[0] == program]
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +41,7 @@ def _parse(command: Any, words: list[str], whole: bool) -> None:
 
 
 def test_commands_of_connect_py_on_the_pages_are_accepted(application: Any) -> None:
-    lines = _commands("connect-py")
+    lines = lines_of("connect-py")
     assert len(lines) > 60
     wrong = []
     for line in lines:
@@ -94,7 +54,7 @@ def test_commands_of_connect_py_on_the_pages_are_accepted(application: Any) -> N
 
 def test_subcommands_on_the_pages_are_run_by_tests(application: Any) -> None:
     """A command that no test names is a command that no test runs."""
-    named = {line.words()[1] for line in _commands("connect-py")} & set(application.commands)
+    named = {line.words()[1] for line in lines_of("connect-py")} & set(application.commands)
     texts = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__))
     texts += "\n".join(path.read_text() for path in (ROOT / "tests" / "fixtures").glob("*.py"))
     assert len(named) > 20
@@ -103,14 +63,14 @@ def test_subcommands_on_the_pages_are_run_by_tests(application: Any) -> None:
 
 def test_targets_of_make_on_the_pages_exist() -> None:
     targets = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = {word for line in _commands("make") for word in line.words()[1:2] if "=" not in word}
+    named = {word for line in lines_of("make") for word in line.words()[1:2] if "=" not in word}
     assert {"site", "release", "quickstart"} <= named
     assert named - targets == set()
 
 
 def test_programs_and_their_options_on_the_pages_exist() -> None:
     ours = ("tests/", "tools/", "docs/")  # others are written by what the page says before
-    lines = [line for line in _commands("python") if line.words()[1].startswith(ours)]
+    lines = [line for line in lines_of("python") if line.words()[1].startswith(ours)]
     assert len(lines) > 5
     for line in lines:
         _, program, *arguments = line.words()
