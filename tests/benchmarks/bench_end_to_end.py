@@ -35,6 +35,7 @@ from lakehouse import LEDGER, Lakehouse
 from loaded_topics import FORMATS, MODES, Feed, FullTopic, LoadedTopic
 from process_watch import ProcessWatch, Sampler
 from results import DEFAULT_FILE, keep, machine_microseconds, medians, print_table
+from spark_elsewhere import StandaloneCluster
 from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
@@ -100,6 +101,7 @@ class Bench:
     broker: KafkaBroker
     registry_url: str
     options: Mapping[str, str]  # connector properties
+    cluster: int = 0  # workers of a Spark cluster, with a core each, that commits; 0: the worker's own driver does
 
 
 def run(bench: Bench, feed: Feed | FullTopic, mode: str, heading: str, expected: Expected) -> dict[str, object]:
@@ -108,17 +110,20 @@ def run(bench: Bench, feed: Feed | FullTopic, mode: str, heading: str, expected:
     machine = machine_microseconds()
     folder = Path(tempfile.mkdtemp(prefix="connect-py-bench-"))
     lake = Lakehouse(folder / "lake")
-    worker = WorkerProcess(folder, bench.broker.bootstrap_servers, heading, environment=spark_environment())
+    environment = spark_environment()
+    worker = WorkerProcess(folder, bench.broker.bootstrap_servers, heading, environment=environment)
+    cluster = StandaloneCluster(folder / "spark", environment, bench.cluster) if bench.cluster else None
+    spark = {"iceberg.spark.master": cluster.url, "iceberg.spark.cores.max": str(bench.cluster)} if cluster else {}
     try:
         feed.copy_step()
         worker.start()
-        watch = ProcessWatch(worker.pid)
+        watch = ProcessWatch(worker.pid, tuple(cluster.pids) if cluster else ())
         settle(watch)
         progress = Progress(topic, watch, partial(covered_by_ledger, lake, topic))
         progress.sample()
         config = {
             **loaded_topics.sink_config(topic, mode, bench.registry_url), **lake.sink_config(),
-            "tasks.max": str(TASKS), **bench.options,
+            "tasks.max": str(TASKS), **spark, **bench.options,
         }  # fmt: skip
         worker.put(heading, config)
         follow(progress, feed, lambda: "FAILED" in worker.states(heading), partial(worker.log_end, 80))
@@ -130,12 +135,14 @@ def run(bench: Bench, feed: Feed | FullTopic, mode: str, heading: str, expected:
             "whole": round(whole), "steady": round(steady), "elapsed_seconds": round(progress.samples[-1][0], 1),
             "start_cpu_seconds": round(progress.samples[0][1], 2), "cpu_by_kind": watch.by_kind(),
             **{f"{kind} MB": value for kind, value in watch.peaks().items()}, "MB": round(watch.peak_total_mb),
-            "machine": round(machine, 2),
+            "machine": round(machine, 2), "cluster": bench.cluster,
             "options": dict(bench.options), "steps": feed.steps,
             "samples": [(round(t, 1), round(c, 2), n) for t, c, n in progress.samples],
         }  # fmt: skip
     finally:
         worker.close()
+        if cluster is not None:
+            cluster.stop()
         discard(folder)
 
 
@@ -217,6 +224,7 @@ def main() -> None:
     parser.add_argument("--interval-ms", default="4000", help="commit interval")
     parser.add_argument("--step", type=int, default=200_000, help="events that upserts are fed with at a time, a cycle")
     parser.add_argument("--option", action="append", default=[], help="key=value, one more connector property")
+    parser.add_argument("--cluster", type=int, default=0, help="commit on a Spark cluster of so many workers of a core")
     parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
     options = parser.parse_args()
     assert set(options.formats.split(",")) <= set(FORMATS)
@@ -233,7 +241,7 @@ def main() -> None:
                     heading = f"{form}-{mode}-{repeat}"
                     steps = max(1, options.events // options.step) if mode == "upsert" else 1
                     feed = Feed(broker.bootstrap_servers, topic, f"{topic.name}-{mode}-{repeat}", steps)
-                    runs.append(run(Bench(broker, registry_url, more), feed, mode, heading, expected))
+                    runs.append(run(Bench(broker, registry_url, more, options.cluster), feed, mode, heading, expected))
                     keep(options.json, "end to end", runs[-1])
                     print(heading, {k: v for k, v in runs[-1].items() if k != "samples"}, file=sys.stderr, flush=True)
                 middle = medians(runs)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-KINDS = ("worker", "coordinator task", "task", "JVM")
+KINDS = ("worker", "coordinator task", "task", "JVM", "cluster")
 
 
 @dataclass(slots=True)
@@ -31,22 +31,24 @@ class ProcessWatch:
     """
 
     pid: int
+    cluster: tuple[int, ...] = ()  # processes of a Spark cluster, with what is below each
     used: dict[int, Usage] = field(default_factory=dict)
     peak_total_mb: float = 0.0  # of all processes together, at one look
 
     def look(self, *, memory: bool = False) -> float:
         """Total CPU seconds so far, of everything below `pid` and itself."""
-        try:
-            root = psutil.Process(self.pid)
-            alive = [root, *root.children(recursive=True)]
-        except psutil.NoSuchProcess:
+        alive = _with_descendants(self.pid)
+        if not alive:
             return self.total()
+        executors = [process for pid in self.cluster for process in _with_descendants(pid)]
+        alive += executors
+        of_cluster = {process.pid for process in executors}
         names = {p.pid: _name(p) for p in alive}
         for process in alive:
             try:
                 times = process.cpu_times()
                 usage = self.used.setdefault(process.pid, Usage("other"))
-                usage.kind = self._kind(process, alive, names)
+                usage.kind = "cluster" if process.pid in of_cluster else self._kind(process, alive, names)
                 usage.cpu_seconds = times.user + times.system + times.children_user + times.children_system
                 if memory:
                     usage.pss_mb = _pss_mb(process.pid)
@@ -91,6 +93,14 @@ class ProcessWatch:
         if any(names[p.pid] == "java" and p.ppid() == process.pid for p in alive):
             return "coordinator task"
         return "task" if names.get(process.ppid()) == "forkserver" else "other"
+
+
+def _with_descendants(pid: int) -> list[psutil.Process]:
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _name(process: psutil.Process) -> str:
