@@ -60,6 +60,7 @@ class Shop:
             "iceberg.tables.auto-create-enabled": "true", "iceberg.tables.default-id-columns": "id",
             "iceberg.control.commit.interval-ms": "500", **self.lake.sink_config(), **page.extra,
         }  # fmt: skip
+        config = {key: value for key, value in config.items() if value}
         self.config = config
         lines = {"connector.class": "FileStreamSink", "topics": "lines", "file": str(self.folder / "lines.txt")}
         people = {**config, "topics": "people", "iceberg.tables": "shop.people"}
@@ -134,7 +135,7 @@ Step = Callable[[Shop], Any]
 class Page:
     """What a page takes for granted. The keys of mappings are beginnings of lines, without `connect-py`."""
 
-    extra: Mapping[str, str] = field(default_factory=dict)  # keys of the connector
+    extra: Mapping[str, str] = field(default_factory=dict)  # keys of the connector; empty: without that key
     before: Mapping[str, Step] = field(default_factory=dict)  # what a reader would do first
     statuses: Mapping[str, int] = field(default_factory=dict)  # other than 0
     answers: Mapping[str, str] = field(default_factory=dict)  # on standard input
@@ -160,6 +161,14 @@ DEAD_LETTERS = {
 }  # fmt: skip
 
 
+# Each attempt of a dead letter is a row of its own, where rows are appended.
+APPENDED = {"iceberg.ext.write-mode": "append", "iceberg.tables.cdc-field": ""}
+CHANGE_LOG = {
+    "transforms": "", "transforms.unwrap.type": "", "iceberg.tables.cdc-field": "", "iceberg.ext.envelope": "debezium",
+    "iceberg.tables.upsert-mode-enabled": "true", "iceberg.ext.changelog-suffix": "_changes",
+}  # fmt: skip
+
+
 def bad(shop: Shop) -> None:
     shop.produce(b"{no json", json.dumps({"op": "c", "after": {"id": "x"}, "source": {}}).encode())
     shop.follow()
@@ -174,19 +183,22 @@ PAGES: dict[str, Page] = {
         before={"connectors pause": lambda shop: shop.worker.put("payments-sink", {
                     "connector.class": "FileStreamSink", "topics": "lines", "file": str(shop.folder / "payments.txt")}),
                 "connectors stop": lambda shop: shop.start(),
+                "connectors offsets": lambda shop: shop.change("u", *range(1_100)),
                 "kafka consume": lambda shop: shop.produce(b"Ada", topic="people")},
         statuses={"connectors create wrong": 1, "doctor": 1},  # a worker runs on the port
         answers={"connectors delete": "y\n"},
         more={"top": ["--once"], "kafka": ["--bootstrap-server", "localhost:9092"]},
     ),
-    "docs/how-to/dead-letters.md": Page(DEAD_LETTERS, {"dlq list": bad, "dlq replay --config orders-sink.json "
-                                                       "--bootstrap-server localhost:9092 --fixed": show_letters}),
-    "docs/how-to/debezium.md": Page({"iceberg.ext.changelog-suffix": "_changes"}),
+    "docs/how-to/dead-letters.md": Page(
+        DEAD_LETTERS | APPENDED,
+        {"dlq list": bad, f"dlq replay --config {NAME}.json --bootstrap-server localhost:9092 --fixed": show_letters},
+    ),
+    "docs/how-to/debezium.md": Page(CHANGE_LOG),
     "docs/how-to/expect-rows.md": Page({"iceberg.ext.expect.paid": "amount >= 0"},
                                        {"gate": lambda shop: shop.change("c", 70, amount=-1)}),
     "docs/how-to/load-on-spark.md": Page(before={"load": lambda shop: shop.stop()}),
     "docs/how-to/maintain-tables.md": Page(),
-    "docs/how-to/rebuild-tables.md": Page({"iceberg.ext.changelog-suffix": "_changes"}),
+    "docs/how-to/rebuild-tables.md": Page(CHANGE_LOG),
     "docs/how-to/route-rows.md": Page({"iceberg.tables.route-field": "region"}),
     "docs/how-to/run-on-kubernetes.md": Page(before={"connectors create": lambda shop: shop.delete()}),
     "docs/how-to/storage.md": Page(),

@@ -48,6 +48,8 @@ def schema_changes(
     else:
         for change in found:
             typer.echo(f"{change.connector}: table {change.table} waits for a user to {change.change}")
+        if not found:
+            typer.echo("no rows wait for a schema change")
     raise typer.Exit(PENDING if found else 0)
 
 

@@ -17,7 +17,7 @@ def check_merged(config: IcebergSinkConfig, *, only_missing_keys: bool) -> None:
     unordered = config.mode is WriteMode.MERGE and not config.ordering_columns
     if unordered and not only_missing_keys:
         raise ConfigError(
-            "", f"a letter may be older than the row of its key, and only {ORDERING_COLUMNS} would show it: with "
+            "", f"a dead letter may be older than the row of its key, and only {ORDERING_COLUMNS} would show it: with "
             "--only-missing-keys rows are inserted whose key is not there"
         )  # fmt: skip
     if only_missing_keys and not unordered:

@@ -100,7 +100,7 @@ class ChangeRows:
     ) -> None:
         """Refuse dead letters tried again of which it is not known whether they are older than the row of their key.
 
-        `order`: where each stands; None: nothing tells it, so that all a letter may do is to be a row that is missing.
+        `order`: where each stands; None: nothing tells it, so a dead letter may only be a row that is missing.
         """
         if order is not None:
             wrong = pc.and_(pc.equal(order, "").fill_null(False), pc.not_equal(change, Change.IGNORE))
