@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from connect_py.api.metrics import PluginMetrics
-from connectors.iceberg.protocol.commit_request import CommitOutcome
+from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitStatus
 
 
 class IcebergMetrics:
@@ -32,8 +32,8 @@ class IcebergMetrics:
         """An attempt to commit ended now."""
         of_table, counts = {"table": table}, outcome.counts
         engine = {**of_table, "engine": outcome.engine.value}
-        ended, seconds = {**engine, "outcome": outcome.status.value}, counts.milliseconds / 1000
-        self._count("iceberg_commits_total", "Commits to tables, by how they ended.", ended)
+        seconds = counts.milliseconds / 1000
+        self._ended(engine, outcome.status)
         self._count("iceberg_commit_seconds_total", "Seconds that commits to tables took.", engine, seconds)
         if outcome.because:
             chosen = {**engine, "reason": outcome.because}
@@ -58,6 +58,14 @@ class IcebergMetrics:
              counts.older_changes),
         ):  # fmt: skip
             self._count(name, doc, of_table, count)
+
+    def not_committed(self, table: str, status: CommitStatus) -> None:
+        """An attempt to commit met an error, maybe before an engine was chosen."""
+        self._ended({"table": table, "engine": ""}, status)
+
+    def _ended(self, engine: Mapping[str, str], status: CommitStatus) -> None:
+        ended = {**engine, "outcome": status.value}
+        self._count("iceberg_commits_total", "Attempts to commit to tables, by how they ended.", ended)
 
     def table_state(self, table: str, data_files: int, delete_files: int, snapshots: int) -> None:
         """Maintenance looked at a table."""

@@ -36,6 +36,8 @@ class Tables:
     def view(self, name: str) -> TableView:
         return TableView(name, (), True, frozenset(), None)
 
+    view_to_commit = view
+
     def commit(self, request: CommitTable, epoch: Epoch) -> CommitOutcome:
         if request.table == BAD:
             raise TableUnsuitableError(BAD, "has no key column id")

@@ -13,10 +13,10 @@ from iceberg_staging_rows import config, table
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceAddress
 from connect_py.testing import FakePluginMetrics, FakeSharedServices
-from connectors.iceberg.coordinator.coordinator import _status_of
-from connectors.iceberg.coordinator.table_manager import DEATHS, TableManager
+from connectors.iceberg.coordinator.table_manager import DEATHS, TableManager, status_of
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
+    PairUnreadError,
     SparkDiedError,
     SparkLostError,
     TableMissingError,
@@ -381,4 +381,45 @@ def test_recreated_table_uses_the_key_seen_by_another_task() -> None:
     ],
 )
 def test_errors_of_a_commit_are_tries_that_count(error: ConnectError, status: CommitStatus) -> None:
-    assert _status_of(error) is status
+    assert status_of(error) is status
+
+
+def commits(metrics: FakePluginMetrics) -> dict[str, float]:
+    """How often commits ended in which way."""
+    found = {key: each for key, each in metrics.made.items() if key[0] == "iceberg_commits_total"}
+    return {dict(labels)["outcome"]: each.value for (_, labels), each in found.items()}
+
+
+class RefusingCatalog(EmptyCatalog):
+    """Answers with one error after the other, and then with no table."""
+
+    def __init__(self, *errors: ConnectError) -> None:
+        super().__init__()
+        self._errors = [*errors]
+
+    def load(self, name: str, *_: object) -> LoadedTable:
+        if self._errors:
+            raise self._errors.pop(0)
+        return super().load(name)
+
+
+def test_commits_that_end_with_an_error_are_counted_too() -> None:
+    """Otherwise a catalog that is away has no failed commits."""
+    away = CatalogUnavailableError("away")
+    keeper = keeper_of(RefusingCatalog(away, away, PairUnreadError("db.t", 1)))
+    metrics = keeper._metrics = IcebergMetrics(made := FakePluginMetrics())
+    for error in (CatalogUnavailableError, CatalogUnavailableError, PairUnreadError):
+        with pytest.raises(error):
+            keeper.view_to_commit("db.t")
+    assert keeper.view_to_commit("db.t") is None
+    metrics.committed("db.t", CommitOutcome(CommitStatus.COMMITTED, EngineName.APPEND, 1))
+    assert commits(made) == {"failed": 2, "missing": 1, "committed": 1}
+
+
+def test_a_commit_that_a_stop_interrupts_counts_as_none() -> None:
+    keeper = keeper_of(RefusingCatalog(CatalogUnavailableError("the task stops")))
+    keeper._metrics = IcebergMetrics(made := FakePluginMetrics())
+    keeper._stopping.set()
+    with pytest.raises(CatalogUnavailableError):
+        keeper.view_to_commit("db.t")
+    assert commits(made) == {}

@@ -47,7 +47,7 @@ from connectors.iceberg.coordinator.kafka_metadata import (
     partitions_of,
 )
 from connectors.iceberg.coordinator.retry_tracker import RetryTracker
-from connectors.iceberg.coordinator.table_manager import TableManager
+from connectors.iceberg.coordinator.table_manager import TableManager, status_of
 from connectors.iceberg.errors import (
     DuplicateKeyError,
     ExpectationFailedError,
@@ -74,7 +74,6 @@ from connectors.iceberg.protocol.actions import (
     Stop,
     Warn,
 )
-from connectors.iceberg.protocol.commit_request import CommitStatus
 from connectors.iceberg.protocol.coordinator_state import CoordinatorState
 from connectors.iceberg.protocol.ledger import TableView, look_up
 from connectors.iceberg.protocol.messages import CommitComplete, EpochStarted, Message, Report, StartCommit
@@ -388,7 +387,7 @@ class _CoordinatorEpoch:
                 self._then(topics, lambda found: state.on_group_offsets(group_offsets(self._context, found)))
             case LoadTable(table):
                 self._then(
-                    self._executor.submit(self._tables.view, table),
+                    self._executor.submit(self._tables.view_to_commit, table),
                     lambda view: state.on_table_loaded(table, view, _now_ms()),
                     lambda error: state.on_load_failed(table, _why(table, error), _now_ms()),
                 )
@@ -434,7 +433,7 @@ class _CoordinatorEpoch:
     def _not_committed(self, table: str, commit: str, error: ConnectError) -> list[CoordinatorAction]:
         if isinstance(error, PairUnreadError):
             return [Stop(str(error))]  # all is read again, and the tasks wait where they have to
-        return self._state.on_commit_outcome(table, commit, _status_of(error), _why(table, error), None, _now_ms())
+        return self._state.on_commit_outcome(table, commit, status_of(error), _why(table, error), None, _now_ms())
 
     def _look(self) -> None:
         """Look at some of the tables for which no rows come, the next ones the next time: see `on_table_seen`."""
@@ -478,10 +477,6 @@ class _CoordinatorEpoch:
 def _why(table: str, error: ConnectError) -> str:
     """Without the table's name, which stands before it already."""
     return error.why if isinstance(error, TableError) else str(error).removeprefix(f"{table}: ")
-
-
-def _status_of(error: ConnectError) -> CommitStatus:
-    return CommitStatus.MISSING if isinstance(error, TableMissingError) else CommitStatus.FAILED
 
 
 def _warned(what: str, error: ConnectError) -> list[CoordinatorAction]:

@@ -10,9 +10,11 @@ import itertools
 import json
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from connect_py.api.errors import ConnectError
 from connect_py.api.service import SharedServices
 from connectors.iceberg.channel.control_events import EventPublisher
 from connectors.iceberg.config.file_io_properties import file_io_properties
@@ -23,6 +25,7 @@ from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.coordinator.new_table import check_merged, new_table
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
+    PairUnreadError,
     SparkDiedError,
     SparkLostError,
     TableMissingError,
@@ -132,6 +135,26 @@ class TableManager:
             return self._load(name).view
         except TableMissingError:
             return None
+
+    def view_to_commit(self, name: str) -> TableView | None:
+        """As `view`, where an attempt to commit begins with it: then a failure is one of the attempt."""
+        with self._attempt(name):
+            view = self.view(name)
+        if view is None:
+            self._metrics.not_committed(name, CommitStatus.MISSING)
+        return view
+
+    @contextmanager
+    def _attempt(self, name: str) -> Iterator[None]:
+        """Count an attempt to commit that ends with an error; one that waits for a person or other rows is none."""
+        try:
+            yield
+        except (PairUnreadError, SchemaChangesPendingError):
+            raise
+        except ConnectError as error:
+            if not self._stopping.is_set():
+                self._metrics.not_committed(name, status_of(error))
+            raise
 
     def _load(self, name: str) -> LoadedTable:
         self.start()
@@ -259,9 +282,10 @@ class TableManager:
         Raises:
             ConnectError: Certainly nothing was committed.
         """
-        self.start()
-        fault_point("before_prepare")
-        outcome = self._commit(self._request(request, epoch))
+        with self._attempt(request.table):
+            self.start()
+            fault_point("before_prepare")
+            outcome = self._commit(self._request(request, epoch))
         fault_point("after_compare_and_swap")
         if outcome.status is CommitStatus.COMMITTED:
             self._deaths.pop(request.commit, None)
@@ -368,6 +392,11 @@ class TableManager:
             log.warning("table %s is too large to look for staged files of earlier epochs: they stay", name)
         elif removed:
             log.info("table %s: removed %d staged files of earlier epochs", name, removed)
+
+
+def status_of(error: ConnectError) -> CommitStatus:
+    """What an attempt to commit that met this error came to."""
+    return CommitStatus.MISSING if isinstance(error, TableMissingError) else CommitStatus.FAILED
 
 
 def _user_code(request: CommitRequest) -> str:
