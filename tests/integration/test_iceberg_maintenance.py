@@ -177,6 +177,29 @@ def test_command_says_what_is_due_and_does_it(lake: Lake, run: Any) -> None:
     assert run("shop.missing", "--dry-run").exit_code == 2
 
 
+@pytest.mark.long  # in every run: test_compaction_that_could_not_rewrite_files_counts_as_failed
+def test_command_fails_while_a_file_to_compact_is_gone(lake: Lake, run: Any) -> None:
+    """Iceberg's procedure ends well although it could not read a file."""
+    sink = lake.make()
+    staged = [sink.stage([order(1, str(number))]) for number in range(CYCLES)]
+    for files in staged:
+        sink.commit(files)
+    rows = sink.rows()
+    file = Path(staged[0][0].path.removeprefix("file://"))
+    aside = file.rename(file.with_suffix(".aside"))
+    now = ("--now", "--json", "--set", f"small-files={CYCLES}")
+    failed = run(sink.name, *now)
+    assert failed.exit_code == 1
+    document = json.loads(failed.stdout)
+    assert "could not be rewritten" in document["failed"]["compact data files"]
+    assert [each["failure"] for each in document["done"]] == [document["failed"]["compact data files"]]
+    aside.rename(file)
+    mended = run(sink.name, *now)
+    assert mended.exit_code == 0, mended.stderr
+    assert json.loads(mended.stdout)["done"][0]["after"]["data_files"] == 1
+    assert sink.rows() == rows
+
+
 @pytest.mark.long  # in every run: test_compaction_and_expiry_keep_rows_and_the_ledger
 def test_branches_are_compacted_where_the_connector_commits(lake: Lake) -> None:
     sink = lake.make()

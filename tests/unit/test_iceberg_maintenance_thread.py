@@ -16,7 +16,21 @@ from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.maintenance import maintenance_thread
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
-from connectors.iceberg.maintenance.maintenance_thread import MaintenanceThread, _Watched
+from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
+from connectors.iceberg.maintenance.maintenance_thread import LOOK, MaintenanceThread, _Watched
+from connectors.iceberg.maintenance.table_state import TableState
+
+
+def result_of(counts: dict[str, int]) -> MaintenanceResult:
+    """A compaction that its procedure says this of."""
+    action, state = MaintenanceAction(MaintenanceKind.COMPACT, "small files"), TableState(2, 1, most_small_files=6)
+    return MaintenanceResult(action, state, state, 1.0, counts)
+
+
+def ended(metrics: FakePluginMetrics) -> dict[tuple[str, str], float]:
+    """How often maintenance ended in which way, by action and outcome."""
+    found = [(dict(key[1]), each) for key, each in metrics.made.items() if key[0] == "iceberg_maintenance_total"]
+    return {(labels["action"], labels["outcome"]): each.value for labels, each in found}
 
 
 class SlowDriver:
@@ -32,7 +46,7 @@ class SlowDriver:
         self.begun.set()
         if self._hung_up.wait(self._seconds):
             raise ConnectError("the Spark driver is gone")
-        return type("Result", (), {"skipped": False, "helped": True, "line": lambda self: "done"})()
+        return result_of({"rewritten_data_files_count": 6})
 
     def hang_up(self) -> None:
         self._hung_up.set()
@@ -92,3 +106,47 @@ def test_opened_tables_are_looked_after_before_any_commit() -> None:
         assert made._tables["db.orders"].changed
     finally:
         made.stop()
+
+
+class Answering:
+    """A driver that answers this, or fails with it."""
+
+    def __init__(self, answer: MaintenanceResult | Exception) -> None:
+        self._answer = answer
+
+    def alive(self) -> bool:
+        return True
+
+    def run(self, *_: Any) -> MaintenanceResult:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+def test_compaction_that_could_not_rewrite_files_counts_as_failed(
+    maintenance: MaintenanceThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Iceberg's procedure ends well although each of its groups failed."""
+    maintenance._metrics = IcebergMetrics(metrics := FakePluginMetrics())
+    watched, group = _Watched(MaintenancePolicy(True), "main"), _Watched.group_bytes
+    action = MaintenanceAction(MaintenanceKind.COMPACT, "small files")
+    for counts in ({"failed_data_files_count": 6}, {"failed_data_files_count": 0, "rewritten_data_files_count": 6}):
+        driver: Any = Answering(result_of(counts))
+        assert not maintenance._act(driver, "db.t", watched, action)
+        group //= 2 if counts["failed_data_files_count"] else 1
+    assert watched.group_bytes == 2 * group
+    assert ended(metrics) == {("compact data files", "failed"): 1, ("compact data files", "done"): 1}
+    [warned] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "6 data files could not be rewritten" in warned
+
+
+def test_maintenance_that_cannot_even_begin_counts_as_failed(maintenance: MaintenanceThread) -> None:
+    maintenance._metrics = IcebergMetrics(metrics := FakePluginMetrics())
+    driver: Any = Answering(ConnectError("the Spark driver does not start"))
+    watched = _Watched(MaintenancePolicy(True), "main")
+    maintenance._look(driver, "db.t", watched)
+    assert watched.changed
+    assert ended(metrics) == {(LOOK, "failed"): 1}
+    maintenance._stopping.set()
+    maintenance._look(driver, "db.t", watched)
+    assert ended(metrics) == {(LOOK, "failed"): 1}

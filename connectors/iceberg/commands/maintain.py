@@ -121,6 +121,8 @@ def _do(
             typer.echo(f"connect-py: {error}", err=True)
             continue
         results.append(result)
+        if result.failure:
+            failures[action.kind.value] = result.failure
         if not quiet:
             typer.echo(result.line())
     return results, failures

@@ -35,6 +35,7 @@ from connectors.iceberg.spark.lake_client import LakeClient
 
 log = logging.getLogger(__name__)
 
+LOOK = "look at the table"  # an action for the metrics, counted if it fails
 YIELD_SECONDS = 5.0  # that a commit waits for an action on its table to end by itself
 LONGEST_YIELD_SECONDS = 60.0  # after some interruptions in a row
 _ANSWER_SECONDS = 15.0  # that an interrupted action may take to be given up
@@ -155,8 +156,8 @@ class MaintenanceThread:
 
     def _look(self, lake: LakeClient, table: str, watched: _Watched) -> None:
         """Begin a round if something may be due, and this is the time for it."""
-        policy = watched.policy
-        watched.not_before = time.monotonic() + policy.interval_ms / 1000
+        policy, started = watched.policy, time.monotonic()
+        watched.not_before = started + policy.interval_ms / 1000
         try:
             if not lake.alive():
                 lake.start()
@@ -171,6 +172,7 @@ class MaintenanceThread:
         except Exception as error:  # tables are committed to all the same, whatever it is
             watched.changed, watched.not_before = True, time.monotonic() + _FAILED_SECONDS
             if not self._stopping.is_set():
+                self._metrics.maintained(table, LOOK, "failed", time.monotonic() - started)
                 trace = None if isinstance(error, ConnectError) else error
                 log.warning("table %s: maintenance is tried again later: %s", table, error, exc_info=trace)
 
@@ -210,8 +212,9 @@ class MaintenanceThread:
         request = MaintenanceRequest(action, watched.policy, watched.ref, watched.group_bytes, self._config.connector)
         try:
             result = worker.run(table, maintain, request)
-            outcome, line, again = "skipped" if result.skipped else "done", result.line(), result.helped
-            watched.group_bytes = min(2 * watched.group_bytes, _LARGEST_GROUP)
+            outcome = "failed" if result.failure else "skipped" if result.skipped else "done"
+            line, again = result.line(), result.helped
+            group_bytes = watched.group_bytes // 2 if result.failure else 2 * watched.group_bytes
             watched.yield_seconds = YIELD_SECONDS
         except ConnectError as error:
             interrupted = self._interrupted
@@ -219,11 +222,12 @@ class MaintenanceThread:
             again = interrupted
             if interrupted:
                 watched.yield_seconds = min(2 * watched.yield_seconds, LONGEST_YIELD_SECONDS)
-            watched.group_bytes = max(watched.group_bytes // 2, _SMALLEST_GROUP)
+            group_bytes = watched.group_bytes // 2
         finally:
             with self._condition:
                 self._busy = None
                 self._condition.notify_all()
+        watched.group_bytes = min(max(group_bytes, _SMALLEST_GROUP), _LARGEST_GROUP)
         self._metrics.maintained(table, kind, outcome, time.monotonic() - started)
         level = logging.WARNING if outcome == "failed" else logging.INFO
         log.log(level, "table %s: %s", table, line, extra={"action": "maintenance", "table": table, "outcome": outcome})
