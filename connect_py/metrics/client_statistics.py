@@ -14,6 +14,7 @@ class _Partition(msgspec.Struct):
     partition: int
     app_offset: int = -1001  # next to read, as far as the task has it
     committed_offset: int = -1001
+    next_offset: int = -1001  # next to fetch
     hi_offset: int = -1001
     ls_offset: int = -1001
     desired: bool = True  # ours now
@@ -66,6 +67,7 @@ class ClientStatistics:
         self._group = group
         self._before: _Statistics | None = None
         self.report: ClientReport | None = None
+        self.known_ends: Mapping[tuple[str, int], int] = {}  # of partitions that the client does not fetch, from others
         self.cut_off = False  # no broker is connected; at the start, none yet
 
     def take(self, text: str) -> None:
@@ -76,7 +78,7 @@ class ClientStatistics:
         seconds = (now.ts - before.ts) / 1_000_000 if before is not None else 0.0
         lag: dict[tuple[str, int], int] = {}
         if self._group == "consumer":
-            lag = _lag(now)
+            lag = _lag(now, self.known_ends)
             totals = {"records-consumed": now.rxmsgs, "bytes-consumed": now.rxmsg_bytes}
             earlier = (before.rxmsgs, before.rxmsg_bytes) if before else (0, 0)
         else:
@@ -91,13 +93,16 @@ class ClientStatistics:
         self.report = ClientReport(now.client_id, values, lag)
 
 
-def _lag(statistics: _Statistics) -> dict[tuple[str, int], int]:
+def _lag(statistics: _Statistics, known_ends: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
     """How far each partition that is read lies behind its end; those of which the end is not known yet are left out."""
     found = {}
     for topic in statistics.topics.values():
         for p in topic.partitions.values():
-            end = max(p.hi_offset, p.ls_offset)
+            known_end = known_ends.get((topic.topic, p.partition), -1)
+            end = max(p.hi_offset, p.ls_offset, known_end)
             position = p.app_offset if p.app_offset >= 0 else p.committed_offset
+            if position < 0 and known_end >= 0:  # assigned at an offset, and nothing was fetched since
+                position = p.next_offset
             if p.partition >= 0 and p.fetch_state == "active" and end >= 0 and position >= 0:
                 found[topic.topic, p.partition] = max(0, end - position)
     return found

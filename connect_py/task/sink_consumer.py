@@ -19,6 +19,7 @@ from connect_py.kafka.broker_errors import BrokerNews
 from connect_py.kafka.client_log import client_log
 from connect_py.metrics.client_statistics import INTERVAL_MS, ClientStatistics
 from connect_py.task.consumed_messages import Consumed, message_runs
+from connect_py.task.paused_ends import PausedEnds
 from connect_py.task.queue_reader import PLUGINS, QueueReader
 from connect_py.task.start_positions import FIND_SECONDS, StartPositions
 
@@ -66,12 +67,7 @@ class RebalanceListener(Protocol):
 class SinkConsumer:
     """One consumer, one thread. Positions are given explicitly at assignment, so that they are known."""
 
-    def __init__(
-        self,
-        settings: Mapping[str, object],
-        listener: RebalanceListener,
-        on_commit: Committed,
-    ) -> None:
+    def __init__(self, settings: Mapping[str, object], listener: RebalanceListener, on_commit: Committed) -> None:
         """Make the client; it connects in the background.
 
         Raises:
@@ -107,6 +103,7 @@ class SinkConsumer:
         except (KafkaException, TypeError, ValueError) as error:
             raise ConnectError(f"the consumer cannot be made: {error}") from error
         self._starts = StartPositions(self._consumer, self._reset, self._expect)
+        self._paused_ends = PausedEnds(self._consumer, self.statistics)
 
     def __del__(self) -> None:
         """Let go of the reader first: the client cannot end while the reader holds messages of it."""
@@ -157,6 +154,7 @@ class SinkConsumer:
         """
         self._find_positions()
         self._apply_seeks()
+        self._paused_ends.look(self._paused)
         self._fresh.clear()
         self._gave_up = False
         runs = (
