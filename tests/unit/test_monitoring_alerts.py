@@ -185,10 +185,12 @@ def test_every_alert_fires_in_one_of_promtools_scenarios() -> None:
     assert fired == {rule["alert"] for rule in rules()}
 
 
-def test_every_alert_is_made_to_fire_on_real_parts() -> None:
-    texts = [path.read_text() for path in (ROOT / "tests" / "acceptance").glob("test_alerts_of_*.py")]
-    fired = {name for text in texts for name in re.findall(r'await_firing\("(\w+)"', text)}
-    assert fired == {rule["alert"] for rule in rules()}
+def test_every_alert_fires_and_ends_on_real_parts() -> None:
+    text = "\n".join(path.read_text() for path in (ROOT / "tests" / "acceptance").glob("test_alerts_of_*.py"))
+    fired = set(re.findall(r'await_firing\("(\w+)"', text))
+    listed = " ".join(re.findall(r"for alert in \(([^)]+)\)", text))  # those whose ends a test awaits in a loop
+    ended = set(re.findall(r'await_end\("(\w+)"', text)) | set(re.findall(r'"(\w+)"', listed))
+    assert fired == ended == {rule["alert"] for rule in rules()}
 
 
 def test_promtool_finds_that_alerts_fire_when_they_should() -> None:
