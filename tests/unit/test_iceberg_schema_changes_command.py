@@ -87,7 +87,7 @@ def test_pending_schema_changes_are_listed_as_text_and_json(cluster: str) -> Non
 
 
 def test_nothing_that_waits_is_told_by_the_exit_status(cluster: str) -> None:
-    assert run(cluster, "--connector", "idle") == (0, "")
+    assert run(cluster, "--connector", "idle") == (0, "no rows wait for a schema change\n")
 
 
 @pytest.mark.parametrize("arguments", [("http://127.0.0.1:1",), ("--connector", "unknown")])
