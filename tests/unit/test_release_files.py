@@ -92,7 +92,25 @@ def test_an_image_that_fails_is_named_with_its_reason(
     monkeypatch.setenv("PATH", str(repository))
     assert list(release.make_image(repository, "0.3.0")) == ["image: no registry answers"]
     (repository / "buildah").unlink()
-    assert list(release.make_image(repository, "0.3.0")) == ["image: neither docker nor buildah is installed"]
+    assert list(release.make_image(repository, "0.3.0")) == ["image: neither an engine of docker nor buildah is here"]
+
+
+def test_buildah_makes_the_image_where_no_engine_answers(
+    release: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "docker").mkdir()
+    (repository / "docker" / "Dockerfile").write_text("FROM nowhere\n")
+    programs = repository / "programs"
+    programs.mkdir()
+    (programs / "docker").write_text('#!/bin/sh\necho "no engine answers" >&2\nexit 1\n')
+    (programs / "buildah").write_text(f'#!/bin/sh\necho "$@" >> {repository}/commands\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    assert list(release.make_image(repository, "0.3.0")) == []
+    built, pushed = (repository / "commands").read_text().splitlines()
+    assert built.startswith("bud --format docker ")  # the other format has no health check
+    assert pushed.endswith(f"docker-archive:{repository}/connect-py-0.3.0-image.tar:connect-py:0.3.0")
 
 
 def test_checksums_are_those_of_the_files(release: ModuleType, tmp_path: Path) -> None:
