@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from command_lines import command_line
-from container_image import BuiltImage, build_image
+from container_image import BuiltImage, built_image
 from hypothesis import settings
 
 from connect_py.embedded.broker import KafkaBroker
@@ -65,11 +65,13 @@ def container_image() -> Iterator[BuiltImage]:
     """
     if kept := os.environ.get("CONNECT_PY_TEST_IMAGES"):
         Path(kept).mkdir(parents=True, exist_ok=True)
-        yield build_image(Path(kept))
+        with built_image(Path(kept)) as image:
+            yield image
         return
     with tempfile.TemporaryDirectory(prefix="connect-py-image-") as folder:
         Path(folder).chmod(0o755)
-        yield build_image(Path(folder))
+        with built_image(Path(folder)) as image:
+            yield image
 
 
 @pytest.fixture
