@@ -41,10 +41,7 @@ def hosts(container_image: BuiltImage) -> Iterator[ComposeHosts]:
 def commands(part: str) -> Iterator[tuple[str, list[str], str]]:
     """Service, command and shown output of each `docker compose exec` of a part of the page."""
     page = (DOCKER / "README.md").read_text().partition(f"## {part}")[2].partition("\n## ")[0]
-    found = re.finditer(
-        r"^    docker compose exec (\S+) (.+)\n((?:\n    (?!docker).+(?:\n    .+)*)?)", page, re.MULTILINE
-    )
-    for match in found:
+    for match in re.finditer(COMMAND, page, re.MULTILINE):
         yield match[1], shlex.split(match[2]), "\n".join(line.strip() for line in match[3].strip().splitlines())
 
 
