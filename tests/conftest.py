@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import faulthandler
+import importlib.util
 import os
 import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 import pytest
@@ -55,6 +57,17 @@ def kafka_broker() -> Iterator[KafkaBroker]:
     """The session's broker. Tests that stop, pause or kill a broker start one of their own."""
     with KafkaBroker() as broker:
         yield broker
+
+
+@pytest.fixture
+def release() -> ModuleType:
+    """`tools/release.py`, a module of its own for each test."""
+    spec = importlib.util.spec_from_file_location("release", Path(__file__).parents[1] / "tools" / "release.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import tarfile
@@ -16,16 +15,6 @@ from earlier_versions import LAST_RELEASE
 ROOT = Path(__file__).parents[2]
 PROJECT = '[project]\nname = "connect-py"\nversion = "{}"\n'
 CHANGES = "# Changes\n\nText.\n\n## 0.3.0 (unreleased)\n\n- One.\n- Two.\n\n## 0.2.0 (2026-11-26)\n\n- More.\n"
-
-
-@pytest.fixture
-def release() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("release", ROOT / "tools" / "release.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
