@@ -14,7 +14,7 @@ from compose_hosts import DOCKER, ComposeHosts, compose_hosts
 from compose_programs import HEALTH, PROGRAMS
 from container_image import BuiltImage
 
-START_SECONDS, COMMAND_SECONDS, COMMIT_SECONDS = 120, 180, 120
+START_SECONDS, COMMAND_SECONDS, COMMIT_SECONDS = 120, 180, 240  # the first commit on a cluster fetches its jars
 # In the order in which `depends_on` has them start.
 SERVICES = ("postgres", "kafka", "s3", "bucket", "catalog", "debezium", "worker", "prometheus")
 CLUSTER = ("spark", "spark-executors")

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 from confluent_kafka import Producer
-from container_image import BASE, BuiltImage, first_process, run, stop
+from container_image import BASE, BuiltImage, first_process, kill, run, stop
 
 from connect_py.embedded.broker import KafkaBroker
 
@@ -99,8 +99,7 @@ def test_worker_and_connector_run_from_the_image(container_image: BuiltImage, sc
             wait_until(landed, COMMIT_SECONDS, "the row", log)
             assert stop(container, STOP_SECONDS) == 0
         finally:
-            container.kill()
-            container.wait()
+            kill(container)
     assert "Kafka Connect started" in log.read_text()
     assert "Traceback" not in log.read_text()
 
@@ -164,8 +163,7 @@ def test_signal_during_the_start_ends_the_container(container_image: BuiltImage,
         os.kill(first_process(container), signal.SIGTERM)
         assert container.wait(STOP_SECONDS) in (0, 2, 143)
     finally:
-        container.kill()
-        container.wait()
+        kill(container)
 
 
 def member(archive: tarfile.TarFile, name: str) -> Any:
