@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import faulthandler
+import importlib.util
 import os
 import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 import pytest
 from command_lines import command_line
-from container_image import BuiltImage, build_image
+from container_image import BuiltImage, built_image
 from hypothesis import settings
 
 from connect_py.embedded.broker import KafkaBroker
@@ -57,6 +59,17 @@ def kafka_broker() -> Iterator[KafkaBroker]:
         yield broker
 
 
+@pytest.fixture
+def release() -> ModuleType:
+    """`tools/release.py`, a module of its own for each test."""
+    spec = importlib.util.spec_from_file_location("release", Path(__file__).parents[1] / "tools" / "release.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(scope="session")
 def container_image() -> Iterator[BuiltImage]:
     """The session's image of a worker, which takes minutes and gigabytes: for long tests.
@@ -65,11 +78,13 @@ def container_image() -> Iterator[BuiltImage]:
     """
     if kept := os.environ.get("CONNECT_PY_TEST_IMAGES"):
         Path(kept).mkdir(parents=True, exist_ok=True)
-        yield build_image(Path(kept))
+        with built_image(Path(kept)) as image:
+            yield image
         return
     with tempfile.TemporaryDirectory(prefix="connect-py-image-") as folder:
         Path(folder).chmod(0o755)
-        yield build_image(Path(folder))
+        with built_image(Path(folder)) as image:
+            yield image
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
     python tools/release.py [--output build/release] [--site build/site]
 
 The version stands in `pyproject.toml`, and the newest section of `CHANGELOG.md` has the same. What cannot be
-made here is named with the reason: the image needs docker or buildah, and a registry that has its base image.
+made here is named with the reason: the image needs an engine of docker or buildah, and a registry that has its base.
 """
 
 from __future__ import annotations
@@ -90,21 +90,31 @@ def make_image(into: Path, release: str) -> Iterator[str]:
     archive = into / f"connect-py-{release}-image.tar"
     base = ("--build-arg", f"BASE={os.environ['BASE']}") if "BASE" in os.environ else ()
     build = ("-f", str(recipe), "-t", image, *base, str(ROOT))
-    tool = next(filter(shutil.which, ("docker", "buildah")), None)
     if not recipe.exists():
         yield "image: the repository has no docker/Dockerfile"
-    elif tool is None:
-        yield "image: neither docker nor buildah is installed"
-    else:
-        try:
-            if tool == "docker":
-                _run("docker", "build", *build)
-                _run("docker", "save", "-o", str(archive), image)
-            else:
-                _run("buildah", "bud", *build)
-                _run("buildah", "push", image, f"docker-archive:{archive}:{image}")
-        except ReleaseError as error:
-            yield f"image: {str(error).strip().splitlines()[-1]}"
+        return
+    try:
+        if _engine_answers():
+            _run("docker", "build", *build)
+            _run("docker", "save", "-o", str(archive), image)
+        elif shutil.which("buildah"):
+            _run("buildah", "bud", "--format", "docker", *build)  # OCI's format has no health check
+            _run("buildah", "push", image, f"docker-archive:{archive}:{image}")
+        else:
+            yield "image: neither an engine of docker nor buildah is here"
+    except ReleaseError as error:
+        yield f"image: {str(error).strip().splitlines()[-1]}"
+
+
+def _engine_answers() -> bool:
+    """Whether docker can build: machines have its client without an engine too."""
+    if shutil.which("docker") is None:
+        return False
+    try:
+        _run("docker", "info")
+    except ReleaseError:
+        return False
+    return True
 
 
 def write_checksums(folder: Path) -> list[tuple[str, int, str]]:

@@ -14,7 +14,7 @@ from compose_hosts import DOCKER, ComposeHosts, compose_hosts
 from compose_programs import HEALTH, PROGRAMS
 from container_image import BuiltImage
 
-START_SECONDS, COMMAND_SECONDS, COMMIT_SECONDS = 120, 180, 120
+START_SECONDS, COMMAND_SECONDS, COMMIT_SECONDS = 120, 180, 240  # the first commit on a cluster fetches its jars
 # In the order in which `depends_on` has them start.
 SERVICES = ("postgres", "kafka", "s3", "bucket", "catalog", "debezium", "worker", "prometheus")
 CLUSTER = ("spark", "spark-executors")
@@ -41,10 +41,7 @@ def hosts(container_image: BuiltImage) -> Iterator[ComposeHosts]:
 def commands(part: str) -> Iterator[tuple[str, list[str], str]]:
     """Service, command and shown output of each `docker compose exec` of a part of the page."""
     page = (DOCKER / "README.md").read_text().partition(f"## {part}")[2].partition("\n## ")[0]
-    found = re.finditer(
-        r"^    docker compose exec (\S+) (.+)\n((?:\n    (?!docker).+(?:\n    .+)*)?)", page, re.MULTILINE
-    )
-    for match in found:
+    for match in re.finditer(COMMAND, page, re.MULTILINE):
         yield match[1], shlex.split(match[2]), "\n".join(line.strip() for line in match[3].strip().splitlines())
 
 

@@ -6,14 +6,17 @@ import json
 import os
 import signal
 import socket
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import httpx
 import pytest
 from confluent_kafka import Producer
-from container_image import BuiltImage, first_process, stop
+from container_image import BASE, BuiltImage, first_process, kill, run, stop
 
 from connect_py.embedded.broker import KafkaBroker
 
@@ -96,8 +99,7 @@ def test_worker_and_connector_run_from_the_image(container_image: BuiltImage, sc
             wait_until(landed, COMMIT_SECONDS, "the row", log)
             assert stop(container, STOP_SECONDS) == 0
         finally:
-            container.kill()
-            container.wait()
+            kill(container)
     assert "Kafka Connect started" in log.read_text()
     assert "Traceback" not in log.read_text()
 
@@ -161,5 +163,33 @@ def test_signal_during_the_start_ends_the_container(container_image: BuiltImage,
         os.kill(first_process(container), signal.SIGTERM)
         assert container.wait(STOP_SECONDS) in (0, 2, 143)
     finally:
-        container.kill()
-        container.wait()
+        kill(container)
+
+
+def member(archive: tarfile.TarFile, name: str) -> Any:
+    found = archive.extractfile(name)
+    assert found is not None
+    return json.load(found)
+
+
+def test_release_packs_an_image_with_its_health_check(
+    container_image: BuiltImage, release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As buildah makes it, of a small recipe; the real one takes as long as the image of these tests."""
+    (tmp_path / "docker").mkdir()
+    recipe = 'ARG BASE\nFROM ${BASE}\nCOPY LICENSE /LICENSE\nHEALTHCHECK CMD ["connect-py-health"]\n'
+    (tmp_path / "docker" / "Dockerfile").write_text(recipe)
+    (tmp_path / "LICENSE").write_text("free")
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    monkeypatch.setattr(release, "_engine_answers", lambda: False)
+    for name, value in {**container_image.storage, "BASE": BASE}.items():
+        monkeypatch.setenv(name, value)
+    try:
+        assert list(release.make_image(tmp_path, "9.9.9")) == []
+    finally:
+        run(["buildah", "rmi", "--force", "connect-py:9.9.9"], 60)
+    with tarfile.open(tmp_path / "connect-py-9.9.9-image.tar") as archive:
+        (manifest,) = member(archive, "manifest.json")
+        described = member(archive, manifest["Config"])
+    assert "docker.io/library/connect-py:9.9.9" in manifest["RepoTags"]  # docker shows it as connect-py:9.9.9
+    assert described["config"]["Healthcheck"]["Test"] == ["CMD", "connect-py-health"]

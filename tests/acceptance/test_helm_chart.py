@@ -41,6 +41,7 @@ EVERYTHING: dict[str, Any] = {
     },
     "secrets": ["user", "lake-cluster-ca-cert"],
     "env": [{"name": "AWS_REGION", "value": "eu-central-1"}],
+    "rest": {"scheme": "HTTPS"},
     "probes": {"port": 8084},
     "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/lake"}},
     "podMonitor": {"enabled": True, "labels": {"release": "monitoring"}},
@@ -73,12 +74,15 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def render(helm: Path, folder: Path, values: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
+def render(
+    helm: Path, folder: Path, values: Mapping[str, Any], version: str = KUBERNETES[-1]
+) -> subprocess.CompletedProcess[str]:
+    """Render for a version of Kubernetes: a Helm that is built of modules assumes 1.20, which the chart refuses."""
     file = folder / "values.yaml"
     file.write_text(yaml.safe_dump(values))
     return subprocess.run(
-        [helm, "template", "lake", CHART, "-n", "data", "-f", file], capture_output=True, text=True, timeout=60,
-        check=False,
+        [helm, "template", "lake", CHART, "-n", "data", "-f", file, "--kube-version", version],
+        capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
 
@@ -91,7 +95,7 @@ def objects(text: str) -> dict[tuple[str, str], dict[str, Any]]:
 def test_objects_of_the_chart_fit_the_schemas(
     helm: Path, schemas: Path, tmp_path: Path, values: dict[str, Any], version: str
 ) -> None:
-    rendered = render(helm, tmp_path, values)
+    rendered = render(helm, tmp_path, values, version)
     assert rendered.returncode == 0, rendered.stderr
     command = [sys.executable, "-W", "ignore", "-c", CHECK, version]
     environment = {**os.environ, "PYTHONPATH": str(schemas)}
@@ -105,7 +109,7 @@ def test_objects_of_the_chart_fit_the_schemas(
     assert checked.returncode == 0, checked.stderr[-3000:]
     assert check(rendered.stdout.replace("serviceName:", "serviceNam:")).returncode != 0
     file = tmp_path / "values.yaml"
-    assert "0 chart(s) failed" in run([helm, "lint", "--strict", CHART, "-f", file], 60)
+    assert "0 chart(s) failed" in run([helm, "lint", "--strict", CHART, "-f", file, "--kube-version", version], 60)
 
 
 def test_properties_of_the_chart_reach_the_worker_unchanged(helm: Path, tmp_path: Path) -> None:
@@ -133,11 +137,14 @@ def test_pods_of_the_chart_are_restricted_and_reachable(helm: Path, tmp_path: Pa
     assert mounted == {"/etc/connect-py", "/tmp", "/run/secrets/user", "/run/secrets/lake-cluster-ca-cert"}
     assert worker["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8084, "scheme": "HTTP"}
     assert {port["name"]: port["containerPort"] for port in worker["ports"]} == {"rest": 8083, "health": 8084}
+    specs = [(key, each["spec"]) for key, each in found.items() if "spec" in each]
     headless = found["Service", "lake-connect-py-workers"]["spec"]
     assert (headless["clusterIP"], headless["publishNotReadyAddresses"]) == ("None", True)
+    assert {service["ports"][0]["appProtocol"] for (kind, _), service in specs if kind == "Service"} == {"https"}
     assert found["PodMonitor", "lake-connect-py"]["spec"]["podMetricsEndpoints"][0]["port"] == "health"
 
 
 def test_chart_refuses_values_that_no_worker_could_use(helm: Path, tmp_path: Path) -> None:
     assert "bootstrap.servers" in render(helm, tmp_path, {}).stderr
     assert "replica" in render(helm, tmp_path, {**BROKERS, "replica": 2}).stderr
+    assert "requires kubeVersion" in render(helm, tmp_path, BROKERS, "1.26").stderr

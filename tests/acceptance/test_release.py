@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,10 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(BUILD_SECONDS + 60)]  # the 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a release. Its tools are installed by `make release`, as a user of that target has them."""
+    """The folder of a release. Its tools are installed by `make release`, as a user of that target has them.
+
+    Without the image, whose base is missing: `test_container_image` makes it.
+    """
     folder = tmp_path_factory.mktemp("release")
     sources = copy_sources(folder / "sources")
     python = Path(sys.executable)
@@ -37,8 +41,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     site.mkdir()
     (site / "index.html").write_text("<p>pages</p>")
     command = [python, sources / "tools" / "release.py", "--output", folder / "files", "--site", site]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
+    environment = {**os.environ, "BASE": "localhost/connect-py-no-such-base"}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "not made: image" in done.stdout
+    assert done.stdout.count("not made") == 1
     assert "nothing was uploaded" in done.stdout
     print(done.stdout)
     return folder / "files"
@@ -47,7 +56,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_release_has_packages_documentation_and_true_checksums(made: Path) -> None:
     names = {path.name for path in made.iterdir()}
     assert {WHEEL, f"connect_py-{VERSION}.tar.gz"} <= names
-    assert {f"connect-py-{VERSION}-documentation.tar.gz", "SHA256SUMS"} <= names
+    assert {f"connect-py-{VERSION}-documentation.tar.gz", f"connect-py-{VERSION}.tgz", "SHA256SUMS"} <= names
     if shutil.which("cargo"):
         assert len(list(made.glob("*.whl"))) == 2, "one with the compiled libraries, one for any platform"
     sums = dict(reversed(line.split("  ")) for line in (made / "SHA256SUMS").read_text().splitlines())

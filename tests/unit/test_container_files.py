@@ -21,11 +21,11 @@ from rest_certificates import Authority
 from connect_py.config.worker_config import DistributedConfig
 from connect_py.kafka.client_config import translate
 from connect_py.plugins.plugin_registry import PluginRegistry
+from connectors.iceberg.config.worker_defaults import DEFAULTS, with_worker_catalog
 
 ROOT = Path(__file__).parents[2]
 DOCKER, CHART = ROOT / "docker", ROOT / "deploy" / "helm" / "connect-py"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-DEFAULTS = "connect_py.defaults."
 UNIT = ROOT / "deploy" / "systemd" / "connect-py.service"
 
 
@@ -101,14 +101,14 @@ def test_services_of_compose_refer_to_what_exists() -> None:
 
 @pytest.mark.parametrize("file", sorted((DOCKER / "connectors").glob("*-sink*.json")), ids=lambda path: path.stem)
 def test_sinks_of_the_shop_are_valid_here(file: Path) -> None:
-    """With the catalog of the worker, which they leave to it."""
+    """With the catalog of the worker, if they leave it to the worker."""
     posted = json.loads(file.read_text())
     with (DOCKER / "compose" / "worker.properties").open("rb") as opened:
         properties = javaproperties.load(opened)
-    defaults = {key.removeprefix(DEFAULTS): value for key, value in properties.items() if key.startswith(DEFAULTS)}
+    defaults = {key: value for key, value in properties.items() if key.startswith(DEFAULTS)}
     registry = PluginRegistry.discover()
     connector = registry.load(registry.find_connector(posted["config"]["connector.class"]))()
-    config = {"name": posted["name"], **defaults, **posted["config"]}
+    config = {"name": posted["name"], **with_worker_catalog(posted["config"], lambda prefix: defaults)}
     assert {key: value.errors for key, value in connector.validate(config).items() if value.errors} == {}
 
 

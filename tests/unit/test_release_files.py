@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import tarfile
@@ -16,16 +15,6 @@ from earlier_versions import LAST_RELEASE
 ROOT = Path(__file__).parents[2]
 PROJECT = '[project]\nname = "connect-py"\nversion = "{}"\n'
 CHANGES = "# Changes\n\nText.\n\n## 0.3.0 (unreleased)\n\n- One.\n- Two.\n\n## 0.2.0 (2026-11-26)\n\n- More.\n"
-
-
-@pytest.fixture
-def release() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("release", ROOT / "tools" / "release.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -92,7 +81,25 @@ def test_an_image_that_fails_is_named_with_its_reason(
     monkeypatch.setenv("PATH", str(repository))
     assert list(release.make_image(repository, "0.3.0")) == ["image: no registry answers"]
     (repository / "buildah").unlink()
-    assert list(release.make_image(repository, "0.3.0")) == ["image: neither docker nor buildah is installed"]
+    assert list(release.make_image(repository, "0.3.0")) == ["image: neither an engine of docker nor buildah is here"]
+
+
+def test_buildah_makes_the_image_where_no_engine_answers(
+    release: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "docker").mkdir()
+    (repository / "docker" / "Dockerfile").write_text("FROM nowhere\n")
+    programs = repository / "programs"
+    programs.mkdir()
+    (programs / "docker").write_text('#!/bin/sh\necho "no engine answers" >&2\nexit 1\n')
+    (programs / "buildah").write_text(f'#!/bin/sh\necho "$@" >> {repository}/commands\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    assert list(release.make_image(repository, "0.3.0")) == []
+    built, pushed = (repository / "commands").read_text().splitlines()
+    assert built.startswith("bud --format docker ")  # the other format has no health check
+    assert pushed.endswith(f"docker-archive:{repository}/connect-py-0.3.0-image.tar:connect-py:0.3.0")
 
 
 def test_checksums_are_those_of_the_files(release: ModuleType, tmp_path: Path) -> None:
