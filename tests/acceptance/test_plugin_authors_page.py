@@ -51,6 +51,7 @@ def test_example_transformation_and_sink_have_at_most_thirty_lines(package: Path
         assert len([line for line in lines if line]) <= 30
 
 
+@pytest.mark.long
 def test_the_tests_of_the_page_pass(package: Path) -> None:
     assert "2 passed" in run(package, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis", "tests")
 

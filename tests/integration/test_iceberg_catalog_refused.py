@@ -17,9 +17,10 @@ from connectors.iceberg.spark.lake_client import LakeClient
     ("properties", "said"),
     [
         ({"type": "rset"}, "the catalog: UnsupportedOperationException: Unknown catalog type: rset"),
-        (
+        pytest.param(
             {"type": "jdbc", "uri": "sqlite:////no/catalog.db", "warehouse": "file:///no"},
             "No suitable driver found for sqlite:////no/catalog.db: iceberg.catalog.uri must be one of JDBC",
+            marks=pytest.mark.long,
         ),
     ],
 )

@@ -126,6 +126,7 @@ def test_every_row_of_a_mirror_comes_from_its_log(lake: Lake, seed: int) -> None
     assert found.rows == len(lake.rows(made.mirror.name, ref=REBUILT_BRANCH))
 
 
+@pytest.mark.long
 def test_damaged_rows_are_shown_and_then_put_right(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Mirrored(lake, 2)
     for id_ in (1, 2, 3):
