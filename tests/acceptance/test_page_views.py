@@ -23,7 +23,7 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 CONNECTORS = 1000
 FIRST_VIEW_SECONDS = 1.0
 FRONT_BYTES = 150e6
@@ -219,6 +219,7 @@ def test_sink_is_created_followed_mended_and_its_table_changed(
     story.look_around(tmp_path)
 
 
+@pytest.mark.long
 def test_hostile_names_and_traces_are_shown_as_texts(page: WatchedPage, worker: WorkerProcess) -> None:
     name = HOSTILE
     config = {"connector.class": PLUGIN, "topics": "t", "file": f"/no/such/folder/{HOSTILE}", "tasks.max": "1"}
@@ -235,6 +236,7 @@ def test_hostile_names_and_traces_are_shown_as_texts(page: WatchedPage, worker: 
         assert page.page.title() != "1"
 
 
+@pytest.mark.long
 def test_secrets_of_a_configuration_are_not_shown(page: WatchedPage, worker: WorkerProcess) -> None:
     secrets = {
         "consumer.override.sasl.jaas.config": f'{LOGIN} required username="a" password="planted-secret-1";',
@@ -258,6 +260,7 @@ def test_secrets_of_a_configuration_are_not_shown(page: WatchedPage, worker: Wor
     assert kept["tasks.max"] == "2"
 
 
+@pytest.mark.long
 def test_keyboard_alone_reaches_and_stops_a_connector(page: WatchedPage, worker: WorkerProcess, tmp_path: Path) -> None:
     worker.put("quiet", {"connector.class": PLUGIN, "topics": "t", "file": str(tmp_path / "out"), "tasks.max": "1"})
     worker.wait_for_states("quiet", "RUNNING", "RUNNING")
@@ -283,6 +286,7 @@ def test_keyboard_alone_reaches_and_stops_a_connector(page: WatchedPage, worker:
     worker.wait_for_states("quiet", "STOPPED")
 
 
+@pytest.mark.long
 def test_users_log_in_and_other_sites_change_nothing(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, browser: Browser
 ) -> None:
@@ -324,6 +328,7 @@ def _status(url: str, user: tuple[str, str] | None) -> int:
         return 0
 
 
+@pytest.mark.long
 def test_thousand_connectors_are_shown_within_a_second(page: WatchedPage, worker: WorkerProcess) -> None:
     names = [f"connector-{number:04}" for number in range(CONNECTORS)]
     with httpx.Client(base_url=worker.url, timeout=100) as client, ThreadPoolExecutor(8) as pool:
