@@ -125,7 +125,7 @@ def delete(
 @app.command("show")
 @uses_java
 def show(config: Config, places: Places = None, topic: Topic = None, reason: Reason = None) -> None:
-    """Print letters, one JSON object a line; bytes that are text as text, others in base64.
+    """Print dead letters, one JSON object a line; bytes that are text as text, others in base64.
 
     Change `key`, `value` or `headers` of what is printed, and give it to `replay --fixed`.
     """
