@@ -196,7 +196,7 @@ PAGES: dict[str, Page] = {
     ),
     "docs/how-to/debezium.md": Page(CHANGE_LOG),
     "docs/how-to/expect-rows.md": Page({"iceberg.ext.expect.paid": "amount >= 0"},
-                                       {"gate": lambda shop: shop.change("c", 70, amount=-1)}),
+                                       {"gate": lambda shop: shop.change("c", 70, amount=-1)}, {"gate": 1}),
     "docs/how-to/load-on-spark.md": Page(before={"load": lambda shop: shop.stop()}),
     "docs/how-to/maintain-tables.md": Page(),
     "docs/how-to/rebuild-tables.md": Page(CHANGE_LOG),
