@@ -200,10 +200,11 @@ PAGES: dict[str, Page] = {
     "docs/how-to/load-on-spark.md": Page(before={"load": lambda shop: shop.stop()}),
     "docs/how-to/maintain-tables.md": Page(),
     "docs/how-to/rebuild-tables.md": Page(CHANGE_LOG),
-    "docs/how-to/route-rows.md": Page({"iceberg.tables.route-field": "region"}),
+    "docs/how-to/route-rows.md": Page({"iceberg.tables.route-field": "region",
+                                      "iceberg.table.shop.orders.route-regex": "north|south"}),
     "docs/how-to/run-on-kubernetes.md": Page(before={"connectors create": lambda shop: shop.delete()}),
     "docs/how-to/storage.md": Page(),
-    "docs/how-to/table-history.md": Page(statuses={"at shop.orders --offset orders:0:99": 1}),
+    "docs/how-to/table-history.md": Page(statuses={"at shop.orders --offset orders:0:99": 1, "diff": 1}),
     "docs/how-to/table-refs.md": Page(before={"rewind": lambda shop: shop.stop()}, answers={"rollback": "y\n"}),
     "docs/how-to/try-a-connector.md": Page(),
     "docs/production/back-up-and-restore.md": Page(
