@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from iceberg_staging_rows import config
@@ -150,3 +150,43 @@ def test_maintenance_that_cannot_even_begin_counts_as_failed(maintenance: Mainte
     maintenance._stopping.set()
     maintenance._look(driver, "db.t", watched)
     assert ended(metrics) == {(LOOK, "failed"): 1}
+
+
+class Idle:
+    """A driver that finds nothing to do."""
+
+    made: ClassVar[list[Idle]] = []
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.running = False
+        self.deadline_seconds = 0.0
+        Idle.made.append(self)
+
+    def alive(self) -> bool:
+        return self.running
+
+    def start(self) -> None:
+        self.running = True
+
+    def run(self, *_: Any) -> None:
+        return
+
+    def stop(self) -> None:
+        self.running = False
+
+
+def test_driver_waits_for_another_round_and_then_ends(
+    maintenance: MaintenanceThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance_thread, "LakeClient", Idle)
+    monkeypatch.setattr(maintenance_thread, "due_actions", lambda *_: [])
+    Idle.made.clear()
+    for _ in range(2):
+        maintenance._round("db.t", _Watched(MaintenancePolicy(True), "main"))
+    assert [each.running for each in Idle.made] == [True]  # the same one
+    maintenance._end_driver()
+    maintenance._round("db.t", _Watched(MaintenancePolicy(True), "main"))
+    assert [each.running for each in Idle.made] == [False, True]
+    broken: Any = Answering(ConnectError("the table cannot be read"))
+    maintenance._look(broken, "db.t", _Watched(MaintenancePolicy(True), "main"))
+    assert [each.running for each in Idle.made] == [False, False]

@@ -2,7 +2,8 @@
 
 A table that was opened or committed to is looked at once per interval: its metadata says whether something may be due.
 Then a round begins: a driver is started, files are counted, and what is due is done, one action after the other, until
-nothing is due or the budget of time is spent. The driver ends with the round.
+nothing is due or the budget of time is spent. The driver ends unless another round begins soon: where commits follow
+each other closely, files would pile up while the next one starts.
 
 A commit never runs beside an action on its table. One that is due waits a few seconds for the action to end; then the
 action is interrupted, and goes on after the commit from what it had committed. After each interruption in a row a
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 LOOK = "look at the table"  # an action for the metrics, counted if it fails
 YIELD_SECONDS = 5.0  # that a commit waits for an action on its table to end by itself
 LONGEST_YIELD_SECONDS = 60.0  # after some interruptions in a row
+_IDLE_SECONDS = 90.0  # that a driver waits for another round
 _ANSWER_SECONDS = 15.0  # that an interrupted action may take to be given up
 _DRIVER = "maintenance"  # connectors of a worker share it, as they share that of their commits
 _FAILED_SECONDS = 600.0  # after a round that failed
@@ -84,7 +86,8 @@ class MaintenanceThread:
         self._condition = threading.Condition()
         self._busy: str | None = None  # the table at which an action is under way
         self._committing: str | None = None
-        self._worker: LakeClient | None = None  # of the round
+        self._worker: LakeClient | None = None  # of the round, and for a while of the next one
+        self._used_at = 0.0  # monotonic: when the last round ended
         self._interrupted = False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -151,7 +154,10 @@ class MaintenanceThread:
                         and not self._stopping.is_set()
                     ):
                         self._look(with_coordinator, table, watched)
+                if time.monotonic() - self._used_at > _IDLE_SECONDS:
+                    self._end_driver()
         finally:
+            self._end_driver()
             with_coordinator.hang_up()  # the service is the coordinator's as well, and ends with the task
 
     def _look(self, lake: LakeClient, table: str, watched: _Watched) -> None:
@@ -170,6 +176,7 @@ class MaintenanceThread:
             elif watched.ages or may_be_due(state, watched.counted, policy, now_ms):
                 self._round(table, watched)
         except Exception as error:  # tables are committed to all the same, whatever it is
+            self._end_driver()
             watched.changed, watched.not_before = True, time.monotonic() + _FAILED_SECONDS
             if not self._stopping.is_set():
                 self._metrics.maintained(table, LOOK, "failed", time.monotonic() - started)
@@ -183,9 +190,10 @@ class MaintenanceThread:
             ConnectError: The driver does not start, or the table cannot be read.
         """
         policy, until = watched.policy, time.monotonic() + watched.policy.budget_ms / 1000
-        spark = dataclasses.replace(self._spark, own_driver_of=_DRIVER)
-        worker = LakeClient(self._services, spark, user=self._config.connector)
-        self._worker = worker
+        if self._worker is None:
+            spark = dataclasses.replace(self._spark, own_driver_of=_DRIVER)
+            self._worker = LakeClient(self._services, spark, user=self._config.connector)
+        worker = self._worker
         try:
             failed: set[str] = set()
             while not self._stopping.is_set() and (left := until - time.monotonic()) > 0:
@@ -200,7 +208,11 @@ class MaintenanceThread:
                 if not self._act(worker, table, watched, due[0]):
                     failed.add(due[0].kind.value)
         finally:
-            self._worker = None
+            self._used_at = time.monotonic()
+
+    def _end_driver(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
             worker.stop()
 
     def _act(self, worker: LakeClient, table: str, watched: _Watched, action: MaintenanceAction) -> bool:
