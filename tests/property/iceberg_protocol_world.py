@@ -1433,6 +1433,8 @@ class SimCoordinator:
                 rolled_back = any(
                     world.faults[fault] for fault in (Fault.ROLL_BACK, Fault.BRANCH_DROPPED, Fault.RESTORED)
                 )
+                if "replaced by an empty one" in action.text:  # its rows were none
+                    rolled_back = rolled_back or bool(world.faults[Fault.REPLACE_BY_ITS_ROWS])
                 known = rolled_back if "was rolled back" in action.text else world.faults[Fault.RESTORED]
                 if not known and not world.off:
                     raise WrongWorldError(f"told of what did not happen: {action.text}")
