@@ -12,13 +12,25 @@ from connect_py.embedded.spark_environment import spark_environment
 from connect_py.quickstart.tables import CATALOG, warehouse_uri
 
 SPARK_SQL = "spark-sql"
+# A Java from a wheel lacks the module that Spark's launcher asks for to compute vectors faster, and would not start.
+_JAVA = """\
+#!/bin/sh
+for word do
+  shift
+  [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
+done
+exec {java} "$@"
+"""
 
 
 def write_spark_sql(directory: Path) -> Path:
     """Write an executable script that runs Spark's own SQL shell on the catalog; it takes spark-sql's arguments."""
     environment = spark_environment()
     jars = environment["CONNECT_PY_SPARK_JARS"].replace(os.pathsep, ",")
-    java_home = Path(environment["CONNECT_PY_JAVA"]).resolve().parent.parent
+    java = directory / ".spark-sql" / "bin" / "java"
+    java.parent.mkdir(parents=True, exist_ok=True)
+    java.write_text(_JAVA.format(java=shlex.quote(str(Path(environment["CONNECT_PY_JAVA"]).resolve()))))
+    java.chmod(0o755)
     catalog = f"spark.sql.catalog.{CATALOG}"
     settings = {
         catalog: "org.apache.iceberg.spark.SparkCatalog",
@@ -34,7 +46,7 @@ def write_spark_sql(directory: Path) -> Path:
     for key, value in settings.items():
         command += ["--conf", f"{key}={value}"]
     script = directory / SPARK_SQL
-    homes = f"JAVA_HOME={shlex.quote(str(java_home))} SPARK_HOME={shlex.quote(str(_spark_home()))}"
+    homes = f"JAVA_HOME={shlex.quote(str(java.parents[1]))} SPARK_HOME={shlex.quote(str(_spark_home()))}"
     script.write_text(f'#!/bin/sh\n{homes} exec {shlex.join(command)} "$@"\n')
     script.chmod(0o755)
     return script
