@@ -81,7 +81,8 @@ def run(folder: Path, broker: KafkaBroker, prefix: str, story: Story) -> None:
     servers = broker.bootstrap_servers
     lake = Lakehouse(folder / "lake")
     worker = WorkerProcess(folder, servers, f"{prefix}worker", SHORT_TIMEOUTS)
-    limit = 10 * events if kills else events  # lives of a slow machine take longer than the events of the story
+    # What a slow machine does takes longer than the events of the story.
+    limit = events if story.foreign else 10 * events
     feed = ChangeFeed(servers, [topic], "json", keys, rate, limit=limit, begin=False)
     started = time.monotonic()
     try:
@@ -99,7 +100,9 @@ def run(folder: Path, broker: KafkaBroker, prefix: str, story: Story) -> None:
                 acts = beside.enter_context(foreign_job(folder, lake))
                 beside.callback(lambda: print(_counted(acts())))
             _live(worker, lake, kills, chance)
-            produced = feed.finish(900) if kills else feed.wait(900)
+            if not kills and not story.foreign:
+                worker.wait_until(lambda: _commits(lake) > 8, 240, "cycles between which maintenance has its turn")
+            produced = feed.wait(900) if story.foreign else feed.finish(900)
             if story.foreign:
                 worker.wait_until(lambda: sum(act.startswith("done") for act in acts()) > 20, 300, "foreign acts")
         for mode in MODES:
@@ -119,6 +122,12 @@ def run(folder: Path, broker: KafkaBroker, prefix: str, story: Story) -> None:
     finally:
         feed.close()
         worker.close()
+
+
+def _commits(lake: Lakehouse) -> int:
+    """Changes of the table that had fewer."""
+    tables = [lake.table(f"db.{mode}s") for mode in MODES]
+    return min(table.metadata.last_sequence_number if table is not None else 0 for table in tables)
 
 
 def _counted(acts: list[str]) -> str:
