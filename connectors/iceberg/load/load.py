@@ -266,10 +266,10 @@ class Load:
         }
         left = {tp: end - state.next_offset(tp) for tp, end in ends.items() if end > state.next_offset(tp)}
         share = max(1, self._step_rows // max(1, len(left)))
-        most = share * (self._split if self._read else 1)  # the first step may have to open tables
+        parts = self._split if self._read else 1  # the first step may have to open tables
         return {
-            tp: [(at, min(at + share, ends[tp])) for at in range(first, min(first + most, ends[tp]), share)]
-            for tp, first in ((tp, state.next_offset(tp)) for tp in left)
+            tp: [(at, min(at + share, ends[tp])) for at in range(ends[tp] - rows, ends[tp], share)[:parts]]
+            for tp, rows in left.items()
         }
 
     def _read_ahead(self, ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]]) -> None:

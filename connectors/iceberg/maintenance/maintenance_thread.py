@@ -146,19 +146,19 @@ class MaintenanceThread:
     def _run(self) -> None:
         with_coordinator = LakeClient(self._services, self._spark, user=self._config.connector)
         try:
-            while not self._stopping.wait(min(t.policy.interval_ms for t in list(self._tables.values())) / 4000):
+            while not self._stopping.wait(self._pause_seconds()):
                 for table, watched in list(self._tables.items()):
-                    if (
-                        (watched.changed or watched.ages)
-                        and time.monotonic() >= watched.not_before
-                        and not self._stopping.is_set()
-                    ):
+                    if watched.is_due and not self._stopping.is_set():
                         self._look(with_coordinator, table, watched)
                 if time.monotonic() - self._used_at > _IDLE_SECONDS:
                     self._end_driver()
         finally:
             self._end_driver()
             with_coordinator.hang_up()  # the service is the coordinator's as well, and ends with the task
+
+    def _pause_seconds(self) -> float:
+        """Between two looks at what is due; a driver that nothing needs must end in time."""
+        return min(_IDLE_SECONDS, *(each.policy.interval_ms / 4000 for each in list(self._tables.values())))
 
     def _look(self, lake: LakeClient, table: str, watched: _Watched) -> None:
         """Begin a round if something may be due, and this is the time for it."""

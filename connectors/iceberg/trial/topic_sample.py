@@ -43,7 +43,6 @@ class TopicSample:
         self._request = request
         self.topics: list[str] = []  # once `read` has begun
         self.records = 0  # read so far
-        self.message_bytes: dict[str, float] = {}  # of a message of each topic, on average, without headers
         self._sizes: dict[str, list[int]] = {}  # by topic: messages and bytes
 
     def read(self, progress: Callable[[int], None] = lambda _: None) -> Iterator[MessageRun]:
@@ -69,7 +68,11 @@ class TopicSample:
             size = self._sizes.setdefault(str(message.topic()), [0, 0])
             size[0] += 1
             size[1] += len(message.key() or b"") + len(message.value() or b"")
-        self.message_bytes = {topic: size / count for topic, (count, size) in self._sizes.items()}
+
+    @property
+    def message_bytes(self) -> dict[str, float]:
+        """Of a message of each topic, on average, without headers."""
+        return {topic: size / count for topic, (count, size) in self._sizes.items()}
 
     def _ranges(self, consumer: Consumer) -> dict[TopicPartition, tuple[int, int]]:
         """By partition the offsets to read: those that are there, in equal shares."""
