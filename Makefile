@@ -32,8 +32,8 @@ unexport SECONDS
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: install dev wheel jars archives test lane-of-logic lane-of-parts lane-of-spark lane-of-tables lane-of-workers \
-  test-logic test-parts test-spark test-tables test-workers \
+.PHONY: install dev wheel jars archives test lane-of-logic lane-of-parts lane-of-commits lane-of-spark lane-of-tables \
+  lane-of-workers test-logic test-parts test-commits test-spark test-tables test-workers \
   test-long long-examples-and-parts long-examples long-parts long-kills \
   long-workers simulate faults fuzz lint format docs site screenshots release quickstart demo bench clean distclean
 
@@ -85,13 +85,15 @@ lint: dev
 	$(BIN)/python tests/architecture/import_circles.py
 	$(BIN)/python tests/architecture/name_lengths.py
 
-# Lint, and five lanes beside each other, which take about the same time: what computes; parts of the worker on a
-# broker, and Spark Connect; parts of the Iceberg sink on Spark; whole workers as users run them, with and without tables
-# of the Iceberg sink. All but the first wait more than they compute. Of these, up to three tests that failed are run
-# once more when all lanes are done, and named: deadlines of such tests are those of a machine that is not overloaded.
+# Lint, and six lanes beside each other, which take about the same time: what computes; parts of the worker on a
+# broker, and Spark Connect; commits to Iceberg tables on Spark, and what else Spark does with them; whole workers as
+# users run them, with and without tables of the Iceberg sink. All but the first wait more than they compute. Of these,
+# up to three tests that failed are run once more when all lanes are done, and named: deadlines of such tests are those
+# of a machine that is not overloaded.
 test: dev
 	@rm -rf $(FAILED) && mkdir -p $(FAILED)
-	@$(MAKE) --no-print-directory -j6 lint lane-of-logic lane-of-parts lane-of-spark lane-of-tables lane-of-workers
+	@$(MAKE) --no-print-directory -j7 lint lane-of-logic lane-of-parts lane-of-commits lane-of-spark lane-of-tables \
+	  lane-of-workers
 	@$(BIN)/python tests/second_go.py $$(ls $(FAILED))
 	@for tests in $$(ls $(FAILED)); do \
 	  $(MAKE) --no-print-directory $$tests AGAIN="--last-failed --last-failed-no-failures none" || exit 1; done
@@ -103,10 +105,13 @@ archives: dev
 lane-of-logic:
 	@$(MAKE) --no-print-directory test-logic
 
-lane-of-parts lane-of-spark lane-of-tables lane-of-workers: archives
+lane-of-parts lane-of-commits lane-of-spark lane-of-tables lane-of-workers: archives
 
 lane-of-parts:
 	@$(MAKE) --no-print-directory test-parts || touch $(FAILED)/test-parts
+
+lane-of-commits:
+	@$(MAKE) --no-print-directory test-commits || touch $(FAILED)/test-commits
 
 lane-of-spark:
 	@$(MAKE) --no-print-directory test-spark || touch $(FAILED)/test-spark
@@ -124,12 +129,16 @@ test-logic: dev
 	$(LANE) logic $(PYTEST) -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/contract tests/property tests/fuzz
 
 SPARK = $(wildcard tests/integration/test_iceberg_*.py)
+COMMITS = $(wildcard $(addprefix tests/integration/test_iceberg_,cdc_*.py commit_*.py engines_*.py evolution_*.py))
 
 test-parts: dev
 	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(SPARK),$(wildcard tests/integration/test_*.py))
 
+test-commits: dev
+	$(LANE) commits $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(COMMITS)
+
 test-spark: dev
-	$(LANE) spark $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(SPARK)
+	$(LANE) spark $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(COMMITS),$(SPARK))
 
 ACCEPTANCE = $(wildcard tests/acceptance/test_*.py)
 TABLES = $(wildcard $(addprefix tests/acceptance/test_,changed_keys.py cluster_kills.py corpus_replay.py dead_letter_*.py \
