@@ -46,6 +46,20 @@ def test_split_partitions_are_read_at_once_and_committed_in_order(shop: Shop, la
     assert shop.offsets()[0] == 61
 
 
+def test_tombstones_go_to_tables_that_ranges_before_reached(shop: Shop, lake: Lake) -> None:
+    """Only the values of rows name their table."""
+    for key in range(0, 12, 2):
+        shop.change("c", key, "first")
+    shop.produce(b'{"id": 2}', None, 0)
+    shop.produce(b'{"id": 8}', None, 0)
+    report = shop.loaded(
+        "--step-rows", "2", "--split", "3", iceberg__tables="", iceberg__tables__dynamic_enabled="true",
+        iceberg__tables__route_field="_cdc.target",
+    )  # fmt: skip
+    assert (report["records"], report["unrouted"]) == (8, {})
+    assert [row[0] for row in state(lake, "shop.users")] == [0, 4, 6, 10]
+
+
 @pytest.mark.long
 def test_ranges_behind_a_schema_change_are_read_again(shop: Shop, lake: Lake) -> None:
     shop.change("c", 4, "value 58")

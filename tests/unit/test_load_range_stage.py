@@ -6,43 +6,55 @@ import pytest
 
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.load.range_stage import RangeStage, StagedRange
+from connectors.iceberg.load.range_stage import RangeBasis, RangeStage, StagedRange
 
 HERE, ELSEWHERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
-ANSWERS: dict[str, str | None] = {"db.orders": "first"}
+BASIS = RangeBasis({"db.orders": ("first", 0)})
 CONFIG = {
     "name": "sink", "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": "orders",
     "iceberg.tables": "db.orders", "iceberg.catalog.type": "rest", "iceberg.catalog.uri": "http://localhost",
 }  # fmt: skip
 
 
+def same(_: StagedRange) -> RangeBasis:
+    return BASIS
+
+
 @pytest.fixture
 def stage() -> RangeStage:
     made = RangeStage(IcebergSinkConfig.parse(CONFIG), "sink-load", lambda _: 2)
     for partition in (HERE, ELSEWHERE):
-        made.keep_ahead(partition, [StagedRange(at, at + 10, None, ANSWERS) for at in (0, 10, 20)])
+        made.keep_ahead(partition, [StagedRange(at, at + 10, None, BASIS) for at in (0, 10, 20)])
     return made
 
 
 def test_ranges_are_taken_once_and_in_their_order(stage: RangeStage) -> None:
-    taken = [stage.next_ahead(HERE, at, ANSWERS.get) for at in (0, 10, 20, 30)]
+    taken = [stage.next_ahead(HERE, at, same) for at in (0, 10, 20, 30)]
     assert [each.begin if each else None for each in taken] == [0, 10, 20, None]
-    assert stage.next_ahead(HERE, 0, ANSWERS.get) is None
+    assert stage.next_ahead(HERE, 0, same) is None
 
 
 def test_ranges_behind_one_that_stopped_are_forgotten(stage: RangeStage) -> None:
-    assert stage.next_ahead(HERE, 0, ANSWERS.get) is not None
-    assert stage.next_ahead(HERE, 7, ANSWERS.get) is None  # the first one stopped within
-    assert stage.next_ahead(HERE, 20, ANSWERS.get) is None
-    assert stage.next_ahead(ELSEWHERE, 0, ANSWERS.get) is not None
+    assert stage.next_ahead(HERE, 0, same) is not None
+    assert stage.next_ahead(HERE, 7, same) is None  # the first one stopped within
+    assert stage.next_ahead(HERE, 20, same) is None
+    assert stage.next_ahead(ELSEWHERE, 0, same) is not None
 
 
-def test_ranges_staged_for_a_table_that_changed_are_forgotten(stage: RangeStage) -> None:
-    assert stage.next_ahead(HERE, 0, {"db.orders": "second"}.get) is None
-    assert stage.next_ahead(HERE, 10, ANSWERS.get) is None
+@pytest.mark.parametrize(
+    "now",
+    [
+        RangeBasis({"db.orders": ("second", 0)}),
+        RangeBasis({"db.orders": ("first", 5)}),  # it needs rows from elsewhere on
+        RangeBasis(BASIS.tables, {"orders": ("db.orders",)}),  # tombstones go to other tables
+    ],
+)
+def test_ranges_that_would_be_staged_otherwise_are_forgotten(stage: RangeStage, now: RangeBasis) -> None:
+    assert stage.next_ahead(HERE, 0, lambda _: now) is None
+    assert stage.next_ahead(HERE, 10, same) is None
 
 
 def test_ranges_of_a_rewound_partition_are_forgotten(stage: RangeStage) -> None:
     stage.discard(HERE)
-    assert stage.next_ahead(HERE, 0, ANSWERS.get) is None
-    assert stage.next_ahead(ELSEWHERE, 0, ANSWERS.get) is not None
+    assert stage.next_ahead(HERE, 0, same) is None
+    assert stage.next_ahead(ELSEWHERE, 0, same) is not None

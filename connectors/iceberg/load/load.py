@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from connect_py.api.errors import ConnectError, RetriableError
@@ -37,7 +38,7 @@ from connectors.iceberg.coordinator.start import started_coordinator
 from connectors.iceberg.errors import SparkDiedError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.load.load_context import LoadContext
-from connectors.iceberg.load.range_stage import RangeStage, StagedRange
+from connectors.iceberg.load.range_stage import RangeBasis, RangeStage, StagedRange
 from connectors.iceberg.load.range_work import RESULT_TYPE, RangeResult, RangeStart, RangeWork
 from connectors.iceberg.protocol.actions import Send
 from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
@@ -115,6 +116,7 @@ class Load:
         self._context = context = LoadContext(host, self._props, frozenset(ends))
         self._name = f"{config.connector}-load"  # the task's
         self._stage = RangeStage(config, self._name, context.partition_count)
+        self._seen: dict[TopicPartition, Mapping[str, Sequence[str]]] = {}  # the router's, of the ranges so far
         self._read = self._read_bytes = 0  # messages, and their bytes
         self._expiring_since: float | None = None  # keys to the storage of a table
         self.progress = LoadProgress()
@@ -277,7 +279,10 @@ class Load:
         state, context = self._parts.state, self._context
         marks = self._marks()
         starts = {
-            tp: [RangeStart(begin, end, marks[tp].topic_id, self._stage.alone(tp)) for begin, end in each]
+            tp: [
+                RangeStart(begin, end, marks[tp].topic_id, self._stage.alone(tp), self._seen.get(tp, {}))
+                for begin, end in each
+            ]
             for tp, each in ranges.items()
         }
         counts = {topic: context.partition_count(topic) for topic in {tp.topic for tp in ranges}}
@@ -293,12 +298,21 @@ class Load:
         found: dict[tuple[TopicPartition, int], RangeResult] = {(each.partition, each.begin): each for each in results}
         context.passed_over(time.monotonic() - began)
         for tp, each in ranges.items():
-            self._stage.keep_ahead(tp, [self._staged(begin, end, found.get((tp, begin))) for begin, end in each])
+            self._stage.keep_ahead(tp, [self._staged(tp, begin, end, found.get((tp, begin))) for begin, end in each])
 
-    def _staged(self, begin: int, end: int, result: RangeResult | None) -> StagedRange:
+    def _staged(self, tp: TopicPartition, begin: int, end: int, result: RangeResult | None) -> StagedRange:
         """A range with what it depends on."""
-        tables = result.handled.tables if result is not None and result.handled is not None else ()
-        return StagedRange(begin, end, result, {table: self._parts.state.answer(table) for table in tables})
+        handled = result.handled if result is not None else None
+        parts = handled.tables if handled is not None else {}
+        tables = {table: (self._parts.state.answer(table), part.filter) for table, part in parts.items()}
+        seen = self._seen.get(tp, {}) if result is not None and result.by_seen else None
+        return StagedRange(begin, end, result, RangeBasis(tables, seen))
+
+    def _basis(self, tp: TopicPartition, staged: StagedRange) -> RangeBasis:
+        """What a range would be staged with now."""
+        state, basis = self._parts.state, staged.basis
+        tables = {table: (state.answer(table), state.filter_position(table, tp)) for table in basis.tables}
+        return RangeBasis(tables, None if basis.seen is None else self._seen.get(tp, {}))
 
     def _take_ahead(self) -> bool:
         """Take the next range of each partition, if it was staged; returns whether there was one.
@@ -310,7 +324,7 @@ class Load:
         for tp in self._ends:
             if tp in self._context.paused or not state.is_reading(tp):
                 continue
-            staged = self._stage.next_ahead(tp, state.next_offset(tp), state.answer)
+            staged = self._stage.next_ahead(tp, state.next_offset(tp), partial(self._basis, tp))
             if staged is None:
                 continue
             taken = True
@@ -353,6 +367,7 @@ class Load:
         tp, parts, handled = result.partition, self._parts, result.handled
         assert handled is not None
         self.progress.records += result.records
+        self._seen[tp] = result.seen
         self._read, self._read_bytes = self._read + result.messages, self._read_bytes + result.message_bytes
         for topic, rows in (result.unrouted or {}).items():
             self.progress.unrouted[topic] = self.progress.unrouted.get(topic, 0.0) + rows

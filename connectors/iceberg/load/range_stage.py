@@ -20,7 +20,15 @@ class StagedRange:
     begin: int
     end: int
     result: RangeResult | None  # None: markers of transactions only, or what compaction has left
-    answers: Mapping[str, str | None]  # the coordinator's, by table, that it was staged with
+    basis: RangeBasis  # that it was staged with
+
+
+@dataclass(frozen=True, slots=True)
+class RangeBasis:
+    """What the files of a range depend on."""
+
+    tables: Mapping[str, tuple[str | None, int | None]]  # the coordinator's answer, and below which offset rows are out
+    seen: Mapping[str, Sequence[str]] | None = None  # of the router; None: no row went where it says
 
 
 class RangeStage(Stage):
@@ -51,17 +59,18 @@ class RangeStage(Stage):
         """Keep ranges of a partition, each of which begins where the one before ends."""
         self._ahead[partition] = deque(ranges)
 
-    def next_ahead(self, partition: TopicPartition, at: int, answer: Callable[[str], str | None]) -> StagedRange | None:
+    def next_ahead(
+        self, partition: TopicPartition, at: int, now: Callable[[StagedRange], RangeBasis]
+    ) -> StagedRange | None:
         """The range that begins at this offset, and is kept no longer; None: there is none.
 
-        Where it was staged with another answer of the coordinator than `answer` has now, it is to be read again, as are
-        those behind it.
+        Where it would be staged otherwise `now`, it is to be read again, as are those behind it.
         """
         ranges = self._ahead.get(partition)
         if not ranges:
             return None
         found = ranges.popleft()
-        if found.begin == at and all(answer(table) == known for table, known in found.answers.items()):
+        if found.begin == at and now(found) == found.basis:
             return found
         self.drop_ahead(partition)
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import pyarrow as pa
@@ -45,6 +45,7 @@ class RangeStart:
     end: int  # the one behind the last
     topic_id: str  # as the load's task was attached; the load itself asks for it anew before it reports
     alone: Sequence[tuple[str, int]] = ()  # tables and offsets whose inserts wait for no delete any more
+    seen: Mapping[str, Sequence[str]] = field(default_factory=dict)  # the router's, of the ranges before
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class RangeResult:
     waits: bool = False
     unread: UnreadPair | None = None  # an insert that waits for its delete
     unrouted: Mapping[str, float] | None = None  # rows without a table, by topic
+    seen: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by topic, the tables that rows of it went to
+    by_seen: bool = False  # whether tombstones went where that says
     error: str = ""  # the load must not go on
 
 
@@ -163,6 +166,8 @@ class _RangeTask(SinkTask):
             [each for each in self._sent.messages if isinstance(each, OpenTable)], waits,
             parts.stops.waits.unread(partition) if waiting else None,
             self._range_context.metrics.by_label("iceberg_unrouted_rows_total", "topic"),
+            {topic: tuple(tables) for topic, tables in parts.intake.router.seen.items()},
+            parts.intake.router.by_seen,
         )  # fmt: skip
 
     def _handled(self) -> dict[TopicPartition, int]:
@@ -177,6 +182,7 @@ class _RangeTask(SinkTask):
         parts, start = self._parts, self._start
         parts.state.revoke(self._work.partitions - {self._partition})
         parts.state.advance(self._partition, start.begin)
+        parts.intake.router.seen.update({topic: dict.fromkeys(tables) for topic, tables in start.seen.items()})
         epoch = parts.state.epoch
         for table, offset in start.alone:
             answer = parts.state.answer(table)

@@ -77,7 +77,8 @@ class Router:
     def __init__(self, config: IcebergSinkConfig) -> None:
         self._config = config
         self._with_pattern = [name for name in config.tables if config.table(name).route_regex is not None]
-        self._seen: dict[str, dict[str, None]] = {}  # by topic, the tables that rows of it went to
+        self.seen: dict[str, dict[str, None]] = {}  # by topic, the tables that rows of it went to
+        self.by_seen = False  # whether tombstones went where `seen` says
         self._tables_of_topic = cache(partial(tables_of_topic, config))
         self._tables_of_text = lru_cache(_MAX_TEXTS)(partial(tables_of_text, config))
 
@@ -108,7 +109,7 @@ class Router:
         tombstone = tombstones(batch.value)
         masks = self._masks(batch.value)
         merge = self._config.mode is WriteMode.MERGE
-        known = self._seen.setdefault(batch.topic, {})
+        known = self.seen.setdefault(batch.topic, {})
         known.update(dict.fromkeys(masks))
         if merge and tombstone is not None:
             for table, rows in self._of_tombstones(batch, tombstone, known).items():
@@ -136,7 +137,10 @@ class Router:
         rest = tombstone
         for rows in named.values():
             rest = pc.and_not(rest, rows)
-        return {**dict.fromkeys(known, rest), **named} if any_true(rest) else named
+        if not any_true(rest):
+            return named
+        self.by_seen = True
+        return {**dict.fromkeys(known, rest), **named}
 
     def _route_values(self, value: Column, *, strict: bool) -> tuple[list[str | None], pa.Int32Array]:
         """The distinct texts of the route field, and which one each row has (null: none)."""
