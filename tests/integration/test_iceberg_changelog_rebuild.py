@@ -24,7 +24,7 @@ from connectors.iceberg.history.changelog_rebuild import rebuild as rebuild_tabl
 from connectors.iceberg.history.table_diff import RowChange
 from connectors.iceberg.protocol.commit_request import SNAPSHOT_ID, CommitStatus
 from connectors.iceberg.protocol.ledger import Ledger, LedgerEntry, LedgerProperty, TopicLedger
-from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
+from connectors.iceberg.protocol.own_refs import BEFORE_TAG, REBUILT_BRANCH
 from connectors.iceberg.protocol.positions import Epoch, Position
 from connectors.iceberg.schema.table import StagedFile, WriteMode
 from connectors.iceberg.staging.changelog import changelog_schema
@@ -148,7 +148,13 @@ def test_damaged_rows_are_shown_and_then_put_right(lake: Lake, tmp_path: Path, m
     assert mended.exit_code == 0, mended.output
     assert json.loads(mended.stdout)["published"] is True
     assert {dict(row)["id"]: dict(row) for row in made.mirror.rows()} == made.source.expected()
-    assert REBUILT_BRANCH not in lake.catalog.table(name).metadata().refs
+    assert set(lake.catalog.table(name).metadata().refs) == {"main", BEFORE_TAG}
+    lake.sql(f"INSERT INTO lake.{name} (id, region) VALUES (9, 'by hand')")
+    refused = command(name, "--publish")
+    assert (refused.exit_code, len(lake.rows(name))) == (1, 4), refused.output
+    assert "not published: 1 rows of the table would be missing; --allow-missing" in refused.stdout
+    assert command(name, "--publish", "--allow-missing").exit_code == 0
+    assert {dict(row)["id"]: dict(row) for row in made.mirror.rows()} == made.source.expected()
     made.source.apply(("write", 2, "west", True))
     made.take()
     again = command(name)

@@ -39,6 +39,7 @@ def refs(lake: Lake, table: str) -> list[str]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)  # three loads and four rebuilds
 def test_damage_is_found_and_mended_and_the_connector_follows(shop: Shop, lake: Lake, tmp_path: Path) -> None:
     for key in range(10):
         shop.change("c", key, f"first {key}")
@@ -59,12 +60,17 @@ def test_damage_is_found_and_mended_and_the_connector_follows(shop: Shop, lake: 
     assert report["records"] == 1
     assert (5, "second") in state(lake, shop.table)
     assert len(state(lake, shop.table)) == 9
+    lake.catalog.spark.sql(f"INSERT INTO lake.{shop.table} (id, name) VALUES (99, 'by hand')")
     status, found = rebuilt(shop, tmp_path, "--publish")  # once more: the first rebuild is in the table's history
-    assert (status, found["published"], found["resumed"], found["records"]) == (0, True, False, 12)
+    assert (status, found["published"], found["resumed"], found["records"]) == (1, False, False, 12)
+    assert found["refused"] == "1 rows of the table would be missing; --allow-missing publishes all the same"
+    assert len(state(lake, shop.table)) == 10
+    status, found = rebuilt(shop, tmp_path, "--publish", "--allow-missing")
+    assert (status, found["published"], found["resumed"], found["records"]) == (0, True, True, 0)
     assert len(state(lake, shop.table)) == 9
     report = audit(lake.catalog.history(shop.table, "main"), f"connect-{shop.name}")
     assert report.verdict is Verdict.CHANGED  # by the damage
-    assert [each.kind for each in report.foreign] == ["foreign_change", "rebuild", "rebuild"]
+    assert [each.kind for each in report.foreign] == ["foreign_change", "rebuild", "foreign_change", "rebuild"]
     assert [each.verdict for each in report.groups] == [Verdict.PROVEN] * 3
 
 

@@ -27,7 +27,7 @@ from connectors.iceberg.commands.load_options import (
     kafka_settings,
     spark_settings,
 )
-from connectors.iceberg.commands.rebuild_topics import RebuildOptions
+from connectors.iceberg.commands.rebuild_topics import RebuildOptions, missing_rows
 from connectors.iceberg.commands.table_options import POINT, AsJson, Table, TablePlace, table_place
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def rebuild(
     kafka_property: KafkaProperty = None,
     archive: Archive = None,
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Publish although the topics lack their first records.")
+        bool,
+        typer.Option("--allow-missing", help="Publish although rows of the table are not in what it is rebuilt of."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -79,8 +80,9 @@ def rebuild(
             raise ConfigError("--create", "cannot be combined with --publish")
         if not from_topics:
             different = _from_changelog(
-                table, config, changelog, at, key, limit, timeout, create=create, publish=publish, as_json=as_json
-            )
+                table, config, changelog, at, key, limit, timeout, create=create, publish=publish,
+                allow_missing=allow_missing, as_json=as_json,
+            )  # fmt: skip
         elif create or changelog is not None or at != "last":
             raise ConfigError("--from-topics", "cannot be combined with --create, --changelog or --at")
         else:
@@ -115,7 +117,7 @@ def _from_topics(
 
 def _from_changelog(
     table: str, config: Path, changelog: str | None, at: str, key: list[str] | None, limit: int, timeout: int, *,
-    create: bool, publish: bool, as_json: bool,
+    create: bool, publish: bool, allow_missing: bool, as_json: bool,
 ) -> bool:  # fmt: skip
     """Rebuild from a change log; returns whether rows differ that were not published.
 
@@ -133,15 +135,17 @@ def _from_changelog(
         request = _request(lake, place, changelog, at, key, limit, create=create)
         made: Rebuilt = lake.run(table, rebuild_table, request)
         different = made.difference is not None and made.difference.total > 0
-        if publish and different:
+        refused = missing_rows(made.difference) if made.difference and publish and not allow_missing else None
+        published = publish and different and not refused
+        if published:
             lake.run(table, publish_rows, request, made.snapshot)
-        if made.difference is not None and (publish or not different):
+        if made.difference is not None and not different:
             lake.run(table, remove_branch)
-    published = publish and different
     if as_json:
-        typer.echo(json.dumps({"table": table, "published": published, **made.to_json()}, indent=2))
+        found = {"table": table, "published": published, "refused": refused, **made.to_json()}
+        typer.echo(json.dumps(found, indent=2))
     else:
-        for line in _lines(table, request, made, published=published):
+        for line in _lines(table, request, made, refused, published=published):
             typer.echo(line)
     return different and not published
 
@@ -181,8 +185,10 @@ def _request(
     )
 
 
-def _lines(table: str, request: RebuildRequest, made: Rebuilt, *, published: bool) -> Iterator[str]:
-    from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
+def _lines(
+    table: str, request: RebuildRequest, made: Rebuilt, refused: str | None, *, published: bool
+) -> Iterator[str]:
+    from connectors.iceberg.protocol.own_refs import BEFORE_TAG, REBUILT_BRANCH
 
     yield f"{table}: {made.rows} rows from {request.changelog}"
     for late in made.begins_late:
@@ -200,8 +206,10 @@ def _lines(table: str, request: RebuildRequest, made: Rebuilt, *, published: boo
         return
     yield from difference_lines(table, made.difference)
     if published:
-        yield f"published: {request.ref} is at snapshot {made.snapshot}"
+        yield f"published: {request.ref} is at snapshot {made.snapshot}; the state of before is tag {BEFORE_TAG}"
     elif made.difference.total:
+        if refused:
+            yield f"not published: {refused}"
         yield f"look at them on branch {REBUILT_BRANCH}, or put them in place of the table's with --publish"
     else:
         yield "equal: every row can be made anew from the change log"

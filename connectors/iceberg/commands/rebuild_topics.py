@@ -17,6 +17,7 @@ from connectors.iceberg.config import keys
 
 if TYPE_CHECKING:
     from connect_py.api.record import TopicPartition
+    from connect_py.api.sink_host import SinkHost
     from connectors.iceberg.commands.load_view import LoadView
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.history.table_diff import TableDiff
@@ -56,12 +57,13 @@ class RebuiltTable:
     records: int = 0
     difference: TableDiff | None = None
     snapshot: int | None = None  # that readers see; None: not published
+    refused: str | None = None  # why it was not published, although that was asked for
     behind: bool = False  # whether the connector reads again what came since
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "published": self.snapshot is not None, "snapshot": self.snapshot, "records": self.records,
-            "resumed": self.resumed, "behind": self.behind, "warnings": self.warnings,
+            "published": self.snapshot is not None, "snapshot": self.snapshot, "refused": self.refused,
+            "records": self.records, "resumed": self.resumed, "behind": self.behind, "warnings": self.warnings,
             "difference": self.difference.to_json() if self.difference else None,
         }  # fmt: skip
 
@@ -123,11 +125,18 @@ class TopicsRebuild:
         with show(self._ends) as view:
             load = Load(loading, host, self._ends, options.step_rows, split=options.split)
             found.records = load.run(view.show, self._further).records
-        if found.snapshot is not None:  # what it had in Kafka
-            admin = host.client_config("admin")
-            remove_group(admin, host.group_id)
-            remove_topic(admin, IcebergSinkConfig.parse(loading).channel_topic)
+        if found.snapshot is not None:
+            self._remove_from_kafka(host, IcebergSinkConfig.parse(loading).channel_topic)
         return found
+
+    def _remove_from_kafka(self, host: SinkHost, channel: str) -> None:
+        """Remove what the rebuild had there. It is published: what cannot be removed is a warning."""
+        admin = host.client_config("admin")
+        for what, remove, name in (("group", remove_group, host.group_id), ("topic", remove_topic, channel)):
+            try:
+                remove(admin, name)
+            except ConnectError as error:
+                self.found.warnings.append(f"{what} {name} is left, and can be removed: {error}")
 
     def _starts(self, at: LedgerPositions) -> dict[TopicPartition, int]:
         """Where the log of each partition begins.
@@ -150,6 +159,11 @@ class TopicsRebuild:
         if late and self._options.publish and not self._options.allow_missing:
             raise ConnectError(f"{late[0]}: rows of before would be missing; --allow-missing publishes all the same")
         self.found.warnings += late
+        self.found.warnings += [
+            f"{tp} begins at offset {starts[tp]}, the table at {at.opened[tp]}: it gets the rows of before as well"
+            for tp in sorted(starts)
+            if starts[tp] < at.opened.get(tp, 0)
+        ]
         return starts
 
     def _further(self, lake: LakeClient) -> Mapping[TopicPartition, int] | None:
@@ -163,7 +177,9 @@ class TopicsRebuild:
         table, rebuild, found = self._options.table, self._rebuild, self.found
         if found.difference is None:
             found.difference = self._compare(lake)
-        if not self._options.publish:
+        if self._options.publish and not self._options.allow_missing:
+            found.refused = missing_rows(found.difference)
+        if found.refused or not self._options.publish:
             return None
         self._tries += 1
         behind = self._tries > EXACT_TRIES
@@ -227,11 +243,18 @@ def refuse_decisions(config: IcebergSinkConfig, table: str) -> None:
             )
 
 
+def missing_rows(found: TableDiff) -> str | None:
+    """Why a rebuilt state is not to be published unseen; None: it has all keys, or rows, of the table."""
+    from connectors.iceberg.history.table_diff import RowChange
+
+    count = found.counts.get(RowChange.DELETED, 0)
+    return f"{count:,} rows of the table would be missing; --allow-missing publishes all the same" if count else None
+
+
 def lines(table: str, found: RebuiltTable) -> Iterator[str]:
     """What came of it, for people."""
     from connectors.iceberg.commands.diff import difference_lines
-    from connectors.iceberg.history.topic_rebuild import BEFORE_TAG
-    from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
+    from connectors.iceberg.protocol.own_refs import BEFORE_TAG, REBUILT_BRANCH
 
     yield f"{table}: {found.records:,} records from its topics{', behind an earlier run' if found.resumed else ''}"
     for warning in found.warnings:
@@ -243,6 +266,8 @@ def lines(table: str, found: RebuiltTable) -> Iterator[str]:
         if found.behind:
             yield "the connector reads again what came meanwhile, and it commits too often to wait for a gap"
     elif found.difference is not None and found.difference.total:
+        if found.refused:
+            yield f"not published: {found.refused}"
         yield f"look at them on branch {REBUILT_BRANCH}, or put them in place of the table's with --publish"
     else:
         yield "equal: every row can be made anew from the topics; --publish puts the rebuilt rows in place"

@@ -18,7 +18,7 @@ from connectors.iceberg.history.table_diff import DiffRequest, TableDiff, compar
 from connectors.iceberg.protocol.ledger import Lookup, look_up
 from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
 from connectors.iceberg.protocol.positions import TopicPartition
-from connectors.iceberg.refs.ref_changes import create_sql, drop_sql, move_branch
+from connectors.iceberg.refs.ref_changes import create_sql, drop_sql, keep_before_rebuild, prepare_at, swap_once
 from connectors.iceberg.spark.sql_names import literal, quoted, relation
 from connectors.iceberg.staging.changelog import CHANGE_COLUMNS
 
@@ -109,13 +109,18 @@ def rebuild(session: LakeSession, name: str, request: RebuildRequest) -> Rebuilt
 
 
 def publish(session: LakeSession, name: str, request: RebuildRequest, head: int) -> None:
-    """Have readers see what was rebuilt, in place of the snapshot.
+    """Have readers see what was rebuilt, in place of the snapshot. The branch leaves.
 
     Raises:
         TableUnsuitableError: The table was committed to meanwhile.
     """
     assert request.snapshot is not None
-    move_branch(session, name, request.ref, request.snapshot, head)
+    prepared, base = prepare_at(session, name, request.ref, request.snapshot, head)
+    prepared.publish(request.ref, head)
+    prepared.remove_ref(REBUILT_BRANCH)
+    keep_before_rebuild(prepared, base, request.snapshot)
+    swap_once(prepared, name, request.ref, {})
+    log.info("table %s: %s moved from snapshot %d to what was rebuilt", name, request.ref, request.snapshot)
 
 
 def remove_branch(session: LakeSession, name: str) -> None:
@@ -137,6 +142,7 @@ def _log(session: LakeSession, name: str, request: RebuildRequest) -> _Log:
     if missing := [column for column in _NEEDED if column not in names]:
         raise TableUnsuitableError(request.changelog, f"has no column {missing[0]}: it is no change log")
     reached = {tp: position.next for tp, position in theirs.ledger.positions().items()}
+    _refuse_other_topics(session, request.changelog, int(head["snapshot-id"]), reached)
     ends, late = (reached, ()) if request.snapshot is None else _state_of(session, name, request, theirs)
     behind = [f"{tp.topic}-{tp.partition}" for tp, end in sorted(ends.items()) if reached.get(tp, 0) < end]
     if behind:
@@ -149,13 +155,35 @@ def _log(session: LakeSession, name: str, request: RebuildRequest) -> _Log:
         raise TableUnsuitableError(request.changelog, f"has no column {missing[0]}, which is part of the key")
     if not request.keys:
         raise TableUnsuitableError(name, "has no key: a table of appended rows is not made of changes; see --key")
-    values = ", ".join(f"({literal(tp.topic)}, {tp.partition}, {end}L)" for tp, end in sorted(ends.items()))
-    changes = (
-        f"(SELECT c.* FROM {relation(session.catalog_name, request.changelog)} VERSION AS OF {head['snapshot-id']} AS c"
-        f"\n  JOIN (VALUES {values}) AS ends (topic, number, next)"
-        "\n  ON c.__topic = ends.topic AND c.__partition = ends.number AND c.__offset < ends.next)"
-    )
+    at = _ends(session, request.changelog, int(head["snapshot-id"]), ends)
+    changes = f"(SELECT c.* FROM {at} AND c.__offset < ends.next)"
     return _Log(changes, columns, len(ends), "__unavailable" in names, {"__source_time", "__time"} <= set(names), late)
+
+
+def _ends(session: LakeSession, changelog: str, snapshot: int, ends: Mapping[TopicPartition, int]) -> str:
+    """The changes of a log, each with the end of its partition, for SQL."""
+    values = ", ".join(f"({literal(tp.topic)}, {tp.partition}, {end}L)" for tp, end in sorted(ends.items()))
+    return (
+        f"{relation(session.catalog_name, changelog)} VERSION AS OF {snapshot} AS c"
+        f"\n  JOIN (VALUES {values}) AS ends (topic, number, next)"
+        "\n  ON c.__topic = ends.topic AND c.__partition = ends.number"
+    )
+
+
+def _refuse_other_topics(
+    session: LakeSession, changelog: str, snapshot: int, reached: Mapping[TopicPartition, int]
+) -> None:
+    """Offsets say nothing of the order of changes, if some are of a topic that had the name before.
+
+    Raises:
+        TableUnsuitableError: The log has changes behind its own positions.
+    """
+    at = _ends(session, changelog, snapshot, reached)
+    found = session.spark.sql(f"SELECT ends.topic FROM {at} AND c.__offset >= ends.next LIMIT 1").collect()
+    if found:
+        raise TableUnsuitableError(
+            changelog, f"has changes of another topic {found[0]['topic']}, which was deleted: their order is not known"
+        )
 
 
 def _state_of(

@@ -37,9 +37,10 @@ from connectors.iceberg.protocol.ledger import (
     look_up,
     source_offsets_key,
 )
-from connectors.iceberg.protocol.own_refs import OWN_REFS, REBUILT_BRANCH
+from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
 from connectors.iceberg.protocol.positions import TopicPartition
 from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg.refs.ref_changes import keep_before_rebuild
 from connectors.iceberg.spark.cycle_changes import open_pairs, open_pairs_key, open_pairs_property
 from connectors.iceberg.spark.java_errors import REFUSED, is_a
 
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from connectors.iceberg.spark.lake_session import LakeSession
 
 log = logging.getLogger(__name__)
-BEFORE_TAG: Final = f"{OWN_REFS}before-rebuild"  # at the head of before, for those who want to go back
-_KEEP_TAG_MS: Final = 7 * 86_400_000
 _ATTEMPTS: Final = 5  # at a branch, beside commits of the connector
 
 
@@ -88,7 +87,7 @@ def begin(session: LakeSession, name: str, rebuild: TopicRebuild) -> tuple[str, 
             raise TableUnsuitableError(name, "has unpublished commits: decide about them first, by connect-py gate")
         if (begun := _begun(base, rebuild)) is not None:
             return begun, False
-        loader = f"{rebuild.connector}-rebuild-{head}"
+        loader = f"{rebuild.connector}-rebuild-{uuid.uuid4().hex[:12]}"
         prepared.begin_branch(REBUILT_BRANCH, head)
         prepared.overwrite(REBUILT_BRANCH, {REBUILD_KEY: loader}, [])
         try:
@@ -147,7 +146,7 @@ def publish(
         summary[open_pairs_key(key)] = pairs
     prepared.stand_on(rebuild.ref, base.refs[REBUILT_BRANCH], summary)
     prepared.remove_ref(REBUILT_BRANCH)
-    prepared.set_tag(BEFORE_TAG, now.head, _KEEP_TAG_MS)
+    keep_before_rebuild(prepared, base, now.head)
     prepared.drop_properties([loading_key, open_pairs_key(loading_key)])
     text = LedgerProperty(ledger, prepared.snapshot_id, lookup.opened).to_json()
     try:

@@ -7,6 +7,7 @@ from typing import Final
 
 OWN_REFS: Final = "connect-py-"  # begins them all
 UNPUBLISHED_PREFIX: Final = f"{OWN_REFS}unpublished-"
+BEFORE_TAG: Final = f"{OWN_REFS}before-rebuild"  # at the state that a rebuild replaced
 REBUILT_BRANCH: Final = f"{OWN_REFS}rebuilt"  # of `connect-py rebuild`
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from connectors.iceberg.errors import TableUnsuitableError
+from connectors.iceberg.protocol.own_refs import BEFORE_TAG
 from connectors.iceberg.spark.java_errors import REFUSED, is_a
 from connectors.iceberg.spark.sql_names import quoted, relation
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _MINUTE = 60_000
+_KEEP_BEFORE_MS = 7 * 86_400_000
 
 
 def create_sql(
@@ -70,6 +73,12 @@ def prepare_at(
     if snapshot not in base.snapshots:
         raise TableUnsuitableError(name, f"snapshot {snapshot} was expired meanwhile")
     return prepared, base
+
+
+def keep_before_rebuild(prepared: PreparedCommit, base: TableMetadata, snapshot: int) -> None:
+    """Tag a state that is to be replaced, so that expiry leaves it for seven days."""
+    age = max(0, int(time.time() * 1000) - int(base.snapshots[snapshot]["timestamp-ms"]))
+    prepared.set_tag(BEFORE_TAG, snapshot, age + _KEEP_BEFORE_MS)
 
 
 def swap_once(prepared: PreparedCommit, name: str, ref: str, properties: Mapping[str, str]) -> None:
