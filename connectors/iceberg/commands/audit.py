@@ -9,7 +9,16 @@ import typer
 
 from connect_py.api.command import uses_java
 from connectors.iceberg.commands.exit_status import errors_exit
-from connectors.iceberg.commands.table_options import AsJson, Catalog, CatalogProperties, Config, Table, table_place
+from connectors.iceberg.commands.table_options import (
+    TIMEOUT,
+    AsJson,
+    Catalog,
+    CatalogProperties,
+    Config,
+    Table,
+    Timeout,
+    table_place,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +38,7 @@ def audit(
     group: Annotated[
         str | None, typer.Option(help="Connect group: `connect-<connector>`.", show_default="every one that wrote here")
     ] = None,
+    timeout: Timeout = TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
     """Prove from a table's snapshots that offset ranges follow each other and no data file is in twice.
@@ -42,7 +52,7 @@ def audit(
         from connectors.iceberg.protocol.own_refs import unpublished_branch
 
         place = table_place(table, config, catalog_property, catalog)
-        with place.open() as lake:
+        with place.open(timeout) as lake:
             ref, named = branch or place.ref, group or place.group
             if named is not None:  # what readers do not see yet is audited as well
                 ref = lake.run(table, read_metadata).commit_ref(ref, unpublished_branch(named))

@@ -13,6 +13,7 @@ from connect_py.api.command import uses_java
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.table_options import (
     POINT,
+    TIMEOUT,
     AsJson,
     Branch,
     Catalog,
@@ -20,6 +21,7 @@ from connectors.iceberg.commands.table_options import (
     Config,
     Table,
     TablePlace,
+    Timeout,
     table_place,
 )
 
@@ -52,7 +54,7 @@ def diff(
     parquet: Annotated[str | None, typer.Option(metavar="FOLDER", help="Write all rows to a new folder.")] = None,
     to_table: Annotated[str | None, typer.Option(metavar="TABLE", help="Write all rows to a new table.")] = None,
     sql: Annotated[bool, typer.Option("--sql", help="Print the statement as well.")] = False,
-    timeout: Annotated[int, typer.Option(help="Seconds that Spark may take.", min=1)] = 3600,
+    timeout: Timeout = TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
     """Compare two snapshots of a table: rows inserted, updated and deleted; counts first, then rows.
@@ -67,7 +69,7 @@ def diff(
         from connectors.iceberg.history.table_point import find_point
 
         place = table_place(table, config, catalog_property, catalog)
-        folder = parquet if parquet is None or "://" in parquet else Path(parquet).absolute().as_uri()
+        folder = parquet if parquet is None or "://" in parquet else f"file://{Path(parquet).absolute()}"
         with Console(stderr=True).status(f"comparing {table}"), place.open(timeout) as lake:
             metadata = lake.run(table, read_metadata)
             ref = branch or place.ref
@@ -90,7 +92,7 @@ def key_columns(place: TablePlace, metadata: TableMetadata, points: tuple[int, i
     from connectors.iceberg.schema.table import WriteMode
 
     connector = place.connector
-    if connector is not None and connector.mode is WriteMode.APPEND:
+    if connector is not None and connector.mode_of(place.table) is WriteMode.APPEND:
         return ()
     named = connector.table(place.table).id_columns if connector is not None else ()
     schema = later_schema(metadata, *points)

@@ -50,12 +50,13 @@ def history(
         from connectors.iceberg.history.snapshot_entry import entries
         from connectors.iceberg.history.table_diff import read_metadata
         from connectors.iceberg.history.table_point import known_ref
+        from connectors.iceberg.protocol.commit_request import MAIN
 
         place = table_place(table, config, catalog_property, catalog)
         with place.open() as lake:
             metadata = lake.run(table, read_metadata)
         ref = branch or place.ref
-        if metadata.snapshots:
+        if MAIN in metadata.refs or ref != MAIN:  # else readers see an empty table
             known_ref(metadata, ref)
         found = entries(metadata, ref, everything=everything)
     shown = found[: limit or None]
@@ -90,6 +91,7 @@ def at(
         from connectors.iceberg.history.snapshot_entry import entries
         from connectors.iceberg.history.table_diff import read_metadata
         from connectors.iceberg.history.table_point import NotInHistoryError
+        from connectors.iceberg.spark.sql_names import shown
 
         if len(given) != 1:
             raise ConfigError("", "say one of --time, --offset, --snapshot and --ref")
@@ -104,7 +106,7 @@ def at(
             typer.echo(f"connect-py: table {table}: {error}", err=True)
             raise typer.Exit(NOT_THERE) from error
         [entry] = [each for each in entries(metadata, line, everything=True) if each.id == number]
-    sql = f"SELECT * FROM {place.spark.catalog}.{table} VERSION AS OF {number}"
+    sql = f"SELECT * FROM {'.'.join(map(shown, (place.spark.catalog, *table.split('.'))))} VERSION AS OF {number}"
     if as_json:
         typer.echo(json.dumps({"table": table, "asked": given, **entry.to_json(), "note": note, "sql": sql}, indent=2))
         return

@@ -12,12 +12,14 @@ from connect_py.api.command import uses_java
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.table_options import (
     POINT,
+    TIMEOUT,
     AsJson,
     Branch,
     Catalog,
     CatalogProperties,
     Config,
     Table,
+    Timeout,
     table_place,
 )
 
@@ -36,6 +38,7 @@ def scan(
     catalog_property: CatalogProperties = None,
     catalog: Catalog = "iceberg",
     branch: Branch = None,
+    timeout: Timeout = TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
     """Say how many files and rows partitions, bounds and bloom filters let a query skip. No rows are read.
@@ -50,7 +53,7 @@ def scan(
         from connectors.iceberg.history.table_point import find_point
 
         place = table_place(table, config, catalog_property, catalog)
-        with place.open() as lake, Console(stderr=True).status(f"{table}: reading manifests and footers"):
+        with place.open(timeout) as lake, Console(stderr=True).status(f"{table}: reading manifests and footers"):
             metadata = lake.run(table, read_metadata)
             ref = branch or place.ref
             snapshot = None if metadata.head(ref) is None else find_point(metadata, at, ref)

@@ -32,6 +32,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 Branch = Annotated[
     str | None, typer.Option(help="The branch whose history counts.", show_default="the connector's, or main")
 ]
+Timeout = Annotated[int, typer.Option(help="Seconds that Spark may take.", min=1)]
+TIMEOUT = 3600
 POINT = "a snapshot id, a branch or tag, a time (2026-01-02T03:04:05Z), first or last"
 
 

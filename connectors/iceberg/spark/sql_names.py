@@ -10,6 +10,11 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def shown(name: str) -> str:
+    """A name for people to copy, quoted where Spark's SQL asks for it."""
+    return name if name.isidentifier() and name.isascii() else quoted(name)
+
+
 def literal(text: str) -> str:
     """A text as Spark's SQL takes it."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from connectors.iceberg.coordinator.new_table import NewTable
-from connectors.iceberg.spark.sql_names import literal, quoted
+from connectors.iceberg.spark.sql_names import literal, shown
 
 # Where the names of Spark SQL are others than those of Iceberg. Spark has no type for a UUID, nor for nanoseconds.
 _TYPES: Final[Mapping[str, str]] = {
@@ -21,7 +21,7 @@ def create_statement(name: str, table: NewTable) -> str:
     columns = ",\n".join(f"  {each}" for each in _columns(table.schema["fields"]))
     parts = ", ".join(_partitions(table))
     properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in sorted(table.properties.items()))
-    lines = [f"CREATE TABLE {'.'.join(map(_shown, name.split('.')))} (", columns, ") USING iceberg"]
+    lines = [f"CREATE TABLE {'.'.join(map(shown, name.split('.')))} (", columns, ") USING iceberg"]
     lines += [f"PARTITIONED BY ({parts})"] if parts else []
     lines += [f"TBLPROPERTIES ({properties})"] if properties else []
     return "\n".join(lines)
@@ -29,7 +29,7 @@ def create_statement(name: str, table: NewTable) -> str:
 
 def _columns(fields: Any) -> Iterator[str]:
     for each in fields:
-        yield f"{_shown(each['name'])} {_type(each['type'])}{' NOT NULL' if each['required'] else ''}"
+        yield f"{shown(each['name'])} {_type(each['type'])}{' NOT NULL' if each['required'] else ''}"
 
 
 def _type(kind: Any) -> str:
@@ -39,14 +39,14 @@ def _type(kind: Any) -> str:
         return f"array<{_type(kind['element'])}>"
     if kind["type"] == "map":
         return f"map<{_type(kind['key'])}, {_type(kind['value'])}>"
-    members = ", ".join(f"{_shown(each['name'])}: {_type(each['type'])}" for each in kind["fields"])
+    members = ", ".join(f"{shown(each['name'])}: {_type(each['type'])}" for each in kind["fields"])
     return f"struct<{members}>"
 
 
 def _partitions(table: NewTable) -> Iterator[str]:
     names = {each["id"]: each["name"] for each in table.schema["fields"]}
     for field in table.spec["fields"]:
-        column, transform = _shown(names.get(field["source-id"], field["name"])), field["transform"]
+        column, transform = shown(names.get(field["source-id"], field["name"])), field["transform"]
         kind, _, argument = transform.partition("[")
         if transform == "identity":
             yield column
@@ -54,7 +54,3 @@ def _partitions(table: NewTable) -> Iterator[str]:
             yield f"{kind}({argument.rstrip(']')}, {column})"
         else:
             yield f"{_TRANSFORMS.get(transform, transform)}({column})"
-
-
-def _shown(name: str) -> str:
-    return name if name.isidentifier() else quoted(name)

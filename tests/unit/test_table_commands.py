@@ -1,0 +1,49 @@
+"""Commands about tables: what they make of names, keys and settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connect_py.api.errors import ConfigError
+from connectors.iceberg.commands.diff import key_columns
+from connectors.iceberg.commands.kafka_group import member_count, remove_group, remove_topic
+from connectors.iceberg.commands.table_options import table_place
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg.spark.sql_names import shown
+
+CONFIG = {
+    "name": "sink", "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": "orders",
+    "iceberg.tables": "db.orders", "iceberg.catalog.type": "rest", "iceberg.catalog.uri": "http://localhost",
+    "iceberg.tables.upsert-mode-enabled": "true", "iceberg.tables.default-id-columns": "id",
+    "errors.tolerance": "all", "errors.deadletterqueue.iceberg.table": "db.dead",
+    "iceberg.ext.changelog-suffix": "_log", "iceberg.ext.envelope": "debezium",
+}  # fmt: skip
+METADATA = TableMetadata({
+    "table-uuid": "u", "format-version": 2, "location": "file:///t", "current-snapshot-id": 1, "refs": {},
+    "snapshots": [{"snapshot-id": 1, "schema-id": 0}], "schemas": [{"schema-id": 0, "fields": []}],
+    "current-schema-id": 0, "default-spec-id": 0, "partition-specs": [{"spec-id": 0, "fields": []}],
+})  # fmt: skip
+
+
+@pytest.mark.parametrize("ask", [member_count, remove_group, remove_topic])
+@pytest.mark.parametrize("setting", [{"security.protocl": "SSL"}, {"security.protocol": "SLS"}])
+def test_client_settings_that_are_none_are_configuration_errors(ask: Any, setting: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"the settings of the Kafka client: .*security.protoco?l"):
+        ask(setting, "connect-sink")
+
+
+@pytest.mark.parametrize(("table", "keys"), [("db.orders", ("id",)), ("db.dead", ()), ("db.orders_log", ())])
+def test_rows_are_compared_by_the_key_of_their_table(tmp_path: Path, table: str, keys: tuple[str, ...]) -> None:
+    file = tmp_path / "sink.json"
+    file.write_text(json.dumps({"name": "sink", "config": CONFIG}))
+    assert key_columns(table_place(table, file, None, ""), METADATA, (1, 1)) == keys
+
+
+def test_names_for_people_are_quoted_where_sql_asks() -> None:
+    assert [shown(name) for name in ("orders", "orders-v2", "größe", "2025", "a`b")] == [
+        "orders", "`orders-v2`", "`größe`", "`2025`", "`a``b`",
+    ]  # fmt: skip
