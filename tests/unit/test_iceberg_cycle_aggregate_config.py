@@ -59,3 +59,23 @@ def test_queries_of_aggregates_need_the_workers_leave() -> None:
     assert dict(refused_code(props, lambda _: {})).keys() == {f"{PREFIX}db.regions"}
     allowed = {"connect_py.spark.user-code.allowed": "iceberg.ext.cycle-aggregate.*"}
     assert dict(refused_code(props, lambda _: allowed)) == {}
+
+
+@pytest.mark.parametrize(
+    ("rest", "reads"),
+    [
+        ("FROM current", True),
+        ("FROM staged JOIN\n  `Current` c USING (region)", True),
+        ("FROM staged AS s, db.x, current c", True),
+        ("FROM /* as it is */ current WHERE EXISTS (SELECT 1 FROM staged)", True),
+        ("FROM staged WHERE region IN (TABLE current)", True),
+        ("FROM staged WHERE day = CURRENT_DATE AND day < current_date() -- not FROM current", False),
+        ("FROM staged WHERE state IN ('it''s', 'current') OR note = 'from current'", False),
+        ('FROM staged WHERE note = "the \\" join current"', False),
+        ("FROM (SELECT sum(n) OVER (ORDER BY n ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM staged)", False),
+        ("FROM staged s, lateral_view v, current.lines", False),
+        ("FROM staged WHERE staged.current", False),
+    ],
+)
+def test_only_a_relation_of_this_name_reads_the_aggregate(rest: str, reads: bool) -> None:
+    assert CycleAggregate("db.regions", f"SELECT * {rest}", ("region",), (), "db.lines").reads_current is reads

@@ -19,6 +19,11 @@ from connectors.iceberg.config.partition_by import list_items
 
 VIEWS: Final = (STAGED, "removed", "before", "after", "current")
 _KEYS, _ADD, _FROM = _SETTINGS = ".keys", ".add", ".from"
+# Spark's own SQL has the word elsewhere, too: `CURRENT ROW`. After FROM, relations with their aliases may come first.
+_READS_CURRENT: Final = re.compile(
+    r"(?i)\b(?:from|join|table)\s+(?:[\w.`]+(?:\s+(?:as\s+)?\w+)?\s*,\s*)*`?current\b(?!\s*[.(])"
+)
+_LITERALS: Final = re.compile(r"""(?s)'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/\*.*?\*/""")  # and comments
 _READS_ROWS: Final = re.compile(rf"(?i)\b({'|'.join(VIEWS[:-1])})\b")
 
 
@@ -36,6 +41,11 @@ class CycleAggregate:
     def key(self) -> str:
         """The setting, for messages."""
         return AGGREGATE_PREFIX + self.table
+
+    @property
+    def reads_current(self) -> bool:
+        """Whether the query reads the rows that the table has."""
+        return _READS_CURRENT.search(_LITERALS.sub(" ", self.sql)) is not None
 
     @property
     def digest(self) -> str:

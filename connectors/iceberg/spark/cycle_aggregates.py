@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -64,9 +63,6 @@ log = logging.getLogger(__name__)
 PENDING: Final = "connect-py.aggregates."  # property of the table; empty: nothing follows it
 LEDGER: Final = "connect-py.aggregate.ledger."  # of the aggregate: its commits, and the property that repeats them
 QUERY: Final = "connect-py.aggregate.query."  # property of the aggregate: the digest of the query that made it
-
-
-_READS_CURRENT: Final = re.compile(r"(?i)\bcurrent\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +211,7 @@ class CycleAggregates:
         empty: bool,
     ) -> DataFrame:
         """What the query returns. `empty`: what the aggregate has does not count."""
-        if table is None and _READS_CURRENT.search(aggregate.sql):
+        if table is None and aggregate.reads_current:
             raise TableUnsuitableError(
                 source, f"{aggregate.key} reads current, and table {aggregate.table} does not exist: create it first"
             )
