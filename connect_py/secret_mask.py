@@ -1,4 +1,4 @@
-"""Secrets that must not leave the process in texts: what configuration providers gave, and passwords in URLs."""
+"""Secrets that must not leave the process in texts: what configuration providers gave, passwords and keys in URLs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import quote, quote_plus
 
+from connect_py.api.secret_keys import SECRET_MEMBER, URL_PASSWORD
+
 MASK: Final = "[hidden]"
 SHORTEST: Final = 6  # characters; shorter values (ports, flags) stand in texts for other reasons
 _LINE: Final = 16  # characters; shorter lines of a value of several lines stand in other texts, too
-URL_PASSWORD: Final = re.compile(r"(://[^\s/?#@:'\"]*:)[^\s/?#@'\"]+@")
-PASSWORD_MEMBER: Final = re.compile(r"([?&;]password=)[^\s&;'\"]+", re.IGNORECASE)
 
 
 class SecretMask:
@@ -44,7 +44,7 @@ class SecretMask:
             text = self._pattern.sub(MASK, text)
         if "://" in text or "assword=" in text:
             text = URL_PASSWORD.sub(rf"\1{MASK}@", text)
-            text = PASSWORD_MEMBER.sub(rf"\1{MASK}", text)
+            text = SECRET_MEMBER.sub(rf"\1{MASK}", text)
         return text
 
 

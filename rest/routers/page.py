@@ -11,10 +11,10 @@ from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from connect_py.api.errors import NotFoundError
-from connect_py.api.secret_keys import SECRET_KEY
+from connect_py.api.secret_keys import SECRET_KEY, SECRET_MEMBER, URL_PASSWORD
 from connect_py.herder.herder import Herder, WorkerInfo
 from connect_py.metrics.prometheus_text import NameFamily, prometheus_text
-from connect_py.secret_mask import MASK, PASSWORD_MEMBER, URL_PASSWORD
+from connect_py.secret_mask import MASK
 from rest import entities
 from rest.errors import NOT_FOUND, AnsweringRoute
 from rest.http_rules import ASKED_PATH
@@ -22,7 +22,7 @@ from rest.routers.path import name_in
 from rest.ui.page_files import API_PAGE, PAGE, page_file
 
 # What is replaced in values, as the page's language writes it.
-SECRET_VALUES: Final = [[URL_PASSWORD.pattern, f"$1{MASK}@"], [PASSWORD_MEMBER.pattern, f"$1{MASK}"]]
+SECRET_VALUES: Final = [[URL_PASSWORD.pattern, f"$1{MASK}@"], [SECRET_MEMBER.pattern, f"$1{MASK}"]]
 
 
 def router(herder: Herder, names: Sequence[NameFamily]) -> APIRouter:

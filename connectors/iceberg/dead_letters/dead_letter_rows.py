@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping
 
 from connect_py.api.arrow import arrow_type
@@ -24,6 +23,7 @@ from connect_py.api.schema import (
     array,
     struct,
 )
+from connect_py.api.secret_keys import SECRET_KEY
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.schema.table import TableRequest
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema
@@ -39,7 +39,6 @@ SCHEMA = struct(
 )  # fmt: skip
 """A row is one record that failed, and why."""
 
-_SECRET = re.compile(r"password|secret|token|credential|jaas|access-key|passphrase", re.IGNORECASE)
 _LONGEST_TEXT = 10_000  # characters; some errors quote what they could not read
 
 
@@ -89,6 +88,6 @@ def config_hash(props: Mapping[str, str]) -> str:
     """Which configuration it was: 16 hexadecimal digits, the same in every task. Secrets do not go into it."""
     digest = hashlib.sha256()
     for key in sorted(props):
-        if not _SECRET.search(key):
+        if not SECRET_KEY.search(key):
             digest.update(f"{key}\0{props[key]}\0".encode())
     return digest.hexdigest()[:16]

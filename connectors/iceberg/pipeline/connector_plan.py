@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
 from connect_py.api.config import Type
-from connect_py.api.secret_keys import SECRET_KEY
+from connect_py.api.secret_keys import SECRET_KEY, SECRET_MEMBER, URL_PASSWORD
 from connectors.iceberg.config.sink_options import CONFIG_DEF
 from connectors.iceberg.pipeline.compiler import OWNER_KEY
 from connectors.iceberg.pipeline.kinds import PROVIDER
@@ -18,8 +17,6 @@ from connectors.iceberg.pipeline.worker_client import RunningConnector
 
 HIDDEN: Final = "[hidden]"
 _SECRET_KEYS: Final = frozenset(key.name for key in CONFIG_DEF if key.type is Type.PASSWORD)
-_URL_PASSWORD: Final = re.compile(r"(://[^\s/?#@:]*:)[^\s/?#@]+@")
-_PASSWORD_MEMBER: Final = re.compile(r"(?i)([?&;][^=&;]*(?:password|secret|token)=)[^&;\s]+")
 
 
 class Action(Enum):
@@ -120,4 +117,4 @@ def shown(key: str, value: str | None) -> str | None:
         return value
     if key in _SECRET_KEYS or SECRET_KEY.search(key) is not None:
         return HIDDEN
-    return _PASSWORD_MEMBER.sub(rf"\1{HIDDEN}", _URL_PASSWORD.sub(rf"\1{HIDDEN}@", value))
+    return SECRET_MEMBER.sub(rf"\1{HIDDEN}", URL_PASSWORD.sub(rf"\1{HIDDEN}@", value))

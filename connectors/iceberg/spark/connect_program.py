@@ -22,6 +22,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from connect_py.api.errors import ConnectError
+from connect_py.api.secret_keys import SECRET_KEY
 from connectors.iceberg.config.remote_url import remote_address
 from connectors.iceberg.errors import CatalogUnavailableError, TableForbiddenError, TableUnsuitableError
 from connectors.iceberg.spark.connect_client import RemoteStatement
@@ -33,7 +34,6 @@ log = logging.getLogger(__name__)
 _RETRIES: Final = 3  # of a request that the server does not answer: the coordinator tries again later
 _CATALOG: Final = "spark.sql.catalog."
 _MASK: Final = "[hidden]"
-_SECRET_KEY: Final = re.compile(r"secret|password|token|credential|access-key|account-key", re.IGNORECASE)
 _SHORTEST_SECRET: Final = 6
 _DETAILS: Final = re.compile(r'details = "(.*)"')
 _REFUSALS: Final = ("PERMISSION_DENIED", "UNAUTHENTICATED")
@@ -123,7 +123,7 @@ def masked(text: str, asked: RemoteStatement) -> str:
     given = [pair.partition("=") for pair in urlsplit(asked.url).path.split(";")]
     pairs: Mapping[str, str] = {**asked.settings, **{name: unquote(value) for name, _, value in given}}
     for key, value in pairs.items():
-        if _SECRET_KEY.search(key) and len(value) >= _SHORTEST_SECRET:
+        if SECRET_KEY.search(key) and len(value) >= _SHORTEST_SECRET:
             text = text.replace(value, _MASK)
     return text
 
