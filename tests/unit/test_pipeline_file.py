@@ -152,6 +152,15 @@ def test_a_shop_of_twelve_tables_becomes_three_connectors() -> None:
             BASE + "schema-changes: try",
             {"iceberg.ext.evolution.rename": "ignore", "iceberg.ext.evolution.widen": "apply"},
         ),
+        (
+            BASE + "transforms: [{type: A, a: TRUE, b: False, c: n, d: 'NO', e: 0x1F, f: 2026-01-02, g: 1_0}]\n"
+            "properties: {x.no: !!int 7, no: !!float 5}",
+            {
+                "transforms.t1.a": "true", "transforms.t1.b": "false", "transforms.t1.c": "n", "transforms.t1.d": "NO",
+                "transforms.t1.e": "0x1F", "transforms.t1.f": "2026-01-02", "transforms.t1.g": "1_0", "x.no": "7",
+                "no": "5",
+            },
+        ),
         (BASE + "schema-changes: fail", {"iceberg.ext.evolution.add-column": "dead-letter"}),
         (TOPIC + AUTO + "branch: ${file:a:b}", {"iceberg.tables.default-commit-branch": "${file:a:b}"}),
         ("topics: ['${env:A}']\n" + AUTO, {"topics": "${env:A}"}),

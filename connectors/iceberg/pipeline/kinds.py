@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from connectors.iceberg.pipeline.mistake import Mistakes, Place, did_you_mean
@@ -57,16 +57,19 @@ class Text(Kind):
     check: Callable[[str], object] | None = None  # raises ValueError
     pattern: str = ""  # what the whole text matches, for editors as well
     hint: str = ""
-    any_scalar: bool = False  # numbers and booleans are texts, too
+    any_scalar: bool = False  # numbers, true and false are texts, too
     resolved: bool = True  # the worker gets it as it is, and resolves references
 
     def read(self, node: Node, path: str, mistakes: Mistakes) -> Found | None:
         if not isinstance(node, Scalar) or node.kind == "nothing":
             self.refuse(node, path, mistakes, self.hint)
             return None
-        if node.kind != "text" and not self.any_scalar:
+        spelled = node.kind != "boolean" or node.text.lower() in ("true", "false")  # `NO` is Norway, too
+        if node.kind != "text" and not (self.any_scalar and spelled):
             self.refuse(node, path, mistakes, f'put it in quotes: "{node.text}"')
             return None
+        if node.kind == "boolean":
+            node = replace(node, text=node.text.lower())
         if PROVIDER.search(node.text) is not None:
             if self.resolved:
                 return Found(node.place, path, node.text)
@@ -149,7 +152,7 @@ class Flag(Kind):
         if not isinstance(node, Scalar) or node.kind != "boolean":
             self.refuse(node, path, mistakes)
             return None
-        return Found(node.place, path, node.text == "true")
+        return Found(node.place, path, node.text.lower() in ("true", "yes", "on"))
 
     def schema(self) -> dict[str, Any]:
         return {"type": "boolean"}

@@ -12,6 +12,7 @@ from connectors.iceberg.pipeline.mistake import Mistakes, Place
 
 _TAG: Final = "tag:yaml.org,2002:"
 _SCALARS: Final = {"str": "text", "int": "number", "float": "number", "bool": "boolean", "null": "nothing"}
+_DEEPEST: Final = 100  # levels; the parts of a file are read by functions that call themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Scalar:
     """A single value."""
 
     place: Place
-    text: str  # as written; of a boolean `true` or `false`
+    text: str  # as written: a boolean may be `yes` or `OFF`, too
     kind: str  # text, number, boolean or nothing
 
     def __str__(self) -> str:
@@ -71,12 +72,27 @@ def read_yaml(text: str, mistakes: Mistakes) -> Node | None:
 
 
 def _documents(text: str) -> Iterator[Any]:
-    loader = yaml.SafeLoader(text)
+    loader = _Loader(text)
     try:
         while loader.check_node():
             yield loader.get_node()
     finally:
         loader.dispose()
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # the library has no types
+    """Refuses nesting before it is as deep as Python's stack."""
+
+    _depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem=f"it is nested more than {_DEEPEST} levels deep", problem_mark=mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 def _place(mark: Any) -> Place:
@@ -131,8 +147,15 @@ class _TreeBuilder:
 
     def _scalar(self, node: Any, path: str) -> Scalar:
         place, name = _place(node.start_mark), node.tag.removeprefix(_TAG)
-        if name == "bool":
-            return Scalar(place, str(yaml.SafeLoader.bool_values[node.value.lower()]).lower(), "boolean")
         if name not in _SCALARS and name != "timestamp":
             self._mistakes.add(place, path, f"the tag {node.tag} is not supported")
+        elif name != "str" and not _fits(name, node.value):
+            self._mistakes.add(place, path, f'the tag !!{name} does not fit "{node.value}"', "remove the tag")
+            return Scalar(place, node.value, "text")
         return Scalar(place, node.value, _SCALARS.get(name, "text"))
+
+
+def _fits(tag: str, text: str) -> bool:
+    """Whether a text is what its tag says. Without a tag it has the one that it fits."""
+    found = yaml.resolver.Resolver().resolve(yaml.ScalarNode, text, (True, False)).removeprefix(_TAG)
+    return found == tag or (found, tag) == ("int", "float")
