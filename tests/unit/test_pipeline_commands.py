@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pipeline_files import shop
-from pipeline_worker import PipelineWorker, pipeline_worker
+from pipeline_worker import RUNS, PipelineWorker, pipeline_worker
 from typer.testing import CliRunner
 
 from connectors.iceberg.commands.pipeline import app
@@ -154,6 +155,62 @@ def test_connector_that_does_not_run_is_shown_with_its_reason(worker: PipelineWo
     status, text = run(worker, "apply", file, "--deadline", "5")
     assert (status, text.endswith(shown_states)) == (1, True), text
     assert run(worker, "status", file) == (1, shown_states)
+
+
+def failed(trace: str, part: str = "task") -> dict[str, Any]:
+    connector, task = ({"state": "RUNNING", "worker_id": "a:1"} for _ in range(2))
+    (task if part == "task" else connector).update(state="FAILED", trace=trace)
+    return {"connector": connector, "tasks": [{"id": 0, **task}]}
+
+
+def change(worker: PipelineWorker, file: Path) -> None:
+    """A pipeline whose connectors run, and a change of all of them in the file."""
+    assert run(worker, "apply", file)[0] == 0
+    file.write_text(shop(CATALOG).replace("interval: 1m", "interval: 2m"))
+
+
+@pytest.mark.parametrize("part", ["connector", "task"])
+def test_failure_of_before_does_not_count_while_tasks_start(worker: PipelineWorker, file: Path, part: str) -> None:
+    change(worker, file)
+    worker.passing["shop-orders"] = [failed("ValueError: no", part)] * 40  # about a second
+    status, text = run(worker, "apply", file)
+    assert (status, "shop-orders: runs" in text) == (0, True), text
+    assert worker.passing["shop-orders"] == []
+
+
+def test_failure_that_stays_counts_after_a_while(
+    worker: PipelineWorker, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollout, "_OLD_FAILURE_SECONDS", 0.5)
+    change(worker, file)
+    worker.statuses["shop-orders"] = failed("ValueError: no")
+    begin = time.monotonic()
+    status, text = run(worker, "apply", file)
+    assert (status, "task 0 is FAILED: ValueError: no" in text) == (1, True), text
+    assert 0.5 <= time.monotonic() - begin < 20
+
+
+@pytest.mark.parametrize("between", [[], [RUNS, failed("ValueError: old")]])
+def test_failure_that_is_another_one_counts_at_once(
+    worker: PipelineWorker, file: Path, monkeypatch: pytest.MonkeyPatch, between: list[dict[str, Any]]
+) -> None:
+    monkeypatch.setattr(rollout, "_OLD_FAILURE_SECONDS", 1000.0)
+    change(worker, file)
+    old = failed("ValueError: old")
+    worker.passing["shop-orders"] = [old] * 5 + between
+    worker.statuses["shop-orders"] = between[-1] if between else failed("ValueError: new")
+    status, text = run(worker, "apply", file)
+    assert (status, f"FAILED: ValueError: {'old' if between else 'new'}" in text) == (1, True), text
+    assert worker.passing["shop-orders"] == []
+
+
+def test_failure_of_tasks_with_old_configurations_does_not_count(worker: PipelineWorker, file: Path) -> None:
+    change(worker, file)
+    worker.old_tasks["shop-orders"] = worker.connectors["shop-orders"]
+    worker.statuses["shop-orders"] = failed("ValueError: another")
+    begin = time.monotonic()
+    assert run(worker, "apply", file, "--deadline", "1")[0] == 1
+    assert time.monotonic() - begin >= 1
 
 
 def test_connector_without_a_status_is_there_all_the_same(worker: PipelineWorker, file: Path) -> None:

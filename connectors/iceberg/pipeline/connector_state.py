@@ -56,8 +56,8 @@ class ConnectorState:
         return bool(self.parts) and self.parts[0].state in RESTING
 
     @property
-    def failed(self) -> bool:
-        return any(each.state == "FAILED" for each in self.parts)
+    def failures(self) -> frozenset[PartState]:
+        return frozenset(each for each in self.parts if each.state == "FAILED")
 
     def reasons(self) -> Iterator[str]:
         """Why it does not run."""

@@ -10,7 +10,7 @@ from typing import Final
 from connect_py.api.errors import ConnectError
 from connectors.iceberg.pipeline.compiler import CompiledConnector
 from connectors.iceberg.pipeline.connector_plan import Action, ConnectorPlan
-from connectors.iceberg.pipeline.connector_state import ConnectorState
+from connectors.iceberg.pipeline.connector_state import ConnectorState, PartState
 from connectors.iceberg.pipeline.kinds import PROVIDER
 from connectors.iceberg.pipeline.mistake import Mistakes, Place
 from connectors.iceberg.pipeline.pipeline_file import Pipeline
@@ -18,6 +18,7 @@ from connectors.iceberg.pipeline.worker_client import WorkerClient
 
 _LOOK_SECONDS: Final = 0.5
 _LOOKS: Final = 2  # in a row, so that a task of before is not taken for the new one
+_OLD_FAILURE_SECONDS: Final = 5.0  # how long failures of before may stay while tasks start anew
 
 
 def worker_mistakes(client: WorkerClient, pipeline: Pipeline, plan: ConnectorPlan) -> Mistakes:
@@ -45,6 +46,8 @@ class Rollout:
     plan: ConnectorPlan
     say: Callable[[str], None] = lambda _: None
     done: list[str] = field(default_factory=list)  # `created shop-orders`
+    _before: dict[str, frozenset[PartState]] = field(default_factory=dict)  # failures when a connector was changed
+    _seen: dict[str, float] = field(default_factory=dict)  # since when they are seen after that
 
     def apply(self) -> None:
         """Create, change and delete.
@@ -53,6 +56,11 @@ class Rollout:
             ConnectError: A request failed; `done` names those before it. The next roll-out goes on from there.
         """
         words = {Action.CREATE: "created", Action.CHANGE: "changed", Action.DELETE: "deleted"}
+        if changed := {change.name for change in self.plan.of(Action.CHANGE)}:
+            present = self.client.connectors()
+            self._before = {
+                name: ConnectorState.of(name, present[name].status).failures for name in changed & present.keys()
+            }
         for change in self.plan.of(*words):
             try:
                 if change.action is Action.DELETE:
@@ -71,7 +79,8 @@ class Rollout:
         while True:
             states = self._states(self.pipeline.connectors.values())
             settled = all(each.runs or each.rests for each in states)
-            looks = looks + 1 if settled or any(each.failed for each in states) else 0
+            failed = [self._has_failed(each) for each in states]  # of all: each look counts
+            looks = looks + 1 if settled or any(failed) else 0
             if looks >= _LOOKS or time.monotonic() > deadline:
                 return states
             time.sleep(_LOOK_SECONDS)
@@ -86,6 +95,20 @@ class Rollout:
                 state = ConnectorState(connector.name, True, state.parts[:1])
             states.append(state)
         return states
+
+    def _has_failed(self, state: ConnectorState) -> bool:
+        """Whether it failed with its new configuration. A failure of before may be shown until its tasks start anew."""
+        failures = state.failures
+        if not failures:
+            if state.parts:
+                self._before.pop(state.name, None)  # the same failure is a new one from here on
+            return False
+        if state.parts[0] not in failures and not self._has_arrived(self.pipeline.connectors[state.name]):
+            return False
+        if not failures <= self._before.get(state.name, frozenset()):
+            return True
+        now = time.monotonic()
+        return now - self._seen.setdefault(state.name, now) >= _OLD_FAILURE_SECONDS
 
     def _has_arrived(self, connector: CompiledConnector) -> bool:
         """Whether the tasks have the new configuration."""
