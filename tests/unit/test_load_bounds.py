@@ -41,7 +41,7 @@ def test_each_form_of_a_bound_becomes_offsets(text: str, expected: Mapping[Topic
     assert offsets_at(cast(SinkCluster, Cluster()), text, [FIRST, SECOND], "--to") == expected
 
 
-@pytest.mark.parametrize("text", ["soon", "orders:2:1", "orders:0", "2026-01-02T03:00:00"])
+@pytest.mark.parametrize("text", ["soon", "orders:2:1", "orders:0", "2026-01-02T03:00:00", "2999-01-02T03:00:00Z"])
 def test_bounds_that_are_none_name_their_option(text: str) -> None:
     with pytest.raises(ConfigError, match="--to"):
         offsets_at(cast(SinkCluster, Cluster()), text, [FIRST, SECOND], "--to")

@@ -118,11 +118,16 @@ def _bounds(host: SinkHost, begin: str | None, end: str) -> tuple[dict[TopicPart
     if not partitions:
         raise ConnectError("none of the connector's topics exists")
     first = offsets_at(host, EARLIEST, partitions, "")
-    ends = {**first, **offsets_at(host, end, partitions, "--to")}
-    if begin is not None:
-        return {**first, **offsets_at(host, begin, partitions, "--from")}, ends
-    committed = host.committed(partitions)
-    return {tp: committed[tp].offset if tp in committed else first[tp] for tp in partitions}, ends
+    if begin is None:
+        committed = host.committed(partitions)
+        starts = {tp: committed[tp].offset if tp in committed else first[tp] for tp in partitions}
+    else:
+        starts = {**first, **offsets_at(host, begin, partitions, "--from")}
+    ends = offsets_at(host, end, partitions, "--to")  # asked after the starts: a log may grow
+    for tp in sorted(ends if begin is not None else ()):
+        if starts[tp] > ends[tp]:
+            raise ConfigError("--from", f"{tp} would begin at offset {starts[tp]}, and end before at {ends[tp]}")
+    return starts, {**starts, **ends}  # of other partitions nothing is loaded
 
 
 def _begin_at(host: SinkHost, starts: Mapping[TopicPartition, int]) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from connect_py.api.cluster import SinkCluster
 from connect_py.api.errors import ConfigError
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.config.stop_at import parse_stop_at
+from connectors.iceberg.config.stop_at import parse_stop_at, valid_stop_at
 
 EARLIEST: Final = "earliest"
 
@@ -25,7 +25,7 @@ def offsets_at(
         option: The command's, for errors.
 
     Raises:
-        ConfigError: It is none of these, or names a partition that the connector does not consume.
+        ConfigError: It is none of these, a time to come, or names a partition that the connector does not consume.
         RetriableError: The cluster does not answer.
     """
     wanted = list(partitions)
@@ -33,10 +33,8 @@ def offsets_at(
     ranges = cluster.log_range(wanted, committed=committed)
     if text.lower() == EARLIEST:
         return {tp: start for tp, (start, _) in ranges.items()}
-    try:
-        bound = parse_stop_at(text)
-    except ValueError as error:
-        raise ConfigError(option, str(error)) from error
+    valid_stop_at(option, text)
+    bound = parse_stop_at(text)
     if unknown := sorted(set(bound.offsets if bound is not None else ()) - set(wanted)):
         raise ConfigError(option, f"the connector does not consume {unknown[0]}, or it does not exist")
     if bound is None or (bound.time_ms is None and not bound.offsets):

@@ -1,0 +1,110 @@
+"""`connect-py load` up to its first commit: what it refuses, and where it would begin and end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from connect_py.api.command import provide_sink_hosts
+from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.api.sink_host import SinkHost
+from connectors.iceberg.commands import kafka_group, load_plan
+from connectors.iceberg.commands.load import load
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+CONFIG = {
+    "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": "orders",
+    "iceberg.tables": "shop.orders", "iceberg.catalog.type": "jdbc", "iceberg.catalog.uri": "jdbc:sqlite::memory:",
+}  # fmt: skip
+
+
+class Host:
+    """A connector that never ran, and a topic with offsets 5 to 1000 and 0 to 7."""
+
+    group_id = "connect-sink"
+
+    def __init__(self) -> None:
+        self.commits: list[Mapping[TopicPartition, OffsetAndMetadata]] = []
+
+    def client_config(self, _kind: str) -> dict[str, Any]:
+        return {}
+
+    def worker_settings(self, _prefix: str) -> Mapping[str, str]:
+        return {}
+
+    def topics(self) -> list[str]:
+        return ["orders"]
+
+    def topic_id(self, _topic: str) -> str:
+        return "id"
+
+    def partition_count(self, _topic: str) -> int:
+        return 2
+
+    def log_range(
+        self, _: Iterable[TopicPartition], *, committed: bool = False
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
+        return {FIRST: (5, 1000), SECOND: (0, 7)}
+
+    def offsets_at(self, _: Iterable[TopicPartition], _timestamp_ms: int) -> Mapping[TopicPartition, int]:
+        return {FIRST: 400, SECOND: 7}
+
+    def committed(self, _: Iterable[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        return {}
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self.commits.append(offsets)
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    made = Host()
+    monkeypatch.setattr(kafka_group, "member_count", lambda *_: 0)
+    provide_sink_hosts(lambda *_: cast(SinkHost, made))
+    yield made
+    provide_sink_hosts(None)
+
+
+def run(folder: Path, *words: str, **more: str) -> Result:
+    file = folder / "sink.json"
+    file.write_text(json.dumps({"name": "sink", "config": {**CONFIG, **more}}))
+    app = typer.Typer()
+    app.command()(load)
+    return CliRunner().invoke(app, [str(file), "--bootstrap-server", "nowhere:1", *words])
+
+
+@pytest.mark.parametrize(("words", "why"), [
+    (("--from", "2999-01-01T00:00:00Z"), "--from: 2999-01-01T00:00:00Z is to come"),
+    (("--to", "2999-01-01T00:00:00Z"), "--to: 2999-01-01T00:00:00Z is to come"),
+    (("--from", "orders:0:900", "--to", "orders:0:100"), "--from: orders-0 would begin at offset 900, and end before"),
+    (("--from", "latest", "--to", "2026-01-01T00:00:00Z"), "--from: orders-0 would begin at offset 1000"),
+])  # fmt: skip
+def test_bounds_without_a_range_are_refused_before_a_commit(
+    host: Host, tmp_path: Path, words: tuple[str, ...], why: str
+) -> None:
+    refused = run(tmp_path, *words)
+    assert (refused.exit_code, host.commits) == (1, [])
+    assert refused.stderr.startswith(f"connect-py: {why}")
+
+
+@pytest.mark.parametrize(("words", "starts", "ends"), [
+    ((), (5, 0), (1000, 7)),
+    (("--to", "orders:0:100"), (5, 0), (100, 0)),
+    (("--from", "2026-01-01T00:00:00Z", "--to", "orders:0:900"), (400, 7), (900, 7)),
+])  # fmt: skip
+def test_partition_that_the_end_leaves_out_is_not_loaded(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...], starts: tuple[int, int], ends: tuple[int, int],
+) -> None:  # fmt: skip
+    planned: list[Mapping[TopicPartition, int]] = []
+    monkeypatch.setattr(load_plan, "show_plan", lambda _props, _host, *bounds, as_json: planned.extend(bounds))
+    done = run(tmp_path, "--plan", *words)
+    assert done.exit_code == 0, done.output
+    assert planned == [dict(zip((FIRST, SECOND), each, strict=True)) for each in (starts, ends)]
