@@ -13,7 +13,7 @@ def read_connector(path: Path) -> dict[str, str]:
     """The properties of a connector, `name` among them, from `{"name": …, "config": {…}}` or from the bare `config`.
 
     Raises:
-        ConfigError: The file is not one of these.
+        ConfigError: The file is not one of these, or says no name.
     """
     try:
         document = json.loads(path.read_text())
@@ -26,6 +26,8 @@ def read_connector(path: Path) -> dict[str, str]:
     props = {key: text.lower() if isinstance(config[key], bool) else text for key, text in texts.items()}
     if "name" in document:
         props["name"] = str(document["name"])
+    if not props.get("name"):
+        raise ConfigError("name", f'is missing in {path}: add it beside "config", or to bare properties')
     return props
 
 
