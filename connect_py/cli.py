@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from connect_py.api.sink_host import SinkHost
 
 COMMANDS = "connect_py.commands"
+NOT_STARTED = 2  # exit status of a command of plugins, as of wrong usage
 
 # What people know from Kafka's own commands beside `--bootstrap-server`.
 OTHER_SPELLINGS = {"bootstrap-servers": "bootstrap-server"}
@@ -153,7 +154,10 @@ def _sink_host(
 
 
 def _with_java(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, run with the places of Java and its libraries in the environment."""
+    """The command, run with the places of Java and its libraries in the environment; exit status 2: they are missing.
+
+    1 would be an answer: of `rebuild` that rows differ, of `try` that records have no place.
+    """
 
     @wraps(command)
     def run(*arguments: object, **options: object) -> None:
@@ -162,7 +166,7 @@ def _with_java(command: Callable[..., None]) -> Callable[..., None]:
         try:
             os.environ.update(spark_environment(*getattr(command, JAVA)))
         except _embedded_errors() as error:
-            raise _failure(error) from error
+            raise _failure(error, NOT_STARTED) from error
         command(*arguments, **options)
 
     return run
@@ -436,6 +440,6 @@ def _embedded_errors() -> tuple[type[Exception], ...]:
     return (ArchiveError, BrokerError, IvyError, JarLockError, JavaNotFoundError, TimeoutError)
 
 
-def _failure(error: Exception) -> typer.Exit:
+def _failure(error: Exception, status: int = 1) -> typer.Exit:
     typer.echo(f"connect-py: {error}", err=True)
-    return typer.Exit(1)
+    return typer.Exit(status)

@@ -15,9 +15,11 @@ from fixtures.service_plugins import echo
 from typer.testing import CliRunner
 
 from connect_py import cli
-from connect_py.api.command import command_services, provide_services
+from connect_py.api.command import command_services, provide_services, uses_java
 from connect_py.api.errors import ConnectError
+from connect_py.embedded import spark_environment
 from connect_py.embedded.jar_lock import SHIPPED_LOCKS
+from connect_py.embedded.java_runtime import JavaNotFoundError
 
 GREETINGS = typer.Typer()
 
@@ -28,6 +30,11 @@ def echo_pid() -> None:
 
 def greet(name: str) -> None:
     typer.echo(f"hello {name}")
+
+
+@uses_java
+def count_rows() -> None:
+    raise AssertionError("it needs Java")
 
 
 GREETINGS.command("one")(greet)
@@ -71,6 +78,23 @@ def test_a_command_has_services_that_end_with_it(
     provide_services(None)
     with pytest.raises(ConnectError, match="commands of connect-py only"):
         command_services()
+
+
+def test_a_command_without_java_ends_with_status_two(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(*_: str) -> None:
+        raise JavaNotFoundError(("there is none",))
+
+    fresh = typer.Typer()
+    fresh.command("built-in")(lambda: None)
+    monkeypatch.setattr(spark_environment, "spark_environment", missing)
+    monkeypatch.setattr(cli, "app", fresh)
+    monkeypatch.setattr(cli, "entry_points", lambda group: [EntryPoint("rows", f"{__name__}:count_rows", group)])
+    monkeypatch.setattr("sys.argv", ["connect-py", "rows"])
+    with pytest.raises(SystemExit) as end:
+        cli.connect_py()
+    assert (end.value.code, capsys.readouterr()) == (2, ("", "connect-py: no Java 17 to 21 was found: there is none\n"))
 
 
 def test_jars_help_names_every_shipped_lock_with_its_purpose() -> None:

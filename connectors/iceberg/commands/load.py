@@ -63,7 +63,7 @@ def load(
 
     Stop the connector before (PUT /connectors/NAME/stop), and start it after. Everything is as its tasks do it: tables
     are created and changed, records that fail go where the connector says. After an interruption run it again. Exit
-    status 0: the tables have everything up to --to; 1: it ended before.
+    status 0: the tables have everything up to --to; 1: it ended before; 2: it did not begin, for want of Java or jars.
     """
     with errors_exit(REFUSED):
         from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
