@@ -17,6 +17,7 @@ from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.sink_host import SinkHost
 from connectors.iceberg.commands import kafka_group, load_plan
 from connectors.iceberg.commands.load import load
+from connectors.iceberg.config.keys import STOP_AT
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 CONFIG = {
@@ -72,6 +73,14 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     provide_sink_hosts(None)
 
 
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[TopicPartition, int]]:
+    """The starts and the ends that a plan would show."""
+    bounds: list[Mapping[TopicPartition, int]] = []
+    monkeypatch.setattr(load_plan, "show_plan", lambda _props, _host, *found, as_json: bounds.extend(found))
+    return bounds
+
+
 def run(folder: Path, *words: str, **more: str) -> Result:
     file = folder / "sink.json"
     file.write_text(json.dumps({"name": "sink", "config": {**CONFIG, **more}}))
@@ -100,11 +109,31 @@ def test_bounds_without_a_range_are_refused_before_a_commit(
     (("--from", "2026-01-01T00:00:00Z", "--to", "orders:0:900"), (400, 7), (900, 7)),
 ])  # fmt: skip
 def test_partition_that_the_end_leaves_out_is_not_loaded(
-    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    host: Host, tmp_path: Path, planned: list[Mapping[TopicPartition, int]],
     words: tuple[str, ...], starts: tuple[int, int], ends: tuple[int, int],
 ) -> None:  # fmt: skip
-    planned: list[Mapping[TopicPartition, int]] = []
-    monkeypatch.setattr(load_plan, "show_plan", lambda _props, _host, *bounds, as_json: planned.extend(bounds))
     done = run(tmp_path, "--plan", *words)
     assert done.exit_code == 0, done.output
     assert planned == [dict(zip((FIRST, SECOND), each, strict=True)) for each in (starts, ends)]
+
+
+@pytest.mark.parametrize(("stop_at", "words", "ends"), [
+    ("latest", (), (1000, 7)),
+    ("2026-01-01T00:00:00Z", (), (400, 7)),
+    ("orders:0:300", (), (300, 7)),  # as the connector: others to their ends
+    ("orders:0:300", ("--to", "orders:0:200,orders:1:3"), (200, 3)),
+    ('{"orders": {"0": 300}}', ("--to", "orders:0:500"), (300, 0)),
+])  # fmt: skip
+def test_load_ends_where_its_connector_stops_by_itself(
+    host: Host, tmp_path: Path, planned: list[Mapping[TopicPartition, int]],
+    stop_at: str, words: tuple[str, ...], ends: tuple[int, int],
+) -> None:  # fmt: skip
+    done = run(tmp_path, "--plan", *words, **{STOP_AT: stop_at})
+    assert done.exit_code == 0, done.output
+    assert planned[1] == {FIRST: ends[0], SECOND: ends[1]}
+
+
+def test_begin_behind_the_connectors_own_stop_is_refused(host: Host, tmp_path: Path) -> None:
+    refused = run(tmp_path, "--from", "orders:0:500", **{STOP_AT: "orders:0:300"})
+    assert (refused.exit_code, host.commits) == (1, [])
+    assert "orders-0 would begin at offset 500, and end before at 300" in refused.stderr

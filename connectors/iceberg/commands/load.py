@@ -67,6 +67,7 @@ def load(
     """
     with errors_exit(REFUSED):
         from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
+        from connectors.iceberg.config.keys import STOP_AT
         from connectors.iceberg.config.worker_defaults import with_worker_catalog
         from connectors.iceberg.load.load import Load
 
@@ -74,16 +75,16 @@ def load(
         refuse_providers(props)
         settings = kafka_settings(bootstrap_server, kafka_property) | spark_settings(master, conf, archive)
         host = sink_host(props, worker, settings)
-        starts, ends = _bounds(host, begin, end)
+        starts, ends = _bounds(host, begin, end, props.get(STOP_AT))
         if plan:
             from connectors.iceberg.commands.load_plan import show_plan
 
             show_plan(props, host, starts, ends, as_json=as_json)
             return
-        if begin is not None:
-            _begin_at(host, starts)
         props = with_worker_catalog(props, host.worker_settings)
         running = Load(props, host, ends, step_rows, starts if begin is not None else None, split)
+        if begin is not None:
+            _begin_at(host, starts)
         _run(running, host, ends, as_json=as_json)
 
 
@@ -101,14 +102,23 @@ def _run(running: Load, host: SinkHost, ends: Mapping[TopicPartition, int], *, a
     _report(host, progress, time.monotonic() - started, as_json=as_json)
 
 
-def _bounds(host: SinkHost, begin: str | None, end: str) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+def _bounds(
+    host: SinkHost, begin: str | None, end: str, stop_at: str | None
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """By partition, where the load begins as far as the group says, and where it ends.
+
+    Args:
+        host: Is asked.
+        begin: `--from`.
+        end: `--to`.
+        stop_at: Where the connector stops by itself; the lower end of the two counts.
 
     Raises:
         ConfigError: A bound makes no sense.
         ConnectError: The connector runs, there is nothing to read, or Kafka does not answer.
     """
     from connectors.iceberg.commands.kafka_group import member_count
+    from connectors.iceberg.config.keys import STOP_AT
     from connectors.iceberg.coordinator.kafka_metadata import describe_topics, partitions_of
     from connectors.iceberg.load.bounds import EARLIEST, offsets_at
 
@@ -124,6 +134,9 @@ def _bounds(host: SinkHost, begin: str | None, end: str) -> tuple[dict[TopicPart
     else:
         starts = {**first, **offsets_at(host, begin, partitions, "--from")}
     ends = offsets_at(host, end, partitions, "--to")  # asked after the starts: a log may grow
+    if stop_at is not None:
+        stops = offsets_at(host, stop_at, partitions, STOP_AT)
+        ends = {tp: min(offset, stops.get(tp, offset)) for tp, offset in ends.items()}
     for tp in sorted(ends if begin is not None else ()):
         if starts[tp] > ends[tp]:
             raise ConfigError("--from", f"{tp} would begin at offset {starts[tp]}, and end before at {ends[tp]}")
