@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.kafka_options import SERVER
 from connectors.iceberg.commands.key_values import key_values
 
@@ -58,13 +59,25 @@ def kafka_settings(servers: str | None, properties: list[str] | None) -> dict[st
 
 
 def spark_settings(master: str | None, conf: list[str] | None, archive: Path | None) -> dict[str, str]:
-    """The same of Spark's."""
-    settings = {"spark.pyspark.python": sys.executable, **SPARK}
+    """The same of Spark's, and what a load has where neither these nor the worker nor the connector say anything.
+
+    Raises:
+        ConfigError: One is not of the form key=value, or is none of Spark's.
+    """
+    from connectors.iceberg.config.spark_config import COMMAND_PREFIX, LOAD_PREFIX
+
+    said: dict[str, str] = {}
     if archive is not None:
         unpacked = "connect-py"
-        settings |= {"spark.archives": f"{archive.resolve()}#{unpacked}",
-                     "spark.pyspark.python": f"./{unpacked}/bin/python3"}  # fmt: skip
-    settings |= key_values("--conf", conf)
+        said = {"spark.archives": f"{archive.resolve()}#{unpacked}",
+                "spark.pyspark.python": f"./{unpacked}/bin/python3"}  # fmt: skip
+    said |= key_values("--conf", conf)
     if master is not None:
-        settings["spark.master"] = master
-    return {f"connect_py.{key}": value for key, value in settings.items()}
+        said["spark.master"] = master
+    if others := [key for key in said if not key.startswith("spark.")]:
+        raise ConfigError("--conf", f"{others[0]} is no setting of Spark: they begin with `spark.`")
+    defaults = {"spark.pyspark.python": sys.executable, **SPARK}
+    return {
+        **{LOAD_PREFIX + key.removeprefix("spark."): value for key, value in defaults.items()},
+        **{COMMAND_PREFIX + key.removeprefix("spark."): value for key, value in said.items()},
+    }

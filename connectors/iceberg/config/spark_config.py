@@ -20,6 +20,8 @@ JARS_VARIABLE: Final = "CONNECT_PY_SPARK_JARS"  # jars beside pyspark's own, joi
 # Without C2: it took 7 of the 17 CPU seconds of a driver's first two minutes, for work that comes a few times a minute.
 JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 WORKER_PREFIX: Final = "connect_py.spark."  # of worker properties: the defaults of all drivers
+COMMAND_PREFIX: Final = "connect_py.command.spark."  # what a command's options say: it wins over the connector
+LOAD_PREFIX: Final = "connect_py.load.spark."  # the defaults of a load, below all others
 DRIVERS_MAX_KEY: Final = f"{WORKER_PREFIX}drivers.max"
 DRIVERS_MAX: Final = 4
 _CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC")
@@ -138,6 +140,8 @@ class SparkConfig:
 def worker_spark_config(config: IcebergSinkConfig, worker_settings: Callable[[str], Mapping[str, str]]) -> SparkConfig:
     """What a connector's session is made from: its own settings, and the worker's `connect_py.spark.*` below them.
 
+    Options of a command come above both. What a load adds to the JVMs' options stands before what others say of them.
+
     `worker_settings`: of `SharedServices`.
 
     Raises:
@@ -150,13 +154,19 @@ def worker_spark_config(config: IcebergSinkConfig, worker_settings: Callable[[st
     }
     for key, why in refused_settings(given, worker_settings):
         raise ConfigError(key, why)
-    begin = len(WORKER_PREFIX) - len("spark.")
-    defaults = {key[begin:]: value for key, value in worker_settings(WORKER_PREFIX).items()}
+    of_load, defaults, of_command = (
+        {key[len(prefix) - len("spark.") :]: value for key, value in worker_settings(prefix).items()}
+        for prefix in (LOAD_PREFIX, WORKER_PREFIX, COMMAND_PREFIX)
+    )
     for of_worker in ("spark.drivers.max", "spark.settings.allowed", "spark.user-code.allowed"):
         defaults.pop(of_worker, None)
+    said = {**defaults, **config.spark, **of_command}
+    for key in of_load.keys() & said.keys():
+        if key.endswith(".extraJavaOptions"):
+            said[key] = f"{of_load[key]} {said[key]}"  # of two that differ Java takes the last
     own = config.connector if config.own_driver else ""
     return SparkConfig(
-        config.catalog_name, config.catalog, config.hadoop_settings(), {**defaults, **config.spark}, own,
+        config.catalog_name, config.catalog, config.hadoop_settings(), {**of_load, **said}, own,
         _drivers_max(worker_settings(DRIVERS_MAX_KEY).get(DRIVERS_MAX_KEY, str(DRIVERS_MAX))),
     )  # fmt: skip
 
