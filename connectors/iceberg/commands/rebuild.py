@@ -28,14 +28,19 @@ from connectors.iceberg.commands.load_options import (
     spark_settings,
 )
 from connectors.iceberg.commands.rebuild_topics import RebuildOptions, missing_rows
-from connectors.iceberg.commands.table_options import POINT, AsJson, Table, TablePlace, table_place
+from connectors.iceberg.commands.table_options import POINT, AsJson, Table, TablePlace, place_of_worker, table_place
 
 if TYPE_CHECKING:
     from connectors.iceberg.history.changelog_rebuild import RebuildRequest, Rebuilt
 
+# Options that have an effect with one of the two sources only.
+_OF_CHANGELOG = ("changelog", "at", "create", "timeout")
+_OF_TOPICS = ("bootstrap_server", "master", "step_rows", "split", "conf", "kafka_property", "archive")
+
 
 @reads_kafka_in_spark
 def rebuild(
+    ctx: typer.Context,
     table: Table,
     config: Annotated[Path, typer.Option("--config", help="The connector as it is posted.")],
     from_topics: Annotated[
@@ -78,18 +83,30 @@ def rebuild(
     with errors_exit(UNDECIDED):
         if publish and create:
             raise ConfigError("--create", "cannot be combined with --publish")
+        _refuse_ignored(ctx, from_topics=from_topics)
         if not from_topics:
             different = _from_changelog(
-                table, config, changelog, at, key, limit, timeout, create=create, publish=publish,
+                table, config, worker, changelog, at, key, limit, timeout, create=create, publish=publish,
                 allow_missing=allow_missing, as_json=as_json,
             )  # fmt: skip
-        elif create or changelog is not None or at != "last":
-            raise ConfigError("--from-topics", "cannot be combined with --create, --changelog or --at")
         else:
             settings = kafka_settings(bootstrap_server, kafka_property) | spark_settings(master, conf, archive)
             options = RebuildOptions(table, tuple(key or ()), limit, step_rows, split, publish, allow_missing)
             different = _from_topics(config, worker, settings, options, as_json=as_json)
     raise typer.Exit(DIFFERENT if different else 0)
+
+
+def _refuse_ignored(ctx: typer.Context, *, from_topics: bool) -> None:
+    """Refuse what was typed for the other of the two sources.
+
+    Raises:
+        ConfigError: Names the first such option.
+    """
+    why = "cannot be combined with --from-topics" if from_topics else "needs --from-topics"
+    for name in _OF_CHANGELOG if from_topics else _OF_TOPICS:
+        source = ctx.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise ConfigError(f"--{name.replace('_', '-')}", why)
 
 
 def _from_topics(
@@ -116,8 +133,8 @@ def _from_topics(
 
 
 def _from_changelog(
-    table: str, config: Path, changelog: str | None, at: str, key: list[str] | None, limit: int, timeout: int, *,
-    create: bool, publish: bool, allow_missing: bool, as_json: bool,
+    table: str, config: Path, worker: Path | None, changelog: str | None, at: str, key: list[str] | None, limit: int,
+    timeout: int, *, create: bool, publish: bool, allow_missing: bool, as_json: bool,
 ) -> bool:  # fmt: skip
     """Rebuild from a change log; returns whether rows differ that were not published.
 
@@ -130,7 +147,7 @@ def _from_changelog(
     from connectors.iceberg.history.changelog_rebuild import rebuild as rebuild_table
     from connectors.iceberg.history.changelog_rebuild import remove_branch
 
-    place = table_place(table, config, None, "")
+    place = table_place(table, config, None, "") if worker is None else place_of_worker(table, config, worker)
     with place.open(timeout) as lake, Console(stderr=True).status(f"rebuilding {table} from its change log"):
         request = _request(lake, place, changelog, at, key, limit, create=create)
         made: Rebuilt = lake.run(table, rebuild_table, request)

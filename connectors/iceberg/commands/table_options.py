@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect_py.api.command import command_services
+from connect_py.api.command import command_services, sink_host
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.key_values import key_values
 
@@ -82,3 +82,21 @@ def table_place(table: str, config: Path | None, catalog_properties: list[str] |
     catalog_settings = {**parsed.catalog, **given}
     settings = SparkConfig(parsed.catalog_name, catalog_settings, parsed.hadoop_settings(), parsed.spark)
     return TablePlace(table, settings, parsed)
+
+
+def place_of_worker(table: str, config: Path, worker: Path) -> TablePlace:
+    """Where a table is, by its connector and what that leaves to the worker: the catalog, and defaults of Spark.
+
+    Raises:
+        ConfigError: One of the files makes no sense.
+    """
+    from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
+    from connectors.iceberg.config.sink_config import IcebergSinkConfig
+    from connectors.iceberg.config.spark_config import worker_spark_config
+    from connectors.iceberg.config.worker_defaults import with_worker_catalog
+
+    props = read_connector(config)
+    refuse_providers(props)
+    settings = sink_host(props, worker, {}).worker_settings
+    parsed = IcebergSinkConfig.parse(with_worker_catalog(props, settings))
+    return TablePlace(table, worker_spark_config(parsed, settings), parsed)
