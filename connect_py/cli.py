@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from connect_py.api.command import JAVA, provide_pipelines, provide_services, provide_sink_hosts
+from connect_py.api.command import JAVA, provide_configs, provide_pipelines, provide_services, provide_sink_hosts
 from connect_py.api.service import SharedServices
 from connect_py.doctor.doctor_command import doctor
+from connect_py.secret_mask import masked
 from connect_py.terminal import connectors_command, kafka_commands
 from connect_py.terminal.status_command import status
 from connect_py.terminal.top_command import top
@@ -108,6 +109,7 @@ def connect_py() -> None:
             return closing.enter_context(LocalServices("this command"))
 
         provide_services(services)
+        provide_configs(_resolve, masked)
         provide_pipelines(_pipelines)
         provide_sink_hosts(partial(_sink_host, closing))
         app()
@@ -136,21 +138,26 @@ def join_help_lines(group: typer.Typer) -> None:
             join_help_lines(inner.typer_instance)
 
 
+def _resolve(connector: Mapping[str, str], worker: Path) -> dict[str, str]:
+    from connect_py.config.command_config import connector_properties
+
+    return connector_properties(connector, worker)
+
+
 def _pipelines(connector: Mapping[str, str], worker: Path | None) -> PipelineFactory:
-    from connect_py.config.properties_file import read_properties
+    from connect_py.config.command_config import worker_properties
     from connect_py.task.pipeline_factory import TaskPipelineFactory
 
-    return TaskPipelineFactory(connector, {} if worker is None else read_properties(worker))
+    return TaskPipelineFactory(connector, worker_properties(worker))
 
 
 def _sink_host(
     closing: ExitStack, connector: Mapping[str, str], worker: Path | None, settings: Mapping[str, str]
 ) -> SinkHost:
-    from connect_py.config.properties_file import read_properties
+    from connect_py.config.command_config import worker_properties
     from connect_py.worker.sink_host import CommandSinkHost
 
-    properties = {} if worker is None else read_properties(worker)
-    return closing.enter_context(CommandSinkHost(connector, {**properties, **settings}))
+    return closing.enter_context(CommandSinkHost(connector, {**worker_properties(worker), **settings}))
 
 
 def _with_java(command: Callable[..., None]) -> Callable[..., None]:

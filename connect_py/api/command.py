@@ -38,6 +38,8 @@ def reads_kafka_in_spark(command: F) -> F:
 class _Provided:
     """What `connect-py` has for its commands."""
 
+    resolve: Callable[[Mapping[str, str], Path], dict[str, str]] | None = None
+    mask: Callable[[str], str] = str
     make: Callable[[], SharedServices] | None = None
     made: SharedServices | None = None
     pipelines: Callable[[Mapping[str, str], Path | None], PipelineFactory] | None = None
@@ -62,6 +64,34 @@ def command_services() -> SharedServices:
     return _Provided.made
 
 
+def provide_configs(
+    resolve: Callable[[Mapping[str, str], Path], dict[str, str]] | None, mask: Callable[[str], str] = str
+) -> None:
+    """Say what `resolved_connector` and `without_secrets` do: for `connect-py`, and for tests of commands."""
+    _Provided.resolve, _Provided.mask = resolve, mask
+
+
+def resolved_connector(connector: Mapping[str, str], worker: Path) -> dict[str, str]:
+    """The configuration with the values of config providers, as a worker hands it to tasks.
+
+    Args:
+        connector: With placeholders such as `${env:TOKEN}`. Those of unknown providers stay, as in the worker.
+        worker: The worker's properties file, which configures the providers.
+
+    Raises:
+        ConfigError: A provider cannot be asked, or does not have a value.
+        ConnectError: The function was not called by a command of `connect-py`.
+    """
+    if _Provided.resolve is None:
+        raise ConnectError("config providers are there for commands of connect-py only")
+    return _Provided.resolve(connector, worker)
+
+
+def without_secrets(text: str) -> str:
+    """The text as a command may print it: values of config providers are masked."""
+    return _Provided.mask(text)
+
+
 def provide_pipelines(make: Callable[[Mapping[str, str], Path | None], PipelineFactory] | None) -> None:
     """Say where `pipeline_factory` has pipelines from: for `connect-py`, and for tests of commands."""
     _Provided.pipelines = make
@@ -71,7 +101,7 @@ def pipeline_factory(connector: Mapping[str, str], worker: Path | None = None) -
     """The record pipelines of a connector.
 
     Args:
-        connector: Its configuration.
+        connector: Its configuration, resolved.
         worker: The worker's properties file: converters that the connector does not name, and `plugin.path`.
 
     Raises:
@@ -91,7 +121,7 @@ def sink_host(connector: Mapping[str, str], worker: Path | None, settings: Mappi
     """What a command needs to do the work of a sink's tasks. Its programs end with the command.
 
     Args:
-        connector: Its configuration, with its name.
+        connector: Its configuration, resolved, with its name.
         worker: The worker's properties file.
         settings: Properties of a worker that count before those of the file.
 

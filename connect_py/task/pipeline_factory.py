@@ -24,6 +24,7 @@ from connect_py.kafka.cluster_admin import ClusterAdmin
 from connect_py.metrics.plugin_metrics import TaskPluginMetrics
 from connect_py.model import ConnectorTaskId
 from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.secret_mask import hide, masked
 from connect_py.task import record_pipeline
 from connect_py.task.sink_pipeline import SinkPipeline, SinkPlace, open_sink_pipeline, takes_columns
 from connect_py.task.task_plugins import TaskPlugins
@@ -33,11 +34,12 @@ WAIT_SECONDS: Final = 60.0  # for a server that a converter asks
 
 @dataclass(frozen=True, slots=True)
 class TaskPipelineFactory(PipelineFactory):
-    """Two configurations."""
+    """Two configurations, resolved."""
 
     connector: Mapping[str, str]
     worker: Mapping[str, str]
     wait_seconds: float = WAIT_SECONDS
+    secrets: Sequence[str] = ()  # of the configurations: the process that opens a pipeline masks them
 
     def open(self) -> RecordPipeline:
         plugins = self._plugins()
@@ -68,6 +70,7 @@ class TaskPipelineFactory(PipelineFactory):
             return _TaskPipeline(pipeline, later, closing.pop_all())
 
     def _plugins(self) -> TaskPlugins:
+        hide(self.secrets)
         paths = [path.strip() for path in self.worker.get("plugin.path", "").split(",") if path.strip()]
         return TaskPlugins(PluginRegistry.discover(paths), self.worker, self.connector)
 
@@ -113,7 +116,7 @@ class _Failures(ErrorReporter):
         origin = failed.shown()
         assert origin is not None, "records of topics have a place"
         self._found.append(
-            RecordFailure(origin, failed.stage.value, failed.class_name, failed.reason, str(failed.error))
+            RecordFailure(origin, failed.stage.value, failed.class_name, failed.reason, masked(str(failed.error)))
         )
 
     def take(self) -> list[RecordFailure]:

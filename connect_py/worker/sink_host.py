@@ -9,6 +9,7 @@ from typing import Final
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.kafka.client_config import ClientConfigs
 from connect_py.kafka.cluster_admin import ClusterAdmin
+from connect_py.secret_mask import hidden_in
 from connect_py.task.kafka_sink_cluster import KafkaSinkCluster
 from connect_py.task.pipeline_factory import TaskPipelineFactory
 from connect_py.task.topic_selection import TopicSelection
@@ -26,14 +27,15 @@ class CommandSinkHost(KafkaSinkCluster, LocalServices):
     """Satisfies `connect_py.api.sink_host.SinkHost`. Programs end with the `with` block."""
 
     def __init__(self, connector: Mapping[str, str], worker: Mapping[str, str]) -> None:
-        """Take the two configurations; nothing is asked yet."""
+        """Take the two configurations, resolved; nothing is asked yet."""
         name = connector["name"]
         self._configs = ClientConfigs(worker, connector, name, 0)
         self._alter = ClusterAdmin(self._configs.admin())
         self._selection = TopicSelection(connector)
         KafkaSinkCluster.__init__(self, name, _start_number(), self._configs, self._alter, self._selection)
         LocalServices.__init__(self, name, worker)
-        self.pipelines = TaskPipelineFactory(dict(connector), dict(worker))
+        secrets = hidden_in([*connector.values(), *worker.values()])
+        self.pipelines = TaskPipelineFactory(dict(connector), dict(worker), secrets=secrets)
 
     def consumer_properties(self) -> Mapping[str, str]:
         settings = self._configs.consumer_properties()

@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from connect_py.api.command import provide_configs
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.commands.connector_json import read_connector
+from connect_py.config.command_config import connector_properties
+from connect_py.secret_mask import masked
+from connectors.iceberg.commands.connector_json import read_connector, resolve_connector
+from connectors.iceberg.commands.exit_status import errors_exit
+
+PROVIDERS = "config.providers=env\nconfig.providers.env.class=EnvVarConfigProvider\n"
+STATIC = "transforms.s.static.value"
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Path]:
+    """A worker's properties, of which commands ask the config providers."""
+    provide_configs(connector_properties, masked)
+    file = tmp_path / "worker.properties"
+    file.write_text(PROVIDERS)
+    yield file
+    provide_configs(None)
+
+
+def posted_with(folder: Path, key: str, value: str) -> Path:
+    file = folder / "sink.json"
+    file.write_text(json.dumps({"name": "sink", "config": {key: value}}))
+    return file
 
 
 @pytest.mark.parametrize("posted", [
@@ -29,3 +54,43 @@ def test_connector_without_a_name_is_refused(tmp_path: Path, posted: dict[str, A
     file.write_text(json.dumps(posted))
     with pytest.raises(ConfigError, match=r"name: is missing in .*sink\.json"):
         read_connector(file)
+
+
+def test_placeholders_have_the_values_of_the_workers_providers(
+    tmp_path: Path, worker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SITE", "north ${env:NOT_AGAIN}")
+    file = posted_with(tmp_path, STATIC, "of ${env:SITE}")
+    with pytest.raises(ConfigError, match=STATIC):  # what looks like a placeholder without a value
+        resolve_connector(file, worker)
+    monkeypatch.setenv("SITE", "north")
+    assert resolve_connector(file, worker)[STATIC] == "of north"
+    assert resolve_connector(posted_with(tmp_path, STATIC, "${vault:a:b}"), worker)[STATIC] == "${vault:a:b}"
+
+
+@pytest.mark.parametrize(("key", "value", "why"), [
+    (STATIC, "${env:NO_SUCH_SITE}", "worker.properties configures, does not have the value here"),
+    ("iceberg.catalog.token", "${vault:a:token}", "comes from a config provider"),
+])  # fmt: skip
+def test_placeholder_without_a_value_is_refused_by_its_key(
+    tmp_path: Path, worker: Path, key: str, value: str, why: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{key}: .*{why}"):
+        resolve_connector(posted_with(tmp_path, key, value), worker)
+
+
+def test_placeholder_without_a_workers_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"^{STATIC}: comes from a config provider: .* --worker"):
+        resolve_connector(posted_with(tmp_path, STATIC, "${env:SITE}"), None)
+    regex = posted_with(tmp_path, STATIC, "${topic}")
+    assert resolve_connector(regex, None)[STATIC] == "${topic}"
+
+
+def test_error_of_a_command_hides_values_of_providers(
+    tmp_path: Path, worker: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DOOR_KEY", "swordfish-4711")
+    props = resolve_connector(posted_with(tmp_path, STATIC, "${env:DOOR_KEY}"), worker)
+    with pytest.raises(typer.Exit), errors_exit(2):
+        raise ValueError(f"{props[STATIC]} does not fit")
+    assert capsys.readouterr().err == "connect-py: [hidden] does not fit\n"

@@ -12,7 +12,7 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from connect_py.api.command import provide_sink_hosts
+from connect_py.api.command import provide_configs, provide_sink_hosts
 from connect_py.api.sink_host import SinkHost
 from connect_py.config.properties_file import read_properties
 from connectors.iceberg.commands import rebuild as command
@@ -30,7 +30,9 @@ class Host:
 @pytest.fixture
 def hosts() -> Iterator[None]:
     provide_sink_hosts(lambda *given: cast(SinkHost, Host(*given)))
+    provide_configs(lambda connector, _worker: dict(connector))
     yield
+    provide_configs(None)
     provide_sink_hosts(None)
 
 

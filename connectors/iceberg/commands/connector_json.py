@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+from connect_py.api.command import resolved_connector
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+
+_PLACEHOLDER = re.compile(r"\$\{[^}]*:[^}]*\}")
 
 
 def read_connector(path: Path) -> dict[str, str]:
@@ -28,6 +32,23 @@ def read_connector(path: Path) -> dict[str, str]:
         props["name"] = str(document["name"])
     if not props.get("name"):
         raise ConfigError("name", f'is missing in {path}: add it beside "config", or to bare properties')
+    return props
+
+
+def resolve_connector(path: Path, worker: Path | None) -> dict[str, str]:
+    """As `read_connector`, with the values of the config providers that a worker's properties configure.
+
+    Raises:
+        ConfigError: The file is not one of these, or a value is not available.
+    """
+    props = read_connector(path)
+    if worker is not None:
+        found = resolved_connector(props, worker)
+        refuse_providers({key: value for key, value in found.items() if value == props[key]})
+        return found
+    for key, value in props.items():
+        if _PLACEHOLDER.search(value):
+            raise ConfigError(key, "comes from a config provider: name the worker's properties by --worker")
     return props
 
 

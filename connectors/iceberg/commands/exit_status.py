@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import typer
 
+from connect_py.api.command import without_secrets
 from connect_py.api.errors import ConnectError
 
 
@@ -16,5 +17,5 @@ def errors_exit(status: int) -> Iterator[None]:
     try:
         yield
     except (ConnectError, OSError, ValueError) as error:
-        typer.echo(f"connect-py: {error}", err=True)
+        typer.echo(f"connect-py: {without_secrets(str(error))}", err=True)
         raise typer.Exit(status) from error

@@ -66,13 +66,12 @@ def load(
     status 0: the tables have everything up to --to; 1: it ended before; 2: it did not begin, for want of Java or jars.
     """
     with errors_exit(REFUSED):
-        from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
+        from connectors.iceberg.commands.connector_json import resolve_connector
         from connectors.iceberg.config.keys import STOP_AT
         from connectors.iceberg.config.worker_defaults import with_worker_catalog
         from connectors.iceberg.load.load import Load
 
-        props = read_connector(connector)
-        refuse_providers(props)
+        props = resolve_connector(connector, worker)
         settings = kafka_settings(bootstrap_server, kafka_property) | spark_settings(master, conf, archive)
         host = sink_host(props, worker, settings)
         starts, ends = _bounds(host, begin, end, props.get(STOP_AT))

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from connect_py.api.command import without_secrets
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.load.load import LoadProgress
 
@@ -41,7 +42,7 @@ class LoadView(AbstractContextManager["LoadView"]):
             self._bars.update(self._tasks[tp], total=max(0, self._ends[tp] - begin), completed=done)
         for what, why in progress.waiting.items():
             if self._waiting.get(what) != why:
-                self._console.print(f"waits for {what}: {why}", highlight=False)
+                self._console.print(without_secrets(f"waits for {what}: {why}"), highlight=False, markup=False)
         self._waiting = progress.waiting
         if progress.steps != self._steps:
             self._steps = progress.steps

@@ -117,12 +117,11 @@ def _from_topics(
     Raises:
         ConnectError: It ended before.
     """
-    from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
+    from connectors.iceberg.commands.connector_json import resolve_connector
     from connectors.iceberg.commands.load_view import LoadView
     from connectors.iceberg.commands.rebuild_topics import TopicsRebuild, lines
 
-    props = read_connector(config)
-    refuse_providers(props)
+    props = resolve_connector(config, worker)
     found = TopicsRebuild(props, worker, settings, options).run(partial(LoadView, quiet=as_json))
     if as_json:
         typer.echo(json.dumps({"table": options.table, **found.to_json()}, indent=2))

@@ -90,13 +90,12 @@ def place_of_worker(table: str, config: Path, worker: Path) -> TablePlace:
     Raises:
         ConfigError: One of the files makes no sense.
     """
-    from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
+    from connectors.iceberg.commands.connector_json import resolve_connector
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.config.spark_config import worker_spark_config
     from connectors.iceberg.config.worker_defaults import with_worker_catalog
 
-    props = read_connector(config)
-    refuse_providers(props)
+    props = resolve_connector(config, worker)
     settings = sink_host(props, worker, {}).worker_settings
     parsed = IcebergSinkConfig.parse(with_worker_catalog(props, settings))
     return TablePlace(table, worker_spark_config(parsed, settings), parsed)

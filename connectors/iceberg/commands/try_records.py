@@ -45,15 +45,14 @@ def try_records(
     with errors_exit(UNDECIDED):
         from rich.console import Console
 
-        from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
+        from connectors.iceberg.commands.connector_json import resolve_connector
         from connectors.iceberg.commands.trial_view import trial_lines
         from connectors.iceberg.config.sink_config import IcebergSinkConfig
         from connectors.iceberg.trial.topic_sample import SampleRequest, TopicSample
         from connectors.iceberg.trial.trial import Trial
         from connectors.iceberg.trial.trial_document import trial_document
 
-        props = read_connector(connector)
-        refuse_providers(props)
+        props = resolve_connector(connector, worker)
         config = IcebergSinkConfig.parse(props)
         kafka = client_settings(bootstrap_server, kafka_property, client_config)
         sample = TopicSample(kafka, props, SampleRequest(records, newest))
