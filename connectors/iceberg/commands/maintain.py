@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -66,8 +66,9 @@ def maintain(
         with place.open(timeout) as lake:
             state = lake.run(table, measure, ref, policy)
             due = due_actions(state, policy, int(time.time() * 1000))
+            left_out = _left_out(lake, table, ref, policy, state, due) if dry_run else {}
             if not as_json:
-                for line in _lines(table, ref, state, due):
+                for line in _lines(table, ref, state, due, left_out):
                     typer.echo(line)
                 if policy.tiering_age_ms is not None and not has_time(lake.run(table, read_metadata)):
                     typer.echo("tiering: the table has no partition field of time: hour, day, month, year, or a date")
@@ -75,6 +76,7 @@ def maintain(
     if as_json:
         typer.echo(json.dumps({
             "table": table, "ref": ref, "state": state.to_json(), "due": [each.to_json() for each in due],
+            "left_out": left_out,
             "done": [each.to_json() for each in results], "failed": failures,
         }, indent=2))  # fmt: skip
     raise typer.Exit(FAILED if failures else 0)
@@ -99,6 +101,16 @@ def _policy(place: TablePlace, settings: Any) -> MaintenancePolicy:
         except ValueError as error:
             raise ConfigError(f"--set {name}", str(error)) from error
     return policy
+
+
+def _left_out(
+    lake: Any, table: str, ref: str, policy: MaintenancePolicy, state: TableState, due: list[MaintenanceAction]
+) -> dict[str, str]:
+    """Which of the actions that are due would not be done, and why."""
+    from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, why_not
+
+    reasons = {each.kind.value: lake.run(table, why_not, MaintenanceRequest(each, policy, ref), state) for each in due}
+    return {kind: reason for kind, reason in reasons.items() if reason}
 
 
 def _do(
@@ -128,7 +140,9 @@ def _do(
     return results, failures
 
 
-def _lines(table: str, ref: str, state: TableState, due: list[MaintenanceAction]) -> Iterator[str]:
+def _lines(
+    table: str, ref: str, state: TableState, due: list[MaintenanceAction], left_out: Mapping[str, str]
+) -> Iterator[str]:
     from connectors.iceberg.maintenance.maintenance_result import COUNTED
 
     yield f"{table} ({ref})"
@@ -136,5 +150,7 @@ def _lines(table: str, ref: str, state: TableState, due: list[MaintenanceAction]
         yield f"{name.replace('_', ' '):<16} {state.to_json()[name]}"
     for action in due:
         yield f"due: {action.kind.value} ({action.reason})"
+        if action.kind.value in left_out:
+            yield f"     left out, {left_out[action.kind.value]}"
     if not due:
         yield "nothing is due"

@@ -13,17 +13,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from connectors.iceberg.audit.table_history import LEDGER_PREFIX
 from connectors.iceberg.maintenance.cold_partitions import cold_location, cold_partitions, move_partitions
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
 from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
 from connectors.iceberg.maintenance.operations_table import record_operation
+from connectors.iceberg.maintenance.orphan_search import orphans_of, why_not_removed
 from connectors.iceberg.maintenance.table_state import ORPHANS_CHECKED_KEY, SMALL, TableState, measure
 from connectors.iceberg.protocol.commit_request import MAIN
-from connectors.iceberg.protocol.ledger import look_up
-from connectors.iceberg.spark.cycle_changes import OPEN_PAIRS
 from connectors.iceberg.spark.sql_names import literal, quoted, relation
-from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 
 if TYPE_CHECKING:
     from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
@@ -58,13 +55,24 @@ def maintain(session: LakeSession, name: str, request: MaintenanceRequest) -> Ma
     table = session.table(name)
     before = measure(session, name, request.ref, request.policy)
     skipped = _why_not(table.metadata(), request)
-    counts = {} if skipped else _done(session, table, request, before)
+    counts: dict[str, int] = {}
+    if not skipped:
+        counts, skipped = _done(session, table, request, before)
     after = measure(session, name, request.ref, request.policy)
     result = MaintenanceResult(request.action, before, after, time.monotonic() - started, counts, skipped)
     if request.policy.operations_table is not None:
         place = request.policy.operations_table or f"{name}_operations"
         record_operation(session, place, name, begun, request.by, result)
     return result
+
+
+def why_not(session: LakeSession, name: str, request: MaintenanceRequest, state: TableState) -> str:
+    """Why an action would be left out; empty: it would be done. Orphan files are looked for to know it."""
+    table = session.table(name)
+    skipped = _why_not(table.metadata(), request)
+    if skipped or request.action.kind is not MaintenanceKind.ORPHANS:
+        return skipped
+    return _search(session, table, request, state)[1]
 
 
 def statement(
@@ -107,51 +115,40 @@ def _why_not(metadata: TableMetadata, request: MaintenanceRequest) -> str:
     return ""
 
 
-def _done(session: LakeSession, table: JavaTable, request: MaintenanceRequest, before: TableState) -> dict[str, int]:
-    """Run the procedure; returns the counts that it answers."""
+def _done(
+    session: LakeSession, table: JavaTable, request: MaintenanceRequest, before: TableState
+) -> tuple[dict[str, int], str]:
+    """Run the procedure; returns the counts that it answers, and why nothing was done after all."""
     metadata, policy = table.metadata(), request.policy
     if request.action.kind is MaintenanceKind.MOVE:
         head = metadata.head(request.ref)
         if head is None:
-            return {}
+            return {}, ""
         at, now_ms = int(head["snapshot-id"]), int(time.time() * 1000)
         due, _ = cold_partitions(session, table.name, metadata, at, policy, now_ms)
-        return move_partitions(session, table.name, request.ref, policy, due[:_MOVED_AT_ONCE])
-    rows = session.spark.sql(statement(session.catalog_name, table.name, metadata, request)).collect()
+        return move_partitions(session, table.name, request.ref, policy, due[:_MOVED_AT_ONCE]), ""
     if request.action.kind is not MaintenanceKind.ORPHANS:
-        return {key: int(value) for row in rows for key, value in row.asDict().items() if value is not None}
-    if before.cold_files and policy.tiering_location:
-        place = cold_location(metadata, policy, table.name)
-        rows += session.spark.sql(statement(session.catalog_name, table.name, metadata, request, place)).collect()
-    kept = _kept_names(metadata)
-    orphans = [path for row in rows if not _is_kept(path := str(row[0]), metadata, kept)]
-    removed = [] if policy.orphan_dry_run else orphans
+        rows = session.spark.sql(statement(session.catalog_name, table.name, metadata, request)).collect()
+        return {key: int(value) for row in rows for key, value in row.asDict().items() if value is not None}, ""
+    orphans, skipped = _search(session, table, request, before)
+    removed = [] if policy.orphan_dry_run or skipped else orphans
     for path in removed:
         table.delete_file(path)
     session.set_properties(table.name, {ORPHANS_CHECKED_KEY: str(int(time.time() * 1000))})
-    return {"orphan_files_found": len(orphans), "orphan_files_removed": len(removed)}
+    return ({} if skipped else {"orphan_files_found": len(orphans), "orphan_files_removed": len(removed)}), skipped
 
 
-def _kept_names(metadata: TableMetadata) -> set[str]:
-    """Last parts of paths that properties and summaries name: Iceberg knows nothing of these files."""
-    named = [metadata.properties, *(snapshot["summary"] for snapshot in metadata.snapshots.values())]
-    return {text.rpartition("/")[2] for each in named for key, text in each.items() if key.startswith(OPEN_PAIRS)}
-
-
-def _is_kept(path: str, metadata: TableMetadata, kept: set[str]) -> bool:
-    """Whether a file may be needed although no snapshot refers to it: staged rows that wait for their commit."""
-    name = path.rpartition("/")[2]
-    staged = StagedFileName.decode(name)
-    if staged is None:
-        return name in kept
-    if staged.table != table_digits(metadata.uuid):
-        return True  # of another table in the same folder
-    epochs = [
-        found.highest_epoch.number
-        for key in metadata.properties
-        if key.startswith(LEDGER_PREFIX) and (found := look_up(metadata.view(MAIN, key))).highest_epoch is not None
-    ]
-    return staged.epoch.number >= min(epochs, default=0)
+def _search(
+    session: LakeSession, table: JavaTable, request: MaintenanceRequest, state: TableState
+) -> tuple[list[str], str]:
+    """Paths of orphan files, and why none of them is removed; empty: they may be."""
+    metadata, policy = table.metadata(), request.policy
+    places = [cold_location(metadata, policy, table.name)] if state.cold_files and policy.tiering_location else []
+    found: list[str] = []
+    for place in (None, *places):
+        rows = session.spark.sql(statement(session.catalog_name, table.name, metadata, request, place)).collect()
+        found.extend(str(row[0]) for row in rows)
+    return orphans_of(metadata, found), why_not_removed(table, found)
 
 
 def _compaction(metadata: TableMetadata, request: MaintenanceRequest) -> dict[str, str]:

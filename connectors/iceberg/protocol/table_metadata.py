@@ -31,6 +31,11 @@ class TableMetadata:
         self.schema: Mapping[str, Any] = next(each for each in document["schemas"] if each["schema-id"] == current)
         self.spec = self.spec_of(document["default-spec-id"])
 
+    @property
+    def earlier_files(self) -> Sequence[str]:
+        """Metadata files of earlier versions, as far as the table names them."""
+        return [each["metadata-file"] for each in self._document.get("metadata-log") or ()]
+
     def spec_of(self, spec_id: int) -> Mapping[str, Any]:
         """The partition spec of this id."""
         return next(spec for spec in self._document["partition-specs"] if spec["spec-id"] == spec_id)

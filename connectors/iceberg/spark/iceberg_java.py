@@ -424,6 +424,14 @@ class JavaTable:
         """A file of the table's storage, to be read."""
         return self._table.io().newInputFile(path)
 
+    def first_bytes(self, path: str, size: int) -> bytes:
+        """What a file of the table's storage begins with; all of it if it is shorter."""
+        stream = self.java_file(path).newStream()
+        try:
+            return bytes(stream.readNBytes(size))
+        finally:
+            stream.close()
+
     def data_files(self, snapshot: int) -> Iterator[Any]:
         """Java's data files of a snapshot, with their metrics."""
         found = self._table.newScan().useSnapshot(snapshot).includeColumnStats().planFiles()

@@ -13,6 +13,9 @@ _NAME = re.compile(
     re.escape(PREFIX) + r"(?P<connector>[^.]*)\.(?P<number>\d+)-(?P<nonce>[^.]*)\.(?P<table>[^.]+)"
     r"\.(?P<cycle>\d+)-(?P<task>[^.]*)-(?P<partition>\d+)-[0-9a-f]{12}\.parquet"
 )
+_OWNER = re.compile(
+    re.escape(PREFIX) + r"(?P<connector>[^.]*)\.(?P<number>\d{1,18})-(?P<nonce>[^.]*)\.(?P<table>[^.]+)\..+"
+)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _ESCAPE = re.compile(r"~([0-9a-f]{6})")
 
@@ -59,6 +62,27 @@ class StagedFileName:
             _unquote(match["connector"]), epoch, match["table"], int(match["cycle"]), _unquote(match["task"]),
             int(match["partition"]),
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFileOwner:
+    """Who wrote a file for which table."""
+
+    connector: str
+    epoch: Epoch
+    table: str  # `table_digits` of it
+
+
+def owner_of(path: str) -> StagedFileOwner | None:
+    """Who wrote a file of a connector, by its name or that of its folder; None: neither says so.
+
+    Besides staged files, this knows delete files, completed rows, and others that wait for a commit.
+    """
+    for part in reversed(path.split("/")):
+        if (match := _OWNER.fullmatch(part)) is not None:
+            epoch = Epoch(int(match["number"]), _unquote(match["nonce"]))
+            return StagedFileOwner(_unquote(match["connector"]), epoch, match["table"])
+    return None
 
 
 def table_digits(table_uuid: str) -> str:
