@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fixtures.iceberg_commit import Lake, Sink, lake, order
+from fixtures.refusing_catalog import refusals_of_what_is_made, refused_swaps
 from short_form import short_form
 
 from connect_py.api.errors import RetriableError
@@ -19,48 +18,8 @@ from connectors.iceberg.audit.table_audit import Verdict, audit
 from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.schema.table import WriteMode
-from connectors.iceberg.spark.prepared_commit import PreparedCommit
 
 __all__ = ["lake"]
-
-
-@contextmanager
-def refusals_of_what_is_made(lake: Lake) -> Iterator[None]:
-    """Every change of a table's metadata is made, and its maker hears that there was nothing to change.
-
-    So it is when a pool of connections loses one after the statement and repeats it: then the catalog's table has moved
-    on. Here it is a view whose trigger changes the rows behind it, which SQLite does not count.
-    """
-    with closing(sqlite3.connect(lake.folder / "catalog.db", timeout=30)) as catalog:
-        catalog.executescript(
-            """
-            ALTER TABLE iceberg_tables RENAME TO behind;
-            CREATE VIEW iceberg_tables AS SELECT * FROM behind;
-            CREATE TRIGGER refusal INSTEAD OF UPDATE ON iceberg_tables BEGIN
-                UPDATE behind SET metadata_location = NEW.metadata_location,
-                    previous_metadata_location = NEW.previous_metadata_location
-                WHERE table_namespace = OLD.table_namespace AND table_name = OLD.table_name;
-            END;
-            """
-        )
-        try:
-            yield
-        finally:
-            catalog.executescript("DROP VIEW iceberg_tables; ALTER TABLE behind RENAME TO iceberg_tables;")
-
-
-@contextmanager
-def refused_swaps(lake: Lake) -> Iterator[None]:
-    """The same for the engine's own swaps, and not for the statements before them."""
-    swap = PreparedCommit.swap
-
-    def refused(self: PreparedCommit, properties: Mapping[str, str]) -> None:
-        with refusals_of_what_is_made(lake):
-            swap(self, properties)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PreparedCommit, "swap", refused)
-        yield
 
 
 def every_manifest_list_is_there(sink: Sink) -> bool:

@@ -9,6 +9,8 @@ import json
 import os
 import time
 import uuid
+from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 import typer
 from fixtures.iceberg_commands import table_commands
 from fixtures.iceberg_commit import BY_REGION, KEY, Lake, Sink, lake, order, s3, s3_lake
+from fixtures.refusing_catalog import refused_swaps
 from s3_server import BUCKET, S3Server
 from short_form import short_form
 
@@ -32,6 +35,7 @@ from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema.table import StagedKind, WriteMode
 from connectors.iceberg.spark import moved_files
+from connectors.iceberg.spark.prepared_commit import PreparedCommit
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 
 __all__ = ["lake", "s3", "s3_lake"]
@@ -371,6 +375,78 @@ def test_move_that_loses_to_a_delete_leaves_no_files(lake: Lake, monkeypatch: py
     assert [dict(row)["number"] for row in sink.rows("number")] == ["b"]
     cold = Path(lake.catalog.table(sink.name).metadata().location.removeprefix("file://")) / "cold"
     assert not [*cold.rglob("*.parquet")]
+
+
+def old_and_new(lake: Lake) -> Sink:
+    """A table with a partition that is old enough to be moved, and one that is not."""
+    sink = lake.make(version=2, spec=BY_DAY)
+    for age in (0, 50):
+        row = order(1, str(age), placed=TODAY - dt.timedelta(days=age))
+        lake.sql(f"INSERT INTO lake.{sink.name} VALUES {sql_row(row)}")
+    return sink
+
+
+def cold_files(lake: Lake, sink: Sink) -> list[Path]:
+    """Data files in the cold place, whether the table has them or not."""
+    folder = Path(lake.catalog.table(sink.name).metadata().location.removeprefix("file://"))
+    return [*(folder / "cold").rglob("*.parquet")]
+
+
+@pytest.mark.parametrize("fault", ["refused", "no answer", "overtaken"])
+def test_move_whose_commit_landed_keeps_its_files(lake: Lake, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """The catalog's answer is wrong, or lost; or another commit came first and the move was repeated."""
+    sink, swap, swaps = old_and_new(lake), PreparedCommit.swap, []
+
+    def disturbed(self: PreparedCommit, properties: Mapping[str, str]) -> None:
+        swaps.append(self)
+        if fault == "overtaken" and len(swaps) == 1:
+            row = order(1, "1", placed=TODAY)
+            lake.sql(f"INSERT INTO lake.{sink.name} VALUES {sql_row(row)}")
+        swap(self, properties)
+        if fault == "no answer":
+            raise CatalogUnavailableError("no answer")
+
+    monkeypatch.setattr(PreparedCommit, "swap", disturbed)
+    with refused_swaps(lake) if fault == "refused" else nullcontext():
+        moved = do(lake, sink, MaintenanceKind.MOVE, TIERED)
+    assert (moved.counts["moved_partitions"], moved.after.cold_files, moved.after.movable) == (1, 1, 0)
+    assert len(swaps) == (2 if fault == "overtaken" else 1)
+    assert len(cold_files(lake, sink)) == 1
+    assert [dict(row)["number"] for row in sink.rows("number")] == ["0", *["1"] * (fault == "overtaken"), "50"]
+
+
+def test_move_of_unknown_outcome_leaves_its_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalog may still make the commit."""
+    sink, swap, late = old_and_new(lake), PreparedCommit.swap, []
+
+    def unanswered(self: PreparedCommit, properties: Mapping[str, str]) -> None:
+        late.append(partial(swap, self, properties))
+        raise CatalogUnavailableError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PreparedCommit, "swap", unanswered)
+        with pytest.raises(CatalogUnavailableError, match="no answer"):
+            do(lake, sink, MaintenanceKind.MOVE, TIERED)
+    assert len(cold_files(lake, sink)) == 1
+    late[0]()
+    assert [dict(row)["number"] for row in sink.rows("number")] == ["0", "50"]
+    assert measure(lake.catalog, sink.name, "main", TIERED).cold_files == 1
+
+
+def test_move_spares_files_of_an_expired_snapshot(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit landed without an answer. By the next look its snapshot had expired, and a later one has its files."""
+    sink, swap = old_and_new(lake), PreparedCommit.swap
+
+    def buried(self: PreparedCommit, properties: Mapping[str, str]) -> None:
+        swap(self, properties)
+        lake.sql(f"INSERT INTO lake.{sink.name} VALUES {sql_row(order(1, '1', placed=TODAY))}")
+        lake.sql(f"CALL lake.system.expire_snapshots('{sink.name}', TIMESTAMP '2100-01-01', 1)")
+        raise CatalogUnavailableError("no answer")
+
+    monkeypatch.setattr(PreparedCommit, "swap", buried)
+    with pytest.raises(CatalogUnavailableError, match="were changed"):
+        do(lake, sink, MaintenanceKind.MOVE, TIERED)
+    assert [dict(row)["number"] for row in sink.rows("number")] == ["0", "1", "50"]
 
 
 @pytest.mark.long

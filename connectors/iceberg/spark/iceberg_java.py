@@ -298,10 +298,6 @@ class JavaTable:
         finally:
             found.close()
 
-    def new_rewrite(self, snapshot: int) -> Any:
-        """Java's replacement of files, which refuses what was deleted of them since this snapshot."""
-        return self._table.newRewrite().validateFromSnapshot(snapshot)
-
     def write(self, rows: DataFrame, folder: str) -> list[Any]:
         """Write rows of the table's columns as data files that no snapshot refers to; returns Java's data files.
 

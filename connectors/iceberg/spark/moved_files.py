@@ -6,19 +6,23 @@ Iceberg's `rewrite_data_files` writes where the table's properties say, and nowh
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.config.spark_config import STAGING_CATALOG
 from connectors.iceberg.errors import CatalogUnavailableError
-from connectors.iceberg.spark.java_errors import EXCEPTIONS, VALIDATION, is_a
+from connectors.iceberg.spark.prepared_commit import ValidationFailed
 from connectors.iceberg.spark.sql_names import relation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from connectors.iceberg.protocol.table_metadata import Snapshot
     from connectors.iceberg.spark.iceberg_java import JavaTable
     from connectors.iceberg.spark.java_classes import JavaClasses
+
+_ATTEMPTS: Final = 5  # while commits of others come in between
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ def move_files(spark: SparkSession, catalog: str, table: JavaTable, request: Fil
     Files of an earlier partition spec stay where they are.
 
     Raises:
-        CatalogUnavailableError: Another writer changed their rows meanwhile; nothing is left of this attempt.
+        CatalogUnavailableError: Another writer changed their rows, or was in the way too often; no file is left.
     """
     java, metadata = table.java, table.metadata()
     head = metadata.head(request.ref)
@@ -50,23 +54,48 @@ def move_files(spark: SparkSession, catalog: str, table: JavaTable, request: Fil
         return 0, 0
     moved = table.elsewhere(request.location, _properties(request))
     written = _written(spark, java, moved, tasks)
-    rewrite = table.new_rewrite(snapshot)
-    for task in tasks:
-        rewrite.deleteFile(task.file())
-    for file in written:
-        rewrite.addFile(file)
-    if metadata.format_version > 1:
-        rewrite.dataSequenceNumber(int(head["sequence-number"]))
-    try:
-        rewrite.toBranch(request.ref).commit()
-    except Exception as error:
-        if not is_a(error, f"{EXCEPTIONS}CommitStateUnknownException"):
-            for file in written:
-                table.delete_file(str(file.location()))
-        if is_a(error, VALIDATION):
-            raise CatalogUnavailableError(f"table {table.name}: rows of {request.condition} were changed") from error
-        raise
+    _replace(table, request, head, [task.file() for task in tasks], written)
     return len(tasks), len(written)
+
+
+def _replace(table: JavaTable, request: FileMove, read: Snapshot, files: list[Any], written: list[Any]) -> None:
+    """Commit the written files in place of the others, as these were read at a snapshot.
+
+    A catalog's answer may be lost, and its refusal wrong: the table, read again, says what became of the attempt. One
+    that may still land leaves the written files, and the search for orphan files removes them if it does not.
+
+    Raises:
+        CatalogUnavailableError: Another writer changed their rows, or was in the way too often.
+    """
+    known = table.metadata().snapshots.keys()
+    why = "commits of others came in between"
+    for _ in range(_ATTEMPTS):
+        prepared = table.prepare()
+        version = table.metadata_location()
+        try:
+            prepared.rewrite(request.ref, read, files, written)
+        except ValidationFailed:
+            why = f"rows of {request.condition} were changed"
+            break
+        try:
+            prepared.swap({})
+            return
+        except Exception:
+            if prepared.snapshot_id in table.refresh().snapshots:
+                return
+            if table.metadata_location() == version:  # it may still land
+                raise
+    for path in {str(file.location()) for file in written} - _named_since(table, known):
+        table.delete_file(path)
+    raise CatalogUnavailableError(f"table {table.name}: {why}")
+
+
+def _named_since(table: JavaTable, known: Collection[int]) -> set[str]:
+    """Files that manifests name which are younger than the snapshots that were known."""
+    new = [snapshot for snapshot in table.refresh().snapshots if snapshot not in known]
+    manifests = {str(each.path()): each for snapshot in new for each in table.manifests(snapshot)}
+    young = [each for each in manifests.values() if each.snapshotId() not in known]
+    return {path for each in young for path in table.files_of_manifest(each)}
 
 
 def _properties(request: FileMove) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
 from connectors.iceberg.spark.java_classes import JavaClasses
 from connectors.iceberg.spark.java_errors import VALIDATION, is_a
 
@@ -79,6 +79,21 @@ class PreparedCommit:
         for file in replaced:
             update.removeDeletes(file)
         self._stage(update, ref, summary)
+
+    def rewrite(self, ref: str, read: Snapshot, replaced: Sequence[Any], files: Sequence[Any]) -> None:
+        """The files in place of others, with the rows that those had at a snapshot.
+
+        Raises:
+            ValidationFailed: A commit of others since then took the others away, or deleted rows of them.
+        """
+        update = self._on(ref).newRewrite().validateFromSnapshot(read["snapshot-id"])
+        for file in replaced:
+            update.deleteFile(file)
+        for file in files:
+            update.addFile(file)
+        if (sequence := read.get("sequence-number")) and self._base.formatVersion() > 1:
+            update.dataSequenceNumber(sequence)
+        self._stage(update, ref, {})
 
     def change(self) -> None:
         """A change of refs and snapshots alone."""
