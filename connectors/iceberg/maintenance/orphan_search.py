@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from connectors.iceberg.audit.table_history import LEDGER_PREFIX
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import look_up
-from connectors.iceberg.spark.cycle_changes import OPEN_PAIRS
-from connectors.iceberg.staging.staged_file_name import StagedFileName, owner_of, table_digits
+from connectors.iceberg.spark import cycle_aggregates, rejected_rows
+from connectors.iceberg.spark.orphan_files import waiting_names
+from connectors.iceberg.staging.staged_file_name import owner_of, table_digits
 
 if TYPE_CHECKING:
     from connectors.iceberg.protocol.table_metadata import TableMetadata
     from connectors.iceberg.spark.iceberg_java import JavaTable
 
+_LEDGERS: Final = (LEDGER_PREFIX, cycle_aggregates.LEDGER, rejected_rows.LEDGER)  # each is followed by a group
 _METADATA: Final = (".metadata.json", ".metadata.json.gz")
 _UUID: Final = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
 _FIRST_BYTES: Final = 64 << 10  # of a metadata file: writers put the uuid at its beginning
@@ -29,8 +31,10 @@ _ALL_BYTES: Final = 1 << 30
 
 def orphans_of(metadata: TableMetadata, found: Sequence[str]) -> list[str]:
     """The paths that nothing needs."""
-    kept = _kept_names(metadata)
-    return [path for path in found if not _is_kept(path, metadata, kept)]
+    waiting = waiting_names(metadata)
+    connectors = {owner.connector for path in found if (owner := owner_of(path)) is not None}
+    epochs = {connector: _ledger_epoch(metadata, connector) for connector in connectors}
+    return [path for path in found if not _is_kept(path, waiting, epochs)]
 
 
 def why_not_removed(table: JavaTable, found: Sequence[str]) -> str:
@@ -81,21 +85,20 @@ def _uuid_in(table: JavaTable, path: str) -> str | None:
     return None
 
 
-def _kept_names(metadata: TableMetadata) -> set[str]:
-    """Last parts of paths that properties and summaries name: Iceberg knows nothing of these files."""
-    named = [metadata.properties, *(snapshot["summary"] for snapshot in metadata.snapshots.values())]
-    return {text.rpartition("/")[2] for each in named for key, text in each.items() if key.startswith(OPEN_PAIRS)}
+def _is_kept(path: str, waiting: Collection[str], epochs: Mapping[str, int]) -> bool:
+    """Whether a file may be needed although no snapshot refers to it: it waits for a commit.
+
+    Args:
+        waiting: Last parts of paths that the table names.
+        epochs: By connector, the lowest epoch whose commits may still come.
+    """
+    if path.rpartition("/")[2] in waiting:
+        return True
+    owner = owner_of(path)
+    return owner is not None and owner.epoch.number >= epochs[owner.connector]
 
 
-def _is_kept(path: str, metadata: TableMetadata, kept: set[str]) -> bool:
-    """Whether a file may be needed although no snapshot refers to it: staged rows that wait for their commit."""
-    name = path.rpartition("/")[2]
-    staged = StagedFileName.decode(name)
-    if staged is None:
-        return name in kept
-    epochs = [
-        found.highest_epoch.number
-        for key in metadata.properties
-        if key.startswith(LEDGER_PREFIX) and (found := look_up(metadata.view(MAIN, key))).highest_epoch is not None
-    ]
-    return staged.epoch.number >= min(epochs, default=0)
+def _ledger_epoch(metadata: TableMetadata, connector: str) -> int:
+    """The epoch of a connector's last commit to the table; 0: it made none, or its group has a name of its own."""
+    lookups = (look_up(metadata.view(MAIN, f"{prefix}connect-{connector}")) for prefix in _LEDGERS)
+    return min((each.highest_epoch.number for each in lookups if each.highest_epoch is not None), default=0)

@@ -6,10 +6,15 @@ import re
 import time
 from typing import Final
 
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg.spark.cycle_aggregates import PENDING
 from connectors.iceberg.spark.cycle_changes import OPEN_PAIRS
 from connectors.iceberg.spark.iceberg_java import JavaTable
+from connectors.iceberg.spark.rejected_rows import REJECTED
 from connectors.iceberg.staging.staged_file_name import table_digits
 
+_NAMING: Final = (OPEN_PAIRS, REJECTED, PENDING)  # a path, or JSON with paths
+_LAST_PART: Final = re.compile(r'/([^/"]+)(?:"|$)')
 _SECONDS: Final = 60  # listing a large table and reading its manifests may take long, while commits wait
 
 
@@ -39,14 +44,19 @@ def remove(table: JavaTable, uuid: str, prefix: str, below: int) -> int | None:
     return len(candidates)
 
 
+def waiting_names(metadata: TableMetadata) -> set[str]:
+    """Last parts of paths that properties and summaries name: rows that wait, of which Iceberg knows nothing."""
+    named = [metadata.properties, *(snapshot["summary"] for snapshot in metadata.snapshots.values())]
+    texts = (text for each in named for key, text in each.items() if key.startswith(_NAMING))
+    return {name for text in texts for name in _LAST_PART.findall(text)}
+
+
 def _drop_referenced(table: JavaTable, candidates: dict[str, str], until: float) -> bool:
     """Take out what any snapshot of the table refers to; returns whether all were looked at in time."""
     seen: set[str] = set()
     metadata = table.metadata()
-    for named in (metadata.properties, *(snapshot["summary"] for snapshot in metadata.snapshots.values())):
-        for key, value in named.items():
-            if key.startswith(OPEN_PAIRS):
-                candidates.pop(value.rpartition("/")[2], None)
+    for name in waiting_names(metadata):
+        candidates.pop(name, None)
     for snapshot_id in metadata.snapshots:
         for manifest in table.manifests(snapshot_id):
             path = str(manifest.path())
