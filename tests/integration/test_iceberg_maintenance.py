@@ -9,7 +9,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from connectors.iceberg.maintenance.cold_partitions import cold_location
 from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, maintain
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind, due_actions
 from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
+from connectors.iceberg.maintenance.operations_table import operations_of
 from connectors.iceberg.maintenance.table_state import measure
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.positions import Epoch
@@ -189,6 +190,29 @@ def test_each_action_is_a_row_of_the_operations_table(lake: Lake) -> None:
     [second] = lake.rows(f"{sink.name}_life", "action, counts")
     assert dict(second)["action"] == "expire snapshots"
     assert dict(second)["counts"]["deleted_manifest_lists_count"] == CYCLES - 1
+
+
+@pytest.fixture
+def far_away(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The time zone of the driver process and of its Spark session, hours behind UTC."""
+    zone, key = "America/Los_Angeles", "spark.sql.session.timeZone"
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        lake.catalog.spark.conf.set(key, zone)
+        yield
+        lake.catalog.spark.conf.set(key, "UTC")
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_away")
+def test_ages_and_times_are_right_in_other_time_zones(lake: Lake) -> None:
+    sink, started = busy(lake, 3), dt.datetime.now(dt.UTC)
+    young = dataclasses.replace(POLICY, keep_ms=3_600_000)  # an hour
+    assert do(lake, sink, MaintenanceKind.EXPIRE, young).after.snapshots == CYCLES
+    [operation] = operations_of(lake.catalog, f"{sink.name}_operations", sink.name, 9)
+    assert operation["started"].endswith("Z")
+    assert abs(dt.datetime.fromisoformat(operation["started"]) - started) < dt.timedelta(minutes=5)
 
 
 @pytest.mark.long  # in every run: what is due, in tests/unit/test_iceberg_maintenance_plan.py

@@ -21,7 +21,7 @@ def record_operation(
         begun: seconds since 1970.
         by: the connector, or the command.
     """
-    at = datetime.fromtimestamp(begun, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    at = datetime.fromtimestamp(begun, UTC).strftime("%Y-%m-%d %H:%M:%S.%fZ")
     counts = ", ".join(f"{literal(key)}, {value}L" for key, value in result.counts.items())
     columns = {
         "started": ("timestamp", f"TIMESTAMP {literal(at)}"),
@@ -59,4 +59,6 @@ def operations_of(session: LakeSession, place: str, table: str, limit: int) -> l
 
 
 def _plain(value: Any) -> Any:
-    return value.isoformat() + "Z" if isinstance(value, datetime) else value
+    if isinstance(value, datetime):  # PySpark gives local times
+        return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    return value
