@@ -124,6 +124,28 @@ def test_death_before_rows_are_rejected_is_repaired(gated: Gated, monkeypatch: p
     assert gated.rejected() == {"b": "bad"}
 
 
+@pytest.mark.parametrize("act", ["DROP TABLE lake.{}", "ALTER TABLE lake.{} RENAME TO {}_old"])
+def test_table_of_rejected_rows_may_go_between_sessions(gated: Gated, act: str) -> None:
+    """Each commit of `gated` has a session of its own, which knows nothing of the one before."""
+    name, key = f"{gated.sink.name}_rejected", "connect-py.rejected.connect-orders"
+    gated.commit({"a": "bad", "b": "north"}, expect(A.DEAD_LETTER))
+    gated.sink.lake.sql(act.format(name, name))
+    gated.commit({"c": "north"}, expect(A.DEAD_LETTER))
+    assert gated.sink.lake.catalog.table(gated.sink.name).metadata().properties[key] == ""
+    gated.commit({"d": "bad"}, expect(A.DEAD_LETTER))
+    assert (set(gated.readers()), gated.rejected()) == ({"b", "c"}, {"d": "bad"})
+
+
+def test_rejected_rows_that_were_rolled_back_stay_away(gated: Gated) -> None:
+    gated.commit({"a": "bad"}, expect(A.DEAD_LETTER))
+    rejected = gated.sink.lake.catalog.table(f"{gated.sink.name}_rejected").metadata()
+    gated.commit({"b": "bad"}, expect(A.DEAD_LETTER))
+    at = f"'{gated.sink.name}_rejected', {rejected.refs[MAIN]}"
+    gated.sink.lake.sql(f"CALL lake.system.rollback_to_snapshot({at})")
+    gated.commit({"c": "bad"}, expect(A.DEAD_LETTER))
+    assert gated.rejected() == {"a": "bad", "c": "bad"}
+
+
 @pytest.mark.long
 def test_sleeper_appends_no_rejected_rows_twice(gated: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looked for the rows, and sleeps until the next coordinator has appended them and those of a later commit."""

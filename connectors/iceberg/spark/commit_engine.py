@@ -326,7 +326,7 @@ class CommitEngine:
             attempts.swaps.append((prepared, removed, found))
             text = request.property_template.replace(SNAPSHOT_ID, str(prepared.snapshot_id))
             properties = {
-                **request.properties, **found.rows.properties,
+                **request.properties, **self._rejected.emptied(base, request.property_key), **found.rows.properties,
                 **pending_property(base, request.property_key, found.pending),
                 **open_pairs_property(base, request.property_key, found.rows.summary),
                 **unpublished_property(prepared, base, request, found.rows.check), request.property_key: text,

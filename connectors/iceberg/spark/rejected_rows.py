@@ -99,13 +99,20 @@ class RejectedRows:
             self._append(table, request, json.loads(text))
         self._settled.add(text)
 
+    def emptied(self, base: TableMetadata, property_key: str) -> dict[str, str]:
+        """The property to set with a commit on this base: its rows are in their table."""
+        key = rejected_key(property_key)
+        return {key: ""} if base.properties.get(key) in self._settled else {}
+
     def _append(self, table: JavaTable, request: CommitRequest, named: Mapping[str, Any]) -> None:
         name, group = request.rejected_table, request.property_key.partition("ledger.")[2]
         by, key = f"{group} {named['commit']}", LEDGER + group
         epoch = Epoch(*named["epoch"]) if "epoch" in named else Epoch(0, "")  # an earlier release wrote none
-        file = StagedFile(StagedKind.CHANGES, named["path"], named["rows"], named["size"], 0, 0)
         there = self._load(name)
         if there is not None and _has(there.metadata(), by, key, (epoch, named.get("cycle", 0))):
+            return
+        if (file := table.changes_at(named["path"])) is None:
+            log.warning("table %s: the file of rejected rows %s is gone: they count as appended", name, named["path"])
             return
         with table.staged([content_file(file)], [_FIELD]) as staged:
             columns = [*table.metadata().column_names(), NAMES]
