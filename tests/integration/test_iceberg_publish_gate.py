@@ -51,20 +51,21 @@ class Gated:
 
     def request(self, files: Any, **more: Any) -> Any:
         sink = self.sink
-        loaded = sink.lake.catalog.load(sink.name, KEY, MAIN, sink.mode, sink.key_columns, BRANCH)
+        ref = more.get("ref", MAIN)
+        loaded = sink.lake.catalog.load(sink.name, KEY, ref, sink.mode, sink.key_columns, BRANCH)
         more = {"unpublished_branch": BRANCH, "rejected_table": f"{sink.name}_rejected", **more}
         return sink.request(files, look_up(loaded.view).version, **more)
 
     def readers(self) -> dict[str, str]:
-        return self._rows("")
+        return self.rows("")
 
     def ahead(self) -> dict[str, str]:
-        return self._rows(f".`branch_{BRANCH}`")
+        return self.rows(f".`branch_{BRANCH}`")
 
     def rejected(self) -> dict[str, str]:
-        return self._rows("_rejected")
+        return self.rows("_rejected")
 
-    def _rows(self, suffix: str) -> dict[str, str]:
+    def rows(self, suffix: str) -> dict[str, str]:
         frame = self.sink.lake.catalog.spark.sql(f"SELECT number, region FROM lake.{self.sink.name}{suffix}")
         rows = [tuple(row) for row in frame.collect()]
         assert len(dict(rows)) == len(rows)
@@ -209,6 +210,49 @@ def test_first_commit_of_a_table_can_be_held(gated: Gated, command: Callable[...
     assert (gated.readers(), gated.ahead()) == ({}, {"a": "bad"})
     assert command("gate", gated.sink.name, "--publish").exit_code == 0
     assert gated.readers() == {"a": "bad"}
+
+
+@pytest.mark.parametrize("begins", ["with the branch", "without it"])
+def test_commits_are_published_to_the_branch_they_are_for(
+    gated: Gated, command: Callable[..., Result], begins: str
+) -> None:
+    sink = gated.sink
+    gated.commit({"a": "north"}, {})
+    if begins == "with the branch":
+        gated.sink.lake.sql(f"ALTER TABLE lake.{sink.name} CREATE BRANCH audit")
+    gated.commit({"b": "bad"}, {**expect(A.HOLD), "ref": "audit"})
+    gated.commit({"c": "north"}, {**expect(A.HOLD), "ref": "audit"})
+    for wrong in ("main", "mian", BRANCH):
+        refused = command("gate", sink.name, "--publish", "--branch", wrong)
+        assert (refused.exit_code, "--branch" in refused.stderr) == (2, True), refused.output
+    published = command("gate", sink.name, "--publish")
+    assert (published.exit_code, "published: audit is" in published.output) == (0, True), published.output
+    assert gated.readers() == {"a": "north"}
+    assert gated.rows(".`branch_audit`") == {"a": "north", "b": "bad", "c": "north"}
+    assert set(sink.lake.catalog.table(sink.name).metadata().refs) == {MAIN, "audit"}
+
+
+def test_branch_of_an_earlier_release_is_ahead_of_main(gated: Gated, command: Callable[..., Result]) -> None:
+    name, key = gated.sink.name, "connect-py.unpublished.connect-orders"
+    gated.commit({"a": "north"}, expect(A.HOLD))
+    gated.commit({"b": "bad"}, expect(A.HOLD))
+    text = gated.sink.lake.catalog.table(name).metadata().properties[key]
+    earlier = text.replace(',"ref":"main"', "")
+    assert earlier != text
+    gated.sink.lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('{key}'='{earlier}')")
+    assert command("gate", name, "--publish", "--branch", "mian").exit_code == 2
+    assert command("gate", name, "--publish").exit_code == 0
+    assert gated.readers() == {"a": "north", "b": "bad"}
+
+
+def test_group_that_committed_nothing_is_refused_by_name(gated: Gated, command: Callable[..., Result]) -> None:
+    gated.commit({"a": "north"}, expect(A.HOLD))
+    gated.commit({"b": "bad"}, expect(A.HOLD))
+    refused = command("gate", gated.sink.name, "--publish", "--group", "orders")
+    assert refused.exit_code == 2
+    assert "orders has not committed to" in refused.stderr
+    assert "these groups have: connect-orders" in refused.stderr
+    assert command("gate", gated.sink.name, "--group", "connect-orders").exit_code == 1
 
 
 @pytest.mark.parametrize("choice", ["replay", "drop", "dead-letter"])

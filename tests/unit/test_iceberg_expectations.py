@@ -136,6 +136,8 @@ def test_decision_about_rows_ends_where_they_end() -> None:
     assert not again.covers(ledger(3, 5, generation=1))  # a user rewound the topic since: another matter
     text = Unpublished((UnpublishedCommit(7, "c", 1, {"paid": 2}),), again).to_text()
     assert Unpublished.of_text(text).again == again
+    named = Unpublished((), None, "audit").with_commit(UnpublishedCommit(7, "c", 1, {"paid": 2}))
+    assert (named.ref, Unpublished.of_text(named.to_text())) == ("audit", named)
     assert Unpublished.of_text("") == Unpublished()
     with pytest.raises(ValueError, match="is not of the sink's form"):
         Unpublished.of_text('{"commits": 3}')

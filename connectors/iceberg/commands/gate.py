@@ -24,6 +24,7 @@ from connectors.iceberg.commands.table_options import (
 )
 
 if TYPE_CHECKING:
+    from connectors.iceberg.protocol.table_metadata import TableMetadata
     from connectors.iceberg.refs.gate_decision import UnpublishedCommits
 
 WAITING, REFUSED, UNDECIDED = 1, 1, 2
@@ -61,7 +62,7 @@ def gate(
     """List the commits of a table that `hold` in an expectation keeps from readers; publish them, or throw them away.
 
     The connector may run meanwhile. Exit status 0: nothing is unpublished, or it is done; 1: something is unpublished,
-    or the decision is refused, and why; 2: not known (no such table, no answer from the catalog).
+    or the decision is refused, and why; 2: not known (no such table, branch or group, no answer from the catalog).
     """
     with errors_exit(UNDECIDED):
         from connectors.iceberg.history.table_diff import read_metadata
@@ -69,7 +70,6 @@ def gate(
             Decision,
             DecisionRequest,
             decide,
-            unpublished_commits,
             why_not,
         )
 
@@ -78,7 +78,7 @@ def gate(
         decision = Decision.PUBLISH if publish else Decision(reject.value) if reject is not None else None
         place = table_place(table, config, catalog_property, catalog)
         with place.open() as lake:
-            found = unpublished_commits(lake.run(table, read_metadata), _own(place, group, branch))
+            found = _found(lake.run(table, read_metadata), place, group, branch)
             refused = ""
             if decision is not None and len(found) > 1:
                 refused = f"name one with --group: {', '.join(each.group for each in found)}"
@@ -110,9 +110,30 @@ _DONE = {
 }
 
 
-def _own(place: TablePlace, group: str | None, branch: str | None) -> dict[str, str] | None:
-    named = group or place.group
-    return None if named is None else {named: branch or place.ref}
+def _found(
+    metadata: TableMetadata, place: TablePlace, group: str | None, branch: str | None
+) -> list[UnpublishedCommits]:
+    """The unpublished commits of the group, or of all.
+
+    Raises:
+        ConfigError: The group has committed nothing to the table, there is no such branch, or they are for another one.
+    """
+    from connectors.iceberg.protocol.own_refs import OWN_REFS
+    from connectors.iceberg.refs.gate_decision import groups_of, unpublished_commits
+
+    named, known = group or place.group, groups_of(metadata)
+    if named is not None and named not in known:
+        others = f"these groups have: {', '.join(known)}" if known else "no group has"
+        raise ConfigError("--group" if group else "--config", f"{named} has not committed to {place.table}; {others}")
+    branches = {"main", *(name for name in metadata.refs if not name.startswith(OWN_REFS))} - metadata.tags
+    ref = branch if branch is not None and branch in branches else place.ref  # where the table does not say it
+    found = unpublished_commits(metadata, dict.fromkeys(known if named is None else [named], ref))
+    if branch is not None and branch not in branches | {each.ref for each in found}:
+        raise ConfigError("--branch", f"the table has no branch {branch}")
+    for each in found:
+        if branch not in (None, each.ref):
+            raise ConfigError("--branch", f"the unpublished commits of {each.group} are for {each.ref}")
+    return found
 
 
 def _lines(table: str, catalog: str, found: list[UnpublishedCommits]) -> Iterator[str]:

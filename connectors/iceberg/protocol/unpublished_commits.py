@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from connectors.iceberg.config.expectations import ExpectationAction
@@ -64,15 +64,18 @@ class Unpublished:
 
     commits: tuple[UnpublishedCommit, ...] = ()  # those that failed, oldest first
     again: ComesAgain | None = None
+    ref: str = ""  # that the branch is ahead of; empty: nothing is unpublished, or an earlier release wrote none
 
     def with_commit(self, commit: UnpublishedCommit) -> Unpublished:
         """Beyond a hundred the newest is left out: the oldest say why readers wait."""
-        return self if len(self.commits) >= _MOST else Unpublished((*self.commits, commit), self.again)
+        return self if len(self.commits) >= _MOST else replace(self, commits=(*self.commits, commit))
 
     def to_text(self) -> str:
         document: dict[str, Any] = {}
         if self.commits:
             document["commits"] = [each.to_json() for each in self.commits]
+        if self.ref:
+            document["ref"] = self.ref
         if self.again is not None:
             document["again"] = {"action": self.again.action.value, "through": nest(self.again.through, list)}
         return json.dumps(document, separators=(",", ":")) if document else ""
@@ -85,10 +88,10 @@ class Unpublished:
         try:
             document = json.loads(text)
             commits = tuple(UnpublishedCommit(**each) for each in document.get("commits", ()))
-            order = document.get("again")
+            ref, order = document.get("ref", ""), document.get("again")
             if order is None:
-                return Unpublished(commits)
+                return Unpublished(commits, ref=ref)
             through = unnest(order["through"], lambda row: Position(*row))
-            return Unpublished(commits, ComesAgain(ExpectationAction(order["action"]), through))
+            return Unpublished(commits, ComesAgain(ExpectationAction(order["action"]), through), ref)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"property {UNPUBLISHED}… is not of the sink's form: {error!r}") from error

@@ -15,11 +15,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from connectors.iceberg.audit.table_history import LEDGER_PREFIX
 from connectors.iceberg.config.expectations import ExpectationAction
 from connectors.iceberg.errors import TableUnsuitableError
-from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerProperty,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from connectors.iceberg.spark.lake_session import LakeSession
 
 log = logging.getLogger(__name__)
+_OF_GROUPS: Final = (LEDGER_PREFIX, UNPUBLISHED)  # properties of a table
 
 
 class Decision(Enum):
@@ -85,26 +86,32 @@ class DecisionRequest:
     found: UnpublishedCommits
 
 
-def unpublished_commits(metadata: TableMetadata, own: Mapping[str, str] | None = None) -> list[UnpublishedCommits]:
-    """The connectors whose commits readers of a table do not see.
+def groups_of(metadata: TableMetadata) -> list[str]:
+    """The connectors that committed to a table."""
+    names = (key.removeprefix(prefix) for key in metadata.properties for prefix in _OF_GROUPS if key.startswith(prefix))
+    return sorted(set(names))
+
+
+def unpublished_commits(metadata: TableMetadata, groups: Mapping[str, str]) -> list[UnpublishedCommits]:
+    """Those of some connectors.
 
     Args:
-        own: connect group -> ref, where the configuration says it: these groups only. None: all that left a word,
-            on main.
+        groups: connect group -> ref that it commits to, unless the table says which: a branch of an earlier release
+            says nothing.
     """
-    groups = own
-    if groups is None:
-        groups = {key.removeprefix(UNPUBLISHED): MAIN for key in metadata.properties if key.startswith(UNPUBLISHED)}
     found = []
     for group, ref in sorted(groups.items()):
         branch = unpublished_branch(group)
-        if metadata.commit_ref(ref, branch) == branch:
-            found.append(_unpublished(metadata, group, ref, branch))
+        if branch in metadata.refs:
+            state = Unpublished.of_text(metadata.properties.get(unpublished_key(ledger_key(group)), ""))
+            followed = state.ref or ref
+            if metadata.commit_ref(followed, branch) == branch:
+                found.append(_unpublished(metadata, group, followed, state))
     return found
 
 
-def _unpublished(metadata: TableMetadata, group: str, ref: str, branch: str) -> UnpublishedCommits:
-    key = ledger_key(group)
+def _unpublished(metadata: TableMetadata, group: str, ref: str, state: Unpublished) -> UnpublishedCommits:
+    key, branch = ledger_key(group), unpublished_branch(group)
     published = metadata.head(ref)
     head = None if published is None else int(published["snapshot-id"])
 
@@ -114,7 +121,6 @@ def _unpublished(metadata: TableMetadata, group: str, ref: str, branch: str) -> 
     line = list(metadata.ancestors(metadata.snapshots[metadata.refs[branch]]))
     ahead = list(itertools.takewhile(is_ahead, line))
     complete = len(ahead) < len(line) if head is not None else line[-1].get("parent-snapshot-id") is None
-    state = Unpublished.of_text(metadata.properties.get(unpublished_key(key), ""))
     commits = sum(key in snapshot["summary"] for snapshot in ahead)
     return UnpublishedCommits(group, ref, branch, metadata.refs[branch], head, state.commits, commits, complete)
 

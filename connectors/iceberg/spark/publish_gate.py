@@ -52,9 +52,9 @@ def unpublished_property(
     """The property that says why commits are unpublished; empty: it stays as it is."""
     known, state = base.properties.get(unpublished_key(request.property_key), ""), _state(base, request)
     if request.ref != request.unpublished_branch:  # nothing was unpublished until now
-        state = Unpublished((), state.again)
+        state = Unpublished((), state.again, request.ref if check.holds else "")
     if state.again is not None and state.again.is_over(_ledger(request)):
-        state = Unpublished(state.commits)
+        state = dataclasses.replace(state, again=None)
     if check.holds:
         made = UnpublishedCommit(prepared.snapshot_id, request.commit_id, int(time.time() * 1000), check.failed)
         state = state.with_commit(made)
