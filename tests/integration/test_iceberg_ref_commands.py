@@ -12,9 +12,11 @@ from fixtures.iceberg_commit import KEY, Lake, lake, order
 
 from connectors.iceberg.commands.refs import branch, tag
 from connectors.iceberg.commands.rollback import rollback
+from connectors.iceberg.config.expectations import Expectation
 from connectors.iceberg.config.tag_schedule import TagPeriod, TagRule, parse_tags
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.ledger import Standing, look_up
+from connectors.iceberg.protocol.own_refs import unpublished_branch
 from connectors.iceberg.refs.ref_changes import move_branch
 from connectors.iceberg.spark import scheduled_tags
 
@@ -24,6 +26,7 @@ APP = typer.Typer()
 for command in (branch, rollback, tag):
     APP.command()(command)
 DAY = 86_400_000
+BRANCH = unpublished_branch("connect-orders")
 
 
 @pytest.fixture
@@ -100,6 +103,33 @@ def test_rollback_below_expired_commits_is_refused_by_ledger(lake: Lake, run: An
     assert refused.exit_code == 1
     assert "connector group connect-orders" in refused.stderr
     assert lake.catalog.table(sink.name).metadata().refs["main"] != kept
+
+
+@pytest.mark.parametrize("event", ["held", "expired"])
+def test_rollback_is_judged_again_after_the_question(
+    lake: Lake, run: Any, monkeypatch: pytest.MonkeyPatch, event: str
+) -> None:
+    """While the user thinks, a commit is held from readers, or the ledger below the target is expired."""
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a")]))
+    lake.sql(f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => map('rewrite-all','true'))")
+    kept = lake.catalog.table(sink.name).metadata().refs["main"]
+    head = sink.commit(sink.stage([order(1, "b")])).snapshot_id
+
+    def confirm(*_: Any, **__: Any) -> bool:
+        if event == "held":
+            gated = {"unpublished_branch": BRANCH, "expectations": (Expectation("good", "region != 'bad'"),)}
+            assert sink.commit(sink.stage([order(1, "c", "bad")]), **gated).unpublished
+        else:
+            expired = f"table => '{sink.name}', older_than => now(), retain_last => 2"
+            lake.sql(f"CALL lake.system.expire_snapshots({expired})")
+        return True
+
+    monkeypatch.setattr(typer, "confirm", confirm)
+    refused = run("rollback", sink.name, "--to", str(kept))
+    assert refused.exit_code == 2, refused.output
+    assert {"held": "has unpublished commits", "expired": "connector group connect-orders: "}[event] in refused.stderr
+    assert lake.catalog.table(sink.name).metadata().refs["main"] == head
 
 
 def test_a_branch_begins_at_a_state_and_goes_away(lake: Lake, run: Any) -> None:

@@ -11,11 +11,14 @@ import pytest
 from fixtures.iceberg_commit import KEY, Lake, Sink, lake, order
 
 from connectors.iceberg.audit.table_audit import Verdict, audit
+from connectors.iceberg.config.expectations import Expectation
 from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
+from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, maintain
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import Standing, look_up
+from connectors.iceberg.protocol.own_refs import unpublished_branch
 from connectors.iceberg.refs.ledger_check import effects
 from connectors.iceberg.refs.table_rewind import RewindMode, RewindRequest, is_rewound, rewind
 from connectors.iceberg.schema.table import StagedKind
@@ -56,6 +59,19 @@ def test_skip_keeps_positions_on_the_snapshot_it_goes_back_to(lake: Lake, versio
     assert [note.text for note in group.notes if note.kind == "skipped"] == [
         "orders-0: offsets 10 to 19 were skipped by a rewind"
     ]
+
+
+@pytest.mark.parametrize("mode", RewindMode)
+def test_rewind_is_refused_if_a_commit_was_held_since(lake: Lake, mode: RewindMode) -> None:
+    sink = lake.make()
+    first = sink.commit(sink.stage([order(1, "a")])).snapshot_id or 0
+    sink.commit(sink.stage([order(1, "b")]))
+    asked = request(sink, first, mode)
+    gated = {"unpublished_branch": unpublished_branch(GROUP), "expectations": (Expectation("good", "number < 'c'"),)}
+    assert sink.commit(sink.stage([order(1, "c")]), **gated).unpublished
+    with pytest.raises(TableUnsuitableError, match="has unpublished commits"):
+        lake.catalog.run(sink.name, rewind, asked)
+    assert sink.rows("number") == [(("number", "a"),), (("number", "b"),)]
 
 
 @dataclass

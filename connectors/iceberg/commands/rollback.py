@@ -86,7 +86,7 @@ def rollback(
             elif not dry_run and preview.leaving:
                 if not yes and not typer.confirm("Go back?", err=True):
                     raise typer.Exit(REFUSED)
-                lake.run(table, move_branch, ref, preview.head, preview.snapshot)
+                lake.run(table, move_branch, ref, preview.head, preview.snapshot, own)
     done = not preview.refused and not dry_run
     if as_json:
         typer.echo(json.dumps({**preview.to_json(), "done": done}, indent=2))

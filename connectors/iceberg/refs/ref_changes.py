@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.own_refs import BEFORE_TAG
+from connectors.iceberg.refs.ledger_check import effects
 from connectors.iceberg.spark.java_errors import REFUSED, is_a
 from connectors.iceberg.spark.sql_names import quoted, relation
 
@@ -43,15 +44,20 @@ def run_sql(session: LakeSession, name: str, statement: str) -> None:
     session.spark.sql(statement)
 
 
-def move_branch(session: LakeSession, name: str, ref: str, head: int, snapshot: int) -> None:
+def move_branch(
+    session: LakeSession, name: str, ref: str, head: int, snapshot: int, own: Mapping[str, str] | None = None
+) -> None:
     """Make a snapshot that is there the head of a branch: one compare-and-swap, as a commit's.
 
     A crash before it leaves the table as it was, one after it the table moved: running it again says which.
 
+    Args:
+        own: As for `effects`.
+
     Raises:
-        TableUnsuitableError: The branch is not at `head` any more: look again.
+        TableUnsuitableError: `prepare_back`.
     """
-    prepared, _ = prepare_at(session, name, ref, head, snapshot)
+    prepared, _ = prepare_back(session, name, ref, head, snapshot, own)
     prepared.publish(ref, snapshot)
     swap_once(prepared, name, ref, {})
     log.info("table %s: %s moved from snapshot %d to %d", name, ref, head, snapshot)
@@ -72,6 +78,23 @@ def prepare_at(
         raise TableUnsuitableError(name, f"{ref} was committed to meanwhile: look again")
     if snapshot not in base.snapshots:
         raise TableUnsuitableError(name, f"snapshot {snapshot} was expired meanwhile")
+    if base.has_unpublished(ref):  # a connector would go on with them, in front of readers once they are published
+        raise TableUnsuitableError(name, "has unpublished commits: decide about them first, with `connect-py gate`")
+    return prepared, base
+
+
+def prepare_back(
+    session: LakeSession, name: str, ref: str, head: int, snapshot: int, own: Mapping[str, str] | None
+) -> tuple[PreparedCommit, TableMetadata]:
+    """The same for a way back, judged again: an expiry may have taken ledgers since the user looked.
+
+    Raises:
+        TableUnsuitableError: It is not possible any more, or a connector could not go on from there.
+    """
+    prepared, base = prepare_at(session, name, ref, head, snapshot)
+    for each in effects(base, ref, snapshot, own):
+        if each.refused:
+            raise TableUnsuitableError(name, f"connector group {each.group}: {each.refused}")
     return prepared, base
 
 

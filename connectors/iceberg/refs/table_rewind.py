@@ -29,7 +29,7 @@ from connectors.iceberg.protocol.ledger import (
     source_offsets_key,
 )
 from connectors.iceberg.protocol.table_metadata import TableMetadata
-from connectors.iceberg.refs.ref_changes import move_branch, prepare_at, swap_once
+from connectors.iceberg.refs.ref_changes import move_branch, prepare_back, swap_once
 from connectors.iceberg.spark.cycle_changes import open_pairs, open_pairs_key, open_pairs_property
 
 if TYPE_CHECKING:
@@ -71,15 +71,16 @@ def rewind(session: LakeSession, name: str, request: RewindRequest) -> int:
     """Rewind a table; returns the head that it has then.
 
     Raises:
-        TableUnsuitableError: It was committed to meanwhile, or the connector has no ledger in it.
+        TableUnsuitableError: `prepare_back`, or the connector has no ledger in the table.
     """
     metadata = session.table(name).metadata()
     if is_rewound(metadata, request):
         return metadata.refs.get(request.ref, request.snapshot)
+    own = {request.group: request.ref}
     if request.mode is RewindMode.REPLAY:
-        move_branch(session, name, request.ref, request.head, request.snapshot)
+        move_branch(session, name, request.ref, request.head, request.snapshot, own)
         return request.snapshot
-    prepared, base = prepare_at(session, name, request.ref, request.head, request.snapshot)
+    prepared, base = prepare_back(session, name, request.ref, request.head, request.snapshot, own)
     lookup = look_up(base.view(request.ref, request.property_key))
     if lookup.ledger is None:
         raise TableUnsuitableError(name, f"has no ledger of {request.group}: there are no positions to keep")
