@@ -24,11 +24,12 @@ from connectors.iceberg.commands.refs import branch, tag
 from connectors.iceberg.commands.rollback import rollback
 from connectors.iceberg.config.expectations import Expectation
 from connectors.iceberg.protocol.commit_request import MAIN, EngineSettings
-from connectors.iceberg.protocol.ledger import Standing, look_up
+from connectors.iceberg.protocol.ledger import Standing, TableVersion, look_up
 from connectors.iceberg.protocol.own_refs import unpublished_branch
 from connectors.iceberg.refs.table_rewind import RewindMode, RewindRequest, rewind
 from connectors.iceberg.schema.table import StagedKind
 from connectors.iceberg.spark.lake_session import LakeSession
+from connectors.iceberg.spark.prepared_commit import PreparedCommit
 
 __all__ = ["lake"]
 
@@ -122,3 +123,45 @@ def test_unpublished_commits_work_at_a_rest_catalog(rest_lake: Lake, run: Callab
     assert sink.rows("number, region") == (
         published if choice == "--publish" else [(("number", "a"), ("region", "north"))]
     )
+
+
+def with_unpublished(sink: Sink) -> TableVersion:
+    """What the connector knows, which follows its own branch."""
+    loaded = sink.lake.catalog.load(sink.name, KEY, MAIN, sink.mode, sink.key_columns, BRANCH)
+    return look_up(loaded.view).version
+
+
+@pytest.mark.parametrize("choice", ["--publish", "replay", "drop", "skip", "skip all"])
+def test_commit_during_a_decision_is_kept_or_read_again(
+    rest_lake: Lake, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, choice: str
+) -> None:
+    """A REST catalog does not compare the branch that a change removes.
+
+    Iceberg's own refuses a snapshot that was made before another one, unless it is the first of a table of format 2.
+    """
+    sink = rest_lake.make(version=2)
+    if choice != "skip all":
+        sink.commit(sink.stage([order(1, "a")]), **GATED)
+    sink.commit(sink.stage([order(1, "b", "bad")]), **GATED)
+    swap, late = PreparedCommit.swap, []
+
+    def swap_late(prepared: PreparedCommit, properties: dict[str, str]) -> None:
+        if not late:
+            late.append(choice)
+            late.append(sink.commit(sink.stage([order(1, "c")]), expected=with_unpublished(sink), **GATED).snapshot_id)
+        swap(prepared, properties)
+
+    monkeypatch.setattr(PreparedCommit, "swap", swap_late)
+    words = [choice] if choice.startswith("--") else ["--reject", choice.split()[0]]
+    decided = run("gate", sink.name, *words)
+    if choice.startswith("skip"):
+        assert (decided.exit_code, "committed to meanwhile" in decided.stderr) == (2, True), decided.output
+        assert rest_lake.catalog.table(sink.name).metadata().refs[BRANCH] == late[1]
+        assert run("gate", sink.name, *words).exit_code == 0
+        assert set(rest_lake.catalog.table(sink.name).metadata().refs) == {MAIN}
+        return
+    assert decided.exit_code == 0, decided.output
+    found = look_up(sink.load().view)
+    assert found.standing is Standing.ROLLED_BACK
+    assert found.ledger is not None
+    assert found.ledger.topics["orders"].partitions[0].next == (20 if choice == "--publish" else 10)

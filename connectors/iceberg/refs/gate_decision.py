@@ -169,12 +169,14 @@ def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
             prepared.stand_on(found.ref, found.published, summary)
         properties[key] = LedgerProperty(ledger, prepared.snapshot_id, lookup.opened).to_json()
         properties |= open_pairs_property(base, key, summary)
+        prepared.remove_compared(found.branch)  # rows of a commit since would be nowhere
     else:
         prepared.change()
         if request.decision is not Decision.REPLAY:
             action = ExpectationAction(request.decision.value)
             properties[unpublished_key(key)] = Unpublished((), _comes_again(action, _ledger(name, lookup))).to_text()
-    prepared.remove_ref(found.branch)
+    if request.decision is not Decision.SKIP:
+        prepared.remove_ref(found.branch)
     swap_once(prepared, name, found.ref, properties)
     log.info(
         "table %s: %d unpublished commits of %s: %s", name, found.commits, found.group, request.decision.value,

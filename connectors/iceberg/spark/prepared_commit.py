@@ -164,6 +164,11 @@ class PreparedCommit:
     def remove_ref(self, name: str) -> None:
         self._builder.removeRef(name)
 
+    def remove_compared(self, branch: str) -> None:
+        """Remove a branch, refused if it moved: a REST catalog compares the refs that a change sets, not the others."""
+        self._builder.setBranchSnapshot(self.snapshot_id, branch)
+        self.remove_ref(branch)
+
     @property
     def snapshot_id(self) -> int:
         return int(self.snapshot.snapshotId())
