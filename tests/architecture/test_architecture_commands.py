@@ -12,8 +12,8 @@ from page_lines import ROOT, lines_of
 
 from connect_py import cli
 
-# `make archives` runs before all tests with Spark; `test_postgres_demo` runs the lines of its page as they are.
-RUN_UNNAMED = {"archives", "java-connect"}
+# `test_postgres_demo` runs the lines of its page as they are.
+RUN_UNNAMED = {"java-connect"}
 
 
 @pytest.fixture(scope="module")

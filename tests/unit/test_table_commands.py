@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.diff import key_columns
 from connectors.iceberg.commands.kafka_group import member_count, remove_group, remove_topic
+from connectors.iceberg.commands.rewind import rewind
+from connectors.iceberg.commands.rollback import rollback
 from connectors.iceberg.commands.table_options import table_place
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.spark.sql_names import shown
@@ -47,3 +51,14 @@ def test_names_for_people_are_quoted_where_sql_asks() -> None:
     assert [shown(name) for name in ("orders", "orders-v2", "größe", "2025", "a`b")] == [
         "orders", "`orders-v2`", "`größe`", "`2025`", "`a``b`",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [rewind, rollback])
+def test_json_for_machines_is_never_mixed_with_a_question(tmp_path: Path, command: Any) -> None:
+    file = tmp_path / "sink.json"
+    file.write_text(json.dumps({"name": "sink", "config": CONFIG}))
+    app = typer.Typer()
+    app.command()(command)
+    more = ["--skip", "--bootstrap-server", "localhost:1"] if command is rewind else []
+    done = CliRunner().invoke(app, ["db.orders", "--to", "first", "--config", str(file), "--json", *more])
+    assert (done.exit_code, "--json: needs --yes" in done.stderr) == (2, True), done.output

@@ -48,9 +48,7 @@ def rewind(
         from connectors.iceberg.history.table_diff import read_metadata
         from connectors.iceberg.refs.table_rewind import RewindMode
 
-        if replay and skip:
-            raise ConfigError("", "say one of --replay and --skip, or none of them for a preview")
-        mode = RewindMode.SKIP if skip else RewindMode.REPLAY if replay else None
+        mode = _mode(replay=replay, skip=skip, asks=not (as_json and not yes))
         place = table_place(table, config, None, "")
         assert place.connector is not None
         group, names = place.connector.connect_group, _tables(table, also or (), place, all_tables=all_tables)
@@ -63,11 +61,11 @@ def rewind(
                 previews.append(look(name, lake.run(name, read_metadata), ref, to, {group: ref}))
             refused = [f"table {each.table}: {each.refused}" for each in previews if each.refused]
             refused += [f"the connector runs: group {group} has {members} members; stop it first"] if members else []
-            if mode is not RewindMode.SKIP:
-                refused += _missing_offsets(kafka, previews)
+            missing = _missing_offsets(kafka, previews) if mode is not RewindMode.SKIP else []
+            refused += missing if mode is RewindMode.REPLAY else []
             others = sorted(set(place.connector.tables) - set(names))
             if not as_json:
-                for line in _lines(previews, others, mode):
+                for line in _lines(previews, others, mode, missing):
                     typer.echo(line)
             for text in refused:
                 typer.echo(f"connect-py: {text}", err=True)
@@ -79,12 +77,27 @@ def rewind(
     if as_json:
         typer.echo(json.dumps({
             "group": group, "mode": mode.value if mode else None, "tables": [each.to_json() for each in previews],
-            "other_tables": others, "refused": refused, "heads": heads,
+            "other_tables": others, "refused": refused, "missing": missing, "heads": heads,
         }, indent=2))  # fmt: skip
     elif heads:
         for name, head in heads.items():
             typer.echo(f"{name} is at snapshot {head}")
     raise typer.Exit(REFUSED if refused else 0)
+
+
+def _mode(*, replay: bool, skip: bool, asks: bool) -> RewindMode | None:
+    """None: a preview.
+
+    Raises:
+        ConfigError: Both were said, or it would have to ask, which would spoil what goes to a machine.
+    """
+    from connectors.iceberg.refs.table_rewind import RewindMode
+
+    if replay and skip:
+        raise ConfigError("", "say one of --replay and --skip, or none of them for a preview")
+    if (replay or skip) and not asks:
+        raise ConfigError("--json", "needs --yes with --replay or --skip")
+    return RewindMode.SKIP if skip else RewindMode.REPLAY if replay else None
 
 
 def _tables(table: str, also: Sequence[str], place: TablePlace, *, all_tables: bool) -> list[str]:
@@ -147,7 +160,9 @@ def _log_starts(kafka: Mapping[str, str], partitions: Sequence[TopicPartition]) 
     return {tp: found[tp.topic, tp.partition] for tp in partitions}
 
 
-def _lines(previews: Sequence[Preview], others: Sequence[str], mode: RewindMode | None) -> Iterator[str]:
+def _lines(
+    previews: Sequence[Preview], others: Sequence[str], mode: RewindMode | None, missing: Sequence[str]
+) -> Iterator[str]:
     """The preview for people."""
     skips = mode is not None and mode.value == "skip"
     for each in previews:
@@ -155,4 +170,6 @@ def _lines(previews: Sequence[Preview], others: Sequence[str], mode: RewindMode 
     if others:
         yield f"other tables of the connector stay as they are: {', '.join(others)}"
     if mode is None:
+        for text in missing:
+            yield f"--replay would be refused: {text}"
         yield "nothing was changed: say --replay or --skip"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from connect_py.api.command import uses_java
+from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.refs import effect_lines
 from connectors.iceberg.commands.table_options import (
@@ -72,6 +73,8 @@ def rollback(
         from connectors.iceberg.history.table_diff import read_metadata
         from connectors.iceberg.refs.ref_changes import move_branch
 
+        if as_json and not (yes or dry_run):
+            raise ConfigError("--json", "needs --yes or --dry-run")
         place = table_place(table, config, catalog_property, catalog)
         ref = branch or place.ref
         with place.open() as lake:

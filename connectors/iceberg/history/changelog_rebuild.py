@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.history.table_diff import DiffRequest, TableDiff, compare
+from connectors.iceberg.history.topic_rebuild import keep_before_rebuild
 from connectors.iceberg.protocol.ledger import Lookup, look_up
 from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
 from connectors.iceberg.protocol.positions import TopicPartition
-from connectors.iceberg.refs.ref_changes import create_sql, drop_sql, keep_before_rebuild, prepare_at, swap_once
+from connectors.iceberg.refs.ref_changes import create_sql, drop_sql, prepare_at, swap_once
 from connectors.iceberg.spark.sql_names import literal, quoted, relation
 from connectors.iceberg.staging.changelog import CHANGE_COLUMNS
 

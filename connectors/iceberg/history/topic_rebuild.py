@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,17 +38,18 @@ from connectors.iceberg.protocol.ledger import (
     look_up,
     source_offsets_key,
 )
-from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
+from connectors.iceberg.protocol.own_refs import BEFORE_TAG, REBUILT_BRANCH
 from connectors.iceberg.protocol.positions import TopicPartition
 from connectors.iceberg.protocol.table_metadata import TableMetadata
-from connectors.iceberg.refs.ref_changes import keep_before_rebuild
 from connectors.iceberg.spark.cycle_changes import open_pairs, open_pairs_key, open_pairs_property
 from connectors.iceberg.spark.java_errors import REFUSED, is_a
 
 if TYPE_CHECKING:
     from connectors.iceberg.spark.lake_session import LakeSession
+    from connectors.iceberg.spark.prepared_commit import PreparedCommit
 
 log = logging.getLogger(__name__)
+_KEEP_BEFORE_MS: Final = 7 * 86_400_000
 _ATTEMPTS: Final = 5  # at a branch, beside commits of the connector
 
 
@@ -181,6 +183,12 @@ def _begun(metadata: TableMetadata, rebuild: TopicRebuild) -> str | None:
         if REBUILD_KEY in summary:
             return None if ledger_key(rebuild.group) in summary else str(summary[REBUILD_KEY])
     return None
+
+
+def keep_before_rebuild(prepared: PreparedCommit, base: TableMetadata, snapshot: int) -> None:
+    """Tag a state that is to be replaced, so that expiry leaves it for seven days."""
+    age = max(0, int(time.time() * 1000) - int(base.snapshots[snapshot]["timestamp-ms"]))
+    prepared.set_tag(BEFORE_TAG, snapshot, age + _KEEP_BEFORE_MS)
 
 
 def following(ledger: Ledger, below: Lookup, reached: Mapping[TopicPartition, int]) -> Ledger:

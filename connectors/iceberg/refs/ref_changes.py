@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from connectors.iceberg.errors import TableUnsuitableError
-from connectors.iceberg.protocol.own_refs import BEFORE_TAG
 from connectors.iceberg.refs.ledger_check import effects
 from connectors.iceberg.spark.java_errors import REFUSED, is_a
 from connectors.iceberg.spark.sql_names import quoted, relation
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _MINUTE = 60_000
-_KEEP_BEFORE_MS = 7 * 86_400_000
 
 
 def create_sql(
@@ -96,12 +93,6 @@ def prepare_back(
         if each.refused:
             raise TableUnsuitableError(name, f"connector group {each.group}: {each.refused}")
     return prepared, base
-
-
-def keep_before_rebuild(prepared: PreparedCommit, base: TableMetadata, snapshot: int) -> None:
-    """Tag a state that is to be replaced, so that expiry leaves it for seven days."""
-    age = max(0, int(time.time() * 1000) - int(base.snapshots[snapshot]["timestamp-ms"]))
-    prepared.set_tag(BEFORE_TAG, snapshot, age + _KEEP_BEFORE_MS)
 
 
 def swap_once(prepared: PreparedCommit, name: str, ref: str, properties: Mapping[str, str]) -> None:
