@@ -33,6 +33,7 @@ from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
 from connectors.iceberg.maintenance.operations_table import operations_of
 from connectors.iceberg.maintenance.table_state import measure
 from connectors.iceberg.protocol.ledger import Standing, look_up
+from connectors.iceberg.protocol.own_refs import UNPUBLISHED_PREFIX
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema.table import StagedKind, WriteMode
 from connectors.iceberg.spark import moved_files
@@ -213,6 +214,19 @@ def test_ages_and_times_are_right_in_other_time_zones(lake: Lake) -> None:
     [operation] = operations_of(lake.catalog, f"{sink.name}_operations", sink.name, 9)
     assert operation["started"].endswith("Z")
     assert abs(dt.datetime.fromisoformat(operation["started"]) - started) < dt.timedelta(minutes=5)
+
+
+def test_action_is_left_out_if_a_commit_was_held_meanwhile(lake: Lake) -> None:
+    """What is due was listed before the commit: a compaction would move main, and keep the branch from following."""
+    sink = busy(lake, 3)
+    branch = f"{UNPUBLISHED_PREFIX}0123456789ab"
+    lake.sql(f"ALTER TABLE lake.{sink.name} CREATE BRANCH `{branch}`")
+    lake.sql(f"INSERT INTO lake.{sink.name}.`branch_{branch}` (shop, number) VALUES (1, 'held')")
+    result = do(lake, sink, MaintenanceKind.COMPACT)
+    assert "unpublished" in result.skipped
+    assert result.after == result.before
+    metadata = lake.catalog.table(sink.name).metadata()
+    assert metadata.refs["main"] in [each["snapshot-id"] for each in metadata.ancestors(metadata.head(branch))]
 
 
 @pytest.mark.long  # in every run: what is due, in tests/unit/test_iceberg_maintenance_plan.py

@@ -54,7 +54,7 @@ def maintain(session: LakeSession, name: str, request: MaintenanceRequest) -> Ma
     started, begun = time.monotonic(), time.time()
     table = session.table(name)
     before = measure(session, name, request.ref, request.policy)
-    skipped = _why_not(table.metadata(), request)
+    skipped = _why_not(table.metadata(), request, before)
     counts: dict[str, int] = {}
     if not skipped:
         counts, skipped = _done(session, table, request, before)
@@ -69,7 +69,7 @@ def maintain(session: LakeSession, name: str, request: MaintenanceRequest) -> Ma
 def why_not(session: LakeSession, name: str, request: MaintenanceRequest, state: TableState) -> str:
     """Why an action would be left out; empty: it would be done. Orphan files are looked for to know it."""
     table = session.table(name)
-    skipped = _why_not(table.metadata(), request)
+    skipped = _why_not(table.metadata(), request, state)
     if skipped or request.action.kind is not MaintenanceKind.ORPHANS:
         return skipped
     return _search(session, table, request, state)[1]
@@ -105,8 +105,10 @@ def statement(
     return f"CALL {quoted(catalog)}.system.{procedure}({listed})"
 
 
-def _why_not(metadata: TableMetadata, request: MaintenanceRequest) -> str:
+def _why_not(metadata: TableMetadata, request: MaintenanceRequest, state: TableState) -> str:
     """Why an action is left out; empty: it may be done."""
+    if state.unpublished:  # since it was found to be due
+        return f"commits are unpublished, and wait for {request.ref} as it is: publish them or throw them away first"
     removes = request.action.kind in (MaintenanceKind.EXPIRE, MaintenanceKind.ORPHANS)
     if removes and metadata.properties.get("gc.enabled", "true").lower() == "false":
         return "the table's property gc.enabled is false: nothing is removed"
