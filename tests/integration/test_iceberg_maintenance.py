@@ -193,6 +193,16 @@ def test_each_action_is_a_row_of_the_operations_table(lake: Lake) -> None:
     assert dict(second)["counts"]["deleted_manifest_lists_count"] == CYCLES - 1
 
 
+def test_action_counts_as_done_without_its_row_of_operations(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    sink = busy(lake, 3)
+    other = lake.make(mode=WriteMode.APPEND)  # a table without columns for operations
+    result = do(lake, sink, MaintenanceKind.COMPACT, dataclasses.replace(POLICY, operations_table=other.name))
+    assert (result.after.data_files, result.failure, other.rows()) == (1, "", [])
+    [warned] = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert f"{sink.name}: no row in the operations table for compact data files: " in warned
+    assert f"{other.name}" in warned
+
+
 @pytest.fixture
 def far_away(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The time zone of the driver process and of its Spark session, hours behind UTC."""

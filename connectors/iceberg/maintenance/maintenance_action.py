@@ -7,12 +7,14 @@ too. Everything is judged anew from the table the next time.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from connect_py.api.errors import ConnectError
 from connectors.iceberg.maintenance.cold_partitions import cold_location, cold_partitions, move_partitions
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
 from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
@@ -20,6 +22,7 @@ from connectors.iceberg.maintenance.operations_table import record_operation
 from connectors.iceberg.maintenance.orphan_search import orphans_of, why_not_removed
 from connectors.iceberg.maintenance.table_state import ORPHANS_CHECKED_KEY, SMALL, TableState, measure
 from connectors.iceberg.protocol.commit_request import MAIN
+from connectors.iceberg.spark.java_errors import translating
 from connectors.iceberg.spark.sql_names import literal, quoted, relation
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from connectors.iceberg.spark.iceberg_java import JavaTable
     from connectors.iceberg.spark.lake_session import LakeSession
 
+log = logging.getLogger(__name__)
 _PARTIAL_COMMITS: Final = 10  # of one compaction: what is committed need not be done again after an interruption
 _MINIMUM_INPUT: Final = 2  # small files that become one
 _MOVED_AT_ONCE: Final = 50  # partitions of one action
@@ -45,7 +49,7 @@ class MaintenanceRequest:
 
 
 def maintain(session: LakeSession, name: str, request: MaintenanceRequest) -> MaintenanceResult:
-    """Do one action, and note it in the operations table.
+    """Do one action, and note it in the operations table if that can be written.
 
     Raises:
         TableUnsuitableError: The catalog or the table does not allow it. The text says why.
@@ -62,7 +66,11 @@ def maintain(session: LakeSession, name: str, request: MaintenanceRequest) -> Ma
     result = MaintenanceResult(request.action, before, after, time.monotonic() - started, counts, skipped)
     if request.policy.operations_table is not None:
         place = request.policy.operations_table or f"{name}_operations"
-        record_operation(session, place, name, begun, request.by, result)
+        try:
+            with translating(place):
+                record_operation(session, place, name, begun, request.by, result)
+        except ConnectError as error:  # the action is done all the same
+            log.warning("table %s: no row in the operations table for %s: %s", name, request.action.kind.value, error)
     return result
 
 
