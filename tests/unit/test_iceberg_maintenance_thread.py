@@ -60,8 +60,10 @@ def maintenance(monkeypatch: pytest.MonkeyPatch) -> MaintenanceThread:
     return MaintenanceThread(config(), SparkConfig("c", {"type": "rest"}), FakeSharedServices(), metrics)
 
 
-def meet(maintenance: MaintenanceThread, driver: SlowDriver, watched: _Watched) -> float:
-    """Let a commit come while an action is under way; returns how long it waited."""
+def meet(
+    maintenance: MaintenanceThread, driver: SlowDriver, watched: _Watched, commit: tuple[str, ...] = ("db.t",)
+) -> float:
+    """Let a commit come while an action on `db.t` is under way; returns how long it waited."""
     action = MaintenanceAction(MaintenanceKind.COMPACT, "small files")
     maintenance._worker = driver  # type: ignore[assignment] # it only runs and hangs up
     driver.begun.clear()
@@ -69,7 +71,7 @@ def meet(maintenance: MaintenanceThread, driver: SlowDriver, watched: _Watched) 
     acting.start()
     assert driver.begun.wait(10)
     started = time.monotonic()
-    with maintenance.commit("db.t"):
+    with maintenance.commit(*commit):
         waited = time.monotonic() - started
     acting.join(10)
     return waited
@@ -87,6 +89,20 @@ def test_commits_wait_twice_as_long_after_each_interruption(maintenance: Mainten
     other = time.monotonic()
     with maintenance.commit("db.other"):
         assert time.monotonic() - other < 0.2
+
+
+def test_commits_wait_for_actions_on_tables_that_follow_them(maintenance: MaintenanceThread) -> None:
+    watched = maintenance._tables["db.t"] = _Watched(MaintenancePolicy(True), "main", yield_seconds=0.2)
+    maintenance._tables["db.orders"] = _Watched(MaintenancePolicy(True), "main", yield_seconds=30)
+    assert 0.18 <= meet(maintenance, SlowDriver(30), watched, ("db.orders", "db.t")) < 5
+    assert watched.yield_seconds == 0.4
+    action, quick = MaintenanceAction(MaintenanceKind.COMPACT, "small files"), SlowDriver(0)
+    acting = threading.Thread(target=lambda: maintenance._act(quick, "db.t", watched, action))  # type: ignore[arg-type] # it only runs and hangs up
+    with maintenance.commit("db.orders", "db.t"):
+        acting.start()
+        assert not quick.begun.wait(0.2)
+    assert quick.begun.wait(10)
+    acting.join(10)
 
 
 def test_opened_tables_are_looked_after_before_any_commit() -> None:

@@ -360,7 +360,7 @@ class TableManager:
     def _commit(self, request: CommitRequest) -> CommitOutcome:
         """Ask the driver; a request that killed it several times fails its own task, and no other connector's."""
         try:
-            with self._maintenance.commit(request.table):
+            with self._maintenance.commit(request.table, *(each.table for each in request.aggregates)):
                 outcome = self._lake.commit(request)
             if request.table in self._waiting_steps:
                 self._waiting_steps.remove(request.table)

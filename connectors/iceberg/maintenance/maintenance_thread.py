@@ -5,9 +5,11 @@ Then a round begins: a driver is started, files are counted, and what is due is 
 nothing is due or the budget of time is spent. The driver ends unless another round begins soon: where commits follow
 each other closely, files would pile up while the next one starts.
 
-A commit never runs beside an action on its table. One that is due waits a few seconds for the action to end; then the
-action is interrupted, and goes on after the commit from what it had committed. After each interruption in a row a
-commit waits twice as long, so that cycles that follow each other closely do not keep a table from ever being compacted.
+A commit never runs beside an action on its table, or on an aggregate that follows it. One that is due waits a few
+seconds for the action to end; then the action is interrupted, and goes on after the commit from what it had committed.
+After each interruption in a row a commit waits twice as long, so that cycles that follow each other closely do not keep
+a table from ever being compacted. What an earlier coordinator left to do on an aggregate does not wait: it is tried
+again if an action came first.
 Nothing is remembered that a restart would lose: all is judged anew from the table.
 
 Partitions get old without commits, so a table with tiering is looked at once an hour as well.
@@ -85,7 +87,7 @@ class MaintenanceThread:
         self._tables: dict[str, _Watched] = {}
         self._condition = threading.Condition()
         self._busy: str | None = None  # the table at which an action is under way
-        self._committing: str | None = None
+        self._committing: set[str] = set()  # the table of a commit under way, and those that follow it
         self._worker: LakeClient | None = None  # of the round, and for a while of the next one
         self._used_at = 0.0  # monotonic: when the last round ended
         self._interrupted = False
@@ -93,22 +95,25 @@ class MaintenanceThread:
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def commit(self, table: str) -> Iterator[None]:
-        """Around a commit: no action on this table runs meanwhile."""
+    def commit(self, table: str, *following: str) -> Iterator[None]:
+        """Around a commit: no action runs meanwhile on this table, nor on those that follow its commits."""
+        tables = {table, *following}
         with self._condition:
-            self._committing = table
-            watched = self._tables.get(table)
+            self._committing = tables
+            watched = self._tables.get(self._busy or "")
             seconds = YIELD_SECONDS if watched is None else watched.yield_seconds
-            if not self._condition.wait_for(lambda: self._busy != table, seconds):
-                log.info("table %s: maintenance gives way to a commit", table, extra={"action": "maintenance_yields"})
+            if not self._condition.wait_for(lambda: self._busy not in tables, seconds):
+                log.info(
+                    "table %s: maintenance gives way to a commit", self._busy, extra={"action": "maintenance_yields"}
+                )
                 self._interrupt()
-                if not self._condition.wait_for(lambda: self._busy != table, _ANSWER_SECONDS):
-                    log.warning("table %s: a maintenance action does not end, the commit goes on beside it", table)
+                if not self._condition.wait_for(lambda: self._busy not in tables, _ANSWER_SECONDS):
+                    log.warning("table %s: a maintenance action does not end, a commit goes on beside it", self._busy)
         try:
             yield
         finally:
             with self._condition:
-                self._committing = None
+                self._committing = set()
                 self._condition.notify_all()
             self.watch(table, changed=True)
 
@@ -218,7 +223,7 @@ class MaintenanceThread:
     def _act(self, worker: LakeClient, table: str, watched: _Watched, action: MaintenanceAction) -> bool:
         """Do one action; returns False if it shall not be tried again in this round."""
         with self._condition:
-            self._condition.wait_for(lambda: self._committing != table or self._stopping.is_set())
+            self._condition.wait_for(lambda: table not in self._committing or self._stopping.is_set())
             self._busy, self._interrupted = table, False
         kind, started = action.kind.value, time.monotonic()
         request = MaintenanceRequest(action, watched.policy, watched.ref, watched.group_bytes, self._config.connector)
