@@ -274,6 +274,29 @@ def test_rows_thrown_away_come_again_as_was_decided(gated: Gated, command: Calla
         assert gated.commit({"c": "bad"}, expect(A.HOLD)).unpublished  # rows that come later are judged as before
 
 
+def test_expectation_that_had_not_failed_holds_what_comes_again(gated: Gated, command: Callable[..., Result]) -> None:
+    """Newer rows are in the cycle. What was decided before holds nothing up again, however often it is read."""
+    name, rules = (
+        gated.sink.name,
+        {"expectations": (Expectation("good", "region != 'bad'"), Expectation("x", "number != 'x'"))},
+    )
+    gated.commit({"a": "north"}, rules)
+    gated.commit({"a": "bad", "b": "south"}, rules)
+    assert command("gate", name, "--reject", "drop").exit_code == 0
+    gated.sink.cycle = 1
+    again = {"a": "bad", "b": "south", "x": "west"}
+    outcome = gated.commit(again, rules)
+    assert (outcome.unpublished, dict(outcome.failed)) == (True, {"good": 1, "x": 1})
+    assert gated.ahead() == {"a": "north", "b": "south", "x": "west"}
+    assert gated.commit({"c": "north"}, rules).unpublished
+    assert command("gate", name, "--reject", "drop").exit_code == 0
+    gated.sink.cycle = 1
+    assert not gated.commit({**again, "c": "north"}, rules).unpublished
+    assert not gated.commit({"d": "north"}, rules).unpublished
+    assert gated.readers() == {"a": "north", "b": "south", "c": "north", "d": "north"}
+    assert gated.commit({"e": "bad"}, rules).unpublished
+
+
 def test_skipped_commits_leave_their_positions_behind(gated: Gated, command: Callable[..., Result]) -> None:
     gated.commit({"a": "north"}, expect(A.HOLD))
     gated.commit({"a": "bad", "b": "south"}, expect(A.HOLD))

@@ -124,6 +124,13 @@ def test_queries_are_told_from_conditions_by_their_beginning(sql: str, is_query:
     assert Expectation("x", sql).is_query is is_query
 
 
+def test_decision_about_rows_is_for_expectations_that_failed() -> None:
+    rules = [Expectation("paid", "x > 0"), Expectation("known", "y > 0"), Expectation("paid", "x > 0", A.ALERT)]
+    of_earlier_release = ComesAgain(A.DROP, {})
+    assert [of_earlier_release.applies_to(each) for each in rules] == [True, True, False]
+    assert [ComesAgain(A.DROP, {}, frozenset({"paid"})).applies_to(each) for each in rules] == [True, False, False]
+
+
 def ledger(base: int, next_: int, generation: int = 0) -> Ledger:
     topics = {"orders": TopicLedger("id", {0: LedgerEntry(generation, base, next_)})}
     return Ledger(Epoch(1, "a"), "c", 1, "t", "k", topics)
@@ -136,6 +143,8 @@ def test_decision_about_rows_ends_where_they_end() -> None:
     assert not again.covers(ledger(3, 5, generation=1))  # a user rewound the topic since: another matter
     text = Unpublished((UnpublishedCommit(7, "c", 1, {"paid": 2}),), again).to_text()
     assert Unpublished.of_text(text).again == again
+    some = ComesAgain(A.DROP, again.through, frozenset({"paid"}))
+    assert Unpublished.of_text(Unpublished((), some).to_text()).again == some
     named = Unpublished((), None, "audit").with_commit(UnpublishedCommit(7, "c", 1, {"paid": 2}))
     assert (named.ref, Unpublished.of_text(named.to_text())) == ("audit", named)
     assert Unpublished.of_text("") == Unpublished()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from connectors.iceberg.config.expectations import ExpectationAction
+from connectors.iceberg.config.expectations import Expectation, ExpectationAction
 from connectors.iceberg.protocol.ledger import Ledger
 from connectors.iceberg.protocol.positions import Position, TopicPartition, nest, unnest
 
@@ -46,6 +46,13 @@ class ComesAgain:
 
     action: ExpectationAction  # in place of `hold`: drop or dead-letter
     through: Mapping[TopicPartition, Position]  # where they end
+    names: frozenset[str] | None = None  # of the expectations that had failed; None: an earlier release wrote none
+
+    def applies_to(self, expectation: Expectation) -> bool:
+        """Whether rows are left out, of a commit that this covers: an expectation that had not failed was not seen."""
+        if expectation.action is not ExpectationAction.HOLD or expectation.is_query:
+            return False
+        return self.names is None or expectation.name in self.names
 
     def covers(self, ledger: Ledger) -> bool:
         """Whether a commit with this ledger may hold some of these rows."""
@@ -77,7 +84,9 @@ class Unpublished:
         if self.ref:
             document["ref"] = self.ref
         if self.again is not None:
-            document["again"] = {"action": self.again.action.value, "through": nest(self.again.through, list)}
+            again = {"action": self.again.action.value, "through": nest(self.again.through, list)}
+            names = {} if self.again.names is None else {"expectations": sorted(self.again.names)}
+            document["again"] = {**again, **names}
         return json.dumps(document, separators=(",", ":")) if document else ""
 
     @staticmethod
@@ -92,6 +101,7 @@ class Unpublished:
             if order is None:
                 return Unpublished(commits, ref=ref)
             through = unnest(order["through"], lambda row: Position(*row))
-            return Unpublished(commits, ComesAgain(ExpectationAction(order["action"]), through), ref)
+            names = frozenset(order["expectations"]) if "expectations" in order else None
+            return Unpublished(commits, ComesAgain(ExpectationAction(order["action"]), through, names), ref)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"property {UNPUBLISHED}… is not of the sink's form: {error!r}") from error

@@ -157,7 +157,10 @@ def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
     key = ledger_key(found.group)
     lookup = look_up(base.view(found.branch, key))
     state = Unpublished.of_text(base.properties.get(unpublished_key(key), ""))
-    properties = {unpublished_key(key): Unpublished((), state.again).to_text()}
+    stays = state.again  # decided before, about rows that may still come again
+    if stays is not None and request.decision in (Decision.PUBLISH, Decision.SKIP) and lookup.ledger is not None:
+        stays = None if stays.is_over(lookup.ledger) else stays
+    properties = {unpublished_key(key): Unpublished((), stays).to_text()}
     if request.decision is Decision.PUBLISH:
         prepared.publish(found.ref, found.head)
     elif request.decision is Decision.SKIP:
@@ -174,7 +177,8 @@ def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
         prepared.change()
         if request.decision is not Decision.REPLAY:
             action = ExpectationAction(request.decision.value)
-            properties[unpublished_key(key)] = Unpublished((), _comes_again(action, _ledger(name, lookup))).to_text()
+            order = _comes_again(action, _ledger(name, lookup), state)
+            properties[unpublished_key(key)] = Unpublished((), order).to_text()
     if request.decision is not Decision.SKIP:
         prepared.remove_ref(found.branch)
     swap_once(prepared, name, found.ref, properties)
@@ -190,5 +194,10 @@ def _ledger(name: str, lookup: Lookup) -> Ledger:
     return lookup.ledger
 
 
-def _comes_again(action: ExpectationAction, ledger: Ledger) -> ComesAgain:
-    return ComesAgain(action, ledger.positions())
+def _comes_again(action: ExpectationAction, ledger: Ledger, state: Unpublished) -> ComesAgain:
+    """The order about these rows; what was decided before of some of them counts on, else they would be held again."""
+    names = {name for each in state.commits for name in each.failed}
+    if state.again is None:
+        return ComesAgain(action, ledger.positions(), frozenset(names))
+    before = state.again.names
+    return ComesAgain(action, ledger.positions(), None if before is None else before | names)

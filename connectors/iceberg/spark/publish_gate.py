@@ -6,7 +6,6 @@ import dataclasses
 import time
 from typing import TYPE_CHECKING
 
-from connectors.iceberg.config.expectations import ExpectationAction
 from connectors.iceberg.protocol.ledger import Ledger
 from connectors.iceberg.protocol.unpublished_commits import Unpublished, UnpublishedCommit, unpublished_key
 
@@ -24,10 +23,7 @@ def request_at(metadata: TableMetadata, request: CommitRequest) -> CommitRequest
     expectations = request.expectations
     if again is not None and again.covers(_ledger(request)):
         expectations = tuple(
-            dataclasses.replace(each, action=again.action)
-            if each.action is ExpectationAction.HOLD and not each.is_query
-            else each
-            for each in expectations
+            dataclasses.replace(each, action=again.action) if again.applies_to(each) else each for each in expectations
         )
     return dataclasses.replace(request, ref=ref, expectations=expectations)
 
@@ -53,7 +49,8 @@ def unpublished_property(
     known, state = base.properties.get(unpublished_key(request.property_key), ""), _state(base, request)
     if request.ref != request.unpublished_branch:  # nothing was unpublished until now
         state = Unpublished((), state.again, request.ref if check.holds else "")
-    if state.again is not None and state.again.is_over(_ledger(request)):
+    shown = target_ref(request, check) != request.unpublished_branch  # else they may be thrown away once more
+    if shown and state.again is not None and state.again.is_over(_ledger(request)):
         state = dataclasses.replace(state, again=None)
     if check.holds:
         made = UnpublishedCommit(prepared.snapshot_id, request.commit_id, int(time.time() * 1000), check.failed)
