@@ -297,6 +297,18 @@ def test_expectation_that_had_not_failed_holds_what_comes_again(gated: Gated, co
     assert gated.commit({"e": "bad"}, rules).unpublished
 
 
+def test_rows_rejected_again_have_another_commit_id(gated: Gated, command: Callable[..., Result]) -> None:
+    both = (Expectation("good", "region != 'bad'", A.DEAD_LETTER), Expectation("x", "number != 'x'"))
+    gated.commit({"a": "north"}, {"expectations": both})
+    gated.commit({"b": "bad", "x": "south"}, {"expectations": both})
+    assert gated.rejected() == {"b": "bad"}
+    assert command("gate", gated.sink.name, "--reject", "replay").exit_code == 0
+    gated.commit({"b": "bad", "x": "south"}, {"expectations": both})
+    rows = gated.sink.lake.catalog.spark.table(f"lake.{gated.sink.name}_rejected").collect()
+    assert [row["number"] for row in rows] == ["b", "b"]
+    assert len({row["_commit"] for row in rows}) == 2
+
+
 def test_skipped_commits_leave_their_positions_behind(gated: Gated, command: Callable[..., Result]) -> None:
     gated.commit({"a": "north"}, expect(A.HOLD))
     gated.commit({"a": "bad", "b": "south"}, expect(A.HOLD))
