@@ -32,8 +32,8 @@ unexport SECONDS
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: install dev wheel jars archives test lane-of-logic lane-of-parts lane-of-commits lane-of-spark lane-of-tables \
-  lane-of-workers test-logic test-parts test-commits test-spark test-tables test-workers \
+.PHONY: install dev wheel jars archives test lane-of-parts lane-of-commits lane-of-spark lane-of-tables \
+  lane-of-workers test-logic test-properties test-parts test-commits test-spark test-tables test-workers \
   test-long long-examples-and-parts long-examples long-parts long-kills \
   long-workers simulate faults fuzz lint format docs site screenshots release quickstart demo bench clean distclean
 
@@ -85,15 +85,15 @@ lint: dev
 	$(BIN)/python tests/architecture/import_circles.py
 	$(BIN)/python tests/architecture/name_lengths.py
 
-# Lint, and six lanes beside each other, which take about the same time: what computes; parts of the worker on a
+# Lint, and seven lanes beside each other, which take about the same time: two that compute; parts of the worker on a
 # broker, and Spark Connect; commits to Iceberg tables on Spark, and what else Spark does with them; whole workers as
-# users run them, with and without tables of the Iceberg sink. All but the first wait more than they compute. Of these,
-# up to three tests that failed are run once more when all lanes are done, and named: deadlines of such tests are those
-# of a machine that is not overloaded.
+# users run them, with and without tables of the Iceberg sink. All but the first two wait more than they compute. Of
+# these, up to three tests that failed are run once more when all lanes are done, and named: deadlines of such tests are
+# those of a machine that is not overloaded.
 test: dev
 	@rm -rf $(FAILED) && mkdir -p $(FAILED)
-	@$(MAKE) --no-print-directory -j7 lint lane-of-logic lane-of-parts lane-of-commits lane-of-spark lane-of-tables \
-	  lane-of-workers
+	@$(MAKE) --no-print-directory -j8 lint test-logic test-properties lane-of-parts lane-of-commits lane-of-spark \
+	  lane-of-tables lane-of-workers
 	@$(BIN)/python tests/second_go.py $$(ls $(FAILED))
 	@for tests in $$(ls $(FAILED)); do \
 	  $(MAKE) --no-print-directory $$tests AGAIN="--last-failed --last-failed-no-failures none" || exit 1; done
@@ -101,9 +101,6 @@ test: dev
 # Java starts Spark in half the time with an archive of its classes, and the tests start Spark many times.
 archives: dev
 	$(BIN)/python -m connect_py.embedded.archives
-
-lane-of-logic:
-	@$(MAKE) --no-print-directory test-logic
 
 lane-of-parts lane-of-commits lane-of-spark lane-of-tables lane-of-workers: archives
 
@@ -126,7 +123,10 @@ LANE = @$(BIN)/python tests/lane.py
 PYTEST = $(BIN)/pytest -o cache_dir=.pytest_cache/$@
 
 test-logic: dev
-	$(LANE) logic $(PYTEST) -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/contract tests/property tests/fuzz
+	$(LANE) logic $(PYTEST) -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/fuzz
+
+test-properties: dev
+	$(LANE) properties $(PYTEST) -q $(SLOWEST) -m 'not long' tests/contract tests/property
 
 SPARK = $(wildcard tests/integration/test_iceberg_*.py)
 COMMITS = $(wildcard $(addprefix tests/integration/test_iceberg_,cdc_*.py commit_*.py engines_*.py evolution_*.py))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-WIDTH = 7
+WIDTH = 10
 
 
 def main(lane: str, *command: str) -> int:
