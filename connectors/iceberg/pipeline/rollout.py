@@ -18,7 +18,7 @@ from connectors.iceberg.pipeline.worker_client import WorkerClient
 
 _LOOK_SECONDS: Final = 0.5
 _LOOKS: Final = 2  # in a row, so that a task of before is not taken for the new one
-_OLD_FAILURE_SECONDS: Final = 5.0  # how long failures of before may stay while tasks start anew
+_OLD_FAILURE_SECONDS: Final = 15.0  # how long failures of before may stay while tasks start anew
 
 
 def worker_mistakes(client: WorkerClient, pipeline: Pipeline, plan: ConnectorPlan) -> Mistakes:
