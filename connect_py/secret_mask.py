@@ -42,8 +42,9 @@ class SecretMask:
         """The text without secrets."""
         if self._pattern is not None:
             text = self._pattern.sub(MASK, text)
-        if "://" in text or "assword=" in text:
+        if "://" in text:
             text = URL_PASSWORD.sub(rf"\1{MASK}@", text)
+        if "=" in text:
             text = SECRET_MEMBER.sub(rf"\1{MASK}", text)
         return text
 

@@ -57,6 +57,7 @@ SECRET_PARTS = (
     "jdbc:postgresql://me@db/x?user=me&password={}",
     "https://me:{}@lake/x",
     "DefaultEndpointsProtocol=https://x;AccountName=lake;AccountKey={};EndpointSuffix=y",
+    "AccountName=lake;AccountKey={};EndpointSuffix=y",
 )
 HARMLESS_URLS = (
     "https://lake/x?keys=a&primary_key=id&design=b&keyspace=c",

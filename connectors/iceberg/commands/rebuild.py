@@ -28,7 +28,16 @@ from connectors.iceberg.commands.load_options import (
     spark_settings,
 )
 from connectors.iceberg.commands.rebuild_topics import RebuildOptions, missing_rows
-from connectors.iceberg.commands.table_options import POINT, AsJson, Table, TablePlace, place_of_worker, table_place
+from connectors.iceberg.commands.table_options import (
+    POINT,
+    TIMEOUT,
+    AsJson,
+    Table,
+    TablePlace,
+    Timeout,
+    place_of_worker,
+    table_place,
+)
 
 if TYPE_CHECKING:
     from connectors.iceberg.history.changelog_rebuild import RebuildRequest, Rebuilt
@@ -59,7 +68,7 @@ def rebuild(
     publish: Annotated[bool, typer.Option("--publish", help="Put the rebuilt rows in place of the table's.")] = False,
     create: Annotated[bool, typer.Option("--create", help="Make a new table, of all that the log has.")] = False,
     limit: Annotated[int, typer.Option(help="Differing rows to show.", min=0)] = 20,
-    timeout: Annotated[int, typer.Option(help="Seconds that Spark may take.", min=1)] = 3600,
+    timeout: Timeout = TIMEOUT,
     bootstrap_server: BootstrapServer = None,
     worker: Worker = None,
     master: Master = None,
