@@ -103,6 +103,21 @@ def test_topics_go_to_tables_by_pattern_as_rerouted() -> None:
     assert router.route(batch([record(Struct.of(ROW, id=1), 0, topic="other")])).unrouted == 1
 
 
+@pytest.mark.parametrize("unrouted", ["dlq", "fail"])
+def test_tombstones_read_ahead_are_judged_in_their_turn(unrouted: str) -> None:
+    """No dead letter is sent for one whose table is named by a row before it."""
+    more = {"tables__dynamic_enabled": "true", "tables__route_field": "kind", "tables__upsert_mode_enabled": "true"}
+    router = Router(config(**more, ext__unrouted=unrouted))
+    router.is_ahead = True
+    with pytest.raises(ConnectError) as refused:
+        router.route(batch([record(None, 0)]))
+    assert not isinstance(refused.value, BadRows)
+    router = Router(config(**more, ext__unrouted=unrouted))
+    router.route(batch(rows("db.x")))
+    router.is_ahead = True
+    assert router.route(batch([record(None, 0)])).unrouted == 0
+
+
 def test_unrouted_rows_fail_or_become_dead_letters_if_asked() -> None:
     dynamic = {"tables__dynamic_enabled": "true", "tables__route_field": "kind"}
     with pytest.raises(BadRows) as raised:

@@ -117,6 +117,16 @@ def test_partition_that_the_end_leaves_out_is_not_loaded(
     assert planned == [dict(zip((FIRST, SECOND), each, strict=True)) for each in (starts, ends)]
 
 
+def test_partition_created_again_is_not_read_beyond_its_end(
+    host: Host, tmp_path: Path, planned: list[Mapping[TopicPartition, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group still has an offset of the topic of before."""
+    monkeypatch.setattr(host, "committed", lambda _: {SECOND: OffsetAndMetadata(1000)})
+    done = run(tmp_path, "--plan", "--to", "orders:0:100")
+    assert done.exit_code == 0, done.output
+    assert planned[1] == {FIRST: 100, SECOND: 7}
+
+
 @pytest.mark.parametrize(("stop_at", "words", "ends"), [
     ("latest", (), (1000, 7)),
     ("2026-01-01T00:00:00Z", (), (400, 7)),

@@ -7,6 +7,7 @@ import pytest
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.load.range_stage import RangeBasis, RangeStage, StagedRange
+from connectors.iceberg.load.range_work import RangeResult
 
 HERE, ELSEWHERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 BASIS = RangeBasis({"db.orders": ("first", 0)})
@@ -52,6 +53,13 @@ def test_ranges_behind_one_that_stopped_are_forgotten(stage: RangeStage) -> None
 def test_ranges_that_would_be_staged_otherwise_are_forgotten(stage: RangeStage, now: RangeBasis) -> None:
     assert stage.next_ahead(HERE, 0, lambda _: now) is None
     assert stage.next_ahead(HERE, 10, same) is None
+
+
+def test_range_that_failed_counts_only_in_its_turn(stage: RangeStage) -> None:
+    ranges = [StagedRange(at, at + 10, RangeResult(HERE, at, error="no table"), BASIS) for at in (0, 10)]
+    stage.keep_ahead(HERE, ranges)
+    assert stage.next_ahead(HERE, 0, same) is ranges[0]
+    assert stage.next_ahead(HERE, 10, same) is None  # read again: its tables may be known now
 
 
 def test_ranges_of_a_rewound_partition_are_forgotten(stage: RangeStage) -> None:

@@ -118,6 +118,7 @@ def _bounds(
     """
     from connectors.iceberg.commands.kafka_group import member_count
     from connectors.iceberg.config.keys import STOP_AT
+    from connectors.iceberg.config.stop_at import LATEST
     from connectors.iceberg.coordinator.kafka_metadata import describe_topics, partitions_of
     from connectors.iceberg.load.bounds import EARLIEST, offsets_at
 
@@ -139,7 +140,9 @@ def _bounds(
     for tp in sorted(ends if begin is not None else ()):
         if starts[tp] > ends[tp]:
             raise ConfigError("--from", f"{tp} would begin at offset {starts[tp]}, and end before at {ends[tp]}")
-    return starts, {**starts, **ends}  # of other partitions nothing is loaded
+    tails = offsets_at(host, LATEST, partitions, "")  # a topic that was created again ends below its old offset
+    nothing = {tp: min(start, tails[tp]) for tp, start in starts.items()}
+    return starts, {**nothing, **ends}
 
 
 def _begin_at(host: SinkHost, starts: Mapping[TopicPartition, int]) -> None:

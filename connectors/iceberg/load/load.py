@@ -280,8 +280,8 @@ class Load:
         marks = self._marks()
         starts = {
             tp: [
-                RangeStart(begin, end, marks[tp].topic_id, self._stage.alone(tp), self._seen.get(tp, {}))
-                for begin, end in each
+                RangeStart(begin, end, marks[tp].topic_id, self._stage.alone(tp), self._seen.get(tp, {}), number > 0)
+                for number, (begin, end) in enumerate(each)
             ]
             for tp, each in ranges.items()
         }

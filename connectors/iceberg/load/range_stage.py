@@ -56,8 +56,13 @@ class RangeStage(Stage):
             self._files.setdefault((partition, table), []).extend(files)
 
     def keep_ahead(self, partition: TopicPartition, ranges: Sequence[StagedRange]) -> None:
-        """Keep ranges of a partition, each of which begins where the one before ends."""
-        self._ahead[partition] = deque(ranges)
+        """Keep ranges of a partition, each of which begins where the one before ends.
+
+        One that failed, behind the first, is to be read again, as are those behind it: as it was read, it was not known
+        yet where rows of the ranges before go.
+        """
+        failed = (at for at, each in enumerate(ranges) if at and each.result is not None and each.result.error)
+        self._ahead[partition] = deque(ranges[: next(failed, None)])
 
     def next_ahead(
         self, partition: TopicPartition, at: int, now: Callable[[StagedRange], RangeBasis]

@@ -46,6 +46,7 @@ class RangeStart:
     topic_id: str  # as the load's task was attached; the load itself asks for it anew before it reports
     alone: Sequence[tuple[str, int]] = ()  # tables and offsets whose inserts wait for no delete any more
     seen: Mapping[str, Sequence[str]] = field(default_factory=dict)  # the router's, of the ranges before
+    is_ahead: bool = False  # ranges before it are read in the same step: `seen` lacks their tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,7 @@ class _RangeTask(SinkTask):
         parts.state.revoke(self._work.partitions - {self._partition})
         parts.state.advance(self._partition, start.begin)
         parts.intake.router.seen.update({topic: dict.fromkeys(tables) for topic, tables in start.seen.items()})
+        parts.intake.router.is_ahead = start.is_ahead
         epoch = parts.state.epoch
         for table, offset in start.alone:
             answer = parts.state.answer(table)

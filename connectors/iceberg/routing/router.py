@@ -79,6 +79,7 @@ class Router:
         self._with_pattern = [name for name in config.tables if config.table(name).route_regex is not None]
         self.seen: dict[str, dict[str, None]] = {}  # by topic, the tables that rows of it went to
         self.by_seen = False  # whether tombstones went where `seen` says
+        self.is_ahead = False  # whether it is not known yet where rows before these went
         self._tables_of_topic = cache(partial(tables_of_topic, config))
         self._tables_of_text = lru_cache(_MAX_TEXTS)(partial(tables_of_text, config))
 
@@ -88,7 +89,8 @@ class Router:
         Raises:
             BadRows: Rows whose value has no fields although a route field is configured; rows that no table takes,
                 if `iceberg.ext.unrouted` is dlq.
-            ConnectError: A row that no table takes, if it is fail.
+            ConnectError: A row that no table takes, if it is fail, or if that may be otherwise once rows before it are
+                known.
         """
         routing = self._route(batch)
         if not self._config.only_tables:
@@ -184,7 +186,7 @@ class Router:
         count = pc.sum(rest).as_py() or 0
         if count and self._config.unrouted is not Unrouted.IGNORE:
             text = f"no table takes this row of topic {batch.topic}"
-            if self._config.unrouted is Unrouted.FAIL:
+            if self._config.unrouted is Unrouted.FAIL or (self.is_ahead and self.by_seen):
                 raise ConnectError(text)
             raise BadRows({row: DataError(text) for row in pc.indices_nonzero(rest).to_pylist()})
         return Routing(routed, count)
