@@ -118,8 +118,11 @@ def test_orphans_are_removed_but_staged_and_named_files_stay(lake: Lake, dry_run
         return StagedFileName("orders", Epoch(epoch, "a1"), digits, 1, "orders-0", 0).encode()
 
     mine = table_digits(metadata.uuid)
-    removed = [folder / "lost.parquet", folder / name(6, mine)]
-    kept = [folder / name(7, mine), folder / "named.parquet"]
+    damaged = folder.parent / "metadata" / "00000-damaged.metadata.json"
+    removed = [folder / "lost.parquet", folder / name(6, mine), damaged]
+    of_table_inside = folder.parent / "other" / "data" / "part-0.parquet"
+    of_table_inside.parent.mkdir(parents=True)
+    kept = [folder / name(7, mine), folder / "named.parquet", of_table_inside]
     property_ = f"connect-py.open-pairs.{'x'}"
     lake.catalog.set_properties(sink.name, {property_: kept[1].as_uri()})
     for path in [*removed, *kept]:
@@ -129,8 +132,8 @@ def test_orphans_are_removed_but_staged_and_named_files_stay(lake: Lake, dry_run
     policy = dataclasses.replace(POLICY, orphan_age_ms=3 * DAYS, orphan_dry_run=dry_run)
     rows = sink.rows()
     result = do(lake, sink, MaintenanceKind.ORPHANS, policy)
-    assert result.counts == {"orphan_files_found": 2, "orphan_files_removed": 0 if dry_run else 2}
-    assert [path.exists() for path in removed] == [dry_run] * 2
+    assert result.counts == {"orphan_files_found": 3, "orphan_files_removed": 0 if dry_run else 3}
+    assert [path.exists() for path in removed] == [dry_run] * 3
     assert all(path.exists() for path in [*kept, folder / "young.parquet"])
     assert sink.rows() == rows
     calm = dataclasses.replace(policy, snapshots=0, small_files=0, delete_ratio=0, manifests=0)

@@ -19,7 +19,7 @@ from connectors.iceberg.maintenance.cold_partitions import cold_location, cold_p
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
 from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
 from connectors.iceberg.maintenance.operations_table import record_operation
-from connectors.iceberg.maintenance.orphan_search import orphans_of, why_not_removed
+from connectors.iceberg.maintenance.orphan_search import orphans_of, own_files, why_not_removed
 from connectors.iceberg.maintenance.table_state import ORPHANS_CHECKED_KEY, SMALL, TableState, measure
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.spark.java_errors import translating
@@ -157,7 +157,8 @@ def _search(
     found: list[str] = []
     for place in (None, *places):
         rows = session.spark.sql(statement(session.catalog_name, table.name, metadata, request, place)).collect()
-        found.extend(str(row[0]) for row in rows)
+        paths = [str(row[0]) for row in rows]
+        found.extend(paths if place is not None else own_files(table, paths))
     return orphans_of(metadata, found), why_not_removed(table, found)
 
 

@@ -1,7 +1,8 @@
 """What a search for orphan files found, judged: files that wait for their commit stay, and so do another table's.
 
 A new table may have the folder of one that was renamed. Iceberg lists the whole folder, and takes all files for orphans
-that the new table does not name: the other's data, manifests and metadata.
+that the new table does not name: the other's data, manifests and metadata. A table may also have its folder inside of
+this one's, as that of namespace `db.t` in the folder of table `db.t`: it is no place where this table writes.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from connectors.iceberg.audit.table_history import LEDGER_PREFIX
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import look_up
 from connectors.iceberg.spark import cycle_aggregates, rejected_rows
+from connectors.iceberg.spark.java_errors import NOT_FOUND, caused_by
 from connectors.iceberg.spark.orphan_files import waiting_names
 from connectors.iceberg.staging.staged_file_name import owner_of, table_digits
 
@@ -25,8 +29,18 @@ if TYPE_CHECKING:
 _LEDGERS: Final = (LEDGER_PREFIX, cycle_aggregates.LEDGER, rejected_rows.LEDGER)  # each is followed by a group
 _METADATA: Final = (".metadata.json", ".metadata.json.gz")
 _UUID: Final = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
-_FIRST_BYTES: Final = 64 << 10  # of a metadata file: writers put the uuid at its beginning
+_FIRST_BYTES: Final = 4 << 10  # of a metadata file: writers put the uuid at its beginning
 _ALL_BYTES: Final = 1 << 30
+_READERS: Final = 16  # a table with a commit every minute has thousands of metadata files younger than any orphan
+_ROOT: Final = re.compile(r"[A-Za-z][\w+.-]*:(?://[^/]*)?")  # scheme and authority, which listings write otherwise
+
+
+def own_files(table: JavaTable, found: Sequence[str]) -> list[str]:
+    """The paths that are where this table writes its data and metadata."""
+    metadata, home = table.metadata(), table.metadata().location.rstrip("/")
+    folders = {f"{home}/data", f"{home}/metadata", metadata.data_location, table.metadata_location().rpartition("/")[0]}
+    ours = tuple(f"{_ROOT.sub('', each, 1)}/" for each in folders)
+    return [path for path in found if _ROOT.sub("", path, 1).startswith(ours)]
 
 
 def orphans_of(metadata: TableMetadata, found: Sequence[str]) -> list[str]:
@@ -49,9 +63,12 @@ def why_not_removed(table: JavaTable, found: Sequence[str]) -> str:
         owner = owner_of(path)
         if owner is not None and owner.table != digits:
             return _shared(path)
-    for path in _metadata_files(table, metadata, found):
-        if _uuid_in(table, path) != metadata.uuid:
-            return _shared(path)
+    paths = list(_metadata_files(table, metadata, found))
+    with ThreadPoolExecutor(_READERS) as readers:
+        for path, uuid in zip(paths, readers.map(partial(_uuid_in, table), paths), strict=True):
+            if uuid not in (metadata.uuid, None):
+                readers.shutdown(cancel_futures=True)
+                return _shared(path)
     return ""
 
 
@@ -74,10 +91,17 @@ def _metadata_files(table: JavaTable, metadata: TableMetadata, found: Sequence[s
 
 
 def _uuid_in(table: JavaTable, path: str) -> str | None:
-    """The uuid of the table whose metadata a file has; None: it has none."""
+    """The uuid of the table whose metadata a file has; None: it has none, is damaged, or is gone meanwhile."""
     for size in (_FIRST_BYTES, _ALL_BYTES):
-        data = table.first_bytes(path, size)
-        text = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data) if data.startswith(b"\x1f\x8b") else data
+        try:
+            data = table.first_bytes(path, size)
+            text = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data) if data.startswith(b"\x1f\x8b") else data
+        except zlib.error:
+            return None
+        except Exception as error:
+            if caused_by(error, NOT_FOUND):
+                return None
+            raise
         if (found := _UUID.search(text)) is not None:
             return found[1].decode()
         if len(data) < size:

@@ -25,10 +25,11 @@ _JAVA_FRAMES: Final = 5  # of each exception of a Java trace
 EXCEPTIONS: Final = "org.apache.iceberg.exceptions."
 VALIDATION: Final = f"{EXCEPTIONS}ValidationException"
 REFUSED: Final = f"{EXCEPTIONS}CommitFailedException"
+NOT_FOUND: Final = f"{EXCEPTIONS}NotFoundException"  # a file of the table, or a staged one
 _MISSING = {f"{EXCEPTIONS}NoSuchTableException", f"{EXCEPTIONS}NoSuchNamespaceException"}
 _FORBIDDEN = {f"{EXCEPTIONS}ForbiddenException", f"{EXCEPTIONS}NotAuthorizedException"}
 _UNSUITABLE = {
-    f"{EXCEPTIONS}NotFoundException",  # a file of the table, or a staged one
+    NOT_FOUND,
     VALIDATION,
     f"{EXCEPTIONS}BadRequestException",
     f"{EXCEPTIONS}UnprocessableEntityException",
