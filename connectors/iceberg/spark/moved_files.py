@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.config.spark_config import STAGING_CATALOG
 from connectors.iceberg.errors import CatalogUnavailableError
+from connectors.iceberg.spark.java_errors import REFUSED, is_a
 from connectors.iceberg.spark.prepared_commit import ValidationFailed
 from connectors.iceberg.spark.sql_names import relation
 
@@ -62,7 +63,8 @@ def _replace(table: JavaTable, request: FileMove, read: Snapshot, files: list[An
     """Commit the written files in place of the others, as these were read at a snapshot.
 
     A catalog's answer may be lost, and its refusal wrong: the table, read again, says what became of the attempt. One
-    that may still land leaves the written files, and the search for orphan files removes them if it does not.
+    that may still land leaves the written files, and the search for orphan files removes them if it does not. A commit
+    cannot land once its ref moved; that the table's metadata moved says nothing at a REST catalog.
 
     Raises:
         CatalogUnavailableError: Another writer changed their rows, or was in the way too often.
@@ -71,7 +73,7 @@ def _replace(table: JavaTable, request: FileMove, read: Snapshot, files: list[An
     why = "commits of others came in between"
     for _ in range(_ATTEMPTS):
         prepared = table.prepare()
-        version = table.metadata_location()
+        base = prepared.base().head(request.ref)
         try:
             prepared.rewrite(request.ref, read, files, written)
         except ValidationFailed:
@@ -80,10 +82,11 @@ def _replace(table: JavaTable, request: FileMove, read: Snapshot, files: list[An
         try:
             prepared.swap({})
             return
-        except Exception:
-            if prepared.snapshot_id in table.refresh().snapshots:
+        except Exception as error:
+            now = table.refresh()
+            if prepared.snapshot_id in now.snapshots:
                 return
-            if table.metadata_location() == version:  # it may still land
+            if now.head(request.ref) == base and not is_a(error, REFUSED):
                 raise
     for path in {str(file.location()) for file in written} - _named_since(table, known):
         table.delete_file(path)
