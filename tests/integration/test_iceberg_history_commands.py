@@ -68,6 +68,9 @@ def test_history_lists_commits_and_at_finds_them(lake: Lake, run: Any) -> None:
         assert missing.exit_code == 1
         assert missing.stderr.startswith(f"connect-py: table {sink.name}: ")
     assert run("history", "shop.missing").exit_code == 2
+    empty = lake.make()
+    assert run("history", empty.name).exit_code == 0
+    assert run("history", empty.name, "--branch", "staging").exit_code == 2
     lake.sql(f"CALL lake.system.expire_snapshots(table => '{sink.name}', older_than => now(), retain_last => 1)")
     late = run("at", sink.name, "--offset", "orders:0:3")
     assert str(third) in late.stdout

@@ -41,6 +41,7 @@ HARMLESS_KEYS = (
     "iceberg.tables.default-id-columns",
     "iceberg.table.db.orders.id-columns",
     "iceberg.ext.key-source",
+    "iceberg.ext.cycle-aggregate.shop.account.keys",
     "iceberg.ext.null-key",
     "iceberg.catalog.adls.auth.shared-key.account.name",
     "iceberg.catalog.s3.sse.type",
@@ -58,11 +59,14 @@ SECRET_PARTS = (
     "https://me:{}@lake/x",
     "DefaultEndpointsProtocol=https://x;AccountName=lake;AccountKey={};EndpointSuffix=y",
     "AccountName=lake;AccountKey={};EndpointSuffix=y",
+    "AccountKey={};AccountName=lake",
+    "password={}",
 )
 HARMLESS_URLS = (
     "https://lake/x?keys=a&primary_key=id&design=b&keyspace=c",
     "jdbc:mysql://db/x?allowPublicKeyRetrieval=true&passwordCharacterEncoding=UTF-8",
     "http://host:8083/a@b",
+    "key=5",
 )
 
 

@@ -56,7 +56,8 @@ def history(
         with place.open() as lake:
             metadata = lake.run(table, read_metadata)
         ref = branch or place.ref
-        if MAIN in metadata.refs or ref != MAIN:  # else readers see an empty table
+        is_empty = not metadata.snapshots and branch is None  # the configured branch is made by its first commit
+        if not is_empty and (MAIN in metadata.refs or ref != MAIN):  # else readers see an empty table
             known_ref(metadata, ref)
         found = entries(metadata, ref, everything=everything)
     shown = found[: limit or None]

@@ -106,10 +106,15 @@ def _policy(place: TablePlace, settings: Any) -> MaintenancePolicy:
 def _left_out(
     lake: Any, table: str, ref: str, policy: MaintenancePolicy, state: TableState, due: list[MaintenanceAction]
 ) -> dict[str, str]:
-    """Which of the actions that are due would not be done, and why."""
+    """Which of the actions that are due would not be done, and why; also where that could not be found out."""
     from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, why_not
 
-    reasons = {each.kind.value: lake.run(table, why_not, MaintenanceRequest(each, policy, ref), state) for each in due}
+    reasons = {}
+    for each in due:
+        try:
+            reasons[each.kind.value] = lake.run(table, why_not, MaintenanceRequest(each, policy, ref), state)
+        except ConnectError as error:
+            reasons[each.kind.value] = str(error)
     return {kind: reason for kind, reason in reasons.items() if reason}
 
 

@@ -195,7 +195,10 @@ def _ledger(name: str, lookup: Lookup) -> Ledger:
 
 
 def _comes_again(action: ExpectationAction, ledger: Ledger, state: Unpublished) -> ComesAgain:
-    """The order about these rows; what was decided before of some of them counts on, else they would be held again."""
+    """The order about these rows; what was decided before of some of them counts on.
+
+    Rows of the earlier decision that lie behind these are held again: no user has seen those fail what failed now.
+    """
     names = {name for each in state.commits for name in each.failed}
     if state.again is None:
         return ComesAgain(action, ledger.positions(), frozenset(names))
