@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from connect_py.api.errors import ConnectError
+from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.api.service import SharedServices
 
 if TYPE_CHECKING:
@@ -33,6 +34,19 @@ def reads_kafka_in_spark(command: F) -> F:
     """Mark a command as `uses_java` does; Spark's jars are followed by those of its Kafka source."""
     setattr(command, JAVA, ("spark-kafka",))
     return command
+
+
+def confirmed(question: str) -> bool:
+    """Ask on the terminal.
+
+    Raises:
+        ConfigError: No user can answer.
+    """
+    import typer
+
+    if sys.stdin is None or sys.stdin.closed:
+        raise ConfigError("", "the question has no answer, since standard input is closed: say --yes")
+    return typer.confirm(question, err=True)
 
 
 class _Provided:

@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from connect_py.api.command import confirmed
 from connect_py.api.errors import ConnectError
 from connect_py.terminal.connector_view import ConnectorView
 from connect_py.terminal.rest_client import RestClient
@@ -181,8 +182,8 @@ def delete(worker: RestClient, names: Names, yes: Yes = False) -> None:
     missing = [name for name in names if name not in known]
     if missing:
         raise ConnectError(f"there is no connector {', '.join(missing)}; nothing was changed")
-    if not yes:
-        typer.confirm(f"Delete {', '.join(names)}?", abort=True, err=True)
+    if not yes and not confirmed(f"Delete {', '.join(names)}?"):
+        raise typer.Abort
     for name in names:
         worker.delete(name)
         typer.echo(f"{name}: deleted")
@@ -208,8 +209,8 @@ def offsets(
         typer.echo(worker.alter_offsets(name, [_offset(text) for text in set_]))
         return
     if reset:
-        if not yes:
-            typer.confirm(f"Forget all offsets of {name}?", abort=True, err=True)
+        if not yes and not confirmed(f"Forget all offsets of {name}?"):
+            raise typer.Abort
         typer.echo(worker.reset_offsets(name))
         return
     found = worker.offsets(name)

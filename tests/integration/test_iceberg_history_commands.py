@@ -68,6 +68,9 @@ def test_history_lists_commits_and_at_finds_them(lake: Lake, run: Any) -> None:
         assert missing.exit_code == 1
         assert missing.stderr.startswith(f"connect-py: table {sink.name}: ")
     assert run("history", "shop.missing").exit_code == 2
+    inner = run("history", f"{sink.name}.files")
+    assert (inner.exit_code, inner.stderr) == (2, f"connect-py: table {sink.name}.files: is a metadata table\n")
+    assert run("at", sink.name, "--snapshot", "last", "--branch", "mian").exit_code == 2
     empty = lake.make()
     assert run("history", empty.name).exit_code == 0
     assert run("history", empty.name, "--branch", "staging").exit_code == 2

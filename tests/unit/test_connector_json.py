@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import typer
 
-from connect_py.api.command import provide_configs
+from connect_py.api.command import confirmed, provide_configs
 from connect_py.api.errors import ConfigError
 from connect_py.config.command_config import connector_properties
 from connect_py.secret_mask import masked
 from connectors.iceberg.commands.connector_json import read_connector, resolve_connector
 from connectors.iceberg.commands.exit_status import errors_exit
 
+CLASS = "org.apache.iceberg.connect.IcebergSinkConnector"
 PROVIDERS = "config.providers=env\nconfig.providers.env.class=EnvVarConfigProvider\n"
 STATIC = "transforms.s.static.value"
 
@@ -33,7 +34,7 @@ def worker(tmp_path: Path) -> Iterator[Path]:
 
 def posted_with(folder: Path, key: str, value: str) -> Path:
     file = folder / "sink.json"
-    file.write_text(json.dumps({"name": "sink", "config": {key: value}}))
+    file.write_text(json.dumps({"name": "sink", "config": {"connector.class": CLASS, key: value}}))
     return file
 
 
@@ -41,19 +42,47 @@ def posted_with(folder: Path, key: str, value: str) -> Path:
     {"name": "sink", "config": {"topics": "a"}},
     {"name": "sink", "topics": "a"},
     {"config": {"name": "sink", "topics": "a"}},
+    {"name": None, "config": {"name": "sink", "topics": "a"}},
 ])  # fmt: skip
-def test_connector_has_its_name_in_each_shape(tmp_path: Path, posted: dict[str, Any]) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_connector_has_its_name_in_each_shape(tmp_path: Path, posted: dict[str, Any], encoding: str) -> None:
     file = tmp_path / "sink.json"
-    file.write_text(json.dumps(posted))
+    file.write_text(json.dumps(posted), encoding=encoding)
     assert read_connector(file) == {"name": "sink", "topics": "a"}
 
 
-@pytest.mark.parametrize("posted", [{"config": {"topics": "a"}}, {"topics": "a"}, {"name": "", "topics": "a"}])
+@pytest.mark.parametrize("posted", [
+    {"config": {"topics": "a"}}, {"topics": "a"}, {"name": "", "topics": "a"}, {"name": None, "topics": "a"},
+])  # fmt: skip
 def test_connector_without_a_name_is_refused(tmp_path: Path, posted: dict[str, Any]) -> None:
     file = tmp_path / "sink.json"
     file.write_text(json.dumps(posted))
     with pytest.raises(ConfigError, match=r"name: is missing in .*sink\.json"):
         read_connector(file)
+
+
+@pytest.mark.parametrize(("posted", "why"), [
+    ({"name": "sink", "config": {"topics": ["a"]}}, "topics: has to be a text"),
+    ({"name": ["sink"], "config": {"topics": "a"}}, "name: has to be a text"),
+    ([], "expected a connector as it is posted"),
+])  # fmt: skip
+def test_value_that_a_worker_refuses_is_refused(tmp_path: Path, posted: Any, why: str) -> None:
+    file = tmp_path / "sink.json"
+    file.write_text(json.dumps(posted))
+    with pytest.raises(ConfigError, match=why):
+        read_connector(file)
+
+
+def test_deeply_nested_file_is_refused_without_a_trace(tmp_path: Path) -> None:
+    file = tmp_path / "sink.json"
+    file.write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match="recursion"):
+        read_connector(file)
+
+
+def test_connector_of_another_class_is_not_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"FileStreamSink is no Iceberg sink"):
+        resolve_connector(posted_with(tmp_path, "connector.class", "FileStreamSink"), None)
 
 
 def test_placeholders_have_the_values_of_the_workers_providers(
@@ -94,3 +123,17 @@ def test_error_of_a_command_hides_values_of_providers(
     with pytest.raises(typer.Exit), errors_exit(2):
         raise ValueError(f"{props[STATIC]} does not fit")
     assert capsys.readouterr().err == "connect-py: [hidden] does not fit\n"
+
+
+@pytest.mark.parametrize("error", [KeyError("state"), RuntimeError("odd")])
+def test_unforeseen_error_has_the_status_of_a_command(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended, errors_exit(2):
+        raise error
+    assert ended.value.exit_code == 2
+    assert capsys.readouterr().err == f"connect-py: {type(error).__name__}, which was not foreseen: {error}\n"
+
+
+def test_question_without_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(ConfigError, match="say --yes"):
+        confirmed("Delete it?")

@@ -255,6 +255,7 @@ def test_what_cannot_be_told_is_not_called_proven(history: TableHistory, kind: s
     assert report.verdict is Verdict.UNDECIDED
     found = {f.kind for f in report.undecided} | {f.kind for group in report.groups for f in group.undecided}
     assert kind in found
+    assert "proven" not in "".join(_lines(report)) or kind == "no_ref"
 
 
 def test_a_ledger_that_was_copied_from_another_table_is_ignored() -> None:

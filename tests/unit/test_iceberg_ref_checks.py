@@ -136,3 +136,9 @@ def test_a_table_has_its_own_tags_or_the_connectors() -> None:
     with pytest.raises(ConfigError) as raised:
         IcebergSinkConfig.parse({**props, "iceberg.ext.tags": "yearly"})
     assert raised.value.key == "iceberg.ext.tags"
+
+
+@pytest.mark.parametrize("name", ["", "first", "last", "4838139597401900746"])
+def test_names_that_mean_something_else_are_refused(name: str) -> None:
+    assert "is no name" in refusal("tag", WHOLE, name, [], move=False, delete=False)
+    assert "there is no tag" in refusal("tag", WHOLE, name, [], move=False, delete=True)

@@ -25,9 +25,11 @@ from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.diff import diff as diff_command
 from connectors.iceberg.commands.history import at as at_command
 from connectors.iceberg.commands.history import history as history_command
+from connectors.iceberg.commands.table_options import TablePlace, known_branch
+from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.history.offset_search import OffsetPlace, find_offset, parse_offset
 from connectors.iceberg.history.snapshot_entry import entries
-from connectors.iceberg.history.table_point import NotInHistoryError, find_point, snapshot_at_time
+from connectors.iceberg.history.table_point import NotInHistoryError, find_point, parse_time, snapshot_at_time
 from connectors.iceberg.protocol.positions import TopicPartition
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 
@@ -196,3 +198,31 @@ def test_invalid_command_exits_with_2_and_one_error_line(arguments: list[str], s
     assert result.exit_code == 2
     assert said in result.stderr.replace(str(Path.cwd()), "")
     assert result.stderr.count("\n") == 1
+
+
+def test_id_of_a_snapshot_counts_before_a_tag() -> None:
+    metadata = table(
+        snapshot(1, None, None),
+        snapshot(4, None, 1),
+        refs={"main": {"snapshot-id": 4, "type": "branch"}, "1": {"snapshot-id": 4, "type": "branch"}},
+    )
+    assert find_point(metadata, "1") == 1
+
+
+def test_time_before_the_first_year_is_refused() -> None:
+    with pytest.raises(ValueError, match="is too early"):
+        parse_time("0001-01-01T00:00:00+14:00")
+
+
+@pytest.mark.parametrize(("branch", "expected"), [("audit", "audit"), ("main", "main"), (None, "main")])
+def test_branch_is_the_one_typed_or_the_connectors(branch: str | None, expected: str) -> None:
+    metadata = table(
+        snapshot(1, None, None),
+        refs={"main": {"snapshot-id": 1, "type": "branch"}, "audit": {"snapshot-id": 1, "type": "branch"}},
+    )
+    assert known_branch(metadata, branch, TablePlace("shop.orders", SparkConfig("lake", {}), None)) == expected
+
+
+def test_branch_that_is_not_there_means_not_main() -> None:
+    with pytest.raises(NotInHistoryError, match="no branch or tag mian"):
+        known_branch(WHOLE, "mian", TablePlace("shop.orders", SparkConfig("lake", {}), None))

@@ -41,7 +41,9 @@ def test_each_form_of_a_bound_becomes_offsets(text: str, expected: Mapping[Topic
     assert offsets_at(cast(SinkCluster, Cluster()), text, [FIRST, SECOND], "--to") == expected
 
 
-@pytest.mark.parametrize("text", ["soon", "orders:2:1", "orders:0", "2026-01-02T03:00:00", "2999-01-02T03:00:00Z"])
+@pytest.mark.parametrize("text", [
+    "", "soon", "orders:2:1", "orders:0", "2026-01-02T03:00:00", "2999-01-02T03:00:00Z", "0001-01-01T00:00:00+14:00",
+])  # fmt: skip
 def test_bounds_that_are_none_name_their_option(text: str) -> None:
     with pytest.raises(ConfigError, match="--to"):
         offsets_at(cast(SinkCluster, Cluster()), text, [FIRST, SECOND], "--to")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from pipeline_files import shop
 from pipeline_worker import RUNS, PipelineWorker, pipeline_worker
@@ -125,6 +126,21 @@ def test_mistakes_of_a_file_come_as_json_too(worker: PipelineWorker, file: Path)
     assert found["mistakes"] == [
         {"line": 7, "column": 3, "field": "defaults.formt", "problem": "is not known", "hint": "did you mean format?"}
     ]
+
+
+def test_file_in_another_encoding_is_a_mistake_with_its_place(worker: PipelineWorker, file: Path) -> None:
+    file.write_bytes("pipeline: shop\nworker: Zürich".encode("latin-1"))
+    status, found = run_json(worker, "plan", file)
+    [mistake] = found["mistakes"]
+    assert (status, mistake["line"], mistake["column"]) == (2, 2, 10)
+    assert "no text in UTF-8" in mistake["problem"]
+
+
+@pytest.mark.parametrize("answer", ['["a"]', '{"a": {}}', "<html>", ""])
+def test_address_that_is_no_worker_is_named(file: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    monkeypatch.setattr(httpx.Client, "request", lambda *_, **__: httpx.Response(200, text=answer))
+    done = CliRunner().invoke(app, ["status", str(file), "--url", "http://shop:8083"])
+    assert (done.exit_code, done.output[:45]) == (2, "connect-py: http://shop:8083 answers, but not")
 
 
 def test_request_that_fails_midway_says_what_was_done(worker: PipelineWorker, file: Path) -> None:

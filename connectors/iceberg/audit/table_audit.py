@@ -163,7 +163,9 @@ def audit(history: TableHistory, group: str | None = None) -> AuditReport:
         [_GroupWalk(history, name, loads=name in loading).walk() for name in groups],
     )  # fmt: skip
     if all(each.verdict is Verdict.PROVEN and not each.commits for each in report.groups):
-        report.undecided.append(Finding("no_ledger", "no commit and no property of this sink speaks of this table"))
+        finding = Finding("no_ledger", "no commit and no property of this sink speaks of this table")
+        for undecided in [each.undecided for each in report.groups] or [report.undecided]:
+            undecided.append(finding)
     if not history.ref_exists and history.ref != "main":
         report.undecided.append(Finding("no_ref", f"there is no ref {history.ref}: this is main's history"))
     for path in history.live_twice:

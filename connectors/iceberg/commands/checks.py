@@ -13,7 +13,6 @@ from connect_py.api.errors import ConfigError
 if TYPE_CHECKING:
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
-CLASSES: Final = ("org.apache.iceberg.connect.IcebergSinkConnector", "io.tabular.iceberg.connect.IcebergSinkConnector")
 NO_TABLE: Final = "connect_py_doctor.no_such_table"  # a catalog that answers says so
 CATALOG_SECONDS: Final = 150.0  # Spark starts
 CATALOG_ANSWER_SECONDS: Final = 60.0
@@ -22,10 +21,10 @@ CATALOG_ANSWER_SECONDS: Final = 60.0
 @uses_java
 def checks(props: Mapping[str, str]) -> list[Check]:
     """Checks of an Iceberg sink; none for other connectors, or for one whose configuration is not acceptable."""
-    from connectors.iceberg.commands.connector_json import refuse_providers
+    from connectors.iceberg.commands.connector_json import is_sink, refuse_providers
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
-    if props.get("connector.class", "") not in (*CLASSES, "IcebergSinkConnector", "IcebergSink"):
+    if not is_sink(props):
         return []
     try:
         refuse_providers(dict(props))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from connect_py.api.command import resolved_connector
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
+CLASSES = ("org.apache.iceberg.connect.IcebergSinkConnector", "io.tabular.iceberg.connect.IcebergSinkConnector")
+_ALIASES = ("IcebergSinkConnector", "IcebergSink")
 _PLACEHOLDER = re.compile(r"\$\{[^}]*:[^}]*\}")
 
 
@@ -20,28 +23,39 @@ def read_connector(path: Path) -> dict[str, str]:
         ConfigError: The file is not one of these, or says no name.
     """
     try:
-        document = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        document = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError("", f"{path}: {error}") from error
     config = document.get("config", document) if isinstance(document, dict) else None
     if not isinstance(config, dict):
         raise ConfigError("", f"{path}: expected a connector as it is posted: a name and a config")
+    name = document.get("name")
+    for key, value in {**config, "name": name if name is not None else config.get("name")}.items():
+        if isinstance(value, (dict, list)):
+            raise ConfigError(key, f"has to be a text in {path}")
     texts = {str(key): str(value) for key, value in config.items() if value is not None}
     props = {key: text.lower() if isinstance(config[key], bool) else text for key, text in texts.items()}
-    if "name" in document:
-        props["name"] = str(document["name"])
+    if name is not None:
+        props["name"] = str(name)
     if not props.get("name"):
         raise ConfigError("name", f'is missing in {path}: add it beside "config", or to bare properties')
     return props
+
+
+def is_sink(props: Mapping[str, str]) -> bool:
+    """Whether they are of an Iceberg sink."""
+    return props.get("connector.class", "") in (*CLASSES, *_ALIASES)
 
 
 def resolve_connector(path: Path, worker: Path | None) -> dict[str, str]:
     """As `read_connector`, with the values of the config providers that a worker's properties configure.
 
     Raises:
-        ConfigError: The file is not one of these, or a value is not available.
+        ConfigError: The file is not one of these, of another connector, or a value is not available.
     """
     props = read_connector(path)
+    if not is_sink(props):
+        raise ConfigError("connector.class", f"{props.get('connector.class')} is no Iceberg sink")
     if worker is not None:
         found = resolved_connector(props, worker)
         refuse_providers({key: value for key, value in found.items() if value == props[key]})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from connect_py.api.command import uses_java
+from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.table_options import (
     POINT,
@@ -22,6 +23,7 @@ from connectors.iceberg.commands.table_options import (
     Table,
     TablePlace,
     Timeout,
+    known_branch,
     table_place,
 )
 
@@ -68,11 +70,13 @@ def diff(
         from connectors.iceberg.history.table_diff import DiffRequest, compare, read_metadata
         from connectors.iceberg.history.table_point import find_point
 
+        if key and without_key:
+            raise ConfigError("--key", "cannot be combined with --without-key")
         place = table_place(table, config, catalog_property, catalog)
         folder = parquet if parquet is None or "://" in parquet else f"file://{Path(parquet).absolute()}"
         with Console(stderr=True).status(f"comparing {table}"), place.open(timeout) as lake:
             metadata = lake.run(table, read_metadata)
-            ref = branch or place.ref
+            ref = known_branch(metadata, branch, place)
             points = find_point(metadata, before, ref), find_point(metadata, after, ref)
             keys = () if without_key else tuple(key or ()) or key_columns(place, metadata, points)
             found = lake.run(table, compare, DiffRequest(points[0], points[1], keys, limit, folder, to_table))
@@ -105,7 +109,7 @@ def difference_lines(table: str, found: TableDiff) -> Iterator[str]:
     from connectors.iceberg.history.table_diff import RowChange
 
     request = found.request
-    by = f"rows by key ({', '.join(request.keys)})" if request.keys else "whole rows, the table has no key"
+    by = f"rows by key ({', '.join(request.keys)})" if request.keys else "whole rows"
     yield f"{table}: {request.before} -> {request.after}, {by}"
     for what in ("added", "dropped", "retyped"):
         if names := getattr(found.columns, what):

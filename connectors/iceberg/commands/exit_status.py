@@ -13,9 +13,13 @@ from connect_py.api.errors import ConnectError
 
 @contextmanager
 def errors_exit(status: int) -> Iterator[None]:
-    """End with this status if the block raises an error that people get to read."""
+    """End with this status if the block raises an error, whatever it is: other statuses have a meaning of their own."""
     try:
         yield
-    except (ConnectError, OSError, ValueError) as error:
-        typer.echo(f"connect-py: {without_secrets(str(error))}", err=True)
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except Exception as error:
+        foreseen = isinstance(error, (ConnectError, OSError, ValueError))
+        text = str(error) if foreseen else f"{type(error).__name__}, which was not foreseen: {error}"
+        typer.echo(f"connect-py: {without_secrets(text)}", err=True)
         raise typer.Exit(status) from error

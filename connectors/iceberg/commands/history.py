@@ -18,6 +18,7 @@ from connectors.iceberg.commands.table_options import (
     CatalogProperties,
     Config,
     Table,
+    known_branch,
     table_place,
 )
 
@@ -55,9 +56,8 @@ def history(
         place = table_place(table, config, catalog_property, catalog)
         with place.open() as lake:
             metadata = lake.run(table, read_metadata)
-        ref = branch or place.ref
-        is_empty = not metadata.snapshots and branch is None  # the configured branch is made by its first commit
-        if not is_empty and (MAIN in metadata.refs or ref != MAIN):  # else readers see an empty table
+        ref = known_branch(metadata, branch, place)
+        if metadata.snapshots and ref != MAIN:
             known_ref(metadata, ref)
         found = entries(metadata, ref, everything=everything)
     shown = found[: limit or None]
@@ -100,7 +100,7 @@ def at(
         place = table_place(table, config, catalog_property, catalog)
         with place.open() as lake:
             metadata = lake.run(table, read_metadata)
-        line = branch or place.ref
+        line = known_branch(metadata, branch, place)
         try:
             number, note = _find(metadata, given, line, place.group)
         except NotInHistoryError as error:

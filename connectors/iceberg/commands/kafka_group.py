@@ -35,7 +35,9 @@ def member_count(kafka: Mapping[str, Any], group: str) -> int:
             if name in ("GROUP_ID_NOT_FOUND", "_NO_OFFSET"):
                 return 0
             if name not in _PASSING or time.monotonic() > deadline:
-                raise ConnectError(f"Kafka does not say who is in group {group}: {error}") from error
+                servers = kafka.get("bootstrap.servers")
+                text = error.args[0].str()
+                raise ConnectError(f"Kafka at {servers} does not say who is in group {group}: {text}") from error
         time.sleep(0.2)
 
 

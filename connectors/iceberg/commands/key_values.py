@@ -16,7 +16,7 @@ def key_values(option: str, items: Iterable[str] | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for item in items or ():
         key, separator, value = item.partition("=")
-        if not separator:
+        if not separator or not key.strip():
             raise ConfigError(option, f"{item} is not of the form key=value")
         found[key.strip()] = value.strip()
     return found

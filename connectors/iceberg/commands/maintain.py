@@ -14,6 +14,7 @@ from connect_py.api.command import uses_java
 from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.table_options import (
+    MOST_SECONDS,
     AsJson,
     Branch,
     Catalog,
@@ -21,6 +22,7 @@ from connectors.iceberg.commands.table_options import (
     Config,
     Table,
     TablePlace,
+    known_branch,
     table_place,
 )
 
@@ -42,7 +44,7 @@ def maintain(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="As after `iceberg.ext.maintenance.`; may be repeated."),
     ] = None,
-    timeout: Annotated[int, typer.Option(help="Seconds that one action may take.", min=1)] = 3600,
+    timeout: Annotated[int, typer.Option(help="Seconds that one action may take.", min=1, max=MOST_SECONDS)] = 3600,
     config: Config = None,
     catalog_property: CatalogProperties = None,
     catalog: Catalog = "iceberg",
@@ -62,8 +64,9 @@ def maintain(
         if dry_run == now:
             raise ConfigError("", "say one of --dry-run and --now")
         place = table_place(table, config, catalog_property, catalog)
-        policy, ref = _policy(place, setting or ()), branch or place.ref
+        policy = _policy(place, setting or ())
         with place.open(timeout) as lake:
+            ref = known_branch(lake.run(table, read_metadata), branch, place)
             state = lake.run(table, measure, ref, policy)
             due = due_actions(state, policy, int(time.time() * 1000))
             left_out = _left_out(lake, table, ref, policy, state, due) if dry_run else {}

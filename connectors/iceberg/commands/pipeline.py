@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from connect_py.api.command import confirmed
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.table_options import AsJson
 
@@ -148,16 +149,16 @@ def _errors_exit(as_json: bool) -> Iterator[None]:
     """As `errors_exit`; of mistakes in the file all are shown, each with its line."""
     from connectors.iceberg.pipeline.mistake import PipelineFileError
 
-    try:
-        with errors_exit(UNDECIDED):
+    with errors_exit(UNDECIDED):
+        try:
             yield
-    except PipelineFileError as error:
-        if as_json:
-            document = {"file": error.file, "mistakes": [each.to_json() for each in error.mistakes]}
-            typer.echo(json.dumps(document, indent=2))
-        else:
-            typer.echo(str(error), err=True)
-        raise typer.Exit(UNDECIDED) from error
+        except PipelineFileError as error:
+            if as_json:
+                document = {"file": error.file, "mistakes": [each.to_json() for each in error.mistakes]}
+                typer.echo(json.dumps(document, indent=2))
+            else:
+                typer.echo(str(error), err=True)
+            raise typer.Exit(UNDECIDED) from error
 
 
 def _open(file: Path, url: str | None) -> tuple[Pipeline, WorkerClient]:
@@ -186,7 +187,7 @@ def _plan(client: WorkerClient, pipeline: Pipeline, adopt: bool) -> ConnectorPla
 
 
 def _ask_before_deleting(names: list[str], yes: bool) -> None:
-    if names and not yes and not typer.confirm(f"delete {', '.join(names)}?", err=True):
+    if names and not yes and not confirmed(f"delete {', '.join(names)}?"):
         raise typer.Exit(DECLINED)
 
 

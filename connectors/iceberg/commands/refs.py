@@ -20,6 +20,7 @@ from connectors.iceberg.commands.table_options import (
     Config,
     Table,
     TablePlace,
+    known_branch,
     table_place,
 )
 
@@ -90,16 +91,18 @@ def _change(
 ) -> None:  # fmt: skip
     from connectors.iceberg.config.tag_schedule import parse_duration
     from connectors.iceberg.history.table_diff import read_metadata
-    from connectors.iceberg.history.table_point import find_point
+    from connectors.iceberg.history.table_point import LAST, find_point
     from connectors.iceberg.refs.ref_changes import create_sql, drop_sql, run_sql
 
     keep_ms = None if keep is None else _parsed("--keep", keep, parse_duration)
+    if name is None and (move or delete or keep is not None or at != LAST):
+        raise ConfigError("NAME", f"is missing: which {kind}?")
     with place.open() as lake:
         metadata = lake.run(place.table, read_metadata)
         if name is None:
             _print_refs(kind, place.table, metadata, as_json=as_json)
             return
-        point = None if delete else find_point(metadata, at, line or place.ref)
+        point = None if delete else find_point(metadata, at, known_branch(metadata, line, place))
         found = _effects(place, metadata, name, point) if kind == "branch" else []
         if why := refusal(kind, metadata, name, found, move=move, delete=delete):
             typer.echo(f"connect-py: table {place.table}: {why}", err=True)
@@ -133,9 +136,12 @@ def refusal(
     kind: str, metadata: TableMetadata, name: str, found: list[ConnectorEffect], *, move: bool, delete: bool
 ) -> str:
     """Why this must not be done; empty: it may."""
+    from connectors.iceberg.history.table_point import FIRST, LAST
     from connectors.iceberg.protocol.own_refs import OWN_REFS
 
     other = "tag" if kind == "branch" else "branch"
+    if not delete and (name in ("", FIRST, LAST) or name.isdecimal()):
+        return f"{name or 'an empty text'} is no name: options would take it for something else"
     if name.startswith(OWN_REFS):
         return f"names that begin with {OWN_REFS} are the sink's own, and its commits set and remove them"
     if name in metadata.refs and (name in metadata.tags) != (kind == "tag"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from connect_py.api.command import uses_java
+from connect_py.api.command import confirmed, uses_java
 from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.kafka_group import member_count
@@ -71,7 +71,7 @@ def rewind(
                 typer.echo(f"connect-py: {text}", err=True)
             heads: dict[str, int] = {}
             if mode is not None and not refused:
-                if not yes and not typer.confirm("Rewind?", err=True):
+                if not yes and not confirmed("Rewind?"):
                     raise typer.Exit(REFUSED)
                 heads = _do(lake, previews, mode, group)
     if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from connect_py.api.command import uses_java
+from connect_py.api.command import confirmed, uses_java
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.refs import effect_lines
@@ -87,7 +87,7 @@ def rollback(
             if preview.refused:
                 typer.echo(f"connect-py: table {table}: {preview.refused}", err=True)
             elif not dry_run and preview.leaving:
-                if not yes and not typer.confirm("Go back?", err=True):
+                if not yes and not confirmed("Go back?"):
                     raise typer.Exit(REFUSED)
                 lake.run(table, move_branch, ref, preview.head, preview.snapshot, own)
     done = not preview.refused and not dry_run

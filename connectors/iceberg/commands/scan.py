@@ -20,6 +20,7 @@ from connectors.iceberg.commands.table_options import (
     Config,
     Table,
     Timeout,
+    known_branch,
     table_place,
 )
 
@@ -55,7 +56,7 @@ def scan(
         place = table_place(table, config, catalog_property, catalog)
         with place.open(timeout) as lake, Console(stderr=True).status(f"{table}: reading manifests and footers"):
             metadata = lake.run(table, read_metadata)
-            ref = branch or place.ref
+            ref = known_branch(metadata, branch, place)
             snapshot = None if metadata.head(ref) is None else find_point(metadata, at, ref)
             report = lake.run(table, scan_levels, ScanRequest(where, snapshot))
     if as_json:

@@ -17,6 +17,7 @@ from connectors.iceberg.commands.key_values import key_values
 if TYPE_CHECKING:
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.config.spark_config import SparkConfig
+    from connectors.iceberg.protocol.table_metadata import TableMetadata
     from connectors.iceberg.spark.lake_client import LakeClient
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="Full name of the table: namespace.table.")]
@@ -32,7 +33,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 Branch = Annotated[
     str | None, typer.Option(help="The branch whose history counts.", show_default="the connector's, or main")
 ]
-Timeout = Annotated[int, typer.Option(help="Seconds that Spark may take.", min=1)]
+MOST_SECONDS = 2_000_000  # 23 days: what operating systems wait at once
+Timeout = Annotated[int, typer.Option(help="Seconds that Spark may take.", min=1, max=MOST_SECONDS)]
 TIMEOUT = 3600
 POINT = "a snapshot id, a branch or tag, a time (2026-01-02T03:04:05Z), first or last"
 
@@ -75,13 +77,27 @@ def table_place(table: str, config: Path | None, catalog_properties: list[str] |
 
     given = key_values("--catalog-property", catalog_properties)
     if config is None:
-        if not given:
+        if not given.keys() & {"type", "catalog-impl"}:
             raise ConfigError("", "where is the catalog? Give --config connector.json or --catalog-property type=…")
         return TablePlace(table, SparkConfig(catalog, given), None)
     parsed = parse_connector(config)
     catalog_settings = {**parsed.catalog, **given}
     settings = SparkConfig(parsed.catalog_name, catalog_settings, parsed.hadoop_settings(), parsed.spark)
     return TablePlace(table, settings, parsed)
+
+
+def known_branch(metadata: TableMetadata, branch: str | None, place: TablePlace) -> str:
+    """The ref whose history counts.
+
+    Raises:
+        NotInHistoryError: The table has no such branch as was typed. Those of connectors are made by a first commit.
+    """
+    from connectors.iceberg.history.table_point import known_ref
+    from connectors.iceberg.protocol.commit_request import MAIN
+
+    if branch is not None and branch != MAIN:
+        known_ref(metadata, branch)
+    return branch or place.ref
 
 
 def place_of_worker(table: str, config: Path, worker: Path) -> TablePlace:

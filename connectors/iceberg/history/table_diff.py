@@ -64,7 +64,7 @@ class TableDiff:
             "before": request.before, "after": request.after, "keys": list(request.keys),
             "counts": {change.value.replace(" ", "_"): self.counts.get(change, 0) for change in RowChange},
             "columns": asdict(self.columns), "rows": list(self.rows), "parquet": request.parquet,
-            "table": request.table, "sql": self.sql,
+            "to_table": request.table, "sql": self.sql,
         }  # fmt: skip
 
 

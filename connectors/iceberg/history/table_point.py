@@ -29,6 +29,8 @@ def find_point(metadata: TableMetadata, text: str, ref: str = MAIN) -> int:
         if not line:
             raise NotInHistoryError("the table has no snapshot yet")
         return line[-1] if text == FIRST else line[0]
+    if text.isdecimal() and int(text) in metadata.snapshots:
+        return int(text)
     if text in metadata.refs:
         return metadata.refs[text]
     if text.isdecimal() and len(text) != len("20260102"):  # a day without dashes
@@ -76,7 +78,12 @@ def parse_time(text: str) -> int:
         ValueError: It is none.
     """
     moment = datetime.fromisoformat(text)
-    return int((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    try:
+        return int(
+            (moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000
+        )
+    except OverflowError as error:  # in UTC it is before the year 1
+        raise ValueError(f"{text} is too early") from error
 
 
 def snapshot_at_time(metadata: TableMetadata, moment_ms: int, ref: str = MAIN) -> int:

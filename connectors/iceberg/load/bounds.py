@@ -25,7 +25,8 @@ def offsets_at(
         option: The command's, for errors.
 
     Raises:
-        ConfigError: It is none of these, a time to come, or names a partition that the connector does not consume.
+        ConfigError: It is none of these, a time to come or before 1970, or names a partition that the connector does
+            not consume.
         RetriableError: The cluster does not answer.
     """
     wanted = list(partitions)
@@ -33,8 +34,12 @@ def offsets_at(
     ranges = cluster.log_range(wanted, committed=committed)
     if text.lower() == EARLIEST:
         return {tp: start for tp, (start, _) in ranges.items()}
+    if not text.strip():
+        raise ConfigError(option, "is empty")
     valid_stop_at(option, text)
     bound = parse_stop_at(text)
+    if bound is not None and bound.time_ms is not None and bound.time_ms < 0:
+        raise ConfigError(option, f"{text} is before 1970, and so before any record")
     if unknown := sorted(set(bound.offsets if bound is not None else ()) - set(wanted)):
         raise ConfigError(option, f"the connector does not consume {unknown[0]}, or it does not exist")
     if bound is None or (bound.time_ms is None and not bound.offsets):

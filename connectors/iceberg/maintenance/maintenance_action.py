@@ -187,5 +187,5 @@ def _options(values: Mapping[str, str]) -> str:
 
 
 def _time(age_ms: int) -> str:
-    at = datetime.fromtimestamp(time.time() - age_ms / 1000, UTC)
+    at = datetime.fromtimestamp(max(time.time() - age_ms / 1000, 0), UTC)
     return f"TIMESTAMP {literal(at.strftime('%Y-%m-%d %H:%M:%S.%f')[:-3] + 'Z')}"  # the session has a zone of its own

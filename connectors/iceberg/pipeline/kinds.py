@@ -130,7 +130,7 @@ class Number(Kind):
     words = "a whole number"
 
     def read(self, node: Node, path: str, mistakes: Mistakes) -> Found | None:
-        if not isinstance(node, Scalar) or node.kind != "number" or not re.fullmatch(r"-?\d+", node.text):
+        if not isinstance(node, Scalar) or node.kind != "number" or not re.fullmatch(r"-?\d{1,18}", node.text):
             self.refuse(node, path, mistakes)
             return None
         if int(node.text) < self.least:

@@ -16,7 +16,7 @@ from connectors.iceberg.pipeline.checks import (
 from connectors.iceberg.pipeline.compiler import CompiledConnector, Compiler
 from connectors.iceberg.pipeline.file_fields import FILE
 from connectors.iceberg.pipeline.kinds import Found
-from connectors.iceberg.pipeline.mistake import Mistakes, PipelineFileError
+from connectors.iceberg.pipeline.mistake import Mistake, Mistakes, PipelineFileError, Place
 from connectors.iceberg.pipeline.target import Target
 from connectors.iceberg.pipeline.yaml_tree import Entries, Node, read_yaml
 
@@ -43,7 +43,10 @@ def read_pipeline(file: Path) -> Pipeline:
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not a text in UTF-8: {error.reason} at byte {error.start}") from error
+        before = error.object[: error.start].decode(encoding="utf-8")
+        place = Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        mistakes = [Mistake(place, "", f"this is no text in UTF-8: {error.reason}")]
+        raise PipelineFileError(str(file), mistakes) from error
     return parse_pipeline(text, str(file))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -61,25 +61,28 @@ class WorkerClient(AbstractContextManager["WorkerClient"]):
     def connectors(self) -> dict[str, RunningConnector]:
         """All connectors by name, in alphabetical order."""
         # Asked for both at once, a worker leaves out connectors that have no status yet.
-        infos = self._ask("GET", "/connectors?expand=info").json()
-        statuses = self._ask("GET", "/connectors?expand=status").json()
-        return {
-            name: RunningConnector(name, each["info"]["config"], statuses.get(name, {}).get("status", {}))
-            for name, each in sorted(infos.items())
-        }
+        infos, statuses = (self._ask("GET", f"/connectors?expand={what}") for what in ("info", "status"))
+        with self._understood():
+            known = statuses.json()
+            return {
+                name: RunningConnector(name, each["info"]["config"], known.get(name, {}).get("status", {}))
+                for name, each in sorted(infos.json().items())
+            }
 
     def task_configs(self, connector: str) -> list[Mapping[str, str]]:
         """The configurations of a connector's tasks."""
         answer = self._ask("GET", f"{_path(connector)}/tasks")
-        return [each["config"] for each in answer.json()]
+        with self._understood():
+            return [each["config"] for each in answer.json()]
 
     def problems(self, connector: str, config: Mapping[str, str]) -> list[tuple[str, str]]:
         """What the worker says against a configuration: keys and texts."""
         plugin = quote(config["connector.class"], safe="")
         path = f"/connector-plugins/{plugin}/config/validate"
-        answer = self._ask("PUT", path, {**config, "name": connector}).json()
-        values = (each["value"] for each in answer["configs"])
-        return [(value["name"], error) for value in values for error in value["errors"]]
+        answer = self._ask("PUT", path, {**config, "name": connector})
+        with self._understood():
+            values = [each["value"] for each in answer.json()["configs"]]
+            return [(value["name"], error) for value in values for error in value["errors"]]
 
     def put(self, connector: str, config: Mapping[str, str]) -> None:
         """Create a connector, or give it another configuration."""
@@ -88,6 +91,14 @@ class WorkerClient(AbstractContextManager["WorkerClient"]):
     def delete(self, connector: str) -> None:
         """Delete a connector; one that is not there is no error."""
         self._ask("DELETE", _path(connector), missing_is_fine=True)
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Raises ConnectError if an answer is none of a worker."""
+        try:
+            yield
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ConnectError(f"{self.url} answers, but not as a Connect worker does: is this its address?") from error
 
     def _ask(self, method: str, path: str, content: object = None, *, missing_is_fine: bool = False) -> httpx.Response:
         deadline = time.monotonic() + _CONFLICT_SECONDS

@@ -42,7 +42,10 @@ class JavaCatalog:
         self._catalog = self.java.iceberg("spark.Spark3Util").loadIcebergCatalog(spark._jsparkSession, name)
 
     def load(self, name: str) -> JavaTable:
-        return JavaTable(self._spark, self.java, self._catalog.loadTable(self._identifier(name)), name)
+        found = self._catalog.loadTable(self._identifier(name))
+        if not self.java.is_instance(found, "org.apache.iceberg.HasTableOperations"):
+            raise TableUnsuitableError(name, "is a metadata table")
+        return JavaTable(self._spark, self.java, found, name)
 
     def create(self, name: str, schema: str, spec: str | None, properties: Mapping[str, str]) -> bool:
         """Returns False when the table exists already."""

@@ -132,7 +132,7 @@ def _chain(exception: Any) -> list[tuple[str, str]]:
     while exception is not None and len(chain) < 10:
         name, cause = exception.getClass().getName(), exception.getCause()
         if name != _WRAPPER or cause is None:
-            chain.append((name, str(exception.getMessage() or "").split("\n", 1)[0]))
+            chain.append((name, str(exception.getMessage() or "").strip().split("\n", 1)[0]))
         exception = cause
     return chain
 
