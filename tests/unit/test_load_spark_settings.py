@@ -55,3 +55,9 @@ def test_archive_brings_its_own_python_for_the_executors(tmp_path: Path) -> None
 def test_settings_that_are_none_of_spark_are_refused(given: str) -> None:
     with pytest.raises(ConfigError, match="--conf"):
         spark_settings(None, [given], None)
+
+
+@pytest.mark.parametrize(("master", "conf"), [("nonsense", None), (None, ["spark.master=localhost:7077"])])
+def test_master_that_is_none_is_refused_before_a_start(master: str | None, conf: list[str] | None) -> None:
+    with pytest.raises(ConfigError, match=r"--master: .* is none: local\[\*\]"):
+        spark_settings(master, conf, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +20,8 @@ SPARK = {
     "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=4 {_QUICK_ARROW}",
     "spark.executor.extraJavaOptions": _QUICK_ARROW,
 }
+
+_MASTER = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|spark://.+|yarn|k8s://.+")
 
 BootstrapServer = Annotated[str | None, typer.Option(SERVER, help="Kafka, host:port, unless --worker says it.")]
 Worker = Annotated[
@@ -62,7 +65,7 @@ def spark_settings(master: str | None, conf: list[str] | None, archive: Path | N
     """The same of Spark's, and what a load has where neither these nor the worker nor the connector say anything.
 
     Raises:
-        ConfigError: One is not of the form key=value, or is none of Spark's.
+        ConfigError: One is not of the form key=value, or is none of Spark's; a master is none.
     """
     from connectors.iceberg.config.spark_config import COMMAND_PREFIX, LOAD_PREFIX
 
@@ -76,6 +79,8 @@ def spark_settings(master: str | None, conf: list[str] | None, archive: Path | N
         said["spark.master"] = master
     if others := [key for key in said if not key.startswith("spark.")]:
         raise ConfigError("--conf", f"{others[0]} is no setting of Spark: they begin with `spark.`")
+    if not _MASTER.fullmatch(said.get("spark.master", "local")):
+        raise ConfigError("--master", f"{said['spark.master']} is none: local[*], spark://host:port, yarn or k8s://...")
     defaults = {"spark.pyspark.python": sys.executable, **SPARK}
     return {
         **{LOAD_PREFIX + key.removeprefix("spark."): value for key, value in defaults.items()},
