@@ -54,8 +54,8 @@ def resolve_connector(path: Path, worker: Path | None) -> dict[str, str]:
         ConfigError: The file is not one of these, of another connector, or a value is not available.
     """
     props = read_connector(path)
-    if not is_sink(props):
-        raise ConfigError("connector.class", f"{props.get('connector.class')} is no Iceberg sink")
+    if "connector.class" in props and not is_sink(props):
+        raise ConfigError("connector.class", f"{props['connector.class']} is no Iceberg sink")
     if worker is not None:
         found = resolved_connector(props, worker)
         refuse_providers({key: value for key, value in found.items() if value == props[key]})

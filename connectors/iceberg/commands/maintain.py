@@ -14,7 +14,6 @@ from connect_py.api.command import uses_java
 from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.table_options import (
-    MOST_SECONDS,
     AsJson,
     Branch,
     Catalog,
@@ -44,7 +43,7 @@ def maintain(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="As after `iceberg.ext.maintenance.`; may be repeated."),
     ] = None,
-    timeout: Annotated[int, typer.Option(help="Seconds that one action may take.", min=1, max=MOST_SECONDS)] = 3600,
+    timeout: Annotated[int, typer.Option(help="Seconds that one action may take.", min=1)] = 3600,
     config: Config = None,
     catalog_property: CatalogProperties = None,
     catalog: Catalog = "iceberg",
