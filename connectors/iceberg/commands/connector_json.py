@@ -9,10 +9,10 @@ from pathlib import Path
 
 from connect_py.api.command import resolved_connector
 from connect_py.api.errors import ConfigError
+from connectors.iceberg import PLUGINS
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
-CLASSES = ("org.apache.iceberg.connect.IcebergSinkConnector", "io.tabular.iceberg.connect.IcebergSinkConnector")
-_ALIASES = ("IcebergSinkConnector", "IcebergSink")
+_CLASSES = (*(each.name for each in PLUGINS), "IcebergSinkConnector", "IcebergSink")  # and what Java shortens them to
 _PLACEHOLDER = re.compile(r"\$\{[^}]*:[^}]*\}")
 
 
@@ -29,14 +29,13 @@ def read_connector(path: Path) -> dict[str, str]:
     config = document.get("config", document) if isinstance(document, dict) else None
     if not isinstance(config, dict):
         raise ConfigError("", f"{path}: expected a connector as it is posted: a name and a config")
-    name = document.get("name")
-    for key, value in {**config, "name": name if name is not None else config.get("name")}.items():
+    if document.get("name") is not None:
+        config = {**config, "name": document["name"]}
+    for key, value in config.items():
         if isinstance(value, (dict, list)):
             raise ConfigError(key, f"has to be a text in {path}")
     texts = {str(key): str(value) for key, value in config.items() if value is not None}
     props = {key: text.lower() if isinstance(config[key], bool) else text for key, text in texts.items()}
-    if name is not None:
-        props["name"] = str(name)
     if not props.get("name"):
         raise ConfigError("name", f'is missing in {path}: add it beside "config", or to bare properties')
     return props
@@ -44,7 +43,7 @@ def read_connector(path: Path) -> dict[str, str]:
 
 def is_sink(props: Mapping[str, str]) -> bool:
     """Whether they are of an Iceberg sink."""
-    return props.get("connector.class", "") in (*CLASSES, *_ALIASES)
+    return props.get("connector.class", "") in _CLASSES
 
 
 def resolve_connector(path: Path, worker: Path | None) -> dict[str, str]:

@@ -57,7 +57,7 @@ def history(
         with place.open() as lake:
             metadata = lake.run(table, read_metadata)
         ref = known_branch(metadata, branch, place)
-        if metadata.snapshots and ref != MAIN:
+        if metadata.snapshots and ref != MAIN:  # the connector's branch is there from its first commit on
             known_ref(metadata, ref)
         found = entries(metadata, ref, everything=everything)
     shown = found[: limit or None]

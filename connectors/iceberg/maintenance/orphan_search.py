@@ -37,7 +37,8 @@ _ROOT: Final = re.compile(r"[A-Za-z][\w+.-]*:(?://[^/]*)?")  # scheme and author
 
 def own_files(table: JavaTable, found: Sequence[str]) -> list[str]:
     """The paths that are where this table writes its data and metadata."""
-    metadata, home = table.metadata(), table.metadata().location.rstrip("/")
+    metadata = table.metadata()
+    home = metadata.location.rstrip("/")
     folders = {f"{home}/data", f"{home}/metadata", metadata.data_location, table.metadata_location().rpartition("/")[0]}
     ours = tuple(f"{_ROOT.sub('', each, 1)}/" for each in folders)
     return [path for path in found if _ROOT.sub("", path, 1).startswith(ours)]
