@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import functools
 import importlib.util
 import os
 import sys
@@ -16,6 +17,7 @@ import psutil
 import pytest
 from command_lines import command_line
 from container_image import BuiltImage, built_image
+from httpx._transports import default as httpx_transport
 from hypothesis import settings
 
 from connect_py.embedded.broker import KafkaBroker
@@ -23,6 +25,8 @@ from connect_py.embedded.spark_environment import spark_environment as resolve_s
 
 settings.register_profile("any-machine", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("any-machine")
+# Each client of httpx makes a context for TLS, which reads all authorities in 40 ms of a processor: once is enough.
+httpx_transport.create_ssl_context = functools.cache(httpx_transport.create_ssl_context)  # type: ignore[attr-defined]
 
 CHILD_GRACE_SECONDS = 5.0
 END_SECONDS = 120.0

@@ -2,12 +2,13 @@
 
 Places: this machine's own Spark, a stand-alone cluster by `iceberg.spark.master`, and Spark Connect by
 `iceberg.spark.remote`. The connector is the same everywhere but for that key. The short form takes a table to
-each of the two; the long one takes all recordings everywhere.
+each of the two; the long one takes a recording everywhere, and the others to both engines of this machine.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -158,6 +159,7 @@ PLACES: Mapping[str, tuple[str, str, dict[str, str]]] = {  # Spark, the engine t
     "cluster-full": ("cluster", "full merge", {ENGINE: "merge"}),
     "connect": ("connect", "full merge", {}),
 }
+MEETINGS = [(RECORDINGS[0], place) for place in PLACES] + list(itertools.product(RECORDINGS[1:], ("local", "local-full")))
 
 
 @pytest.fixture(scope="module")
@@ -168,8 +170,7 @@ def seen() -> dict[str, list[list[str]]]:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)  # two connectors with all tables of a recording, and three rounds of commits
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("recording", RECORDINGS)
+@pytest.mark.parametrize(("recording", "place"), MEETINGS)
 def test_all_tables_of_a_recording_are_the_same_everywhere(
     world: World,
     tmp_path: Path,

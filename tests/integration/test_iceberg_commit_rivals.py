@@ -99,12 +99,12 @@ CASES = [
     (3, None, {}),
     *((version, None, COPY_ON_WRITE) for version in (1, 2, 3)),
 ]
-IN_SHORT = [(*CASES[number], act) for number, act in enumerate((delete, compact))]
-WHAT_OTHERS_DO = short_form([(*case, act) for case in CASES for act in FOREIGN], IN_SHORT)
+# Each two of a table, a change and a step meet once.
+MEETINGS = [(*case, act, STEPS[(a - b) % 3]) for a, case in enumerate(CASES) for b, act in enumerate(FOREIGN)]
+IN_SHORT = [(*CASES[number], act, BEFORE_SWAP) for number, act in enumerate((delete, compact))]
 
 
-@pytest.mark.parametrize("step", OFTEN)
-@pytest.mark.parametrize(("version", "spec", "properties", "act"), WHAT_OTHERS_DO)
+@pytest.mark.parametrize(("version", "spec", "properties", "act", "step"), short_form(MEETINGS, IN_SHORT))
 def test_concurrent_changes_between_steps_are_kept_and_commit_is_exact(
     lake: Lake,
     version: int,
