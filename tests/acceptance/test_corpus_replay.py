@@ -1,6 +1,6 @@
 """The Debezium recordings through broker, worker and sink: the tables hold what Postgres held.
 
-Each recording is replayed twice by one upsert connector: `whole`, as recorded (one partition per topic, everything at
+Each recording is replayed twice by three connectors: `whole`, as recorded (one partition per topic, everything at
 once), and `spread` over three partitions by the hash of the key, in two or three parts with a commit after each.
 
 What is compared, and how: `fixtures/corpus_replay.py`.
@@ -8,7 +8,10 @@ What is compared, and how: `fixtures/corpus_replay.py`.
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import pytest
 from corpus_recording import AVRO_SCHEMAS
@@ -30,6 +33,8 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
+IN_SHORT = (RECORDINGS[0], "spread")
+
 
 @pytest.fixture(scope="module")
 def world(
@@ -44,29 +49,49 @@ def world(
         worker.close()
 
 
+@dataclass(frozen=True)
+class Replayed:
+    """A recording in one layout, with everything of it in the tables."""
+
+    world: World
+    recording: str
+    layout: str
+
+    def table(self, name: str) -> str:
+        """The table of this name in the catalog."""
+        return f"{namespace_of(self.recording)}.{self.layout}_{name}"
+
+
 @pytest.fixture(
-    scope="module", params=[RECORDINGS[0], *(pytest.param(each, marks=pytest.mark.long) for each in RECORDINGS[1:])]
+    scope="module",
+    params=[
+        pytest.param(each, marks=() if each == IN_SHORT else pytest.mark.long)
+        for each in itertools.product(RECORDINGS, LAYOUTS)
+    ],
+    ids="-".join,
 )
-def replayed(request: pytest.FixtureRequest, world: World) -> Iterator[str]:
-    """A recording's name, once everything of it is in the tables."""
-    with replay(world, request.param, parts=2 if request.param == RECORDINGS[0] else PARTS):
-        yield request.param
+def replayed(request: pytest.FixtureRequest, world: World) -> Iterator[Replayed]:
+    recording, layout = request.param
+    lakehouse = Lakehouse(world.lakehouse.directory.parent / f"{recording}-{layout}")
+    there = dataclasses.replace(world, prefix=f"corpus.{layout}.", lakehouse=lakehouse)
+    parts = 2 if recording == RECORDINGS[0] else PARTS
+    with replay(there, recording, layouts={layout: LAYOUTS[layout]}, parts=parts):
+        yield Replayed(there, recording, layout)
 
 
 @pytest.mark.timeout(600)  # the first test of a recording replays it: three connectors, three rounds of commits
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("table", sorted(COLUMNS.keys() - {APPENDED}))
-def test_table_holds_what_the_source_held(world: World, replayed: str, layout: str, table: str) -> None:
-    assert_holds_what_the_source_held(world, replayed, layout, table)
+def test_table_holds_what_the_source_held(replayed: Replayed, table: str) -> None:
+    assert_holds_what_the_source_held(replayed.world, replayed.recording, replayed.layout, table)
 
 
 @pytest.mark.timeout(600)  # as above
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_table_without_key_gets_one_row_per_event(world: World, replayed: str, layout: str) -> None:
+def test_table_without_key_gets_one_row_per_event(replayed: Replayed) -> None:
     """Deletes are marked; a truncate, and the null key with null value after a delete, make no row."""
-    rows = printed_rows(world.lakehouse, replayed, layout, APPENDED)
-    data = world.lakehouse.rows(f"{namespace_of(replayed)}.{layout}_{APPENDED}")
-    if replayed == "json-plain":
+    lakehouse = replayed.world.lakehouse
+    rows = printed_rows(lakehouse, replayed.recording, replayed.layout, APPENDED)
+    data = lakehouse.rows(replayed.table(APPENDED))
+    if replayed.recording == "json-plain":
         deleted = [cdc["op"] == "D" for cdc in data.column("_cdc").to_pylist()]
     else:
         deleted = [mark == "true" for mark in data.column("__deleted").to_pylist()]
@@ -89,7 +114,6 @@ def test_table_without_key_gets_one_row_per_event(world: World, replayed: str, l
 
 
 @pytest.mark.timeout(600)  # as above
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_ledgers_of_every_replayed_table_form_a_chain(world: World, replayed: str, layout: str) -> None:
+def test_ledgers_of_every_replayed_table_form_a_chain(replayed: Replayed) -> None:
     for table in COLUMNS:
-        assert world.lakehouse.assert_ledgers_chain(f"{namespace_of(replayed)}.{layout}_{table}") >= 1
+        assert replayed.world.lakehouse.assert_ledgers_chain(replayed.table(table)) >= 1

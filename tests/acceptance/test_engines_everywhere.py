@@ -159,7 +159,7 @@ PLACES: Mapping[str, tuple[str, str, dict[str, str]]] = {  # Spark, the engine t
     "cluster-full": ("cluster", "full merge", {ENGINE: "merge"}),
     "connect": ("connect", "full merge", {}),
 }
-MEETINGS = [(RECORDINGS[0], place) for place in PLACES] + list(itertools.product(RECORDINGS[1:], ("local", "local-full")))
+MEETINGS = [*itertools.product(RECORDINGS[:1], PLACES), *itertools.product(RECORDINGS[1:], ("local", "local-full"))]
 
 
 @pytest.fixture(scope="module")

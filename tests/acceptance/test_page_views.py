@@ -194,6 +194,7 @@ class SinkStory:
             config = {"connector.class": PLUGIN, "topics": self.case.name, "file": str(file), "tasks.max": "1"}
             worker.put(name, config | {f"{side}.converter": TEXT for side in ("key", "value")})
             if target:
+                worker.wait_for_states(name, "RUNNING", "RUNNING")  # paused before, it would have no task
                 assert httpx.put(f"{worker.url}/connectors/{name}/{target}", timeout=100).status_code in (202, 204)
         worker.wait_for_states("returns", "RUNNING", "FAILED")
         worker.wait_for_states("legacy-export", "STOPPED")

@@ -14,7 +14,8 @@ from sink_case import SinkCase
 
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
-pytestmark = pytest.mark.timeout(120)  # a task with a Spark driver that starts on a busy machine
+# A task with a Spark driver that starts on a busy machine. In every run: uuid keys in test_iceberg_commit_keys.py.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 UNAVAILABLE = "__debezium_unavailable_value"
 MERGE = {"iceberg__tables__upsert_mode_enabled": "true", "iceberg__tables__default_id_columns": "id"}
@@ -56,7 +57,6 @@ def test_upserts_and_deletes_by_uuid_key_merge_over_several_cycles(case: SinkCas
     assert case.lakehouse.assert_ledgers_chain(case.table) >= 2
 
 
-@pytest.mark.long
 def test_unavailable_values_and_ordering_columns_work_with_uuid_keys(case: SinkCase, lakehouse: Lakehouse) -> None:
     make_table(lakehouse, case)
     case.create_topic()
