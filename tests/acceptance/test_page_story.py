@@ -14,7 +14,7 @@ from worker_process import WorkerProcess
 from connect_py.embedded.broker import KafkaBroker
 
 PLUGIN = "org.apache.kafka.connect.file.FileStreamSinkConnector"
-pytestmark = [pytest.mark.long, pytest.mark.timeout(420)]  # where Chromium is to be installed first
+pytestmark = pytest.mark.timeout(420)  # where Chromium is to be installed first
 
 
 @pytest.fixture

@@ -208,6 +208,7 @@ class SinkStory:
         page.picture("workers")
 
 
+@pytest.mark.long  # in every run: tests/acceptance/test_page_story.py
 def test_sink_is_created_followed_mended_and_its_table_changed(
     page: WatchedPage, case: SinkCase, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ def kinds(report: AuditReport) -> set[str]:
     return {f.kind for f in report.files} | {f.kind for group in report.groups for f in group.violations}
 
 
-@pytest.mark.parametrize("mode", list(WriteMode))
+@pytest.mark.parametrize("mode", short_form(WriteMode, [WriteMode.MERGE]))
 def test_commits_of_ours_and_maintenance_of_others_are_proven(mode: WriteMode, lake: Lake) -> None:
     sink = lake.make(mode=mode)
     for number in range(3):

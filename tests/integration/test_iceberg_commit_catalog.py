@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 from command_lines import command_line
-from fixtures.iceberg_commit import BY_REGION, KEY, ORDERS_SCHEMA, Lake, activate, lake, lake_config, order
+from fixtures.iceberg_commit import BY_REGION, ENGINES, KEY, ORDERS_SCHEMA, Lake, activate, lake, lake_config, order
 
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.config.spark_config import SparkConfig
@@ -364,7 +364,7 @@ def test_commit_files_are_synced_before_the_catalog_refers_to_them(
             assert made.parent in forced
 
 
-@pytest.mark.parametrize("engine", [EngineName.MERGE, EngineName.FULL_MERGE])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_files_that_spark_writes_are_synced_and_have_no_checksums(
     lake: Lake, engine: EngineName, tmp_path: Path
 ) -> None:

@@ -103,6 +103,7 @@ def test_changed_key_finds_its_values_after_its_delete_was_committed(make: Make)
     assert outcome.counts.unmatched_patches == 0
 
 
+@pytest.mark.long  # in every run: test_key_added_and_changed_in_one_cycle_is_found
 def test_a_changed_key_finds_values_that_no_snapshot_had(make: Make) -> None:
     """The row is written and its key changed in one cycle; the insert under the new key comes in the next one."""
     source = Source(1, by_key=True)

@@ -35,7 +35,7 @@ def numbers(sink: Sink) -> list[object]:
     ("engine", "retries"),
     short_form(
         itertools.product((EngineName.APPEND, EngineName.MERGE, EngineName.FULL_MERGE), ("4", "0")),
-        [(EngineName.APPEND, "0"), (EngineName.MERGE, "4"), (EngineName.FULL_MERGE, "0")],
+        [(EngineName.APPEND, "0"), (EngineName.MERGE, "4")],
     ),
 )
 def test_commit_that_the_catalog_reports_as_failed_stays_readable(lake: Lake, engine: EngineName, retries: str) -> None:

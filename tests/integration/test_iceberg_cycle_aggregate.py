@@ -168,6 +168,7 @@ def test_aggregate_is_exact_under_random_deaths_and_successors(
         assert followed.is_exact()
 
 
+@pytest.mark.long  # in every run: test_aggregate_is_exact_after_a_death_at_each_point
 def test_sleeper_between_both_swaps_changes_nothing_later(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A coordinator sleeps after the swap of the table. The next one goes on, before the first one awakes."""
     followed = Followed(lake.make(mode=WriteMode.APPEND))

@@ -83,6 +83,7 @@ def test_history_lists_commits_and_at_finds_them(lake: Lake, run: Any) -> None:
     assert f"snapshot {first} " in gone.stderr
 
 
+@pytest.mark.long  # in every run: tests/integration/test_iceberg_table_diff.py
 def test_diff_prints_change_counts_before_the_changed_rows(lake: Lake, run: Any) -> None:
     sink, (first, second, third) = filled(lake)
     told = run("diff", sink.name, "first", "last", "--sql")

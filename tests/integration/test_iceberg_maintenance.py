@@ -196,6 +196,7 @@ def test_each_action_is_a_row_of_the_operations_table(lake: Lake) -> None:
     assert dict(second)["counts"]["deleted_manifest_lists_count"] == CYCLES - 1
 
 
+@pytest.mark.long  # in every run: test_command_says_what_is_due_and_does_it
 def test_action_counts_as_done_without_its_row_of_operations(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
     sink = busy(lake, 3)
     other = lake.make(mode=WriteMode.APPEND)  # a table without columns for operations
@@ -219,6 +220,7 @@ def far_away(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
+@pytest.mark.long  # in every run: ages, in tests/unit/test_iceberg_maintenance_plan.py
 @pytest.mark.usefixtures("far_away")
 def test_ages_and_times_are_right_in_other_time_zones(lake: Lake) -> None:
     sink, started = busy(lake, 3), dt.datetime.now(dt.UTC)

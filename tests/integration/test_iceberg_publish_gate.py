@@ -10,7 +10,8 @@ import pytest
 import typer
 from click.testing import Result
 from fixtures.iceberg_commands import table_commands
-from fixtures.iceberg_commit import KEY, Lake, Sink, lake, order
+from fixtures.iceberg_commit import ENGINES, KEY, Lake, Sink, lake, order
+from short_form import short_form
 
 from connectors.iceberg.audit.table_audit import Verdict, audit
 from connectors.iceberg.commands.gate import gate
@@ -25,7 +26,7 @@ __all__ = ["lake"]
 
 BRANCH = unpublished_branch("connect-orders")
 A = ExpectationAction
-ENGINES = [EngineName.MERGE, pytest.param(EngineName.FULL_MERGE, marks=pytest.mark.long)]
+DROP = "DROP TABLE lake.{}"
 
 
 def expect(action: ExpectationAction, sql: str = "region != 'bad'", name: str = "good") -> dict[str, Any]:
@@ -125,7 +126,7 @@ def test_death_before_rows_are_rejected_is_repaired(gated: Gated, monkeypatch: p
     assert gated.rejected() == {"b": "bad"}
 
 
-@pytest.mark.parametrize("act", ["DROP TABLE lake.{}", "ALTER TABLE lake.{} RENAME TO {}_old"])
+@pytest.mark.parametrize("act", short_form([DROP, "ALTER TABLE lake.{} RENAME TO {}_old"], [DROP]))
 def test_table_of_rejected_rows_may_go_between_sessions(gated: Gated, act: str) -> None:
     """Each commit of `gated` has a session of its own, which knows nothing of the one before."""
     name, key = f"{gated.sink.name}_rejected", "connect-py.rejected.connect-orders"
@@ -137,6 +138,7 @@ def test_table_of_rejected_rows_may_go_between_sessions(gated: Gated, act: str) 
     assert (set(gated.readers()), gated.rejected()) == ({"b", "c"}, {"d": "bad"})
 
 
+@pytest.mark.long  # in every run: test_rejected_rows_are_in_their_table_once
 def test_rejected_rows_that_were_rolled_back_stay_away(gated: Gated) -> None:
     gated.commit({"a": "bad"}, expect(A.DEAD_LETTER))
     rejected = gated.sink.lake.catalog.table(f"{gated.sink.name}_rejected").metadata()
@@ -297,6 +299,7 @@ def test_expectation_that_had_not_failed_holds_what_comes_again(gated: Gated, co
     assert gated.commit({"e": "bad"}, rules).unpublished
 
 
+@pytest.mark.long  # in every run: test_rejected_rows_are_in_their_table_once
 def test_rows_rejected_again_have_another_commit_id(gated: Gated, command: Callable[..., Result]) -> None:
     both = (Expectation("good", "region != 'bad'", A.DEAD_LETTER), Expectation("x", "number != 'x'"))
     gated.commit({"a": "north"}, {"expectations": both})

@@ -75,6 +75,7 @@ def filled(lake: Lake) -> tuple[Sink, list[int]]:
     return sink, [each or 0 for each in snapshots]
 
 
+@pytest.mark.long  # in every run: test_rewinds_and_maintenance_work_at_a_rest_catalog
 def test_history_refs_and_rollback_work_at_a_rest_catalog(rest_lake: Lake, run: Callable[..., Result]) -> None:
     sink, (first, second) = filled(rest_lake)
     name = sink.name
