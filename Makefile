@@ -35,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: install dev wheel jars archives test lane-of-parts lane-of-commits lane-of-spark lane-of-tables \
   lane-of-workers test-logic test-properties test-parts test-commits test-spark test-tables test-workers \
   test-long long-examples-and-parts long-examples long-parts long-kills \
-  long-workers simulate faults fuzz lint format docs site screenshots release quickstart demo bench clean distclean
+  long-workers soak simulate faults fuzz lint format docs site screenshots release quickstart demo bench clean distclean
 
 install: $(STAMP)
 
@@ -154,7 +154,7 @@ test-workers: dev
 test-long: archives
 	@$(MAKE) --no-print-directory -k -j3 long-examples-and-parts long-kills long-workers
 
-LONG = $(PYTEST) -v -o faulthandler_timeout=0 --durations=0 --durations-min=5 -m 'long and not seeds'
+LONG = $(PYTEST) -v -o faulthandler_timeout=0 --durations=0 --durations-min=5 -m 'long and not seeds and not soak'
 
 long-examples-and-parts:
 	@$(MAKE) --no-print-directory -k long-examples long-parts
@@ -173,6 +173,10 @@ long-kills: dev
 
 long-workers: dev
 	$(LANE) workers $(LONG) $(filter-out $(LONG_KILLS),$(ACCEPTANCE))
+
+# Changes for ten minutes and more, killed again and again; a million records of each format. Three hours.
+soak: archives
+	$(PYTEST) -v -o faulthandler_timeout=0 --durations=0 --durations-min=5 -m soak tests/acceptance
 
 # The protocols of tables and of the group through tens of thousands of storms, and rules whose absence shows seldom.
 simulate: dev

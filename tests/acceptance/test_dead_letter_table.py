@@ -193,6 +193,7 @@ def test_dead_letter_topic_and_table_contain_every_bad_record(
 
 
 @pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(3600)  # a million records of each format
 @pytest.mark.parametrize("form", FORMATS)
 def test_million_records_per_format_split_into_rows_and_dead_letters(

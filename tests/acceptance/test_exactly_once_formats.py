@@ -73,6 +73,7 @@ def test_every_event_of_a_topic_arrives_exactly_once(
 
 
 @pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(900)  # a million events twice: loaded, written, and compared row by row
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_event_of_a_million_arrives_exactly_once(

@@ -34,7 +34,7 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.soak]
 PARTITIONS = 3
 COMMAND = Path(sys.executable).with_name("connect-py")
 KINDS = ("append", "events", "upsert")

@@ -89,6 +89,7 @@ def master(request: pytest.FixtureRequest, tmp_path: Path, spark_environment: di
             yield stack.enter_context(StandaloneCluster(tmp_path / "spark", spark_environment)).url
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(3 * SECONDS)
 def test_load_killed_ten_times_is_exact_and_the_connector_follows(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, master: str

@@ -120,6 +120,7 @@ def test_user_publishes_or_throws_away_what_readers_never_saw(gate: Gate) -> Non
     assert f'connect_py_iceberg_expectations_failed_total{{connector="{gate.case.name}"' in metrics
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1800)  # fifteen rounds, a life of the worker in most of them
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_decisions_and_deaths_leave_every_row_once(gate: Gate, seed: int) -> None:

@@ -179,6 +179,7 @@ def test_maintained_tables_stay_exact_while_changes_come(
 
 
 @pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(2400)  # fifty lives of a worker
 def test_kills_during_maintenance_lose_and_double_nothing(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
@@ -187,6 +188,7 @@ def test_kills_during_maintenance_lose_and_double_nothing(
 
 
 @pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(1500)  # a worker, its drivers, a Spark of others, and ten minutes of changes
 def test_foreign_job_beside_maintenance_loses_and_doubles_nothing(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]

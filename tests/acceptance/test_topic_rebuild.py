@@ -27,7 +27,7 @@ from worker_process import WorkerProcess
 from connect_py.embedded.broker import KafkaBroker
 from connectors.iceberg.audit.table_history import REBUILD_KEY
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.soak]
 RATE, KEYS, SECONDS = 150.0, 3_000, 600.0
 COMMAND = Path(sys.executable).with_name("connect-py")
 
