@@ -354,7 +354,8 @@ def demo(
 ) -> None:
     """Land a PostgreSQL database in Iceberg with Debezium: all on this machine.
 
-    Needs PostgreSQL's server, which it runs in a folder of its own. Exit status 0: every table equals PostgreSQL's.
+    Needs PostgreSQL's server, which it runs in a folder of its own. Exit status 0: every table equals PostgreSQL's, or
+    Ctrl-C ended it before the comparison.
     """
     if tour and seconds is not None:
         raise typer.BadParameter("the tour ends by itself", param_hint="--seconds")

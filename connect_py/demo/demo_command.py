@@ -20,7 +20,7 @@ from connect_py.embedded.postgres import PostgresError
 
 
 def main(directory: Path, seconds: float | None, *, tour: bool) -> int:
-    """Run the demonstration; the exit status is 0 only when the tables equal those of PostgreSQL."""
+    """Run the demonstration; the exit status is 1 if the tables do not equal those of PostgreSQL."""
     console = Console()
     demo = Demo(directory.resolve(), seconds, console)
     for number in (signal.SIGINT, signal.SIGTERM):

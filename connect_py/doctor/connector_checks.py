@@ -9,24 +9,27 @@ from typing import Final
 from connect_py.api.check import Check, Finding, Verdict
 from connect_py.api.command import JAVA
 from connect_py.api.errors import ConnectError
+from connect_py.api.service import SharedServices
 from connect_py.plugins.plugin_registry import PluginRegistry
 
 GROUP: Final = "connect_py.checks"
 
 
-def connector_check(props: Mapping[str, str], plugins: PluginRegistry) -> Check:
-    """Whether the plugin is installed and accepts the configuration."""
-    return Check("connector", lambda: connector(props, plugins), 30.0)
+def connector_check(props: Mapping[str, str], plugins: PluginRegistry, services: SharedServices) -> Check:
+    """Whether the plugin is installed and accepts the configuration, on a worker with these services."""
+    return Check("connector", lambda: connector(props, plugins, services), 30.0)
 
 
-def connector(props: Mapping[str, str], plugins: PluginRegistry) -> Sequence[Finding]:
+def connector(props: Mapping[str, str], plugins: PluginRegistry, services: SharedServices) -> Sequence[Finding]:
     """A line for each key that the connector's plugin does not accept."""
     name = props.get("connector.class", "")
     try:
         plugin = plugins.find_connector(name)
     except ConnectError as error:
         return [Finding("connector.class", Verdict.FAIL, str(error).partition(", available")[0], "Install its plugin.")]
-    values = plugins.load(plugin)().validate(dict(props))
+    made = plugins.load(plugin)()
+    made.services = services
+    values = made.validate(dict(props))
     wrong = [
         Finding(key, Verdict.FAIL, text, "Correct the connector's configuration.")
         for key, value in values.items()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-
-from connect_py.api.errors import ConnectError
 
 if TYPE_CHECKING:
     from connect_py.api.check import Finding
@@ -34,9 +33,11 @@ def doctor(
     Nothing else is changed, and nothing is fetched. Exit status 0: no check failed; 1: one failed.
     """
     from connect_py.api.check import Verdict
+    from connect_py.secret_mask import masked
 
     found = []
-    for finding in _findings(worker, connector):
+    for each in _findings(worker, connector):
+        finding = replace(each, text=masked(each.text))
         found.append(finding)
         if not as_json:
             _print(finding)
@@ -51,43 +52,38 @@ def doctor(
 
 
 def _findings(worker: Path | None, connector: Path | None) -> Iterator[Finding]:
-    from connect_py.api.check import Finding, Verdict
-    from connect_py.connector_file import ConnectorFile
+    from connect_py.api.check import Verdict
+    from connect_py.api.command import provide_services
     from connect_py.doctor.check_runner import run_checks
     from connect_py.doctor.connector_checks import connector_check, plugin_checks
+    from connect_py.doctor.files import Files
     from connect_py.doctor.kafka_checks import KafkaChecks
     from connect_py.doctor.machine_checks import machine_checks
-    from connect_py.doctor.worker_checks import read_worker, worker_checks
+    from connect_py.doctor.worker_checks import worker_checks
     from connect_py.plugins.plugin_registry import PluginRegistry
+    from connect_py.worker.local_services import LocalServices
 
-    props: dict[str, str] = {}
-    if connector is not None:
-        try:
-            file = ConnectorFile.read(connector)
-            props = {key: value for key, value in file.config.items() if value is not None} | {"name": file.name}
-        except (ConnectError, ValueError) as error:
-            yield Finding("connector", Verdict.FAIL, str(error), "Correct the file.")
-    machine = list(run_checks(machine_checks(java_needed=plugin_checks(props, with_java=False)[1])))
-    yield from machine
-    config = None
-    if worker is not None:
-        try:
-            config = read_worker(worker)
-        except (ConnectError, ValueError) as error:
-            yield Finding("properties", Verdict.FAIL, f"{worker}: {error}", "Correct the file.")
-    folders = (config["plugin.path"] or ()) if config is not None else ()
-    plugins = PluginRegistry.discover(folder for folder in folders if Path(folder.strip()).is_dir())
-    if config is not None and worker is not None:
-        topics = [topic.strip() for topic in props.get("topics", "").split(",") if topic.strip()]
-        yield from run_checks(chain(worker_checks(worker, config, plugins), KafkaChecks(config).checks(topics)))
-    if props:
-        yield from run_checks([connector_check(props, plugins)])
-        with_java = all(finding.verdict is Verdict.OK for finding in machine)
-        if with_java:
-            from connect_py.embedded.spark_environment import spark_environment
+    files = Files.read(worker, connector)
+    props, config = files.connector, files.config
+    with LocalServices("connect-py doctor", files.worker) as services:
+        provide_services(lambda: services)
+        machine = list(run_checks(machine_checks(java_needed=plugin_checks(props, with_java=False)[1])))
+        yield from machine
+        yield from files.wrong
+        folders = (config["plugin.path"] or ()) if config is not None else ()
+        plugins = PluginRegistry.discover(folder for folder in folders if Path(folder.strip()).is_dir())
+        if config is not None and worker is not None:
+            topics = [topic.strip() for topic in props.get("topics", "").split(",") if topic.strip()]
+            yield from run_checks(chain(worker_checks(worker, config, plugins), KafkaChecks(config).checks(topics)))
+        if props:
+            with_java = all(finding.verdict is Verdict.OK for finding in machine)
+            if with_java:
+                from connect_py.embedded.spark_environment import spark_environment
 
-            os.environ.update(spark_environment())
-        yield from run_checks(plugin_checks(props, with_java=with_java)[0])
+                os.environ.update(spark_environment())
+            yield from run_checks([connector_check(props, plugins, services)])
+            yield from run_checks(plugin_checks(props, with_java=with_java)[0])
+    provide_services(None)  # they ended
 
 
 def _print(finding: Finding) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from lakehouse import Lakehouse
 from typer.testing import CliRunner, Result
 
 from connect_py import cli
@@ -59,6 +61,38 @@ def test_doctor_finds_internal_topics_that_do_not_fit(
     assert found[f"topic {topic_prefix}none"][0] == "warn"
     assert found[f"group {topic_prefix}g"][0] in ("ok", "warn")  # the session's broker may not have had a group yet
     assert found["connector"] == ("ok", "FileStreamSinkConnector accepts its keys")
+
+
+@pytest.mark.long  # in every run: test_connector_is_checked_with_what_the_worker_gives
+def test_doctor_reads_a_connector_as_the_worker_does(
+    kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path, spark_environment: Mapping[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The worker gives the catalog, allows a setting, and has a provider of values."""
+    monkeypatch.setenv("DOCTORS_TABLE", "db.orders")
+    catalog = Lakehouse(tmp_path / "lake").sink_config()
+    path = worker_file(tmp_path, kafka_broker.bootstrap_servers, topic_prefix)
+    with path.open("a") as properties:
+        for key, value in catalog.items():
+            properties.write(f"connect_py.defaults.{key}={value}\n")
+        properties.write(
+            "connect_py.spark.settings.allowed=iceberg.spark.driver.extraJavaOptions\nconfig.providers=env\n"
+        )
+        properties.write("config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n")
+    connector = tmp_path / "orders.json"
+    settings = {
+        "name": "orders", "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": "orders",
+        "iceberg.tables": "${env:DOCTORS_TABLE}", "iceberg.spark.driver.extraJavaOptions": "-Da=b",
+    }  # fmt: skip
+    connector.write_text(json.dumps(settings))
+    _, found = doctor(str(path), str(connector))
+    assert found["connector"] == ("ok", "IcebergSinkConnector accepts its keys")
+    assert found["catalog"] == ("ok", "lake answers; there is no table [hidden] yet")
+    assert found["storage"][0] == "ok"
+    monkeypatch.delenv("DOCTORS_TABLE")
+    status, found = doctor(str(path), str(connector))
+    assert (status, found["placeholders"][0]) == (1, "fail")
+    assert "iceberg.tables" in found["placeholders"][1]
 
 
 @pytest.fixture

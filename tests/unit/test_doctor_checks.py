@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,11 @@ from connect_py.api.check import Check, Finding, Verdict
 from connect_py.api.errors import ConnectError
 from connect_py.doctor import machine_checks
 from connect_py.doctor.check_runner import run_checks
+from connect_py.doctor.connector_checks import connector
+from connect_py.doctor.files import Files
 from connect_py.doctor.worker_checks import plugin_path, port, properties, read_worker
 from connect_py.plugins.plugin_registry import PluginRegistry
+from connect_py.worker.local_services import LocalServices
 
 WORKER = {
     "bootstrap.servers": "127.0.0.1:1",
@@ -31,12 +35,12 @@ WORKER = {
 
 def worker_file(folder: Path, **settings: str) -> Path:
     path = folder / "worker.properties"
-    keys = {key.replace("_", "."): value for key, value in settings.items()}
+    keys = {key if "." in key else key.replace("_", "."): value for key, value in settings.items()}
     path.write_text("".join(f"{key}={value}\n" for key, value in {**WORKER, **keys}.items()))
     return path
 
 
-def only(findings: list[Finding] | tuple[Finding, ...]) -> Finding:
+def only(findings: Sequence[Finding]) -> Finding:
     [found] = findings
     return found
 
@@ -108,6 +112,35 @@ def test_jars_that_were_never_fetched_are_not_fetched_by_doctor(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_connector_is_checked_with_what_the_worker_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker has the catalog, allows a setting, and knows the value of a placeholder."""
+    for name in ("CONNECT_PY_JAVA", "CONNECT_PY_SPARK_JARS"):
+        monkeypatch.setenv(name, sys.executable)
+    monkeypatch.setenv("DOCTORS_TABLE", "db.orders")
+    java_options = "iceberg.spark.driver.extraJavaOptions"
+    gives = {
+        "connect_py.defaults.iceberg.catalog.type": "rest", "connect_py.spark.settings.allowed": java_options,
+        "config.providers": "env",
+        "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+    }  # fmt: skip
+    path = tmp_path / "orders.json"
+    sink = {"name": "orders", "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": "orders"}
+    path.write_text(json.dumps(sink | {"iceberg.tables": "${env:DOCTORS_TABLE}", java_options: "-Da=b"}))
+
+    def findings(**worker: str) -> dict[str, Verdict]:
+        files = Files.read(worker_file(tmp_path, **worker), path)
+        assert not files.wrong
+        with LocalServices("doctor", files.worker) as services:
+            return {
+                each.subject: each.verdict for each in connector(files.connector, PluginRegistry.discover(), services)
+            }
+
+    assert findings(**gives) == {"connector": Verdict.OK}
+    assert findings() == {"iceberg.catalog": Verdict.FAIL, java_options: Verdict.FAIL}
+    monkeypatch.delenv("DOCTORS_TABLE")
+    assert only(Files.read(worker_file(tmp_path, **gives), path).wrong).subject == "placeholders"
+
+
 def test_scripts_get_findings_as_json_and_a_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONNECT_PY_CACHE", str(tmp_path / "cache"))
     for name in ("CONNECT_PY_SPARK_JARS", "CONNECT_PY_JAVA"):  # as other tests export them
@@ -120,9 +153,10 @@ def test_scripts_get_findings_as_json_and_a_status(tmp_path: Path, monkeypatch: 
     told = CliRunner().invoke(cli.app, ["doctor", str(worker), str(connector), "--json"])
     assert told.exit_code == 1
     document = json.loads(told.stdout)
-    verdicts = {each["subject"]: each["verdict"] for each in document["findings"]}
+    findings = document["findings"]
+    verdicts = {each["subject"]: each["verdict"] for each in findings}
     assert verdicts["properties"] == "fail"
     assert verdicts["jars"] == "fail"  # an Iceberg sink needs them
     assert verdicts["iceberg.tables"] == "fail"
-    assert document["failed"] == sum(verdict == "fail" for verdict in verdicts.values())
+    assert document["failed"] == sum(each["verdict"] == "fail" for each in findings)
     assert CliRunner().invoke(cli.app, ["doctor"]).exit_code == 0  # nothing but a warning: no sink was named

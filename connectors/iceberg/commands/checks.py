@@ -23,12 +23,14 @@ def checks(props: Mapping[str, str]) -> list[Check]:
     """Checks of an Iceberg sink; none for other connectors, or for one whose configuration is not acceptable."""
     from connectors.iceberg.commands.connector_json import is_sink, refuse_providers
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
+    from connectors.iceberg.config.worker_defaults import with_worker_catalog
 
     if not is_sink(props):
         return []
     try:
-        refuse_providers(dict(props))
-        config = IcebergSinkConfig.parse(props)
+        complete = with_worker_catalog(props, command_services().worker_settings)
+        refuse_providers(complete)
+        config = IcebergSinkConfig.parse(complete)
     except ConfigError as error:
         text = str(error)
         return [Check("catalog", lambda: [Finding("catalog", Verdict.WARN, f"was not asked: {text}")])]

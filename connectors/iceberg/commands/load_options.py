@@ -29,7 +29,10 @@ Worker = Annotated[
     typer.Option(help="The worker's properties: Kafka, converters, `plugin.path`.", exists=True, dir_okay=False),
 ]
 Master = Annotated[
-    str | None, typer.Option(help="Spark: local[*], spark://host:port, yarn or k8s://...", show_default="local[*]")
+    str | None,
+    typer.Option(
+        help="Spark: local[*], spark://host:port, yarn or k8s://...", show_default="as configured, else local[*]"
+    ),
 ]
 StepRows = Annotated[int, typer.Option(help="Records of one commit, of all partitions together.", min=1)]
 Split = Annotated[

@@ -1,0 +1,50 @@
+"""The files that `connect-py doctor` is given, read as a worker reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from connect_py.api.check import Finding, Verdict
+from connect_py.api.errors import ConnectError
+from connect_py.config.command_config import connector_properties, worker_properties
+from connect_py.config.worker_config import WorkerConfig
+from connect_py.connector_file import ConnectorFile
+from connect_py.doctor.worker_checks import read_worker
+
+MEND = "Correct the file."
+
+
+@dataclass(frozen=True)
+class Files:
+    """What stands in the files; placeholders are resolved if all of them have a value."""
+
+    connector: Mapping[str, str]  # with its name; empty without one
+    worker: Mapping[str, str]
+    config: WorkerConfig | None  # None as well if it is not acceptable
+    wrong: Sequence[Finding]
+
+    @classmethod
+    def read(cls, worker: Path | None, connector: Path | None) -> Self:
+        """Read both; what cannot be read is a finding."""
+        wrong: list[Finding] = []
+        props: dict[str, str] = {}
+        if connector is not None:
+            try:
+                file = ConnectorFile.read(connector)
+                props = {key: value for key, value in file.config.items() if value is not None} | {"name": file.name}
+            except (ConnectError, ValueError) as error:
+                wrong.append(Finding("connector", Verdict.FAIL, str(error), MEND))
+        if worker is None:
+            return cls(props, {}, None, wrong)
+        config, settings = None, {}
+        try:
+            config = read_worker(worker)
+            settings = worker_properties(worker)
+            props = connector_properties(props, worker)
+        except (ConnectError, ValueError) as error:
+            subject = "properties" if config is None else "placeholders"
+            wrong.append(Finding(subject, Verdict.FAIL, f"{worker}: {error}", MEND))
+        return cls(props, settings, config, wrong)
