@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import ssl
@@ -29,8 +28,6 @@ from rest.server import Listener, RestServer, Site
 
 HTTPS_PREFIX: Final = "listeners.https."
 EVERY_INTERFACE: Final = ("0.0.0.0", "::", "")
-
-log = logging.getLogger(__name__)
 
 
 class _LateApplication:

@@ -23,8 +23,6 @@ from starlette.types import ASGIApp
 from connect_py.api.errors import ConfigError, ConnectError
 from rest.http_connection import ConnectionLimits, HttpConnection, OncePerMinute, OpenConnections
 
-log = logging.getLogger(__name__)
-
 logging.getLogger(
     "uvicorn.error"
 ).addFilter(  # Java's client offers an upgrade with each first request: nothing to warn of

@@ -110,27 +110,10 @@ def maps(column: Column, columns: Mapping[str, pa.Array], absent: Mapping[Path, 
     return Column(None, data, column.tombstone, absent, column.tombstone_schema)
 
 
-def cut(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
-    """Cut a batch where neighbours differ in their code (no nulls); each part comes with its code.
-
-    Raises:
-        NotColumnar: The parts would be so short that rows are cheaper.
-    """
-    length = len(batch)
-    changes = pc.indices_nonzero(pc.not_equal(codes[1:], codes[:-1])).to_pylist()
-    if not changes:
-        return [(codes[0].as_py(), batch)]
-    if len(changes) * ROWS_PER_CUT > length and len(changes) > 1:
-        raise NotColumnar(f"{length} rows fall into {len(changes) + 1} parts")
-    starts = [0, *(index + 1 for index in changes)]
-    ends = [*starts[1:], length]
-    return [(codes[start].as_py(), batch.slice(start, end)) for start, end in zip(starts, ends, strict=True)]
-
-
 def parted(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
     """Part a batch by code (no nulls), in order of first appearance; rows of one code keep their order.
 
-    For rows that go to different topics: rows have no order across topics. See `cut` for those of one.
+    For rows that go to different topics: rows have no order across topics.
 
     Raises:
         NotColumnar: There are so many codes that rows are cheaper.

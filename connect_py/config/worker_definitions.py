@@ -39,12 +39,12 @@ BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE = Type.BOOLEAN, Type.STRING, Type.INT,
 LIST, CLASS, PASSWORD = Type.LIST, Type.CLASS, Type.PASSWORD
 
 
-def _partitions(name: str, value: Parsed) -> None:
+def check_partitions(name: str, value: Parsed) -> None:
     if value is None or (value <= 0 and value != -1):
         raise ConfigValueError(name, value, "Number of partitions must be positive, or -1 to use the broker's default")
 
 
-def _replication_factor(name: str, value: Parsed) -> None:
+def check_replication_factor(name: str, value: Parsed) -> None:
     if value is None or (value <= 0 and value != -1):
         raise ConfigValueError(
             name, value, "Replication factor must be positive and not larger than the number of brokers in the Kafka "
@@ -318,15 +318,15 @@ _SIGNATURE = "Signing of calls between workers."
 _DISTRIBUTED: tuple[Row, ...] = (
     ("group.id", STRING, REQUIRED, H, None, "Name of the group that the worker joins."),
     ("config.storage.topic", STRING, REQUIRED, H, None, "Topic that holds connector configurations."),
-    ("config.storage.replication.factor", SHORT, 3, L, _replication_factor,
+    ("config.storage.replication.factor", SHORT, 3, L, check_replication_factor,
      "Replication factor when the config topic is created."),
     ("status.storage.topic", STRING, REQUIRED, H, None, "Topic that holds statuses."),
-    ("status.storage.partitions", INT, 5, L, _partitions, "Partitions when the status topic is created."),
-    ("status.storage.replication.factor", SHORT, 3, L, _replication_factor,
+    ("status.storage.partitions", INT, 5, L, check_partitions, "Partitions when the status topic is created."),
+    ("status.storage.replication.factor", SHORT, 3, L, check_replication_factor,
      "Replication factor when the status topic is created."),
     ("offset.storage.topic", STRING, REQUIRED, H, None, "Topic that holds offsets of sources."),
-    ("offset.storage.partitions", INT, 25, L, _partitions, "Partitions when the offset topic is created."),
-    ("offset.storage.replication.factor", SHORT, 3, L, _replication_factor,
+    ("offset.storage.partitions", INT, 25, L, check_partitions, "Partitions when the offset topic is created."),
+    ("offset.storage.replication.factor", SHORT, 3, L, check_replication_factor,
      "Replication factor when the offset topic is created."),
     ("control.storage.topic", STRING, None, L, None,
      "Topic on which workers find each other; unless set {group.id}-control."),

@@ -5,7 +5,6 @@ Owning partition 0 is a hint that this worker may lead; the proof is the leader'
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
@@ -15,8 +14,6 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from connect_py.kafka.authorization_errors import REFUSALS
 from connect_py.kafka.client_log import client_log
 from connect_py.storage.storage_clients import Settings
-
-log = logging.getLogger(__name__)
 
 POLL_SLICE_SECONDS = 0.2  # the client has no wakeup; a stop is noticed this late at worst
 LEAVE_SECONDS = 5.0

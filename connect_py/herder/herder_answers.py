@@ -104,9 +104,6 @@ class HerderAnswers(OffsetRequests, Herder):
     def state_read(self) -> Future[None]:
         return chain(self._state_read, done)
 
-    def ping(self) -> Future[None]:
-        return self._request(lambda: None)
-
     def connectors(self) -> list[str]:
         return self._state().connectors()
 

@@ -6,7 +6,6 @@ client overrides.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -47,8 +46,6 @@ from connect_py.herder.validation_rows import Rows, below, config_infos, key_inf
 from connect_py.herder.validation_rules import VALIDATION_SECONDS, ConnectorRules
 from connect_py.plugins.plugin_registry import AmbiguousPluginError, UnknownPluginError
 from connect_py.worker.worker import ConnectorValidation, Worker
-
-log = logging.getLogger(__name__)
 
 CONVERTER_KINDS = {
     "key.converter": PluginKind.CONVERTER,

@@ -17,12 +17,7 @@ class _Partition(msgspec.Struct):
     next_offset: int = -1001  # next to fetch
     hi_offset: int = -1001
     ls_offset: int = -1001
-    desired: bool = True  # ours now
     fetch_state: str = ""
-    rxmsgs: int = 0
-    rxbytes: int = 0
-    txmsgs: int = 0
-    txbytes: int = 0
 
 
 class _Topic(msgspec.Struct):
@@ -37,7 +32,6 @@ class _Broker(msgspec.Struct):
 class _Statistics(msgspec.Struct):
     client_id: str
     ts: int  # microseconds, monotonic
-    msg_cnt: int = 0
     txmsgs: int = 0
     txmsg_bytes: int = 0
     rxmsgs: int = 0

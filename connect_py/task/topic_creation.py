@@ -7,27 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type, parse, with_prefix
+from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Type, parse, with_prefix
 from connect_py.api.errors import ConfigError
+from connect_py.config.worker_definitions import check_partitions, check_replication_factor
 from connect_py.task.topic_selection import java_regex
 
 PREFIX: Final = "topic.creation."
 GROUPS: Final = f"{PREFIX}groups"
 DEFAULT: Final = "default"
 OWN_KEYS: Final = ("include", "exclude", "partitions", "replication.factor")
-
-
-def _partitions(name: str, value: Parsed) -> None:
-    if value != -1 and value < 1:
-        raise ConfigValueError(name, value, "Number of partitions must be positive, or -1 to use the broker's default")
-
-
-def _replication_factor(name: str, value: Parsed) -> None:
-    if value != -1 and value < 1:
-        raise ConfigValueError(
-            name, value, "Replication factor must be positive and not larger than the number of brokers in the Kafka "
-            "cluster, or -1 to use the broker's default",
-        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +78,8 @@ def _numbers(group: str, config: Mapping[str, str], default: NewTopicRule | None
     prefix = f"{PREFIX}{group}."
     definition = ConfigDef()
     for key, kind, check, standing_in in (
-        ("partitions", Type.INT, _partitions, default and default.partitions),
-        ("replication.factor", Type.SHORT, _replication_factor, default and default.replication_factor),
+        ("partitions", Type.INT, check_partitions, default and default.partitions),
+        ("replication.factor", Type.SHORT, check_replication_factor, default and default.replication_factor),
     ):
         if standing_in is None:
             definition.define(prefix + key, kind, validator=check, importance=Importance.LOW, doc="")

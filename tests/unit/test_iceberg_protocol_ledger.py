@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -25,6 +26,9 @@ from connectors.iceberg.protocol.ledger import (
 )
 from connectors.iceberg.protocol.packed import pack
 from connectors.iceberg.protocol.positions import Epoch, Position
+from connectors.iceberg.protocol.unpublished_commits import unpublished_key
+from connectors.iceberg.spark.cycle_changes import open_pairs_key
+from connectors.iceberg.spark.rejected_rows import rejected_key
 
 ORDERS_0 = TopicPartition("orders", 0)
 LEDGER = Ledger(
@@ -220,3 +224,10 @@ def test_ledger_of_another_table_counts_for_nothing_but_its_epoch() -> None:
 def test_table_never_written_has_no_ledger() -> None:
     assert look_up(view((1, None), prop=None)).standing is Standing.NONE
     assert look_up(view(prop=None)).standing is Standing.NONE
+
+
+@pytest.mark.parametrize("key", [unpublished_key, rejected_key, open_pairs_key])
+def test_groups_whose_names_end_alike_have_properties_apart(key: Callable[[str], str]) -> None:
+    """A connector may be named `of-ledger.orders`."""
+    names = {key(ledger_key(group)) for group in ("connect-of-ledger.orders", "connect-my-ledger.orders", "orders")}
+    assert len(names) == 3

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from connectors.iceberg.config.expectations import Expectation, ExpectationAction
-from connectors.iceberg.protocol.ledger import Ledger
+from connectors.iceberg.protocol.ledger import Ledger, group_of
 from connectors.iceberg.protocol.positions import Position, TopicPartition, nest, unnest
 
 UNPUBLISHED: Final = (
@@ -24,7 +24,7 @@ _MOST: Final = 100  # commits that the property tells of
 
 def unpublished_key(property_key: str) -> str:
     """The property of the connector whose ledger has this key."""
-    return UNPUBLISHED + property_key.rpartition("ledger.")[2]
+    return UNPUBLISHED + group_of(property_key)
 
 
 @dataclass(frozen=True, slots=True)

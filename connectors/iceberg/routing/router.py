@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
@@ -20,8 +19,6 @@ from connectors.iceberg.config.sink_options import Unrouted
 from connectors.iceberg.config.topic_rules import is_table_name
 from connectors.iceberg.schema.table import WriteMode
 from connectors.iceberg.staging.columns import any_true, member, tombstones
-
-log = logging.getLogger(__name__)
 
 _MAX_TEXTS = 10_000  # of route fields, remembered with their tables
 

@@ -87,7 +87,7 @@ class CommitEngine:
         self._catalog_name = catalog_name
         self._settings = settings
         self._connect: ConnectClient | None = None
-        self._rejected = RejectedRows(spark, catalog, catalog_name, self._follow)
+        self._rejected = RejectedRows(spark, catalog, self._follow)
         self._aggregates = CycleAggregates(spark, catalog, catalog_name, self._follow)
         self._sleep: Callable[[float], None] = time.sleep
 

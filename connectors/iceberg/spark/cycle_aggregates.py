@@ -40,7 +40,7 @@ from connectors.iceberg.protocol.commit_request import (
     CommitRequest,
     CommitStatus,
 )
-from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, Lookup, Standing, TableVersion, look_up
+from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, Lookup, Standing, TableVersion, group_of, look_up
 from connectors.iceberg.protocol.table_metadata import WRITE_MODES, TableMetadata
 from connectors.iceberg.schema.table import StagedFile, StagedKind, WriteMode
 from connectors.iceberg.spark.cycle_step import check_keys, naming
@@ -140,7 +140,7 @@ class CycleAggregates:
 
     def _prepared(self, cycle: CycleTable, aggregate: CycleAggregate, views: Mapping[str, DataFrame]) -> _Prepared:
         request, group = cycle.request, group_of(cycle.request.property_key)
-        table = self._load(aggregate.table)
+        table = self._catalog.find(aggregate.table)
         lookup = None if table is None else look_up(table.metadata().view(MAIN, LEDGER + group))
         anew = "it begins"
         if table is not None and lookup is not None:
@@ -288,7 +288,7 @@ class CycleAggregates:
         request = prepared.request(group)
         try:
             with translating(name):
-                found = self._load(name)
+                found = self._catalog.find(name)
             if found is None:
                 raise TableMissingError(name, "does not exist any more")
             now = look_up(found.metadata().view(MAIN, request.property_key))
@@ -318,22 +318,10 @@ class CycleAggregates:
         for each in json.loads(pending)["made"] if pending else ():
             prepared = _Prepared.from_json(each)
             with suppress(ConnectError), translating(prepared.table):
-                table = self._load(prepared.table)
+                table = self._catalog.find(prepared.table)
                 for file in prepared.files:
                     if table is not None and file.path:
                         table.delete_file(file.path)
-
-    def _load(self, name: str) -> JavaTable | None:
-        try:
-            with translating(name):
-                return self._catalog.load(name)
-        except TableMissingError:
-            return None
-
-
-def group_of(property_key: str) -> str:
-    """The connect group id in the key of a ledger."""
-    return property_key.partition("ledger.")[2]
 
 
 def last_commit(metadata: TableMetadata, ref: str) -> str | None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.errors import PairUnreadError, TableUnsuitableError
-from connectors.iceberg.protocol.ledger import Standing, look_up
+from connectors.iceberg.protocol.ledger import Standing, group_of, look_up
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.spark.cycle_order import LAST, placed
@@ -71,7 +71,7 @@ _MOST_OPEN: Final = 100_000  # halves whose other half never comes, as those of 
 
 def open_pairs_key(property_key: str) -> str:
     """The summary member that names the file of open pairs, of the connector with this property."""
-    return OPEN_PAIRS + property_key.rpartition("ledger.")[2]
+    return OPEN_PAIRS + group_of(property_key)
 
 
 def open_pairs(metadata: TableMetadata, property_key: str, ref: str) -> str | None:

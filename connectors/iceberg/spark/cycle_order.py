@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from connectors.iceberg.protocol.ledger import group_of
 from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.spark.cycle_table import CycleTable
 from connectors.iceberg.spark.sql_names import literal, quoted
@@ -46,7 +47,7 @@ class CycleOrder:
     def __init__(self, cycle: CycleTable) -> None:
         self._cycle = cycle
         self._keys = [quoted(key) for key in cycle.keys]
-        name = TRUNCATED + cycle.request.property_key.rpartition("ledger.")[2]
+        name = TRUNCATED + group_of(cycle.request.property_key)
         known = cycle.metadata.properties.get(name, "")
         truncates = [file.order for file in cycle.request.files if file.kind is StagedKind.TRUNCATES]
         self.limit = max([known, *truncates])

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.iceberg.config.partition_by import PartitionTerm
 from connectors.iceberg.config.sort_by import SortTerm
 from connectors.iceberg.config.spark_config import STAGING_CATALOG
-from connectors.iceberg.errors import TableUnsuitableError
+from connectors.iceberg.errors import TableMissingError, TableUnsuitableError
 from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.schema.schema_update import pending, remembered
 from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.spark.java_classes import JavaClasses
-from connectors.iceberg.spark.java_errors import EXCEPTIONS, REFUSED, is_a
+from connectors.iceberg.spark.java_errors import EXCEPTIONS, REFUSED, is_a, translating
 from connectors.iceberg.spark.prepared_commit import SCRATCH_KEY, PreparedCommit, ValidationFailed
 from connectors.iceberg.spark.sql_names import relation
 from connectors.iceberg.staging.full_names import columns_inside
@@ -46,6 +46,14 @@ class JavaCatalog:
         if not self.java.is_instance(found, "org.apache.iceberg.HasTableOperations"):
             raise TableUnsuitableError(name, "is a metadata table")
         return JavaTable(self._spark, self.java, found, name)
+
+    def find(self, name: str) -> JavaTable | None:
+        """The table; None if there is none."""
+        try:
+            with translating(name):
+                return self.load(name)
+        except TableMissingError:
+            return None
 
     def create(self, name: str, schema: str, spec: str | None, properties: Mapping[str, str]) -> bool:
         """Returns False when the table exists already."""

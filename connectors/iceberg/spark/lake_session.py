@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,7 +31,6 @@ from connectors.iceberg.staging.staged_changes import HALF, PAIR, Half
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _ATTEMPTS = 5  # of a change of a schema

@@ -15,10 +15,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.iceberg.errors import CatalogUnavailableError, TableMissingError
+from connectors.iceberg.errors import CatalogUnavailableError
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.commit_request import MAIN, SNAPSHOT_ID, CommitOutcome, CommitRequest, CommitStatus
-from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, look_up
+from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, group_of, look_up
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema.output_columns import judge
 from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind
@@ -49,7 +49,7 @@ _LOOKED_AT: Final = 100  # newest snapshots of the table of rejected rows
 
 def rejected_key(property_key: str) -> str:
     """The property of the connector whose ledger has this key."""
-    return REJECTED + property_key.rpartition("ledger.")[2]
+    return REJECTED + group_of(property_key)
 
 
 def write_rejected(cycle: CycleTable, rows: DataFrame) -> dict[str, str]:
@@ -76,13 +76,11 @@ class RejectedRows:
         self,
         spark: SparkSession,
         catalog: JavaCatalog,
-        catalog_name: str,
         commit: Callable[[CommitRequest], CommitOutcome],
     ) -> None:
         """`commit`: of the engine."""
         self._spark = spark
         self._catalog = catalog
-        self._catalog_name = catalog_name
         self._commit = commit
         self._settled: set[str] = set()  # texts of the property that are known to be done with
 
@@ -105,10 +103,10 @@ class RejectedRows:
         return {key: ""} if base.properties.get(key) in self._settled else {}
 
     def _append(self, table: JavaTable, request: CommitRequest, named: Mapping[str, Any]) -> None:
-        name, group = request.rejected_table, request.property_key.partition("ledger.")[2]
+        name, group = request.rejected_table, group_of(request.property_key)
         by, key = f"{group} {named['commit']}", LEDGER + group
         epoch = Epoch(*named["epoch"]) if "epoch" in named else Epoch(0, "")  # an earlier release wrote none
-        there = self._load(name)
+        there = self._catalog.find(name)
         if there is not None and _has(there.metadata(), by, key, (epoch, named.get("cycle", 0))):
             return
         if (file := table.changes_at(named["path"])) is None:
@@ -152,13 +150,6 @@ class RejectedRows:
             there.evolve(changes)
             there.refresh()
         return there
-
-    def _load(self, name: str) -> JavaTable | None:
-        try:
-            with translating(name):
-                return self._catalog.load(name)
-        except TableMissingError:
-            return None
 
 
 def _has(metadata: TableMetadata, by: str, key: str, stamp: tuple[Epoch, int]) -> bool:
