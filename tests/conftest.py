@@ -21,6 +21,7 @@ from httpx._transports import default as httpx_transport
 from hypothesis import settings
 
 from connect_py.embedded.broker import KafkaBroker
+from connect_py.embedded.spark_environment import OPTIONS_VARIABLE
 from connect_py.embedded.spark_environment import spark_environment as resolve_spark_environment
 
 settings.register_profile("any-machine", deadline=None)  # how long an example takes is the machine's business
@@ -98,9 +99,14 @@ def topic_prefix() -> str:
 
 
 @pytest.fixture(scope="session")
-def spark_environment() -> Iterator[dict[str, str]]:
-    """CONNECT_PY_JAVA and CONNECT_PY_SPARK_JARS, also exported to the processes that tests start."""
+def spark_environment(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """CONNECT_PY_JAVA and CONNECT_PY_SPARK_JARS, also exported to the processes that tests start.
+
+    Drivers of short tests live for seconds: Java's second compiler takes a tenth of the processor and wins nothing.
+    """
     resolved = resolve_spark_environment()
+    if request.config.getoption("markexpr") == "not long":
+        resolved[OPTIONS_VARIABLE] = f"{resolved[OPTIONS_VARIABLE]} -XX:TieredStopAtLevel=1".strip()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in resolved.items():
             patch.setenv(name, value)
