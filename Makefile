@@ -150,7 +150,7 @@ test-tables: dev
 test-workers: dev
 	$(LANE) workers $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(TABLES),$(ACCEPTANCE))
 
-# In three lanes as well, of an hour; each test is named.
+# In three lanes as well, for some hours on two cores.
 test-long: archives
 	@$(MAKE) --no-print-directory -k -j3 long-examples-and-parts long-kills long-workers
 
