@@ -159,7 +159,10 @@ PLACES: Mapping[str, tuple[str, str, dict[str, str]]] = {  # Spark, the engine t
     "cluster-full": ("cluster", "full merge", {ENGINE: "merge"}),
     "connect": ("connect", "full merge", {}),
 }
-MEETINGS = [*itertools.product(RECORDINGS[:1], PLACES), *itertools.product(RECORDINGS[1:], ("local", "local-full"))]
+RECORDINGS_AT_PLACES = [
+    *itertools.product(RECORDINGS[:1], PLACES),
+    *itertools.product(RECORDINGS[1:], ("local", "local-full")),
+]
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +173,7 @@ def seen() -> dict[str, list[list[str]]]:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)  # two connectors with all tables of a recording, and three rounds of commits
-@pytest.mark.parametrize(("recording", "place"), MEETINGS)
+@pytest.mark.parametrize(("recording", "place"), RECORDINGS_AT_PLACES)
 def test_all_tables_of_a_recording_are_the_same_everywhere(
     world: World,
     tmp_path: Path,

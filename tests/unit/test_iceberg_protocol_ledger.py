@@ -19,6 +19,7 @@ from connectors.iceberg.protocol.ledger import (
     TableVersion,
     TableView,
     TopicLedger,
+    group_of,
     ledger_key,
     look_up,
     source_offsets_key,
@@ -27,7 +28,9 @@ from connectors.iceberg.protocol.ledger import (
 from connectors.iceberg.protocol.packed import pack
 from connectors.iceberg.protocol.positions import Epoch, Position
 from connectors.iceberg.protocol.unpublished_commits import unpublished_key
+from connectors.iceberg.spark.cycle_aggregates import LEDGER as AGGREGATE
 from connectors.iceberg.spark.cycle_changes import open_pairs_key
+from connectors.iceberg.spark.rejected_rows import LEDGER as REJECTED
 from connectors.iceberg.spark.rejected_rows import rejected_key
 
 ORDERS_0 = TopicPartition("orders", 0)
@@ -231,3 +234,9 @@ def test_groups_whose_names_end_alike_have_properties_apart(key: Callable[[str],
     """A connector may be named `of-ledger.orders`."""
     names = {key(ledger_key(group)) for group in ("connect-of-ledger.orders", "connect-my-ledger.orders", "orders")}
     assert len(names) == 3
+
+
+@pytest.mark.parametrize("prefix", [ledger_key(""), AGGREGATE, REJECTED])
+@pytest.mark.parametrize("group", ["connect-orders", "connect-of-ledger.orders"])
+def test_group_is_found_in_the_name_of_each_ledger(prefix: str, group: str) -> None:
+    assert group_of(prefix + group) == group

@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from connectors.iceberg.protocol.packed import pack, unpack
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
 
-_LEDGER: Final = "connect-py.ledger."
 PLAIN_VERSION = 1  # of the JSON form: every partition by name, for people; older versions of the sink read it
 LEDGER_VERSION = 2  # some topics are packed; readers take this and every older one
 PACKED_PARTITIONS = 100  # a topic with that many is packed: a ledger is repeated in every snapshot of the table
@@ -27,12 +26,12 @@ REPEATED_PARTITIONS = 1000  # of all topics; with more, `source_offsets` is too 
 
 def ledger_key(group: str) -> str:
     """Name of the summary key, and of the table property, for the connector's group."""
-    return f"{_LEDGER}{group}"
+    return f"connect-py.ledger.{group}"
 
 
 def group_of(property_key: str) -> str:
-    """The connector's group in the name that `ledger_key` gives."""
-    return property_key.removeprefix(_LEDGER)
+    """The connector's group in the name of a ledger: of `ledger_key`, or of a table that follows the connector's."""
+    return property_key.partition("ledger.")[2]
 
 
 def source_offsets_key(group: str) -> str:
