@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import faulthandler
-import functools
 import importlib.util
 import os
+import ssl
 import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import certifi
 import psutil
 import pytest
 from command_lines import command_line
 from container_image import BuiltImage, built_image
-from httpx._transports import default as httpx_transport
 from hypothesis import settings
 
 from connect_py.embedded.broker import KafkaBroker
@@ -26,8 +27,6 @@ from connect_py.embedded.spark_environment import spark_environment as resolve_s
 
 settings.register_profile("any-machine", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("any-machine")
-# Each client of httpx makes a context for TLS, which reads all authorities in 40 ms of a processor: once is enough.
-httpx_transport.create_ssl_context = functools.cache(httpx_transport.create_ssl_context)  # type: ignore[attr-defined]
 
 CHILD_GRACE_SECONDS = 5.0
 END_SECONDS = 120.0
@@ -55,6 +54,23 @@ def _children() -> list[psutil.Process]:
     children = psutil.Process().children(recursive=True)
     helpers = [child for child in children if any(name in command_line(child) for name in STANDARD_HELPERS)]
     return [child for child in children if child not in helpers or child.ppid() != os.getpid()]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Each client of HTTP reads all authorities in 40 ms of a processor; no test goes where they are needed."""
+    every = {certifi.where(), os.environ.get("SSL_CERT_FILE", "")}
+    first, end, _ = Path(certifi.where()).read_text("utf-8").partition("-----END CERTIFICATE-----")
+    one = tmp_path_factory.mktemp("authority") / "one.pem"
+    one.write_text(first + end + "\n", "utf-8")
+    load = ssl.SSLContext.load_verify_locations
+
+    def load_one(context: ssl.SSLContext, cafile: Any = None, capath: Any = None, cadata: Any = None) -> None:
+        load(context, one if cafile in every else cafile, capath, cadata)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl.SSLContext, "load_verify_locations", load_one)
+        yield
 
 
 @pytest.fixture(scope="session")
