@@ -62,7 +62,7 @@ def run(folder: Path, broker: KafkaBroker, form: str, prefix: str, registry_url:
             worker.close()
 
 
-@pytest.mark.long  # in every run: test_a_worker_killed_twice_loses_and_doubles_nothing, and test_corpus_replay.py
+@pytest.mark.long  # in every run: test_worker_that_is_killed_loses_and_doubles_nothing, and test_corpus_replay.py
 @pytest.mark.timeout(180)  # a worker, two Spark drivers and 120,000 rows on two cores that others share
 @pytest.mark.parametrize("form", [f if f == ONE_FORMAT else pytest.param(f, marks=pytest.mark.long) for f in FORMATS])
 def test_every_event_of_a_topic_arrives_exactly_once(

@@ -60,6 +60,7 @@ def nested(id_: int, levels: int) -> bytes:
     return f'{{"id":{id_},"d":'.encode() + b'{"a":' * (levels - 1) + b"1" + b"}" * levels
 
 
+@pytest.mark.long  # in every run: test_task_trace_names_the_too_deeply_nested_record
 def test_deeply_nested_records_are_dead_letters_with_or_without_table(case: SinkCase) -> None:
     case.create_topic()
     deep = [nested(1, 80), nested(2, 501), nested(3, 999)]
@@ -81,6 +82,7 @@ def test_task_trace_names_the_too_deeply_nested_record(case: SinkCase) -> None:
     assert f"nesting depth exceeds the maximum allowed ({MAX_NESTING})" in trace
 
 
+@pytest.mark.long  # in every run: test_columns_that_a_table_cannot_get_make_dead_letters
 def test_records_without_a_possible_table_schema_are_dead_letters(case: SinkCase) -> None:
     case.create_topic()
     refused: list[bytes] = [

@@ -75,6 +75,7 @@ def test_restart_after_a_configuration_change_waits_for_the_new_tasks(
     one.wait_for_states("a", *["RUNNING"] * (1 + TASKS))
 
 
+@pytest.mark.long  # in every run: test_restarts_touch_what_was_asked_for
 def test_restart_after_creation_waits_until_the_connector_is_assigned(
     workers: list[WorkerProcess], tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_restart_after_creation_waits_until_the_connector_is_assigned(
         workers[0].delete(name)
 
 
+@pytest.mark.long  # in every run: test_restarts_touch_what_was_asked_for
 @pytest.mark.timeout(180)  # two workers start
 def test_offset_reset_right_after_a_stop_waits_for_the_tasks(workers: list[WorkerProcess], tmp_path: Path) -> None:
     one = workers[0]

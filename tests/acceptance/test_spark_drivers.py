@@ -16,6 +16,7 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
+long_ = pytest.mark.long
 pytestmark = pytest.mark.timeout(400)  # ten tasks and a Spark driver on two busy cores
 
 CONNECTORS = 10
@@ -161,8 +162,10 @@ def test_connectors_may_have_their_own_drivers_up_to_the_limit(
     ("lacking", "why"),
     [
         ({"CONNECT_PY_CACHE": "{empty}"}, "run `connect-py jars spark` and restart the worker"),
-        ({"CONNECT_PY_SPARK_JARS": "{empty}/spark.jar"}, "jars for Spark are missing"),
-        ({"CONNECT_PY_JAVA": "{empty}/java"}, "could not be started: there is no such program"),
+        pytest.param({"CONNECT_PY_SPARK_JARS": "{empty}/spark.jar"}, "jars for Spark are missing", marks=long_),
+        pytest.param(
+            {"CONNECT_PY_JAVA": "{empty}/java"}, "could not be started: there is no such program", marks=long_
+        ),
     ],
     ids=["nothing", "jars", "java"],
 )  # fmt: skip

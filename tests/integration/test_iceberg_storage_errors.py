@@ -84,6 +84,7 @@ def test_missing_bucket_error_names_the_setting_to_check(tmp_path: Path, s3: S3S
         _create(tmp_path, **{**s3.settings(), "warehouse": "s3://nobodys-bucket/orders"})
 
 
+@pytest.mark.long  # in every run: test_cleanup_keeps_files_of_a_renamed_table_in_the_folder
 @pytest.mark.usefixtures("jars")
 def test_cleanup_keeps_a_folder_that_shares_the_table_prefix(tmp_path: Path, s3: S3Server) -> None:
     settings = {

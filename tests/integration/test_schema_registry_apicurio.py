@@ -24,7 +24,6 @@ from fixtures.converter_rows import by_columns, by_reference, same
 from fixtures.topic_reader import read_topic
 from google.protobuf.message_factory import GetMessageClass
 from recorded_sink import DEADLINE_SECONDS, News, Sink, dead_letters, news, registry, until, worker
-from short_form import short_form
 from standalone_process import StandaloneProcess, standalone_properties
 
 from connect_py.api.errors import DataError, UnavailableError
@@ -54,7 +53,11 @@ from connect_py.worker.worker import Worker
 
 __all__ = ["news", "registry", "worker"]  # fixtures
 
-pytestmark = pytest.mark.timeout(300)  # two starts of a JVM of five CPU seconds each, on a busy machine
+# In every run: a registry made of Python, in tests/contract/test_converters_registry_options.py.
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(300),
+]  # two starts of a JVM on a busy machine
 
 CONVERTERS: Final[dict[str, type[RegistryConverter]]] = {
     "avro": AvroConverter, "json": JsonSchemaConverter, "protobuf": ProtobufConverter,
@@ -216,7 +219,7 @@ def test_schemas_that_refer_to_others_are_put_together(
     assert all(same(each, row) for each in by_columns(make(format), [data, data], topic))
 
 
-@pytest.mark.parametrize("format", short_form(CONVERTERS, ["json"]))
+@pytest.mark.parametrize("format", CONVERTERS)
 def test_schemas_are_looked_up_where_they_must_not_be_registered(
     make: Callable[..., RegistryConverter],
     topic_prefix: str,
@@ -232,7 +235,7 @@ def test_schemas_are_looked_up_where_they_must_not_be_registered(
     assert latest.from_connect(topic, OLD, order(OLD, 1)) == first
 
 
-@pytest.mark.parametrize("format", short_form(CONVERTERS, ["avro"]))
+@pytest.mark.parametrize("format", CONVERTERS)
 def test_unknown_schema_id_is_retried_and_then_becomes_bad_record(
     make: Callable[..., RegistryConverter],
     monkeypatch: pytest.MonkeyPatch,

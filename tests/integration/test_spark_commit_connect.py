@@ -105,6 +105,7 @@ def test_upserts_deletes_and_partial_rows_land_in_one_server_merge(
     assert all(Path(file.path.removeprefix("file://")).exists() for file in files)
 
 
+@pytest.mark.long  # in every run: test_commit_of_others_while_the_server_merges_repeats_the_merge
 def test_attempt_that_died_leaves_branches_which_the_next_commit_removes(
     lake: Lake, client: Callable[..., ConnectClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +149,7 @@ def test_commit_of_others_while_the_server_merges_repeats_the_merge(
     assert refs(sink) == {"main"}
 
 
+@pytest.mark.long  # in every run: test_commit_of_others_while_the_server_merges_repeats_the_merge
 def test_staging_branches_are_recreated_after_a_conflicting_commit(
     lake: Lake, client: Callable[..., ConnectClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
