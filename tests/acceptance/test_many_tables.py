@@ -93,5 +93,5 @@ def test_one_connector_writes_hundreds_of_tables(case: SinkCase, tables: int, se
     for table in (0, tables - 1):
         assert sorted(case.lakehouse.rows(f"db.t{table:04d}").column("id").to_pylist()) == list(range(2 * ROWS))
         case.lakehouse.assert_ledgers_chain(f"db.t{table:04d}")
-    assert second < first + 10
+    assert second < 2 * first  # on a machine that does other things as well
     assert python < 600
