@@ -160,7 +160,8 @@ long-examples-and-parts:
 	@$(MAKE) --no-print-directory -k long-examples long-parts
 
 long-examples: dev
-	@CONNECT_PY_ALL_EXAMPLES=1 $(BIN)/python tests/lane.py logic $(PYTEST) -q -m 'not long' tests/property
+	@CONNECT_PY_ALL_EXAMPLES=1 $(BIN)/python tests/lane.py logic $(PYTEST) -q -m 'not long' tests/property \
+	  $(wildcard tests/contract/test_transforms_against_*.py)
 
 long-parts: dev
 	@CONNECT_PY_GENERATED_CODE=1 $(BIN)/python tests/lane.py parts $(LONG) tests/integration tests/property

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, Final
 
 import pytest
+from example_counts import examples
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from java_differences import (
@@ -57,9 +58,9 @@ from connect_py.converters.json_converter import JsonConverter
 
 KAFKA: Final = "org.apache.kafka.connect.transforms"
 JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
-RECORDS: Final = 2_000  # at least
-VALUES: Final = 400
-DAMAGED: Final = 1_500
+RECORDS: Final = examples(8_000)  # at least
+VALUES: Final = examples(2_400)
+DAMAGED: Final = examples(6_000)
 DAY: Final = 86_400_000
 JSON_CONFIGS: Final = [
     {"schemas.enable": enable, "decimal.format": decimals, "replace.null.with.default": replace}

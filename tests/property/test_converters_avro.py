@@ -14,6 +14,7 @@ import fastavro
 import pytest
 from fixtures.both_forms import PLANS, Plan, agree, both_forms, framed_parts, poll_of
 from fixtures.converter_rows import CORPUS, by_columns, by_reference, recorded, same
+from fixtures.example_counts import examples
 from fixtures.native_decoder import BOTH, reading_by, with_and_without
 from fixtures.schema_registry_stub import Stub, schema_registry
 from fixtures.schema_registry_stub import impatient as unknown_is_bad
@@ -393,7 +394,7 @@ def test_damaged_recordings_give_the_same_rows_by_either_form(decoder: str, regi
     topics = [(t, d) for t, d in recorded("avro").items() if not t.endswith(" keys")]
     made = converter(registry)
     failed = columns = 0
-    for _ in range(400):
+    for _ in range(parts := examples(1_600)):
         topic, data = random.choice(topics)
         start = random.randrange(len(data))
         rows = [m if m is None or random.random() > 0.15 else damaged(m, random) for m in data[start : start + 30]]
@@ -406,6 +407,6 @@ def test_damaged_recordings_give_the_same_rows_by_either_form(decoder: str, regi
             continue  # a damaged decimal of too many digits, or ids that change too often: rows all the way
         assert all(map(same, found, expected)), topic
         columns += 1
-    assert failed > 100
-    assert columns > 300
+    assert failed > parts / 4
+    assert columns > parts * 3 / 4
     made.close()
