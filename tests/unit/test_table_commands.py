@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from connect_py.api.command import provide_configs, provide_sink_hosts
 from connect_py.api.errors import ConfigError
+from connect_py.config.command_config import connector_properties, worker_properties
+from connect_py.secret_mask import masked
+from connect_py.worker.sink_host import CommandSinkHost
 from connectors.iceberg.commands.diff import key_columns
 from connectors.iceberg.commands.kafka_group import member_count, remove_group, remove_topic
 from connectors.iceberg.commands.rewind import rewind
@@ -44,7 +50,55 @@ def test_client_settings_that_are_none_are_configuration_errors(ask: Any, settin
 def test_rows_are_compared_by_the_key_of_their_table(tmp_path: Path, table: str, keys: tuple[str, ...]) -> None:
     file = tmp_path / "sink.json"
     file.write_text(json.dumps({"name": "sink", "config": CONFIG}))
-    assert key_columns(table_place(table, file, None, ""), METADATA, (1, 1)) == keys
+    assert key_columns(table_place(table, file, None, None, ""), METADATA, (1, 1)) == keys
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Path]:
+    """The properties of a worker with a catalog and a provider, for commands as `connect-py` runs them."""
+    file = tmp_path / "worker.properties"
+    file.write_text(
+        "bootstrap.servers=localhost:1\nconfig.providers=env\n"
+        "config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
+        "connect_py.defaults.iceberg.catalog.type=rest\nconnect_py.defaults.iceberg.catalog.uri=http://of-worker\n"
+        "connect_py.spark.driver.memory=3g\n"
+    )
+    with ExitStack() as closing:
+        provide_configs(connector_properties, masked)
+        provide_sink_hosts(lambda connector, path, more: closing.enter_context(
+            CommandSinkHost(connector, {**worker_properties(path), **more})
+        ))  # fmt: skip
+        yield file
+        provide_sink_hosts(None)
+        provide_configs(None)
+
+
+@pytest.mark.parametrize(
+    ("catalog", "uri"),
+    [({"type": "rest", "uri": "${env:LAKE_URI}"}, "http://of-provider"), ({}, "http://of-worker")],
+    ids=["values of a provider", "the worker's catalog"],
+)
+def test_connector_has_what_its_worker_gives_it(
+    tmp_path: Path, worker: Path, monkeypatch: pytest.MonkeyPatch, catalog: dict[str, str], uri: str
+) -> None:
+    monkeypatch.setenv("LAKE_URI", "http://of-provider")
+    kept = {key: value for key, value in CONFIG.items() if not key.startswith("iceberg.catalog.")}
+    file = tmp_path / "sink.json"
+    file.write_text(json.dumps({**kept, **{f"iceberg.catalog.{key}": value for key, value in catalog.items()}}))
+    spark = table_place("db.orders", file, worker, ["warehouse=w"], "").spark
+    assert spark.catalog_properties == {"type": "rest", "uri": uri, "warehouse": "w"}
+    assert spark.spark_properties["spark.driver.memory"] == "3g"
+    with pytest.raises(ConfigError, match="--worker"):
+        table_place("db.orders", None, worker, None, "")
+
+
+def test_placeholder_of_a_catalog_is_refused_with_the_cure(tmp_path: Path, worker: Path) -> None:
+    file = tmp_path / "sink.json"
+    file.write_text(json.dumps({**CONFIG, "iceberg.catalog.uri": "${vault:lake:uri}"}))
+    with pytest.raises(ConfigError, match=r"iceberg\.catalog\.uri: comes from a config provider: .*by --worker"):
+        table_place("db.orders", file, None, None, "")
+    with pytest.raises(ConfigError, match=r"iceberg\.catalog\.uri: comes from .* configure none of this name"):
+        table_place("db.orders", file, worker, None, "")
 
 
 def test_names_for_people_are_quoted_where_sql_asks() -> None:

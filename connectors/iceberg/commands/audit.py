@@ -17,6 +17,7 @@ from connectors.iceberg.commands.table_options import (
     Config,
     Table,
     Timeout,
+    Worker,
     table_place,
 )
 
@@ -32,6 +33,7 @@ UNDECIDED = 2
 def audit(
     table: Table,
     config: Config = None,
+    worker: Worker = None,
     catalog_property: CatalogProperties = None,
     catalog: Catalog = "iceberg",
     branch: Annotated[str | None, typer.Option(help="The branch that the connector commits to.")] = None,
@@ -51,7 +53,7 @@ def audit(
         from connectors.iceberg.history.table_diff import read_metadata
         from connectors.iceberg.protocol.own_refs import unpublished_branch
 
-        place = table_place(table, config, catalog_property, catalog)
+        place = table_place(table, config, worker, catalog_property, catalog)
         with place.open(timeout) as lake:
             ref, named = branch or place.ref, group or place.group
             if named is not None:  # what readers do not see yet is audited as well

@@ -29,7 +29,7 @@ def checks(props: Mapping[str, str]) -> list[Check]:
         return []
     try:
         complete = with_worker_catalog(props, command_services().worker_settings)
-        refuse_providers(complete)
+        refuse_providers(complete, "the worker's properties configure none of this name")
         config = IcebergSinkConfig.parse(complete)
     except ConfigError as error:
         text = str(error)

@@ -7,12 +7,15 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from connect_py.api.command import resolved_connector
+from connect_py.api.command import resolved_connector, sink_host
 from connect_py.api.errors import ConfigError
+from connect_py.api.sink_host import SinkHost
 from connectors.iceberg import PLUGINS
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.worker_defaults import with_worker_catalog
 
 _CLASSES = (*(each.name for each in PLUGINS), "IcebergSinkConnector", "IcebergSink")  # and what Java shortens them to
+_CURE = "name the worker's properties by --worker"
 _PLACEHOLDER = re.compile(r"\$\{[^}]*:[^}]*\}")
 
 
@@ -57,31 +60,39 @@ def resolve_connector(path: Path, worker: Path | None) -> dict[str, str]:
         raise ConfigError("connector.class", f"{props['connector.class']} is no Iceberg sink")
     if worker is not None:
         found = resolved_connector(props, worker)
-        refuse_providers({key: value for key, value in found.items() if value == props[key]})
+        left = {key: value for key, value in found.items() if value == props[key]}
+        refuse_providers(left, "the worker's properties configure none of this name")
         return found
     for key, value in props.items():
         if _PLACEHOLDER.search(value):
-            raise ConfigError(key, "comes from a config provider: name the worker's properties by --worker")
+            raise ConfigError(key, f"comes from a config provider: {_CURE}")
     return props
 
 
-def parse_connector(path: Path) -> IcebergSinkConfig:
-    """The configuration of a connector, for a command that asks its catalog.
+def parse_connector(path: Path, worker: Path | None) -> tuple[IcebergSinkConfig, SinkHost | None]:
+    """The configuration of a connector, for a command that asks its catalog, and its host if there is a worker's file.
+
+    With the worker's properties the connector has what it has in the worker: the values of config providers, and the
+    catalog if it names none.
 
     Raises:
-        ConfigError: The file is not one of these, a value comes from a config provider, or is not acceptable.
+        ConfigError: A file is not one of these, a value is not available, or is not acceptable.
     """
-    props = read_connector(path)
-    refuse_providers(props)
-    return IcebergSinkConfig.parse(props)
+    if worker is None:
+        props = read_connector(path)
+        refuse_providers(props, _CURE)
+        return IcebergSinkConfig.parse(props), None
+    props = resolve_connector(path, worker)
+    host = sink_host(props, worker, {})
+    return IcebergSinkConfig.parse(with_worker_catalog(props, host.worker_settings)), host
 
 
-def refuse_providers(props: dict[str, str]) -> None:
+def refuse_providers(props: Mapping[str, str], cure: str) -> None:
     """Values such as `${env:TOKEN}` are a worker's to look up.
 
     Raises:
-        ConfigError: Names the first of them.
+        ConfigError: Names the first of them, and the cure.
     """
     for key, value in props.items():
         if key.startswith(("iceberg.catalog.", "iceberg.hadoop.")) and "${" in value:
-            raise ConfigError(key, "comes from a config provider, which is asked by workers only: write it out")
+            raise ConfigError(key, f"comes from a config provider: {cure}")

@@ -23,6 +23,7 @@ from connectors.iceberg.commands.table_options import (
     Table,
     TablePlace,
     Timeout,
+    Worker,
     known_branch,
     table_place,
 )
@@ -40,6 +41,7 @@ def diff(
     before: Annotated[str, typer.Argument(metavar="A", help=f"The first state: {POINT}.")],
     after: Annotated[str, typer.Argument(metavar="B", help="The second state, likewise.")],
     config: Config = None,
+    worker: Worker = None,
     catalog_property: CatalogProperties = None,
     catalog: Catalog = "iceberg",
     branch: Branch = None,
@@ -72,7 +74,7 @@ def diff(
 
         if key and without_key:
             raise ConfigError("--key", "cannot be combined with --without-key")
-        place = table_place(table, config, catalog_property, catalog)
+        place = table_place(table, config, worker, catalog_property, catalog)
         folder = parquet if parquet is None or "://" in parquet else f"file://{Path(parquet).absolute()}"
         with Console(stderr=True).status(f"comparing {table}"), place.open(timeout) as lake:
             metadata = lake.run(table, read_metadata)

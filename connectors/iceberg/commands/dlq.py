@@ -15,10 +15,12 @@ from connect_py.api.command import uses_java
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.kafka_options import SERVER, ClientConfig, Properties, client_settings
+from connectors.iceberg.commands.table_options import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from connect_py.api.sink_host import SinkHost
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, DeadLetterState, Fix, Place
     from connectors.iceberg.dead_letters.dead_letter_table import DeadLetterTable
@@ -43,6 +45,7 @@ def list_(
     bootstrap_server: Servers = None,
     kafka_property: Properties = None,
     client_config: ClientConfig = None,
+    worker: Worker = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Count the letters by topic, reason, stage and state.
@@ -51,7 +54,7 @@ def list_(
     the command does not read the replay topic: a letter whose replay worked is then shown as what it was before.
     """
     with errors_exit(1):
-        _, found, known = _with_states(config, bootstrap_server, kafka_property, client_config)
+        _, found, known = _with_states(config, worker, bootstrap_server, kafka_property, client_config)
         dead_letters, last = Counter[tuple[str, str, str, str]](), dict[tuple[str, str, str, str], str]()
         for dead_letter, state in zip(found, known, strict=True):
             group = (dead_letter.topic, dead_letter.reason, dead_letter.stage, state.value)
@@ -91,6 +94,7 @@ def delete(
     bootstrap_server: Servers = None,
     kafka_property: Properties = None,
     client_config: ClientConfig = None,
+    worker: Worker = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell how many would be deleted.")] = False,
 ) -> None:
     """Delete letters from their table, which must be named: by place, topic, reason, state or age.
@@ -107,7 +111,7 @@ def delete(
             raise ConfigError("--state", f"is one of {', '.join(each.value for each in DeadLetterState)}")
         if state == DeadLetterState.REPLAYED.value and bootstrap_server is None:
             raise ConfigError("--state", "replayed needs --bootstrap-server: the replay topic knows them")
-        table, found, known = _with_states(config, bootstrap_server, kafka_property, client_config)
+        table, found, known = _with_states(config, worker, bootstrap_server, kafka_property, client_config)
         before = None if age is None else datetime.now(UTC) - age
         chosen = [
             dead_letter for dead_letter, its in zip(found, known, strict=True)
@@ -124,7 +128,9 @@ def delete(
 
 @app.command("show")
 @uses_java
-def show(config: Config, places: Places = None, topic: Topic = None, reason: Reason = None) -> None:
+def show(
+    config: Config, places: Places = None, topic: Topic = None, reason: Reason = None, worker: Worker = None
+) -> None:
     """Print dead letters, one JSON object a line; bytes that are text as text, others in base64.
 
     Change `key`, `value` or `headers` of what is printed, and give it to `replay --fixed`.
@@ -132,7 +138,7 @@ def show(config: Config, places: Places = None, topic: Topic = None, reason: Rea
     with errors_exit(1):
         from connectors.iceberg.commands.connector_json import parse_connector
 
-        for dead_letter in _dead_letters(parse_connector(config), _places(places), topic, reason):
+        for dead_letter in _dead_letters(*parse_connector(config, worker), _places(places), topic, reason):
             typer.echo(json.dumps(dead_letter.to_json(), default=str))
 
 
@@ -157,6 +163,7 @@ def replay(
     ] = False,
     kafka_property: Properties = None,
     client_config: ClientConfig = None,
+    worker: Worker = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be replayed.")] = False,
 ) -> None:
     """Have the connector try letters again, under their first topic, partition and offset.
@@ -171,7 +178,7 @@ def replay(
         from connectors.iceberg.dead_letters.replay_log import ReplayLog
         from connectors.iceberg.dead_letters.replay_rules import check_merged
 
-        parsed = parse_connector(config)
+        parsed, host = parse_connector(config, worker)
         if parsed.replay_topic is None:
             raise ConfigError(REPLAY_TOPIC, "is not set: the connector must read this topic to try letters again")
         check_merged(parsed, only_missing_keys=only_missing_keys)
@@ -179,7 +186,7 @@ def replay(
         if fixed is not None:
             fixes = [Fix.of(json.loads(line)) for line in fixed.read_text().splitlines() if line.strip()]
         wanted = _places(places) or {fix.place for fix in fixes or ()}
-        chosen = latest(_dead_letters(parsed, wanted, topic, reason))
+        chosen = latest(_dead_letters(parsed, host, wanted, topic, reason))
         if fixes is not None:
             chosen = _fixed(chosen, fixes)
         settings = client_settings(bootstrap_server, kafka_property, client_config)
@@ -194,7 +201,7 @@ def replay(
 
 
 def _with_states(
-    connector: Path, servers: str | None, properties: list[str] | None, file: Path | None
+    connector: Path, worker: Path | None, servers: str | None, properties: list[str] | None, file: Path | None
 ) -> tuple[DeadLetterTable, list[DeadLetterRecord], list[DeadLetterState]]:
     """The table of a connector's letters, all letters, and their states: the replay topic is read if servers are given.
 
@@ -205,8 +212,8 @@ def _with_states(
     from connectors.iceberg.dead_letters.dead_letter_table import DeadLetterTable
     from connectors.iceberg.dead_letters.replay_log import ReplayLog
 
-    config = parse_connector(connector)
-    table = DeadLetterTable(config)
+    config, host = parse_connector(connector, worker)
+    table = DeadLetterTable(config, host)
     heads = table.heads()
     written = set()
     if servers is not None and config.replay_topic is not None:
@@ -224,12 +231,12 @@ def _age(text: str) -> timedelta:
 
 
 def _dead_letters(
-    config: IcebergSinkConfig, wanted: set[Place], topic: str | None, reason: str | None
+    config: IcebergSinkConfig, host: SinkHost | None, wanted: set[Place], topic: str | None, reason: str | None
 ) -> Iterable[DeadLetterRecord]:
     """The letters that were asked for; of all places if none is wanted. ConfigError: one of them has no letter."""
     from connectors.iceberg.dead_letters.dead_letter_table import DeadLetterTable
 
-    table = DeadLetterTable(config)
+    table = DeadLetterTable(config, host)
     if not wanted:
         return table.records(topic=topic, reason=reason)
     dead_letters = list(table.records(wanted))

@@ -20,6 +20,7 @@ from connectors.iceberg.commands.table_options import (
     Config,
     Table,
     TablePlace,
+    Worker,
     table_place,
 )
 
@@ -54,6 +55,7 @@ def gate(
         str | None, typer.Option(help="Connect group: `connect-<connector>`.", show_default="the one")
     ] = None,
     config: Config = None,
+    worker: Worker = None,
     catalog_property: CatalogProperties = None,
     catalog: Catalog = "iceberg",
     branch: Branch = None,
@@ -76,7 +78,7 @@ def gate(
         if publish and reject is not None:
             raise ConfigError("--reject", "cannot be combined with --publish")
         decision = Decision.PUBLISH if publish else Decision(reject.value) if reject is not None else None
-        place = table_place(table, config, catalog_property, catalog)
+        place = table_place(table, config, worker, catalog_property, catalog)
         with place.open() as lake:
             found = _found(lake.run(table, read_metadata), place, group, branch)
             refused = ""

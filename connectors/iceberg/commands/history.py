@@ -18,6 +18,7 @@ from connectors.iceberg.commands.table_options import (
     CatalogProperties,
     Config,
     Table,
+    Worker,
     known_branch,
     table_place,
 )
@@ -34,6 +35,7 @@ _PARTITIONS = 6  # that people are shown of a snapshot
 def history(
     table: Table,
     config: Config = None,
+    worker: Worker = None,
     catalog_property: CatalogProperties = None,
     catalog: Catalog = "iceberg",
     branch: Branch = None,
@@ -53,7 +55,7 @@ def history(
         from connectors.iceberg.history.table_point import known_ref
         from connectors.iceberg.protocol.commit_request import MAIN
 
-        place = table_place(table, config, catalog_property, catalog)
+        place = table_place(table, config, worker, catalog_property, catalog)
         with place.open() as lake:
             metadata = lake.run(table, read_metadata)
         ref = known_branch(metadata, branch, place)
@@ -77,6 +79,7 @@ def at(
     snapshot: Annotated[str | None, typer.Option(help="Id of a snapshot, or first, or last.")] = None,
     ref: Annotated[str | None, typer.Option(help="A branch or a tag.")] = None,
     config: Config = None,
+    worker: Worker = None,
     catalog_property: CatalogProperties = None,
     catalog: Catalog = "iceberg",
     branch: Branch = None,
@@ -97,7 +100,7 @@ def at(
         if len(given) != 1:
             raise ConfigError("", "say one of --time, --offset, --snapshot and --ref")
         _check(given)
-        place = table_place(table, config, catalog_property, catalog)
+        place = table_place(table, config, worker, catalog_property, catalog)
         with place.open() as lake:
             metadata = lake.run(table, read_metadata)
         line = known_branch(metadata, branch, place)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 SECONDS: Final = 15.0
+_NOT_THERE: Final = ("GROUP_ID_NOT_FOUND", "_NO_OFFSET", "UNKNOWN_TOPIC_OR_PART")
 _PASSING: Final = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 
 
@@ -23,22 +24,9 @@ def member_count(kafka: Mapping[str, Any], group: str) -> int:
         ConfigError: The settings are not acceptable.
         ConnectError: Kafka does not answer.
     """
-    from confluent_kafka import KafkaException
-
-    admin = _admin(kafka)  # its answers come while it lives
-    deadline = time.monotonic() + SECONDS
-    while True:
-        try:
-            return len(admin.describe_consumer_groups([group], request_timeout=SECONDS)[group].result().members)
-        except KafkaException as error:
-            name = error.args[0].name()
-            if name in ("GROUP_ID_NOT_FOUND", "_NO_OFFSET"):
-                return 0
-            if name not in _PASSING or time.monotonic() > deadline:
-                servers = kafka.get("bootstrap.servers")
-                text = error.args[0].str()
-                raise ConnectError(f"Kafka at {servers} does not say who is in group {group}: {text}") from error
-        time.sleep(0.2)
+    found = _ask(kafka, lambda admin: admin.describe_consumer_groups([group], request_timeout=SECONDS)[group],
+                 f"say who is in group {group}")  # fmt: skip
+    return 0 if found is None else len(found.members)
 
 
 def remove_group(kafka: Mapping[str, Any], group: str) -> None:
@@ -48,8 +36,8 @@ def remove_group(kafka: Mapping[str, Any], group: str) -> None:
         ConfigError: The settings are not acceptable.
         ConnectError: Kafka refuses, as it does while the group has members, or does not answer.
     """
-    admin = _admin(kafka)
-    _ask(lambda: admin.delete_consumer_groups([group], request_timeout=SECONDS)[group], f"remove group {group}")
+    _ask(kafka, lambda admin: admin.delete_consumer_groups([group], request_timeout=SECONDS)[group],
+         f"remove group {group}")  # fmt: skip
 
 
 def remove_topic(kafka: Mapping[str, Any], topic: str) -> None:
@@ -59,34 +47,26 @@ def remove_topic(kafka: Mapping[str, Any], topic: str) -> None:
         ConfigError: The settings are not acceptable.
         ConnectError: Kafka refuses, or does not answer.
     """
-    admin = _admin(kafka)
-    _ask(lambda: admin.delete_topics([topic], request_timeout=SECONDS)[topic], f"remove topic {topic}")
+    _ask(kafka, lambda admin: admin.delete_topics([topic], request_timeout=SECONDS)[topic], f"remove topic {topic}")
 
 
-def _admin(kafka: Mapping[str, Any]) -> AdminClient:
-    """Raises ConfigError if a setting is none, or has a value that cannot be."""
+def _ask(kafka: Mapping[str, Any], request: Callable[[AdminClient], Future[Any]], what: str) -> Any:
+    """The answer, asked for again while the coordinator moves; None if there is no such group or topic."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
     try:
-        return AdminClient(dict(kafka))
-    except KafkaException as error:
+        admin = AdminClient(dict(kafka))
+    except KafkaException as error:  # a setting is none, or has a value that cannot be
         raise ConfigError("", f"the settings of the Kafka client: {error.args[0].str()}") from error
-
-
-def _ask(request: Callable[[], Future[Any]], what: str) -> None:
-    from confluent_kafka import KafkaException
-
     deadline = time.monotonic() + SECONDS
     while True:
         try:
-            request().result()
+            return request(admin).result()
         except KafkaException as error:
-            name = error.args[0].name()
-            if name in ("GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PART"):
-                return
+            name, text = error.args[0].name(), error.args[0].str()
+            if name in _NOT_THERE:
+                return None
             if name not in _PASSING or time.monotonic() > deadline:
-                raise ConnectError(f"Kafka does not {what}: {error}") from error
-        else:
-            return
+                raise ConnectError(f"Kafka at {kafka.get('bootstrap.servers')} does not {what}: {text}") from error
         time.sleep(0.2)

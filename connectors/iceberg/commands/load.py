@@ -22,11 +22,10 @@ from connectors.iceberg.commands.load_options import (
     Master,
     Split,
     StepRows,
-    Worker,
     kafka_settings,
     spark_settings,
 )
-from connectors.iceberg.commands.table_options import AsJson
+from connectors.iceberg.commands.table_options import AsJson, Worker
 
 if TYPE_CHECKING:
     from connect_py.api.record import TopicPartition

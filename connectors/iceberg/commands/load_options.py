@@ -24,10 +24,6 @@ SPARK = {
 _MASTER = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|spark://.+|yarn|k8s://.+")
 
 BootstrapServer = Annotated[str | None, typer.Option(SERVER, help="Kafka, host:port, unless --worker says it.")]
-Worker = Annotated[
-    Path | None,
-    typer.Option(help="The worker's properties: Kafka, converters, `plugin.path`.", exists=True, dir_okay=False),
-]
 Master = Annotated[
     str | None,
     typer.Option(

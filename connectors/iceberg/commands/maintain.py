@@ -21,6 +21,7 @@ from connectors.iceberg.commands.table_options import (
     Config,
     Table,
     TablePlace,
+    Worker,
     known_branch,
     table_place,
 )
@@ -45,6 +46,7 @@ def maintain(
     ] = None,
     timeout: Annotated[int, typer.Option(help="Seconds that one action may take.", min=1)] = 3600,
     config: Config = None,
+    worker: Worker = None,
     catalog_property: CatalogProperties = None,
     catalog: Catalog = "iceberg",
     branch: Branch = None,
@@ -62,7 +64,7 @@ def maintain(
 
         if dry_run == now:
             raise ConfigError("", "say one of --dry-run and --now")
-        place = table_place(table, config, catalog_property, catalog)
+        place = table_place(table, config, worker, catalog_property, catalog)
         policy = _policy(place, setting or ())
         with place.open(timeout) as lake:
             ref = known_branch(lake.run(table, read_metadata), branch, place)

@@ -49,7 +49,7 @@ def migrate(
         reviewed = review(props)
         found: tuple[list[TableTrace], JavaPosition] | None = None
         if reviewed.parsed is not None and bootstrap_server is not None:
-            refuse_providers(props)
+            refuse_providers(props, "write it out")
             found = _look(reviewed.parsed, client_settings(bootstrap_server, kafka_property, client_config))
     if as_json:
         typer.echo(json.dumps(_document(reviewed, found), indent=2))

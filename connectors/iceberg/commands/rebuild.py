@@ -23,7 +23,6 @@ from connectors.iceberg.commands.load_options import (
     Master,
     Split,
     StepRows,
-    Worker,
     kafka_settings,
     spark_settings,
 )
@@ -35,7 +34,7 @@ from connectors.iceberg.commands.table_options import (
     Table,
     TablePlace,
     Timeout,
-    place_of_worker,
+    Worker,
     table_place,
 )
 
@@ -155,7 +154,7 @@ def _from_changelog(
     from connectors.iceberg.history.changelog_rebuild import rebuild as rebuild_table
     from connectors.iceberg.history.changelog_rebuild import remove_branch
 
-    place = table_place(table, config, None, "") if worker is None else place_of_worker(table, config, worker)
+    place = table_place(table, config, worker, None, "")
     with place.open(timeout) as lake, Console(stderr=True).status(f"rebuilding {table} from its change log"):
         request = _request(lake, place, changelog, at, key, limit, create=create)
         made: Rebuilt = lake.run(table, rebuild_table, request)

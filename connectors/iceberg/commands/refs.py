@@ -20,6 +20,7 @@ from connectors.iceberg.commands.table_options import (
     Config,
     Table,
     TablePlace,
+    Worker,
     known_branch,
     table_place,
 )
@@ -48,6 +49,7 @@ def tag(
     move: Move = False,
     delete: Delete = False,
     config: Config = None,
+    worker: Worker = None,
     catalog_property: CatalogProperties = None,
     catalog: Catalog = "iceberg",
     branch: Branch = None,
@@ -58,7 +60,7 @@ def tag(
     Exit status 0: done; 1: refused, and why; 2: not known (no such table, no answer from the catalog).
     """
     with errors_exit(UNDECIDED):
-        place = table_place(table, config, catalog_property, catalog)
+        place = table_place(table, config, worker, catalog_property, catalog)
         _change("tag", place, name, at, keep, branch, move=move, delete=delete, as_json=as_json)
 
 
@@ -71,6 +73,7 @@ def branch(
     move: Move = False,
     delete: Delete = False,
     config: Config = None,
+    worker: Worker = None,
     catalog_property: CatalogProperties = None,
     catalog: Catalog = "iceberg",
     as_json: AsJson = False,
@@ -81,7 +84,7 @@ def branch(
     refused. Exit status 0: done; 1: refused, and why; 2: not known (no such table, no answer from the catalog).
     """
     with errors_exit(UNDECIDED):
-        place = table_place(table, config, catalog_property, catalog)
+        place = table_place(table, config, worker, catalog_property, catalog)
         _change("branch", place, name, at, keep, None, move=move, delete=delete, as_json=as_json)
 
 

@@ -15,7 +15,7 @@ from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.kafka_group import member_count
 from connectors.iceberg.commands.kafka_options import SERVER, ClientConfig, Properties, client_settings
 from connectors.iceberg.commands.rollback import Preview, look, preview_lines
-from connectors.iceberg.commands.table_options import POINT, AsJson, Table, TablePlace, table_place
+from connectors.iceberg.commands.table_options import POINT, AsJson, Table, TablePlace, Worker, table_place
 
 if TYPE_CHECKING:
     from connect_py.api.record import TopicPartition
@@ -37,6 +37,7 @@ def rewind(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     kafka_property: Properties = None,
     client_config: ClientConfig = None,
+    worker: Worker = None,
     as_json: AsJson = False,
 ) -> None:
     """Take tables back to an earlier state, and the connector's positions in them with it.
@@ -49,7 +50,7 @@ def rewind(
         from connectors.iceberg.refs.table_rewind import RewindMode
 
         mode = _mode(replay=replay, skip=skip, asks=not (as_json and not yes))
-        place = table_place(table, config, None, "")
+        place = table_place(table, config, worker, None, "")
         assert place.connector is not None
         group, names = place.connector.connect_group, _tables(table, also or (), place, all_tables=all_tables)
         kafka = client_settings(bootstrap_server, kafka_property, client_config)

@@ -21,6 +21,7 @@ from connectors.iceberg.commands.table_options import (
     CatalogProperties,
     Config,
     Table,
+    Worker,
     table_place,
 )
 
@@ -59,6 +60,7 @@ def rollback(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     config: Config = None,
+    worker: Worker = None,
     catalog_property: CatalogProperties = None,
     catalog: Catalog = "iceberg",
     branch: Branch = None,
@@ -75,7 +77,7 @@ def rollback(
 
         if as_json and not (yes or dry_run):
             raise ConfigError("--json", "needs --yes or --dry-run")
-        place = table_place(table, config, catalog_property, catalog)
+        place = table_place(table, config, worker, catalog_property, catalog)
         ref = branch or place.ref
         with place.open() as lake:
             metadata = lake.run(table, read_metadata)

@@ -20,6 +20,7 @@ from connectors.iceberg.commands.table_options import (
     Config,
     Table,
     Timeout,
+    Worker,
     known_branch,
     table_place,
 )
@@ -36,6 +37,7 @@ def scan(
     where: Annotated[str, typer.Option(help="The condition, as it would follow WHERE in Spark SQL.")],
     at: Annotated[str, typer.Option("--at", help=f"Which state: {POINT}.")] = "last",
     config: Config = None,
+    worker: Worker = None,
     catalog_property: CatalogProperties = None,
     catalog: Catalog = "iceberg",
     branch: Branch = None,
@@ -53,7 +55,7 @@ def scan(
         from connectors.iceberg.history.table_diff import read_metadata
         from connectors.iceberg.history.table_point import find_point
 
-        place = table_place(table, config, catalog_property, catalog)
+        place = table_place(table, config, worker, catalog_property, catalog)
         with place.open(timeout) as lake, Console(stderr=True).status(f"{table}: reading manifests and footers"):
             metadata = lake.run(table, read_metadata)
             ref = known_branch(metadata, branch, place)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect_py.api.command import command_services, sink_host
+from connect_py.api.command import command_services
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.key_values import key_values
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="Full name of the table: namespace.table.")]
 Config = Annotated[
     Path | None, typer.Option("--config", help="The connector as it is posted: its catalog, branch and group.")
+]
+Worker = Annotated[
+    Path | None,
+    typer.Option(help="The worker's properties: Kafka, converters, config providers.", exists=True, dir_okay=False),
 ]
 CatalogProperties = Annotated[
     list[str] | None,
@@ -66,24 +70,30 @@ class TablePlace:
             yield lake
 
 
-def table_place(table: str, config: Path | None, catalog_properties: list[str] | None, catalog: str) -> TablePlace:
+def table_place(
+    table: str, config: Path | None, worker: Path | None, catalog_properties: list[str] | None, catalog: str
+) -> TablePlace:
     """Read the options.
 
     Raises:
-        ConfigError: An option or the file makes no sense.
+        ConfigError: An option or a file makes no sense.
     """
     from connectors.iceberg.commands.connector_json import parse_connector
-    from connectors.iceberg.config.spark_config import SparkConfig
+    from connectors.iceberg.config.spark_config import SparkConfig, worker_spark_config
 
     given = key_values("--catalog-property", catalog_properties)
     if config is None:
+        if worker is not None:
+            raise ConfigError("--worker", "needs --config: the connector whose values it has")
         if not given.keys() & {"type", "catalog-impl"}:
             raise ConfigError("", "where is the catalog? Give --config connector.json or --catalog-property type=…")
         return TablePlace(table, SparkConfig(catalog, given), None)
-    parsed = parse_connector(config)
-    catalog_settings = {**parsed.catalog, **given}
-    settings = SparkConfig(parsed.catalog_name, catalog_settings, parsed.hadoop_settings(), parsed.spark)
-    return TablePlace(table, settings, parsed)
+    connector, host = parse_connector(config, worker)
+    if host is None:
+        spark = SparkConfig(connector.catalog_name, connector.catalog, connector.hadoop_settings(), connector.spark)
+    else:
+        spark = worker_spark_config(connector, host.worker_settings)
+    return TablePlace(table, replace(spark, catalog_properties={**spark.catalog_properties, **given}), connector)
 
 
 def known_branch(metadata: TableMetadata, branch: str | None, place: TablePlace) -> str:
@@ -98,20 +108,3 @@ def known_branch(metadata: TableMetadata, branch: str | None, place: TablePlace)
     if branch is not None and branch != MAIN:
         known_ref(metadata, branch)
     return branch or place.ref
-
-
-def place_of_worker(table: str, config: Path, worker: Path) -> TablePlace:
-    """Where a table is, by its connector and what that leaves to the worker: the catalog, and defaults of Spark.
-
-    Raises:
-        ConfigError: One of the files makes no sense.
-    """
-    from connectors.iceberg.commands.connector_json import resolve_connector
-    from connectors.iceberg.config.sink_config import IcebergSinkConfig
-    from connectors.iceberg.config.spark_config import worker_spark_config
-    from connectors.iceberg.config.worker_defaults import with_worker_catalog
-
-    props = resolve_connector(config, worker)
-    settings = sink_host(props, worker, {}).worker_settings
-    parsed = IcebergSinkConfig.parse(with_worker_catalog(props, settings))
-    return TablePlace(table, worker_spark_config(parsed, settings), parsed)

@@ -13,7 +13,7 @@ import typer
 from connect_py.api.command import pipeline_factory, uses_java
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.kafka_options import SERVER, ClientConfig, Properties, client_settings
-from connectors.iceberg.commands.table_options import AsJson, TablePlace
+from connectors.iceberg.commands.table_options import AsJson, TablePlace, Worker
 
 if TYPE_CHECKING:
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
@@ -28,10 +28,7 @@ def try_records(
     bootstrap_server: Annotated[str, typer.Option(SERVER, help="Kafka, host:port.")],
     records: Annotated[int, typer.Option(help="So many, of all partitions alike.", min=1)] = 1000,
     newest: Annotated[bool, typer.Option("--newest", help="The last ones of each partition, not the first.")] = False,
-    worker: Annotated[
-        Path | None,
-        typer.Option(help="The worker's properties: converters, `plugin.path`.", exists=True, dir_okay=False),
-    ] = None,
+    worker: Worker = None,
     samples: Annotated[int, typer.Option(help="Rows to show of each table.", min=0)] = 3,
     kafka_property: Properties = None,
     client_config: ClientConfig = None,
