@@ -95,7 +95,12 @@ def test_the_command_says_it_to_people_and_to_machines(lake: Lake) -> None:
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["verdict"] == "proven"
     lake.sql(f"INSERT INTO lake.{sink.name} SELECT * FROM lake.{sink.name}")
-    told = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=100, check=False)
+    connector, worker = lake.folder / "orders.json", lake.folder / "worker.properties"
+    connector.write_text(json.dumps({"name": "orders", "topics": "orders", "iceberg.tables": sink.name}))
+    defaults = {"iceberg.catalog": "lake", **{f"iceberg.catalog.{key}": value for key, value in settings.items()}}
+    worker.write_text("".join(f"connect_py.defaults.{key}={value}\n" for key, value in defaults.items()))
+    by_worker = [*command[:3], "--config", str(connector), "--worker", str(worker)]
+    told = subprocess.run([*by_worker, "--json"], capture_output=True, text=True, timeout=100, check=False)
     assert told.returncode == 3, told.stderr
     assert json.loads(told.stdout)["verdict"] == "changed"
     lake.sql(f"ALTER TABLE lake.{sink.name} UNSET TBLPROPERTIES ('connect-py.ledger.connect-orders')")
