@@ -98,13 +98,14 @@ test: dev
 	@for tests in $$(ls $(FAILED)); do \
 	  $(MAKE) --no-print-directory $$tests AGAIN="--last-failed --last-failed-no-failures none" || exit 1; done
 
-# Java starts Spark in half the time with an archive of its classes, and the tests start Spark many times.
+# Java starts Spark in half the time with an archive of its classes, and the tests start Spark many times; not those of
+# parts of the worker, which begin at once.
 archives: dev
 	$(BIN)/python -m connect_py.embedded.archives
 
-lane-of-parts lane-of-commits lane-of-spark lane-of-tables lane-of-workers: archives
+lane-of-commits lane-of-spark lane-of-tables lane-of-workers: archives
 
-lane-of-parts:
+lane-of-parts: dev
 	@$(MAKE) --no-print-directory test-parts || touch $(FAILED)/test-parts
 
 lane-of-commits:

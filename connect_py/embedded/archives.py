@@ -58,7 +58,7 @@ def make_archives_in_background() -> None:
         return
     # The shell ends at once, so what it leaves behind is no child of ours, and our stop does not wait for it.
     subprocess.run(
-        ["/bin/sh", "-c", '"$@" &', "sh", sys.executable, "-m", "connect_py.embedded.archives"],
+        ["/bin/sh", "-c", f'nice -n {_NICE} "$@" &', "sh", sys.executable, "-m", "connect_py.embedded.archives"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -91,5 +91,4 @@ def _run_spark(options: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    os.nice(_NICE)
     make_archives(*sys.argv[1:])
