@@ -142,7 +142,7 @@ def _read(data: bytes, decoder: json.JSONDecoder, levels: int) -> Any:
     follower = text[end : end + 1]
     if follower and (value is None or isinstance(value, int | float | Decimal)):
         is_word = value is None or isinstance(value, bool)
-        if ("a" + follower).isidentifier() if is_word else follower not in _BLANK:
+        if (follower > "~" or ("a" + follower).isidentifier()) if is_word else follower not in _BLANK:
             raise ValueError("root-level values must be separated")
     if len(text) > MAX_NAME_LENGTH:
         _check_lengths(value)

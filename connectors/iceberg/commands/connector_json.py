@@ -72,8 +72,7 @@ def resolve_connector(path: Path, worker: Path | None) -> dict[str, str]:
 def parse_connector(path: Path, worker: Path | None) -> tuple[IcebergSinkConfig, SinkHost | None]:
     """The configuration of a connector, for a command that asks its catalog, and its host if there is a worker's file.
 
-    With the worker's properties the connector has what it has in the worker: the values of config providers, and the
-    catalog if it names none.
+    With that file it has what the worker gives it: the values of config providers, and the catalog if it names none.
 
     Raises:
         ConfigError: A file is not one of these, a value is not available, or is not acceptable.

@@ -54,8 +54,7 @@ class TablePlace:
     @property
     def ref(self) -> str:
         """The ref that the connector commits to."""
-        named = self.connector.table(self.table).commit_branch if self.connector is not None else None
-        return named or "main"
+        return (self.connector and self.connector.table(self.table).commit_branch) or "main"
 
     @property
     def group(self) -> str | None:
