@@ -86,8 +86,8 @@ lint: dev
 	$(BIN)/python tests/architecture/name_lengths.py
 
 # Lint, and seven lanes beside each other, which take about the same time: two that compute; parts of the worker on a
-# broker, and Spark Connect; commits to Iceberg tables on Spark, and what else Spark does with them; whole workers as
-# users run them, with and without tables of the Iceberg sink. All but the first two wait more than they compute. Of
+# broker; commits to Iceberg tables on Spark, and what else Spark does with them; whole workers as users run them, with
+# and without tables of the Iceberg sink. All but the first two wait more than they compute. Of
 # these, up to three tests that failed are run once more when all lanes are done, and named: deadlines of such tests are
 # those of a machine that is not overloaded.
 test: dev
@@ -130,10 +130,12 @@ test-properties: dev
 	$(LANE) properties $(PYTEST) -q $(SLOWEST) -m 'not long' tests/contract tests/property
 
 SPARK = $(wildcard tests/integration/test_iceberg_*.py)
-COMMITS = $(wildcard $(addprefix tests/integration/test_iceberg_,cdc_*.py commit_*.py engines_*.py evolution_*.py))
+# Two files are where their lane has time for them: a load among the commits, Spark Connect among the tables of workers.
+COMMITS = $(wildcard $(addprefix tests/integration/test_iceberg_,cdc_*.py commit_*.py engines_*.py evolution_*.py load.py))
+CONNECT = tests/integration/test_spark_commit_connect.py
 
 test-parts: dev
-	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(SPARK),$(wildcard tests/integration/test_*.py))
+	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(SPARK) $(CONNECT),$(wildcard tests/integration/test_*.py))
 
 test-commits: dev
 	$(LANE) commits $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(COMMITS)
@@ -146,7 +148,7 @@ TABLES = $(wildcard $(addprefix tests/acceptance/test_,changed_keys.py cluster_k
   engines_everywhere.py exactly_once_*.py hostile_records.py offsets_iceberg.py spark_*.py tables_that_*.py uuid_keys.py))
 
 test-tables: dev
-	$(LANE) tables $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(TABLES) tests/faults
+	$(LANE) tables $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(TABLES) $(CONNECT) tests/faults
 
 test-workers: dev
 	$(LANE) workers $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(TABLES),$(ACCEPTANCE))
