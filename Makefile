@@ -87,9 +87,9 @@ lint: dev
 
 # Lint, and seven lanes beside each other, which take about the same time: two that compute; parts of the worker on a
 # broker; commits to Iceberg tables on Spark, and what else Spark does with them; whole workers as users run them, with
-# and without tables of the Iceberg sink. All but the first two wait more than they compute. Of
-# these, up to three tests that failed are run once more when all lanes are done, and named: deadlines of such tests are
-# those of a machine that is not overloaded.
+# and without tables of the Iceberg sink. All but the first two wait more than they compute. Of these, up to three tests
+# that failed are run once more when all lanes are done, and named: deadlines of such tests are those of a machine that
+# is not overloaded.
 test: dev
 	@rm -rf $(FAILED) && mkdir -p $(FAILED)
 	@$(MAKE) --no-print-directory -j8 lint test-logic test-properties lane-of-parts lane-of-commits lane-of-spark \
@@ -135,7 +135,8 @@ COMMITS = $(wildcard $(addprefix tests/integration/test_iceberg_,cdc_*.py commit
 CONNECT = tests/integration/test_spark_commit_connect.py
 
 test-parts: dev
-	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(SPARK) $(CONNECT),$(wildcard tests/integration/test_*.py))
+	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) \
+	  $(filter-out $(SPARK) $(CONNECT),$(wildcard tests/integration/test_*.py))
 
 test-commits: dev
 	$(LANE) commits $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(COMMITS)

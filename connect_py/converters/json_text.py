@@ -142,6 +142,7 @@ def _read(data: bytes, decoder: json.JSONDecoder, levels: int) -> Any:
     follower = text[end : end + 1]
     if follower and (value is None or isinstance(value, int | float | Decimal)):
         is_word = value is None or isinstance(value, bool)
+        # Jackson takes whatever follows a word beyond ASCII for a part of it, and DEL, as Java does.
         if (follower > "~" or ("a" + follower).isidentifier()) if is_word else follower not in _BLANK:
             raise ValueError("root-level values must be separated")
     if len(text) > MAX_NAME_LENGTH:

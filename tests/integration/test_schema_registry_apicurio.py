@@ -54,10 +54,7 @@ from connect_py.worker.worker import Worker
 __all__ = ["news", "registry", "worker"]  # fixtures
 
 # In every run: a registry made of Python, in tests/contract/test_converters_registry_options.py.
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.timeout(300),
-]  # two starts of a JVM on a busy machine
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]  # two starts of a JVM on a busy machine
 
 CONVERTERS: Final[dict[str, type[RegistryConverter]]] = {
     "avro": AvroConverter, "json": JsonSchemaConverter, "protobuf": ProtobufConverter,

@@ -88,7 +88,10 @@ def test_connector_has_what_its_worker_gives_it(
     spark = table_place("db.orders", file, worker, ["warehouse=w"], "").spark
     assert spark.catalog_properties == {"type": "rest", "uri": uri, "warehouse": "w"}
     assert spark.spark_properties["spark.driver.memory"] == "3g"
-    with pytest.raises(ConfigError, match="--worker"):
+
+
+def test_properties_of_a_worker_need_a_connector(worker: Path) -> None:
+    with pytest.raises(ConfigError, match="--worker: needs --config"):
         table_place("db.orders", None, worker, None, "")
 
 
@@ -97,7 +100,7 @@ def test_placeholder_of_a_catalog_is_refused_with_the_cure(tmp_path: Path, worke
     file.write_text(json.dumps({**CONFIG, "iceberg.catalog.uri": "${vault:lake:uri}"}))
     with pytest.raises(ConfigError, match=r"iceberg\.catalog\.uri: comes from a config provider: .*by --worker"):
         table_place("db.orders", file, None, None, "")
-    with pytest.raises(ConfigError, match=r"iceberg\.catalog\.uri: comes from .* configure none of this name"):
+    with pytest.raises(ConfigError, match=r"catalog\.uri: .*: no properties of a worker configure it here"):
         table_place("db.orders", file, worker, None, "")
 
 

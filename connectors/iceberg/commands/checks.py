@@ -21,7 +21,7 @@ CATALOG_ANSWER_SECONDS: Final = 60.0
 @uses_java
 def checks(props: Mapping[str, str]) -> list[Check]:
     """Checks of an Iceberg sink; none for other connectors, or for one whose configuration is not acceptable."""
-    from connectors.iceberg.commands.connector_json import is_sink, refuse_providers
+    from connectors.iceberg.commands.connector_json import NO_PROVIDER, is_sink, refuse_providers
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.config.worker_defaults import with_worker_catalog
 
@@ -29,7 +29,7 @@ def checks(props: Mapping[str, str]) -> list[Check]:
         return []
     try:
         complete = with_worker_catalog(props, command_services().worker_settings)
-        refuse_providers(complete, "the worker's properties configure none of this name")
+        refuse_providers(complete, NO_PROVIDER)
         config = IcebergSinkConfig.parse(complete)
     except ConfigError as error:
         text = str(error)

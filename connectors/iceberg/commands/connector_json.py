@@ -15,7 +15,8 @@ from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.worker_defaults import with_worker_catalog
 
 _CLASSES = (*(each.name for each in PLUGINS), "IcebergSinkConnector", "IcebergSink")  # and what Java shortens them to
-_CURE = "name the worker's properties by --worker"
+_NO_WORKER = "name the worker's properties by --worker"
+NO_PROVIDER = "no properties of a worker configure it here"
 _PLACEHOLDER = re.compile(r"\$\{[^}]*:[^}]*\}")
 
 
@@ -61,11 +62,11 @@ def resolve_connector(path: Path, worker: Path | None) -> dict[str, str]:
     if worker is not None:
         found = resolved_connector(props, worker)
         left = {key: value for key, value in found.items() if value == props[key]}
-        refuse_providers(left, "the worker's properties configure none of this name")
+        refuse_providers(left, NO_PROVIDER)
         return found
     for key, value in props.items():
         if _PLACEHOLDER.search(value):
-            raise ConfigError(key, f"comes from a config provider: {_CURE}")
+            raise ConfigError(key, f"comes from a config provider: {_NO_WORKER}")
     return props
 
 
@@ -79,7 +80,7 @@ def parse_connector(path: Path, worker: Path | None) -> tuple[IcebergSinkConfig,
     """
     if worker is None:
         props = read_connector(path)
-        refuse_providers(props, _CURE)
+        refuse_providers(props, _NO_WORKER)
         return IcebergSinkConfig.parse(props), None
     props = resolve_connector(path, worker)
     host = sink_host(props, worker, {})

@@ -26,7 +26,7 @@ Config = Annotated[
 ]
 Worker = Annotated[
     Path | None,
-    typer.Option(help="The worker's properties: Kafka, catalog, converters, providers.", exists=True, dir_okay=False),
+    typer.Option(help="The worker's properties: what a connector has from its worker.", exists=True, dir_okay=False),
 ]
 CatalogProperties = Annotated[
     list[str] | None,
