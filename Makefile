@@ -46,15 +46,22 @@ SOURCES := pyproject.toml setup.py constraints.txt $(wildcard native/*/Cargo.tom
 # Python compiles what is imported when it is imported: compiling everything takes as long as installing it.
 PIP_INSTALL = $(BIN)/pip install --disable-pip-version-check --quiet --no-compile -c constraints.txt
 
+# Rust compiles beside the downloads of pip, which finds the libraries made, or says why there are none.
+define INSTALL
+for crate in native/*; do \
+  cargo rustc --quiet --lib --manifest-path $$crate/Cargo.toml --release --crate-type cdylib 2>/dev/null & done; \
+$(PIP_INSTALL) -e '.[$(1)]'; status=$$?; wait; exit $$status
+endef
+
 # A stamp newer than what it was made from means that there is nothing to do.
 $(STAMP): $(SOURCES) | $(BIN)/pip
 	@echo "make: installing into $(VENV), which takes a few minutes the first time"
-	$(PIP_INSTALL) -e '.[$(EXTRAS)]'
+	@$(call INSTALL,$(EXTRAS))
 	@touch $@
 
 $(DEV_STAMP): $(SOURCES) | $(BIN)/pip
 	@echo "make: installing into $(VENV) with tools for tests, which takes a few minutes the first time"
-	$(PIP_INSTALL) -e '.[java,spark-connect,dev]'
+	@$(call INSTALL,$(EXTRAS)$(comma)dev)
 	@touch $(STAMP) $@
 
 # `venv` repairs a half-made folder.
@@ -168,7 +175,7 @@ long-examples: dev
 	  $(wildcard tests/contract/test_transforms_against_*.py)
 
 long-parts: dev
-	@CONNECT_PY_GENERATED_CODE=1 $(BIN)/python tests/lane.py parts $(LONG) tests/integration tests/property
+	$(LANE) parts $(LONG) tests/integration tests/property
 
 LONG_KILLS = $(wildcard $(addprefix tests/acceptance/test_,exactly_once_*.py cluster_kills.py earlier_version.py \
   engines_everywhere.py rolling_upgrade.py))

@@ -28,6 +28,7 @@ from connect_py.embedded.spark_environment import spark_environment as resolve_s
 settings.register_profile("any-machine", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("any-machine")
 
+WITHOUT_GENERATED_CODE = ("-Dspark.sql.codegen.wholeStage=false", "-Dspark.sql.codegen.factoryMode=NO_CODEGEN")
 CHILD_GRACE_SECONDS = 5.0
 END_SECONDS = 120.0
 # The standard library's own helpers end with this process and not before; children of the first look like it.
@@ -118,11 +119,12 @@ def topic_prefix() -> str:
 def spark_environment(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """CONNECT_PY_JAVA and CONNECT_PY_SPARK_JARS, also exported to the processes that tests start.
 
-    Drivers of short tests live for seconds: Java's second compiler takes a tenth of the processor and wins nothing.
+    Short tests run hundreds of small statements: to generate Java and compile it takes longer than to run them without.
+    `make test-long` has it as users have it.
     """
     resolved = resolve_spark_environment()
     if request.config.getoption("markexpr") == "not long":
-        resolved[OPTIONS_VARIABLE] = f"{resolved[OPTIONS_VARIABLE]} -XX:TieredStopAtLevel=1".strip()
+        resolved[OPTIONS_VARIABLE] = " ".join([resolved[OPTIONS_VARIABLE], *WITHOUT_GENERATED_CODE]).strip()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in resolved.items():
             patch.setenv(name, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from random import Random
 from typing import Final
 
@@ -45,7 +46,7 @@ class Hangs(_Planted):
 
     def fail(self) -> None:
         while True:
-            pass
+            time.sleep(60)
 
 
 class TakesMemory(_Planted):

@@ -74,9 +74,8 @@ def test_damage_is_found_and_mended_and_the_connector_follows(shop: Shop, lake: 
     assert [each.verdict for each in report.groups] == [Verdict.PROVEN] * 3
 
 
-@pytest.mark.parametrize(
-    ("tries", "behind", "again"), [(1, False, 0), pytest.param(3, True, 1, marks=pytest.mark.long)]
-)
+@pytest.mark.long  # in every run: test_every_row_of_a_mirror_comes_from_its_log, and loads in test_iceberg_load.py
+@pytest.mark.parametrize(("tries", "behind", "again"), [(1, False, 0), (3, True, 1)])
 def test_rebuild_catches_up_with_a_table_that_goes_on(
     shop: Shop, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tries: int, behind: bool, again: int
 ) -> None:

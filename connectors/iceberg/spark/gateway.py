@@ -151,7 +151,7 @@ def _command(environment: Mapping[str, str], scratch: Path, java_options: Sequen
     java = environment[JAVA_VARIABLE]
     options = _launcher_options(java, environment)
     place = options.index("-cp") + 1
-    options[place] = _class_path(options[place], _jars(environment))
+    options[place] = class_path(options[place], _jars(environment))
     return [
         java,
         "-XX:+DisplayVMOutputToStderr",  # to the log: what ends Java's start, or Java
@@ -203,7 +203,7 @@ def _spark_variables(scratch: Path) -> dict[str, str]:
     }
 
 
-def _class_path(spark: str, jars: Sequence[str]) -> str:
+def class_path(spark: str, jars: Sequence[str]) -> str:
     """What exists of Spark's class path, wildcards as sorted files, then ours; each once.
 
     Java takes a wildcard in directory order, and an archive of loaded classes needs one order for ever.
