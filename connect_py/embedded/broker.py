@@ -229,8 +229,7 @@ class KafkaBroker(StartedService):
             # After a kill the controller waits for the dead broker's session before it lets the new one in.
             "broker.session.timeout.ms": "4500",
             "broker.heartbeat.interval.ms": "1000",
-            # By default a record twice a second for followers, of which there are none: a third of an idle broker's work.
-            "metadata.max.idle.interval.ms": "60000",
+            "metadata.max.idle.interval.ms": "60000",  # by default twice a second, for followers: there are none
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "4",
             "transaction.state.log.replication.factor": "1",
