@@ -128,38 +128,41 @@ lane-of-workers:
 	@$(MAKE) --no-print-directory test-workers || touch $(FAILED)/test-workers
 
 LANE = @$(BIN)/python tests/lane.py
+# Those that wait go first, so that those that compute fill their pauses and both processors are busy to the end.
+COMPUTING_LANE = @nice -n 5 $(BIN)/python tests/lane.py
 PYTEST = $(BIN)/pytest -o cache_dir=.pytest_cache/$@
 
 test-logic: dev
-	$(LANE) logic $(PYTEST) -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/fuzz
+	$(COMPUTING_LANE) logic $(PYTEST) -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/fuzz
 
 test-properties: dev
-	$(LANE) properties $(PYTEST) -q $(SLOWEST) -m 'not long' tests/contract tests/property
+	$(COMPUTING_LANE) properties $(PYTEST) -q $(SLOWEST) -m 'not long' tests/contract tests/property
 
 SPARK = $(wildcard tests/integration/test_iceberg_*.py)
-# Two files are where their lane has time for them: a load among the commits, Spark Connect among the tables of workers.
+# Some files are where their lane has time for them.
 COMMITS = $(wildcard $(addprefix tests/integration/test_iceberg_,cdc_*.py commit_*.py engines_*.py evolution_*.py load.py))
-CONNECT = tests/integration/test_spark_commit_connect.py
+MORE_TABLES = tests/integration/test_spark_commit_connect.py tests/integration/test_iceberg_rest_commands.py
+MORE_WORKERS = tests/integration/test_kafka_security.py
 
 test-parts: dev
 	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) \
-	  $(filter-out $(SPARK) $(CONNECT),$(wildcard tests/integration/test_*.py))
+	  $(filter-out $(SPARK) $(MORE_TABLES) $(MORE_WORKERS),$(wildcard tests/integration/test_*.py))
 
 test-commits: dev
 	$(LANE) commits $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(COMMITS)
 
 test-spark: dev
-	$(LANE) spark $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(COMMITS),$(SPARK))
+	$(LANE) spark $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(COMMITS) $(MORE_TABLES),$(SPARK))
 
 ACCEPTANCE = $(wildcard tests/acceptance/test_*.py)
 TABLES = $(wildcard $(addprefix tests/acceptance/test_,changed_keys.py cluster_kills.py corpus_replay.py dead_letter_*.py \
   engines_everywhere.py exactly_once_*.py hostile_records.py offsets_iceberg.py spark_*.py tables_that_*.py uuid_keys.py))
 
 test-tables: dev
-	$(LANE) tables $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(TABLES) $(CONNECT) tests/faults
+	$(LANE) tables $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(TABLES) $(MORE_TABLES) tests/faults
 
 test-workers: dev
-	$(LANE) workers $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(TABLES),$(ACCEPTANCE))
+	$(LANE) workers $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(TABLES),$(ACCEPTANCE)) $(MORE_WORKERS)
 
 # In three lanes as well, for some hours on two cores.
 test-long: archives
