@@ -328,17 +328,9 @@ class ExactlyOnceCommitter(SourceCommitter):
             self._raw_keys |= zip(unknown, keys, strict=True)
         for key, (_, offset) in self._offsets.items():
             check_primitives(offset)
-            self._produce_offset(self._raw_keys[key], compact_json.encode(dict(offset)))
-
-    def _produce_offset(self, key: bytes, value: bytes) -> None:
-        while True:
-            try:
-                self._producer.send(OutgoingRecord(self._offset_topic, value, key, (), 0, None, self._offset_stored))
-                return
-            except BufferError:  # deliveries make room
-                self._producer.client.poll(SLICE_SECONDS)
-            except KafkaException as error:
-                self._fail("store the offsets of", error)
+            value = compact_json.encode(dict(offset))
+            stored = OutgoingRecord(self._offset_topic, value, self._raw_keys[key], (), 0, None, self._offset_stored)
+            self._produce(stored, "store the offsets of")
 
     def _offset_stored(self, error: KafkaError | None, message: Message) -> None:
         """Inside the client's `poll`."""
@@ -421,23 +413,22 @@ class ExactlyOnceCommitter(SourceCommitter):
         self._taken = self._taken_before()
         self._begin()
         for _, record in self._sent:
-            self._produce_again(record)
+            self._produce(record, "repeat")
 
     def _taken_before(self) -> list[tuple[Submitted, OffsetAndMetadata | None]]:
         """What was taken of no transaction, or of one that the task has aborted."""
         sent = {id(submitted) for submitted, _ in self._sent}
         return [taken for taken in self._taken if id(taken[0]) not in sent]
 
-    def _produce_again(self, record: OutgoingRecord) -> None:
+    def _produce(self, record: OutgoingRecord, what: str) -> None:
         while True:
             try:
                 self._producer.send(record)
                 return
-            except BufferError:
-                self._producer.client.poll(SLICE_SECONDS)
-                self._control.check()
+            except BufferError:  # deliveries make room
+                self._producer.poll(SLICE_SECONDS)
             except KafkaException as error:
-                self._fail("repeat", error)
+                self._fail(what, error)
 
     def close(self, *, failed: bool) -> None:
         """Commit what was sent, unless the task failed or says itself where transactions end; else abort."""

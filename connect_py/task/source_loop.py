@@ -112,7 +112,7 @@ class SourceTaskRunner:
             for number, record in enumerate(records, start=1):
                 self._send(record)
                 if number % SERVE_EVERY == 0:
-                    self._producer.client.poll(0)
+                    self._producer.poll(0)
                     self._raise_failure()
             self._committer.batch_done()
         self._serve()
@@ -120,7 +120,7 @@ class SourceTaskRunner:
             self.metrics.sent(self._committer.active)
 
     def _serve(self) -> None:
-        self._producer.client.poll(0)
+        self._producer.poll(0)
         self._raise_failure()
         self._committer.tick()
 
@@ -153,7 +153,7 @@ class SourceTaskRunner:
                 self._producer.send(outgoing)
                 break
             except BufferError:  # the local queue is full: deliveries make room
-                self._producer.client.poll(QUEUE_FULL_SECONDS)
+                self._producer.poll(QUEUE_FULL_SECONDS)
                 self._control.check()
             except KafkaException as error:
                 if not self._committer.tolerates_lost_records:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], None]
 
@@ -52,9 +53,14 @@ class SourceProducer:
             timestamp=record.timestamp, on_delivery=delivered, **arguments,
         )  # fmt: skip
 
+    def poll(self, timeout: float) -> None:
+        """Serve delivery reports. The client raises a fatal error here once, and to what is sent or committed next."""
+        with suppress(KafkaException):
+            self.client.poll(timeout)
+
     def renew(self) -> None:
         """Have a new client in place of the old one, whose records are forgotten."""
-        old, self.client = self.client, self._make()
         self._generation += 1
-        old.purge()
-        old.poll(0)  # it lets go of the delivery reports that waited
+        self.client.purge()
+        self.poll(0)  # it lets go of the delivery reports that waited
+        self.client = self._make()

@@ -439,14 +439,16 @@ def test_stop_during_a_repair_leaves_recovery_to_the_successor() -> None:
     assert bench.task.told == []
 
 
-def test_transaction_to_be_aborted_ends_with_its_failed_producer() -> None:
+@pytest.mark.parametrize("code", [KafkaError._FENCED, KafkaError.INVALID_TXN_STATE])
+def test_transaction_to_be_aborted_ends_with_its_failed_producer(code: int) -> None:
+    """Its fatal error is raised by `poll` as well, once."""
     bench = Bench()
     transactions = WorkerTransactionContext()
     committer = bench.exactly_once(TransactionBoundary.CONNECTOR, transactions)
     send(committer, 1, acknowledged=False)
     transactions.abort_transaction()
     bench.clock.now += 60
-    bench.replaceable.client.errors["abort_transaction"] = [KafkaError._FENCED]
+    bench.replaceable.client.errors.update(abort_transaction=[code], poll=[code])
     committer.batch_done()
     assert ("produce", "t", b"1", None) not in bench.producer.calls
     assert bench.producer.calls[-1] == "commit_transaction"  # of the offset alone
