@@ -129,21 +129,23 @@ lane-of-workers:
 
 LANE = @$(BIN)/python tests/lane.py
 # Those that wait go first, so that those that compute fill their pauses and both processors are busy to the end.
-COMPUTING_LANE = @nice -n 5 $(BIN)/python tests/lane.py
+COMPUTING_LANE = @nice -n 3 $(BIN)/python tests/lane.py
 PYTEST = $(BIN)/pytest -o cache_dir=.pytest_cache/$@
+
+# Some files are where a lane has time for them.
+MORE_TABLES = tests/integration/test_spark_commit_connect.py \
+  $(addprefix tests/integration/test_iceberg_,ref_commands.py rest_commands.py)
+MORE_WORKERS = tests/integration/test_kafka_security.py $(wildcard tests/contract/test_rest_*.py)
 
 test-logic: dev
 	$(COMPUTING_LANE) logic $(PYTEST) -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/fuzz
 
 test-properties: dev
-	$(COMPUTING_LANE) properties $(PYTEST) -q $(SLOWEST) -m 'not long' tests/contract tests/property
+	$(COMPUTING_LANE) properties $(PYTEST) -q $(SLOWEST) -m 'not long' tests/property \
+	  $(filter-out $(MORE_WORKERS),$(wildcard tests/contract/test_*.py))
 
 SPARK = $(wildcard tests/integration/test_iceberg_*.py)
-# Some files are where their lane has time for them.
 COMMITS = $(wildcard $(addprefix tests/integration/test_iceberg_,cdc_*.py commit_*.py engines_*.py evolution_*.py load.py))
-MORE_TABLES = tests/integration/test_spark_commit_connect.py tests/integration/test_iceberg_rest_commands.py
-MORE_WORKERS = tests/integration/test_kafka_security.py
-
 test-parts: dev
 	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) \
 	  $(filter-out $(SPARK) $(MORE_TABLES) $(MORE_WORKERS),$(wildcard tests/integration/test_*.py))
@@ -159,7 +161,7 @@ TABLES = $(wildcard $(addprefix tests/acceptance/test_,changed_keys.py cluster_k
   engines_everywhere.py exactly_once_*.py hostile_records.py offsets_iceberg.py spark_*.py tables_that_*.py uuid_keys.py))
 
 test-tables: dev
-	$(LANE) tables $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(TABLES) $(MORE_TABLES) tests/faults
+	$(LANE) tables $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(TABLES) $(MORE_TABLES)
 
 test-workers: dev
 	$(LANE) workers $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(TABLES),$(ACCEPTANCE)) $(MORE_WORKERS)
@@ -184,7 +186,7 @@ LONG_KILLS = $(wildcard $(addprefix tests/acceptance/test_,exactly_once_*.py clu
   engines_everywhere.py rolling_upgrade.py))
 
 long-kills: dev
-	$(LANE) kills $(LONG) $(LONG_KILLS)
+	$(LANE) kills $(LONG) $(LONG_KILLS) tests/faults
 
 long-workers: dev
 	$(LANE) workers $(LONG) $(filter-out $(LONG_KILLS),$(ACCEPTANCE))

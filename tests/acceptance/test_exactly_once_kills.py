@@ -24,6 +24,8 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
+LEFT_SECONDS = 3.0  # from the end of the front process to that of the last of the others
+
 
 @pytest.fixture(scope="module")
 def registry_url() -> Iterator[str]:
@@ -64,6 +66,8 @@ def run(folder: Path, broker: KafkaBroker, form: str, prefix: str, registry_url:
         print(f"{form}: seed {seed}, {produced} events, kills at {moments}, {time.monotonic() - started:.0f} s in all")
         check_appends(lake.rows("db.appends"), expected_appends(produced, keys))
         check_upserts(lake.rows("db.upserts"), expected_upserts(produced, keys))
+        assert worker.stop() == 0
+        worker.wait_until(lambda: not worker.survivors(), LEFT_SECONDS, "every process of the worker to end")
         print(f"{form}: snapshots {[lake.assert_ledgers_chain(f'db.{m}s') for m in MODES]}")
     finally:
         feed.close()

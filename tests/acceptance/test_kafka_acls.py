@@ -170,6 +170,7 @@ def test_single_worker_runs_on_a_cluster_without_transaction_support(tmp_path: P
             one.close()
 
 
+@pytest.mark.long  # in every run: test_coordinator_without_transactional_acl_fails_and_names_the_id
 @pytest.mark.timeout(150)  # a worker starts
 def test_iceberg_sink_without_acl_for_its_transactional_id_is_refused(broker: AclBroker, tmp_path: Path) -> None:
     broker.allow(grants("sinks"))

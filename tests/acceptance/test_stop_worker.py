@@ -65,6 +65,7 @@ def folder(tmp_path: Path, spark_environment: dict[str, str]) -> Iterator[Path]:
     return tmp_path
 
 
+@pytest.mark.long  # in every run: the end of test_worker_that_is_killed_loses_and_doubles_nothing
 @pytest.mark.timeout(150)  # a worker with Spark comes to its first commit on two cores that others share
 def test_sigterm_ends_every_process_of_the_worker_in_time(
     folder: Path, kafka_broker: KafkaBroker, topic_prefix: str
@@ -114,7 +115,7 @@ def test_sigterm_ends_every_process_while_the_broker_is_away(folder: Path, topic
             sink.close()
 
 
-@pytest.mark.long  # in every run: test_sigterm_ends_every_process_of_the_worker_in_time
+@pytest.mark.long
 @pytest.mark.timeout(150)  # as above
 def test_everything_ends_by_itself_when_the_front_process_is_killed(
     folder: Path, kafka_broker: KafkaBroker, topic_prefix: str

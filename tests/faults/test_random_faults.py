@@ -27,6 +27,7 @@ def seeds() -> range:
     return range(int(first), int(last)) if last else range(int(first))
 
 
+@pytest.mark.long  # in every run: test_worker_that_is_killed_loses_and_doubles_nothing
 @pytest.mark.timeout(120 + 200 * len(seeds()))
 def test_tables_equal_the_source_and_pass_audit_after_random_faults(
     tmp_path: Path, spark_environment: dict[str, str]

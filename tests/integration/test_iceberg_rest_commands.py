@@ -14,6 +14,7 @@ from click.testing import Result
 from fixtures.iceberg_commands import table_commands
 from fixtures.iceberg_commit import KEY, Lake, Sink, activate, lake, lake_config, order
 from iceberg_rest_catalog import TOKEN, RestCatalogServer
+from short_form import short_form
 
 from connectors.iceberg.commands.audit import audit
 from connectors.iceberg.commands.diff import diff
@@ -110,7 +111,7 @@ def test_rewinds_and_maintenance_work_at_a_rest_catalog(rest_lake: Lake, run: Ca
     assert sink.rows("number") == [(("number", key),) for key in ("a", "b", "n0", "n1", "n2", "n3")]
 
 
-@pytest.mark.parametrize("choice", ["--publish", "drop", "skip"])
+@pytest.mark.parametrize("choice", short_form(["--publish", "drop", "skip"], ["drop"]))
 def test_unpublished_commits_work_at_a_rest_catalog(rest_lake: Lake, run: Callable[..., Result], choice: str) -> None:
     sink = rest_lake.make()
     sink.commit(sink.stage([order(1, "a")]), **GATED)
@@ -132,7 +133,9 @@ def with_unpublished(sink: Sink) -> TableVersion:
     return look_up(loaded.view).version
 
 
-@pytest.mark.parametrize("choice", ["--publish", "replay", "drop", "skip", "skip all"])
+@pytest.mark.parametrize(
+    "choice", short_form(["--publish", "replay", "drop", "skip", "skip all"], ["--publish", "drop"])
+)
 def test_commit_during_a_decision_is_kept_or_read_again(
     rest_lake: Lake, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, choice: str
 ) -> None:
