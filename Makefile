@@ -146,6 +146,7 @@ test-properties: dev
 
 SPARK = $(wildcard tests/integration/test_iceberg_*.py)
 COMMITS = $(wildcard $(addprefix tests/integration/test_iceberg_,cdc_*.py commit_*.py engines_*.py evolution_*.py load.py))
+
 test-parts: dev
 	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) \
 	  $(filter-out $(SPARK) $(MORE_TABLES) $(MORE_WORKERS),$(wildcard tests/integration/test_*.py))
