@@ -128,8 +128,6 @@ lane-of-workers:
 	@$(MAKE) --no-print-directory test-workers || touch $(FAILED)/test-workers
 
 LANE = @$(BIN)/python tests/lane.py
-# Those that wait go first, so that those that compute fill their pauses and both processors are busy to the end.
-COMPUTING_LANE = @nice -n 3 $(BIN)/python tests/lane.py
 PYTEST = $(BIN)/pytest -o cache_dir=.pytest_cache/$@
 
 # Some files are where a lane has time for them.
@@ -137,11 +135,12 @@ MORE_TABLES = tests/integration/test_spark_commit_connect.py \
   $(addprefix tests/integration/test_iceberg_,ref_commands.py rest_commands.py)
 MORE_WORKERS = tests/integration/test_kafka_security.py $(wildcard tests/contract/test_rest_*.py)
 
+# It waits for nothing: what it leaves to the other lanes now it has in their pauses.
 test-logic: dev
-	$(COMPUTING_LANE) logic $(PYTEST) -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/fuzz
+	@nice -n 3 $(BIN)/python tests/lane.py logic $(PYTEST) -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/fuzz
 
 test-properties: dev
-	$(COMPUTING_LANE) properties $(PYTEST) -q $(SLOWEST) -m 'not long' tests/property \
+	$(LANE) properties $(PYTEST) -q $(SLOWEST) -m 'not long' tests/property \
 	  $(filter-out $(MORE_WORKERS),$(wildcard tests/contract/test_*.py))
 
 SPARK = $(wildcard tests/integration/test_iceberg_*.py)
