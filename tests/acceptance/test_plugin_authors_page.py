@@ -56,6 +56,7 @@ def test_the_tests_of_the_page_pass(package: Path) -> None:
     assert "2 passed" in run(package, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis", "tests")
 
 
+@pytest.mark.long  # in every run: test_a_plugin_of_every_kind_passes_a_strict_type_check
 def test_the_package_of_the_page_has_good_types(package: Path) -> None:
     run(package, "mypy", "--strict", "--ignore-missing-imports", "lines_plugin", "tests/test_lines_plugin.py")
 

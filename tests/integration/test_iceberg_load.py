@@ -35,7 +35,7 @@ def test_load_merges_changes_in_steps_and_goes_on_behind_them(shop: Shop, lake: 
     assert state(lake, shop.table, ("id", "name", "city"))[-1] == (8, "third", "Bern")
 
 
-@pytest.mark.long  # in every run: test_tombstones_go_to_tables_that_ranges_before_reached
+@pytest.mark.long  # in every run: test_load_merges_changes_in_steps_and_goes_on_behind_them
 def test_split_partitions_are_read_at_once_and_committed_in_order(shop: Shop, lake: Lake) -> None:
     for number in range(60):  # all in one partition, each key many times
         shop.change("u" if number > 3 else "c", 2 * (number % 4), f"value {number}")
@@ -47,6 +47,7 @@ def test_split_partitions_are_read_at_once_and_committed_in_order(shop: Shop, la
     assert shop.offsets()[0] == 61
 
 
+@pytest.mark.long  # in every run: test_load_merges_changes_in_steps_and_goes_on_behind_them
 def test_tombstones_go_to_tables_that_ranges_before_reached(shop: Shop, lake: Lake) -> None:
     """Only the values of rows name their table."""
     for key in range(0, 12, 2):

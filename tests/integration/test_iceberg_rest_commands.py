@@ -76,7 +76,7 @@ def filled(lake: Lake) -> tuple[Sink, list[int]]:
     return sink, [each or 0 for each in snapshots]
 
 
-@pytest.mark.long  # in every run: test_rewinds_and_maintenance_work_at_a_rest_catalog
+@pytest.mark.long  # in every run: test_unpublished_commits_work_at_a_rest_catalog
 def test_history_refs_and_rollback_work_at_a_rest_catalog(rest_lake: Lake, run: Callable[..., Result]) -> None:
     sink, (first, second) = filled(rest_lake)
     name = sink.name
@@ -95,6 +95,7 @@ def test_history_refs_and_rollback_work_at_a_rest_catalog(rest_lake: Lake, run: 
     assert told(run("audit", name, "--json"))["verdict"] == "proven"
 
 
+@pytest.mark.long  # in every run: test_unpublished_commits_work_at_a_rest_catalog
 def test_rewinds_and_maintenance_work_at_a_rest_catalog(rest_lake: Lake, run: Callable[..., Result]) -> None:
     sink, (first, second) = filled(rest_lake)
     request = RewindRequest(MAIN, second, first, RewindMode.SKIP, KEY, "connect-orders")
