@@ -140,8 +140,8 @@ test-logic: dev
 	@nice -n 3 $(BIN)/python tests/lane.py logic $(PYTEST) -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/fuzz
 
 test-properties: dev
-	$(LANE) properties $(PYTEST) -q $(SLOWEST) -m 'not long' tests/property \
-	  $(filter-out $(MORE_WORKERS),$(wildcard tests/contract/test_*.py))
+	$(LANE) properties $(PYTEST) -q $(SLOWEST) -m 'not long' \
+	  $(filter-out $(MORE_WORKERS),$(wildcard tests/contract/test_*.py)) tests/property
 
 SPARK = $(wildcard tests/integration/test_iceberg_*.py)
 COMMITS = $(wildcard $(addprefix tests/integration/test_iceberg_,cdc_*.py commit_*.py engines_*.py evolution_*.py load.py))

@@ -103,6 +103,7 @@ def kills(worker: WorkerProcess, lines: Committed, path: Path, topic: str, times
     assert lines.read() == expected
 
 
+@pytest.mark.long  # in every run: test_zombie_source_task_is_fenced_and_its_open_transaction_aborted
 @pytest.mark.timeout(240)  # two lives of a worker, a lease in between
 def test_source_worker_killed_mid_stream_writes_each_line_exactly_once(
     worker: WorkerProcess, lines: Committed, topic_prefix: str, tmp_path: Path

@@ -331,9 +331,8 @@ def places(lake: Lake, sink: Sink, cold: str) -> dict[bool, set[str]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("version", "elsewhere"), short_form([(1, False), (2, True), (3, False), (3, True)], [(3, True)])
-)
+@pytest.mark.long  # in every run: test_move_spares_files_of_an_expired_snapshot, and moves that meet others
+@pytest.mark.parametrize(("version", "elsewhere"), [(1, False), (2, True), (3, False), (3, True)])
 def test_old_partitions_move_with_their_deletes_and_read_the_same(
     lake: Lake, tmp_path: Path, version: int, elsewhere: bool
 ) -> None:
