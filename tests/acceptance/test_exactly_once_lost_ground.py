@@ -123,7 +123,7 @@ def test_driver_killed_during_commits_is_replaced_and_rows_stay_exact(
         sink.close()
 
 
-@pytest.mark.long  # in every run: test_a_renamed_table_keeps_its_rows_and_a_new_one_gets_what_follows
+@pytest.mark.long  # in every run: test_rows_for_a_missing_table_are_dead_letters_until_created
 @pytest.mark.timeout(150)  # a worker with Spark, on two cores that others share
 def test_recreated_table_has_every_row_since_the_drop(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]

@@ -333,7 +333,7 @@ def test_config_topic_holds_javas_records_in_javas_order(kafka_broker: KafkaBrok
     ]
 
 
-@pytest.mark.long  # in every run: test_sink_status_reports_that_its_own_cluster_is_unavailable
+@pytest.mark.long  # in every run: test_transaction_expired_in_broker_outage_is_repeated_without_loss
 @pytest.mark.timeout(120)  # a broker of its own stops and starts, and a write has to time out
 def test_tasks_survive_a_broker_outage_and_config_writes_continue_afterwards(topic_prefix: str) -> None:
     with KafkaBroker() as broker, running(broker, topic_prefix, **{"session.timeout.ms": "60000"}) as one:

@@ -1,0 +1,28 @@
+"""What the long form leaves to a sibling in every run is there, and runs in every run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+LEFT_TO = re.compile(r"@pytest\.mark\.long  # in every run: (.*)")
+NAMES = re.compile(r"\btest_\w+(?:\.py)?")
+
+
+def test_siblings_of_long_tests_run_in_every_run() -> None:
+    files = {path.name: path.read_text() for path in TESTS.rglob("test_*.py") if path != Path(__file__)}
+    in_every_run = {name for text in files.values() for name in _not_long(text)}
+    named = {name for text in files.values() for left in LEFT_TO.findall(text) for name in NAMES.findall(left)}
+    assert len(named) > 20
+    assert named - in_every_run - files.keys() == set()
+
+
+def _not_long(text: str) -> set[str]:
+    return {
+        node.name
+        for node in ast.parse(text).body
+        if isinstance(node, ast.FunctionDef)
+        and not any(ast.unparse(decorator) == "pytest.mark.long" for decorator in node.decorator_list)
+    }
