@@ -131,9 +131,10 @@ LANE = @$(BIN)/python tests/lane.py
 PYTEST = $(BIN)/pytest -o cache_dir=.pytest_cache/$@
 
 # Some files are where a lane has time for them.
-MORE_TABLES = tests/integration/test_spark_commit_connect.py \
-  $(addprefix tests/integration/test_iceberg_,ref_commands.py rest_commands.py)
-MORE_WORKERS = tests/integration/test_kafka_security.py $(wildcard tests/contract/test_rest_*.py)
+MORE_COMMITS = $(addprefix tests/integration/test_,embedded_broker.py standalone_worker.py)
+MORE_TABLES = $(addprefix tests/integration/test_,iceberg_ref_commands.py iceberg_rest_commands.py kafka_security.py \
+  spark_commit_connect.py)
+MORE_WORKERS = $(wildcard tests/contract/test_rest_*.py)
 
 # It waits for nothing: what it leaves to the other lanes now it has in their pauses.
 test-logic: dev
@@ -148,10 +149,10 @@ COMMITS = $(wildcard $(addprefix tests/integration/test_iceberg_,cdc_*.py commit
 
 test-parts: dev
 	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) \
-	  $(filter-out $(SPARK) $(MORE_TABLES) $(MORE_WORKERS),$(wildcard tests/integration/test_*.py))
+	  $(filter-out $(SPARK) $(MORE_COMMITS) $(MORE_TABLES),$(wildcard tests/integration/test_*.py))
 
 test-commits: dev
-	$(LANE) commits $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(COMMITS)
+	$(LANE) commits $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(COMMITS) $(MORE_COMMITS)
 
 test-spark: dev
 	$(LANE) spark $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(COMMITS) $(MORE_TABLES),$(SPARK))
