@@ -136,9 +136,8 @@ MORE_TABLES = $(addprefix tests/integration/test_,iceberg_ref_commands.py iceber
   spark_commit_connect.py)
 MORE_WORKERS = $(wildcard tests/contract/test_rest_*.py)
 
-# It waits for nothing: what it leaves to the other lanes now it has in their pauses.
 test-logic: dev
-	@nice -n 3 $(BIN)/python tests/lane.py logic $(PYTEST) -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/fuzz
+	$(LANE) logic $(PYTEST) -q $(SLOWEST) -m 'not long' tests/architecture tests/unit tests/fuzz
 
 test-properties: dev
 	$(LANE) properties $(PYTEST) -q $(SLOWEST) -m 'not long' \
