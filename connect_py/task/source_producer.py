@@ -54,7 +54,7 @@ class SourceProducer:
         )  # fmt: skip
 
     def poll(self, timeout: float) -> None:
-        """Serve delivery reports. The client raises a fatal error here once, and to what is sent or committed next."""
+        """Serve delivery reports. A fatal error is not raised here: the next send or commit of this client raises it."""
         with suppress(KafkaException):
             self.client.poll(timeout)
 
