@@ -54,7 +54,7 @@ class SourceProducer:
         )  # fmt: skip
 
     def poll(self, timeout: float) -> None:
-        """Serve delivery reports. A fatal error is not raised here: the next send or commit of this client raises it."""
+        """Serve delivery reports. A fatal error is left to the next send or commit, which raises it again."""
         with suppress(KafkaException):
             self.client.poll(timeout)
 
