@@ -42,8 +42,9 @@ def test_connector_is_created_fails_is_mended_and_deleted(
     page.sees("There is no connector yet")
     page.page.get_by_role("link", name="New connector").first.click()
     page.ready()
-    page.page.get_by_label("Plugin").select_option(PLUGIN)
-    page.page.get_by_label("Name required").fill("lines")
+    with page.answers_held("**/connector-plugins/*/config"):
+        page.page.get_by_label("Plugin").select_option(PLUGIN)
+        page.page.get_by_label("Name required").fill("lines")
     page.page.get_by_label("topics", exact=True).fill(topic)
     page.page.get_by_label("file", exact=True).fill(str(file))
     page.page.get_by_label("tasks.max", exact=True).fill("many")

@@ -21,13 +21,15 @@ export function configTab({ name, redraw, again }) {
   }
 
   async function save() {
-    await form.check();
-    if (!form.valid()) {
-      form.attempt();
+    const filled = form;
+    await filled.check();
+    if (form !== filled) return;  // cancelled while the worker checked
+    if (!filled.valid()) {
+      filled.attempt();
       return;
     }
     try {
-      await ask("PUT", path`connectors/${name}/config`, form.config());
+      await ask("PUT", path`connectors/${name}/config`, filled.config());
       notice(`${name} has its new configuration`);
       form = null;
     } catch (error) {

@@ -16,7 +16,9 @@ export function createView(asked) {
   async function choose(wanted) {
     plugin = wanted;
     form = null;
-    definitions = plugin ? await definitionsOf(plugin) : [];
+    const found = plugin ? await definitionsOf(plugin) : [];
+    if (plugin !== wanted) return;  // another one was chosen while the worker answered
+    definitions = found;
     if (plugin) {
       form = configForm({ name: () => name, plugin, definitions, rules, onchange: review });
       draw();
@@ -24,9 +26,9 @@ export function createView(asked) {
     } else draw();
   }
 
-  let output = null;
+  let output = null;  // of the form that is drawn
   function review() {
-    if (output) output.textContent = JSON.stringify(shown(), null, 2);
+    if (form) output.textContent = JSON.stringify(shown(), null, 2);
   }
 
   function shown() {
@@ -79,7 +81,7 @@ export function createView(asked) {
       name = given.name ?? config.name ?? name;
       if (fits && fits.class !== plugin) await choose(fits.class);
       else draw();
-      await form.take(config);
+      await form?.take(config);
     } catch (error) {
       notice(error.message, true);
     }
@@ -91,13 +93,15 @@ export function createView(asked) {
       document.getElementById("name").focus();
       return;
     }
-    await form.check();
-    if (!form.valid()) {
-      form.attempt();
+    const filled = form;
+    await filled.check();
+    if (form !== filled) return;  // another plugin was chosen while the worker checked
+    if (!filled.valid()) {
+      filled.attempt();
       return;
     }
     try {
-      await ask("POST", "connectors", { name, config: form.config(), initial_state: state });
+      await ask("POST", "connectors", { name, config: filled.config(), initial_state: state });
       notice(`${name} is created`);
       location.hash = `#/connectors/${encodeURIComponent(name)}/${state === "STOPPED" && /iceberg/i.test(plugin) ? "preview" : "overview"}`;
     } catch (error) {
