@@ -44,13 +44,18 @@ dev: $(DEV_STAMP)
 EXTRAS := java$(comma)spark-connect
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard native/*/Cargo.toml native/*/src/*.rs)
 # Python compiles what is imported when it is imported: compiling everything takes as long as installing it.
-PIP_INSTALL = $(BIN)/pip install --disable-pip-version-check --quiet --no-compile -c constraints.txt
+# setuptools warns of editable installations, whoever asks for one.
+PIP_INSTALL = PYTHONWARNINGS=ignore $(BIN)/pip install --disable-pip-version-check --quiet --no-compile -c constraints.txt
 
-# Rust compiles beside the downloads of pip, which finds the libraries made, or says why there are none.
+# Rust, Spark, of which pip makes a wheel, and the other packages come beside each other; they share no file. The last
+# line finds them, installs what is missing, and says why if it cannot.
 define INSTALL
 for crate in native/*; do \
   cargo rustc --quiet --lib --manifest-path $$crate/Cargo.toml --release --crate-type cdylib 2>/dev/null & done; \
-$(PIP_INSTALL) -e '.[$(1)]'; status=$$?; wait; exit $$status
+$(PIP_INSTALL) pyspark 2>/dev/null & \
+$(BIN)/python docker/requirements.py pyproject.toml $(subst $(comma), ,$(1)) | grep -v ^pyspark > $(VENV)/others.txt; \
+$(PIP_INSTALL) -r $(VENV)/others.txt 2>/dev/null; \
+wait; $(PIP_INSTALL) -e '.[$(1)]'
 endef
 
 # A stamp newer than what it was made from means that there is nothing to do.
@@ -64,7 +69,7 @@ $(DEV_STAMP): $(SOURCES) | $(BIN)/pip
 	@$(call INSTALL,$(EXTRAS)$(comma)dev)
 	@touch $(STAMP) $@
 
-# `venv` repairs a half-made folder.
+# `venv` repairs a half-made folder. The pip of an older Python takes twice the time.
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "make: $$($(PYTHON) --version) is too old, 3.11 or newer is needed; try: make PYTHON=python3.11" >&2; exit 1; }
@@ -72,6 +77,7 @@ $(BIN)/pip:
 	  echo "make: this Python has no venv or no ensurepip; on Debian and Ubuntu: apt-get install" \
 	  "$$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	@$(PIP_INSTALL) --upgrade pip
 
 # One file for all versions of Python 3, in dist/: for this platform if there is a Rust compiler, else for any.
 wheel: install
