@@ -45,7 +45,7 @@ EXTRAS := java$(comma)spark-connect
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard native/*/Cargo.toml native/*/src/*.rs)
 # Python compiles what is imported when it is imported: compiling everything takes as long as installing it.
 # setuptools warns of editable installations, whoever asks for one.
-PIP_INSTALL = PYTHONWARNINGS=ignore $(BIN)/pip install --disable-pip-version-check --quiet --no-compile -c constraints.txt
+PIP_INSTALL = PYTHONWARNINGS=ignore $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile -c constraints.txt
 
 # Rust, Spark, of which pip makes a wheel, and the other packages come beside each other; they share no file. The last
 # line finds them, installs what is missing, and says why if it cannot.
@@ -81,7 +81,7 @@ $(BIN)/pip:
 
 # One file for all versions of Python 3, in dist/: for this platform if there is a Rust compiler, else for any.
 wheel: install
-	$(BIN)/pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
 jars: install
