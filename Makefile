@@ -44,7 +44,7 @@ dev: $(DEV_STAMP)
 EXTRAS := java$(comma)spark-connect
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard native/*/Cargo.toml native/*/src/*.rs)
 # Python compiles what is imported when it is imported: compiling everything takes as long as installing it.
-# setuptools warns of editable installations, whoever asks for one.
+# setuptools warns of every editable installation.
 PIP_INSTALL = PYTHONWARNINGS=ignore $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile -c constraints.txt
 
 # Rust, Spark, of which pip makes a wheel, and the other packages come beside each other; they share no file. The last
@@ -139,7 +139,8 @@ PYTEST = $(BIN)/pytest -o cache_dir=.pytest_cache/$@
 # Some files are where a lane has time for them.
 MORE_COMMITS = $(addprefix tests/integration/test_,embedded_broker.py standalone_worker.py)
 MORE_TABLES = $(addprefix tests/integration/test_,iceberg_ref_commands.py iceberg_rest_commands.py kafka_security.py \
-  spark_commit_connect.py)
+  spark_commit_connect.py) $(wildcard tests/contract/test_transforms_against_*.py)
+MORE_SPARK = $(addprefix tests/integration/test_,services_of_workers.py try_command.py)
 MORE_WORKERS = $(wildcard tests/contract/test_rest_*.py)
 
 test-logic: dev
@@ -147,20 +148,20 @@ test-logic: dev
 
 test-properties: dev
 	$(LANE) properties $(PYTEST) -q $(SLOWEST) -m 'not long' \
-	  $(filter-out $(MORE_WORKERS),$(wildcard tests/contract/test_*.py)) tests/property
+	  $(filter-out $(MORE_TABLES) $(MORE_WORKERS),$(wildcard tests/contract/test_*.py)) tests/property
 
 SPARK = $(wildcard tests/integration/test_iceberg_*.py)
 COMMITS = $(wildcard $(addprefix tests/integration/test_iceberg_,cdc_*.py commit_*.py engines_*.py evolution_*.py load.py))
 
 test-parts: dev
 	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) \
-	  $(filter-out $(SPARK) $(MORE_COMMITS) $(MORE_TABLES),$(wildcard tests/integration/test_*.py))
+	  $(filter-out $(SPARK) $(MORE_COMMITS) $(MORE_SPARK) $(MORE_TABLES),$(wildcard tests/integration/test_*.py))
 
 test-commits: dev
 	$(LANE) commits $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(COMMITS) $(MORE_COMMITS)
 
 test-spark: dev
-	$(LANE) spark $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(COMMITS) $(MORE_TABLES),$(SPARK))
+	$(LANE) spark $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(filter-out $(COMMITS) $(MORE_TABLES),$(SPARK)) $(MORE_SPARK)
 
 ACCEPTANCE = $(wildcard tests/acceptance/test_*.py)
 TABLES = $(wildcard $(addprefix tests/acceptance/test_,changed_keys.py cluster_kills.py corpus_replay.py dead_letter_*.py \
