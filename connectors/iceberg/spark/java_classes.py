@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.config.partition_by import PartitionTerm
@@ -24,10 +25,7 @@ class JavaClasses:
     def __call__(self, name: str) -> Any:
         found = self._found.get(name)
         if found is None:
-            found = self._jvm
-            for part in name.split("."):
-                found = getattr(found, part)
-            self._found[name] = found
+            found = self._found[name] = attrgetter(name)(self._jvm)
         return found
 
     def iceberg(self, name: str) -> Any:
