@@ -187,7 +187,7 @@ def _described(config: IcebergSinkConfig, name: str, new: NewTable) -> TableDesc
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
     """Rows as JSON has them: texts for what it has no form for."""
-    made: list[dict[str, Any]] = json.loads(json.dumps(table.to_pylist(), default=_text))
+    made: list[dict[str, Any]] = json.loads(json.dumps(table.to_pylist(), default=_text), parse_constant=str)
     return made
 
 

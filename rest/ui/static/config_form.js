@@ -1,7 +1,7 @@
 // The keys of a plugin as a form, validated by the worker while it is filled in.
 
-import { h, morph, options } from "./dom.js";
-import { ask, get, isSecret, path } from "./rest.js";
+import { h, morph, notice, options } from "./dom.js";
+import { HIDDEN, ask, get, isSecret, path } from "./rest.js";
 import { number, plural } from "./texts.js";
 
 const FIRST = ["topics", "topics.regex", "tasks.max", "key.converter", "value.converter", "errors.tolerance"];
@@ -15,13 +15,8 @@ export function configForm({ name, plugin, definitions, given = {}, rules, oncha
   const known = new Map(definitions.map((each) => [each.name, each]));
   const values = new Map(), touched = new Set(), unseen = new Set();
   let errors = new Map(), recommended = new Map(), count = null, failed = "", everything = false, wanted = "", attempted = false;
-  let timer = 0, asked = 0, body = null, extra = "";
-  for (const [key, value] of Object.entries(given)) {
-    if (key === "name" || key === "connector.class") continue;
-    if (isSecret(key, value, known.get(key), rules)) unseen.add(key);
-    else if (known.has(key)) values.set(key, value);
-    else extra += `${key}=${value}\n`;
-  }
+  let timer = 0, turns = 0, newest = null, body = null, extra = "";
+  fill(given, (key, value) => isSecret(key, value, known.get(key), rules));
 
   const form = { config, element, check, take, valid: () => count === 0, attempt };
 
@@ -36,16 +31,26 @@ export function configForm({ name, plugin, definitions, given = {}, rules, oncha
     return made;
   }
 
-  // Take a whole configuration, as somebody else wrote it.
-  function take(config) {
+  // What is kept unseen stays as it is; so does what a line of text cannot hold.
+  function fill(config, isKept) {
+    given = config;
     values.clear();
     unseen.clear();
     extra = "";
     for (const [key, value] of Object.entries(config)) {
-      if (key === "name" || key === "connector.class" || value === null) continue;
-      if (known.has(key)) values.set(key, String(value));
+      if (key === "name" || key === "connector.class") continue;
+      if (isKept(key, value) || (!known.has(key) && /[\r\n]|^\s|\s$/.test(value))) unseen.add(key);
+      else if (known.has(key)) values.set(key, value);
       else extra += `${key}=${value}\n`;
     }
+  }
+
+  // Take a whole configuration, as a person wrote it elsewhere.
+  function take(config) {
+    const texts = Object.entries(config).filter(([, value]) => value !== null).map(([key, value]) => [key, String(value)]);
+    const hidden = texts.filter(([, value]) => value.includes(HIDDEN)).map(([key]) => key);
+    if (hidden.length) notice(`Hidden where it was copied, fill it in: ${hidden.join(", ")}`, true);
+    fill(Object.fromEntries(texts.filter(([key]) => !hidden.includes(key))), () => false);
     redraw();
     return check();
   }
@@ -63,17 +68,22 @@ export function configForm({ name, plugin, definitions, given = {}, rules, oncha
     onchange();
   }
 
-  async function check() {
+  // A check that a newer one overtakes ends with it.
+  function check() {
     clearTimeout(timer);
-    const turn = asked += 1;
+    newest = validate(turns += 1);
+    return newest;
+  }
+
+  async function validate(turn) {
     try {
       const answer = await ask("PUT", path`connector-plugins/${plugin}/config/validate`, config());
-      if (turn !== asked) return;
+      if (turn !== turns) return newest;
       errors = new Map(answer.configs.filter((each) => each.value.errors.length).map((each) => [each.value.name, each.value.errors]));
       recommended = new Map(answer.configs.map((each) => [each.value.name, each.value.recommended_values]));
       [count, failed] = [answer.error_count, ""];
     } catch (error) {
-      if (turn !== asked) return;
+      if (turn !== turns) return newest;
       [count, failed] = [null, error.message];
     }
     redraw();

@@ -5,12 +5,12 @@ import { configForm, definitionsOf } from "./config_form.js";
 import { ask, path, shownValue, worker } from "./rest.js";
 
 export function configTab({ name, redraw, again }) {
-  let rules = null, definitions = [], form = null, loaded = false;
+  let rules = null, definitions = [], form = null, loaded = false, saving = false;
 
   async function refresh(info) {
     if (loaded) return;
-    loaded = true;
     [rules, definitions] = await Promise.all([worker(), definitionsOf(info.config["connector.class"]).catch(() => [])]);
+    loaded = true;
   }
 
   function edit(info) {
@@ -21,7 +21,12 @@ export function configTab({ name, redraw, again }) {
   }
 
   async function save() {
-    const filled = form;
+    if (saving) return;
+    saving = true;
+    await send(form).finally(() => { saving = false; });
+  }
+
+  async function send(filled) {
     await filled.check();
     if (form !== filled) return;  // cancelled while the worker checked
     if (!filled.valid()) {
@@ -31,7 +36,7 @@ export function configTab({ name, redraw, again }) {
     try {
       await ask("PUT", path`connectors/${name}/config`, filled.config());
       notice(`${name} has its new configuration`);
-      form = null;
+      if (form === filled) form = null;
     } catch (error) {
       notice(error.message, true);
     }

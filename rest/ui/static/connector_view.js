@@ -21,22 +21,25 @@ const EVOLUTION = {
 };
 
 export function connectorView(name, tab, argument) {
-  let info = null, part = null;
+  let info = null, now = null, part = null, turns = 0;
   const address = `#/connectors/${encodeURIComponent(name)}`;
 
   async function refresh() {
-    info = await get(path`connectors/${name}`);
-    const now = await look(name).catch((error) => {
+    const turn = turns += 1;
+    const found = await get(path`connectors/${name}`);
+    const seen = await look(name).catch((error) => {
       if (error.status !== 404) throw error;
-      return { status: { connector: { state: "UNASSIGNED", worker_id: "" }, tasks: [], type: info.type }, samples: [], tables: new Map(), deadLetters: [] };
+      return { status: { connector: { state: "UNASSIGNED", worker_id: "" }, tasks: [], type: found.type }, samples: [], tables: new Map(), deadLetters: [] };
     });
+    if (turn !== turns) return;  // a newer answer is drawn
+    [info, now] = [found, seen];
     const isIceberg = /iceberg/i.test(info.config["connector.class"] ?? "");
-    if (!part && MAKERS[tab]) part = MAKERS[tab]({ name, info, argument, address, isIceberg, redraw: () => draw(now), again: () => view.again() });
+    if (!part && MAKERS[tab]) part = MAKERS[tab]({ name, info, argument, address, isIceberg, redraw: draw, again: () => view.again() });
     if (part?.refresh) await part.refresh(info, now);
-    draw(now);
+    draw();
   }
 
-  function draw(now) {
+  function draw() {
     const isIceberg = /iceberg/i.test(info.config["connector.class"] ?? "");
     view.show(head(now), tabs(isIceberg), ...(part ? [part.draw(info, now)].flat() : overview(now, isIceberg)));
   }

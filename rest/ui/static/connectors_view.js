@@ -76,8 +76,12 @@ export function connectorsView(asked) {
       text: [`${plural(failed.length, "connector")}: the connector and its tasks, as far as they failed.`, failed.slice(0, 8).map((row) => row.name).join(", ") + (failed.length > 8 ? " …" : "")],
     });
     if (!answer) return;
-    for (const row of failed) await ask("POST", path`connectors/${row.name}/restart?includeTasks=true&onlyFailed=true`);
-    notice(`Restarted ${plural(failed.length, "connector")}`);
+    const refused = [];
+    for (const { name } of failed) {
+      await ask("POST", path`connectors/${name}/restart?includeTasks=true&onlyFailed=true`).catch((error) => refused.push(`${name}: ${error.message}`));
+    }
+    notice(`Restarted ${plural(failed.length - refused.length, "connector")}`);
+    if (refused.length) notice(`Not restarted: ${refused.slice(0, 5).join("; ")}${refused.length > 5 ? " …" : ""}`, true);
     await view.again();
   }
 

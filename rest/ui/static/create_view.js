@@ -5,7 +5,7 @@ import { configForm, definitionsOf } from "./config_form.js";
 import { ask, get, shownValue, worker } from "./rest.js";
 
 export function createView(asked) {
-  let plugins = [], plugin = asked.get("plugin") ?? "", name = "", form = null, rules = null, definitions = [], nameWrong = "";
+  let plugins = [], plugin = asked.get("plugin") ?? "", name = "", form = null, rules = null, definitions = [], nameWrong = "", creating = false;
 
   async function refresh() {
     [plugins, rules] = await Promise.all([get("connector-plugins"), worker()]);
@@ -16,7 +16,7 @@ export function createView(asked) {
   async function choose(wanted) {
     plugin = wanted;
     form = null;
-    const found = plugin ? await definitionsOf(plugin) : [];
+    const found = wanted ? await definitionsOf(wanted).catch((error) => unchoose(wanted, error)) : [];
     if (plugin !== wanted) return;  // another one was chosen while the worker answered
     definitions = found;
     if (plugin) {
@@ -24,6 +24,15 @@ export function createView(asked) {
       draw();
       await form.check();
     } else draw();
+  }
+
+  // So that it can be chosen again.
+  function unchoose(wanted, error) {
+    if (plugin === wanted) {
+      plugin = "";
+      draw();
+    }
+    throw error;
   }
 
   let output = null;  // of the form that is drawn
@@ -39,6 +48,7 @@ export function createView(asked) {
 
   // Drawn when the plugin changes; the form draws itself.
   function draw() {
+    if (!view.isCurrent()) return;
     output = h("pre", { tabindex: "0" });
     const heading = h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "New connector"));
     const choice = h("div", { class: "card fields" },
@@ -59,12 +69,16 @@ export function createView(asked) {
         h("button", { type: "button", onclick: () => create("STOPPED") }, "Create stopped, and preview"),
         h("p", { class: "hint small" }, "A stopped connector reads nothing. Its preview shows what it would do with records of its topics.")),
     ]);
+    const { id, selectionStart } = document.activeElement;
     document.getElementById("main").replaceChildren(...main.childNodes);
+    if (id === "name" || id === "plugin") document.getElementById(id).focus();
+    if (id === "name") document.getElementById(id).setSelectionRange(selectionStart, selectionStart);
     if (form) review();
   }
 
   function nameError(text) {
     nameWrong = text;
+    if (!view.isCurrent()) return;
     document.getElementById("name-error").textContent = text;
     document.getElementById("name").setAttribute("aria-invalid", String(Boolean(text)));
   }
@@ -93,7 +107,13 @@ export function createView(asked) {
       document.getElementById("name").focus();
       return;
     }
-    const filled = form;
+    if (!form) return notice("The worker has not named the keys of this plugin yet", true);
+    if (creating) return;
+    creating = true;
+    await send(form, state).finally(() => { creating = false; });
+  }
+
+  async function send(filled, state) {
     await filled.check();
     if (form !== filled) return;  // another plugin was chosen while the worker checked
     if (!filled.valid()) {
@@ -103,7 +123,7 @@ export function createView(asked) {
     try {
       await ask("POST", "connectors", { name, config: filled.config(), initial_state: state });
       notice(`${name} is created`);
-      location.hash = `#/connectors/${encodeURIComponent(name)}/${state === "STOPPED" && /iceberg/i.test(plugin) ? "preview" : "overview"}`;
+      if (view.isCurrent()) location.hash = `#/connectors/${encodeURIComponent(name)}/${state === "STOPPED" && /iceberg/i.test(plugin) ? "preview" : "overview"}`;
     } catch (error) {
       if (error.status === 409) nameError(error.message);
       else notice(error.message, true);

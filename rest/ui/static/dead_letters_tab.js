@@ -5,22 +5,23 @@ import { operate } from "./rest.js";
 import { clock, firstLine, number, plural } from "./texts.js";
 
 export function deadLettersTab({ name, redraw, again }) {
-  let found = null, failed = "", reason = "", loaded = false, busy = false;
+  let found = null, failed = "", reason = "", loaded = false, busy = false, turns = 0;
   const chosen = new Set(), fixes = new Map();
   const place = (record) => `${record.topic}/${record.partition}/${record.offset}`;
 
   async function load() {
+    const turn = turns += 1;
     busy = true;
     redraw();
-    try {
-      found = await operate(name, "dead-letters", { limit: 100, ...(reason ? { reason } : {}) });
-      failed = "";
-    } catch (error) {
-      failed = error.message;
-    }
+    const answer = await operate(name, "dead-letters", { limit: 100, ...(reason ? { reason } : {}) }).catch((error) => error);
+    if (turn !== turns) return;  // another reason was chosen
     busy = false;
-    chosen.clear();
-    fixes.clear();
+    failed = answer instanceof Error ? answer.message : "";
+    if (!failed) {
+      found = answer;
+      const there = new Set(waiting().map(place));
+      for (const at of [...chosen]) if (!there.has(at)) chosen.delete(at);
+    }
     redraw();
   }
 
@@ -31,10 +32,13 @@ export function deadLettersTab({ name, redraw, again }) {
   }
 
   function draw() {
-    if (failed) return [h("div", { class: "card", key: "none" }, h("p", {}, failed), h("p", { class: "hint" }, "With errors.deadletterqueue.iceberg.table the connector keeps bad records as rows of a table, and with errors.deadletterqueue.iceberg.replay.topic they can be tried again."))];
-    if (!found) return [h("p", { class: "hint" }, "Reading the table of dead letters…")];
+    const problem = failed && h("div", { class: "card", key: "problem" }, h("p", {}, failed),
+      h("p", { class: "hint" }, "With errors.deadletterqueue.iceberg.table the connector keeps bad records as rows of a table, and with errors.deadletterqueue.iceberg.replay.topic they can be tried again."),
+      h("div", { class: "actions" }, h("button", { type: "button", disabled: busy, onclick: load }, "Try again")));
+    if (!found) return [problem || h("p", { class: "hint" }, "Reading the table of dead letters…")];
     const reasons = [...new Set(found.groups.map((each) => each.reason))];
     return [
+      problem,
       groups(),
       found.count > 0 && h("div", { class: "bars", key: "bars" },
         h("label", {}, "Reason ", h("select", { onchange: (event) => { reason = event.target.value; load(); } }, options([["", "all"], ...reasons.map((each) => [each])], reason))),
@@ -86,7 +90,7 @@ export function deadLettersTab({ name, redraw, again }) {
   }
 
   async function replay() {
-    const records = found.records.filter((record) => chosen.has(place(record)));
+    const records = waiting().filter((record) => chosen.has(place(record)));
     const changed = records.filter((record) => fixes.has(place(record)) && fixes.get(place(record)) !== record.value?.text);
     const answer = await confirm({
       title: `Replay ${plural(records.length, "dead letter")}`, action: "Replay",
@@ -102,7 +106,9 @@ export function deadLettersTab({ name, redraw, again }) {
       notice(`${plural(answer.replayed, "dead letter")} replayed${answer.replayed_before ? `, ${answer.replayed_before} were replayed before` : ""}`);
     } catch (error) {
       notice(error.message, true);
+      return;  // what was typed stays
     }
+    for (const record of records) fixes.delete(place(record));
     await load();
     await again();
   }

@@ -108,9 +108,21 @@ export function options(values, chosen) {
 
 export function copyButton(label, text) {
   return h("button", { type: "button", onclick: async () => {
-    await navigator.clipboard.writeText(text());
+    if (navigator.clipboard) await navigator.clipboard.writeText(text());
+    else copySelected(text());
     notice("Copied");
   } }, label);
+}
+
+// Over plain HTTP a browser has no clipboard for pages, but copies what is selected.
+function copySelected(text) {
+  const focused = document.activeElement, area = h("textarea", { value: text });
+  document.body.append(area);
+  area.select();
+  const copied = document.execCommand("copy");
+  area.remove();
+  focused?.focus();
+  if (!copied) throw new Error("The browser does not let this page copy");
 }
 
 export function pill(state) {

@@ -36,6 +36,7 @@ async function navigate() {
   view.show = (...nodes) => {
     if (current === view) morph(main, h("main", { id: "main", tabindex: "-1" }, nodes));
   };
+  view.isCurrent = () => current === view;
   view.again = () => refresh(view);
   main.replaceChildren(h("h1", { tabindex: "-1" }, view.title), h("p", { class: "hint" }, "Loading…"));
   delete document.body.dataset.ready;
@@ -48,16 +49,21 @@ async function refresh(view) {
   if (current !== view) return;
   try {
     await view.refresh();
+    if (current !== view) return;
+    view.problem = fresh.title = "";
     fresh.className = "fresh";
     fresh.textContent = view.seconds ? `as of ${clock(Date.now())}` : "";
   } catch (error) {
+    if (error.status === undefined) console.error(error);
+    if (current !== view) return;
     fresh.className = "fresh lost";
-    fresh.textContent = error.status === 0 ? "No answer" : "Error";
+    fresh.textContent = error.status === 0 ? "No answer" : error.status === 404 ? "Not found" : "Error";
+    fresh.title = error.message;
     if (main.querySelector(".hint") && main.children.length === 2) {
       view.show(h("h1", { tabindex: "-1" }, view.title),
         h("div", { class: "card bad" }, h("p", {}, error.message), h("p", {}, h("a", { href: "#/" }, "All connectors"))));
-    }
-    if (error.status === undefined) console.error(error);
+    } else if (view.problem !== error.message) notice(error.message, true);
+    view.problem = error.message;
   }
   document.body.dataset.ready = view.title;
   if (current === view && view.seconds) timer = setTimeout(() => refresh(view), view.seconds * 1000);

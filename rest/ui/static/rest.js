@@ -32,18 +32,19 @@ async function send(method, where, body) {
   throw new RestError(answer.status, message || `The worker answers ${answer.status}`);
 }
 
-export async function ask(method, where, body) {
-  const text = await send(method, where, body);
-  return text ? JSON.parse(text) : null;
-}
-
-export const get = (where) => ask("GET", where);
-// Ids of snapshots are larger than the whole numbers of this language: they stay texts.
+// Ids of snapshots and some offsets are larger than the whole numbers of this language: they stay texts.
 const exact = (_, value, context) =>
   typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value) && context?.source ? context.source : value;
 
+export async function ask(method, where, body) {
+  const text = await send(method, where, body);
+  return text ? JSON.parse(text, exact) : null;
+}
+
+export const get = (where) => ask("GET", where);
+
 export async function operate(connector, operation, args = {}) {
-  return JSON.parse(await send("POST", path`connectors/${connector}/operations/${operation}`, args), exact);
+  return ask("POST", path`connectors/${connector}/operations/${operation}`, args);
 }
 
 // The measurements of one connector, from the workers that run its tasks: [{name, labels, value}].
@@ -66,11 +67,16 @@ function sample(line) {
 }
 
 let known;
-// What the page asks the worker once: its group, and which keys and values are secret.
+// What the page asks the worker once: its group, and which keys and values are secret. A failure is asked again.
 export async function worker(again = false) {
-  if (!known || again) known = get("ui/worker.json");
+  if (!known || again) {
+    const asked = known = get("ui/worker.json");
+    asked.catch(() => { if (known === asked) known = undefined; });
+  }
   return known;
 }
+
+export const HIDDEN = "[hidden]";
 
 // Whether a value of a configuration is a secret: by its definition, or by the key's name. Placeholders are none.
 export function isSecret(key, value, definition, rules) {
@@ -80,6 +86,6 @@ export function isSecret(key, value, definition, rules) {
 
 export function shownValue(key, value, definition, rules) {
   if (value === null || value === undefined) return "";
-  if (isSecret(key, value, definition, rules)) return "[hidden]";
+  if (isSecret(key, value, definition, rules)) return HIDDEN;
   return rules.secret_values.reduce((text, [form, instead]) => text.replace(new RegExp(form, "gi"), instead), value);
 }

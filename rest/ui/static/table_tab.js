@@ -8,21 +8,28 @@ import { ago, bytes, clock, duration, number, plural } from "./texts.js";
 const LOOK_SECONDS = 15;
 
 export function tableTab({ name, argument: table, again }) {
-  let found = null, done = null, gate = null, failed = "", asked = 0, asking = false;
+  let found = null, done = null, gate = null, failed = "", asked = 0, asking = false, turn = 0;
 
   // The catalog is asked through Spark: not as often as the worker.
   function refresh(info, now) {
     const state = now.status.connector.state;
     if (asking || Date.now() - asked < LOOK_SECONDS * 1000 || (asked && state === "STOPPED")) return;
     asking = true;
+    const own = turn;
     Promise.allSettled([operate(name, "table", { table, limit: 200 }), operate(name, "maintenance", { table }), operate(name, "unpublished", { table })])
       .then(([one, two, three]) => {
+        if (own !== turn) return;  // a decision came between
         found = one.value ?? found;
         done = two.value ?? done;
         gate = three.value ? three.value.tables[table] ?? null : gate;
         failed = [...new Set([one, two, three].filter((each) => each.reason).map((each) => each.reason.message))].join("\n");
       })
-      .finally(() => { asking = false; asked = Date.now(); again(); });
+      .finally(() => {
+        if (own !== turn) return;
+        asking = false;
+        asked = Date.now();
+        again();
+      });
   }
 
   function draw(info, { tables, samples, records }) {
@@ -125,7 +132,8 @@ export function tableTab({ name, argument: table, again }) {
     } catch (error) {
       notice(error.message, true);
     }
-    asked = 0;
+    turn += 1;
+    [asked, asking] = [0, false];
     await again();
   }
 
