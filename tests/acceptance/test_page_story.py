@@ -9,10 +9,12 @@ import pytest
 from browser import WatchedPage, chromium, watched_page
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from playwright.sync_api import expect
 from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
+TWO_LINES = "first\n second "
 PLUGIN = "org.apache.kafka.connect.file.FileStreamSinkConnector"
 pytestmark = pytest.mark.timeout(420)  # where Chromium is to be installed first
 
@@ -44,7 +46,9 @@ def test_connector_is_created_fails_is_mended_and_deleted(
     page.ready()
     with page.answers_held("**/connector-plugins/*/config"):
         page.page.get_by_label("Plugin").select_option(PLUGIN)
-        page.page.get_by_label("Name required").fill("lines")
+        page.page.get_by_label("Name required").press_sequentially("li")
+    page.page.get_by_label("file", exact=True).wait_for()
+    page.page.keyboard.type("nes")  # where it stood before the form was there
     page.page.get_by_label("topics", exact=True).fill(topic)
     page.page.get_by_label("file", exact=True).fill(str(file))
     page.page.get_by_label("tasks.max", exact=True).fill("many")
@@ -52,8 +56,11 @@ def test_connector_is_created_fails_is_mended_and_deleted(
     page.assert_accessible()
     page.page.get_by_label("tasks.max", exact=True).fill("1")
     page.sees("The worker finds no mistake")
-    page.press("Create and start")
+    page.page.get_by_role("button", name="Create and start").dblclick()
     worker.wait_for_states("lines", "RUNNING", "RUNNING")
+    page.sees("lines is created")
+    expect(page.page.get_by_text("already exists")).to_have_count(0)
+    worker.put("lines", {**worker.get("/connectors/lines")["config"], "note": TWO_LINES})
     producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
     producer.produce(topic, b"<b>no JSON</b>")
     assert producer.flush(30) == 0
@@ -62,11 +69,15 @@ def test_connector_is_created_fails_is_mended_and_deleted(
     page.sees("DataException")
     page.assert_accessible()
     page.page.get_by_role("link", name="Configuration").click()
+    page.page.evaluate("delete Navigator.prototype.clipboard")  # as over plain HTTP
+    page.press("Copy as JSON, secrets hidden")
+    page.sees("Copied")
     page.press("Edit")
     page.page.get_by_label("errors.tolerance", exact=True).fill("all")
     page.sees("The worker finds no mistake")
     page.press("Save, and restart what it changes")
     page.sees("has its new configuration")
+    assert worker.get("/connectors/lines")["config"]["note"] == TWO_LINES
     worker.wait_for_states("lines", "RUNNING", "RUNNING")
     page.press("Stop")
     page.agree("Stop")

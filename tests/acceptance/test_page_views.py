@@ -139,7 +139,12 @@ class SinkStory:
         page.page.get_by_label("Value of").fill('{"id": 40, "customer": "Ada", "amount": 50.0}')
         page.assert_accessible()
         page.picture("dead-letters")
+        page.page.route("**/operations/replay", lambda route: route.abort())
         page.press("Replay 1")
+        page.agree("Replay")
+        page.sees("The worker does not answer")
+        page.page.unroute("**/operations/replay")
+        page.press("Replay 1")  # what was typed is still there
         page.agree("Replay")
         page.sees("1 dead letter replayed", 60)
         self.await_rows(41)
