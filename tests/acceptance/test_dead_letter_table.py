@@ -295,8 +295,8 @@ def test_replayed_dead_letters_keep_their_original_offsets_and_land_once(
     assert {(count["reason"], count["state"], count["letters"]) for count in counts} == {
         ("value_converter", "new", 1), ("transformation", "replayed", 1), ("transformation", "failed-again", 1),
     }  # fmt: skip
-    servers = ("--bootstrap-server", case.bootstrap_servers)
-    assert dlq("delete", posted, "--state", "replayed", *servers).stdout == "2 of 3 letters deleted\n"
+    kafka = ("--worker", str(worker.properties))
+    assert dlq("delete", posted, "--state", "replayed", *kafka).stdout == "2 of 3 letters deleted\n"
     (left,) = lakehouse.rows(letters).to_pylist()
     assert (left["offset"], left["attempt"]) == (MISFIT, 1)
     case.produce(b"{ no json either")

@@ -36,7 +36,7 @@ def test_tables_and_positions_go_back_together_then_replay_or_skip(
         return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
 
     def rewind(*words: str) -> subprocess.CompletedProcess[str]:
-        return command("rewind", "db.first", "--bootstrap-server", servers, *words)
+        return command("rewind", "db.first", "--worker", str(worker.properties), *words)
 
     def check(first: list[int], second: list[int]) -> None:
         for table, expected in zip(TABLES, (first, second), strict=True):

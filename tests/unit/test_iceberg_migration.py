@@ -270,7 +270,7 @@ def test_command_reads_kafka_settings_from_options_and_a_properties_file(
     assert status == 0, told
     assert asked == [{"bootstrap.servers": "k:1", "security.protocol": "ssl", "client.id": "mine=1"}]
     status, told = run(tmp_path, dict(BASE), "--bootstrap-server", "k:1", "--kafka-property", "nonsense")
-    assert (status, told) == (2, "connect-py: the client setting nonsense is not of the form key=value\n")
+    assert (status, told) == (2, "connect-py: --kafka-property: nonsense is not of the form key=value\n")
 
 
 def test_machines_get_the_same_as_json(tmp_path: Path) -> None:

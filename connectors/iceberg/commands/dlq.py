@@ -14,7 +14,7 @@ import typer
 from connect_py.api.command import uses_java
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.exit_status import errors_exit
-from connectors.iceberg.commands.kafka_options import SERVER, ClientConfig, Properties, client_settings
+from connectors.iceberg.commands.kafka_options import BootstrapServer, ClientConfig, Properties, client_settings
 from connectors.iceberg.commands.table_options import Worker
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ app = typer.Typer(help="Dead letters that an Iceberg sink keeps in a table.")
 Config = Annotated[Path, typer.Option("--config", help="The connector as it is posted.", exists=True, dir_okay=False)]
 Topic = Annotated[str | None, typer.Option(help="Only records that were read from this topic.")]
 Reason = Annotated[str | None, typer.Option(help="Only records that failed for this reason, such as value_converter.")]
-Servers = Annotated[
-    str | None, typer.Option(SERVER, help="The cluster of the connector's topics, to look into the replay topic.")
-]
 Places = Annotated[list[str] | None, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", show_default="all")]
 
 
@@ -42,7 +39,7 @@ Places = Annotated[list[str] | None, typer.Argument(metavar="TOPIC/PARTITION/OFF
 @uses_java
 def list_(
     config: Config,
-    bootstrap_server: Servers = None,
+    bootstrap_server: BootstrapServer = None,
     kafka_property: Properties = None,
     client_config: ClientConfig = None,
     worker: Worker = None,
@@ -50,8 +47,8 @@ def list_(
 ) -> None:
     """Count the letters by topic, reason, stage and state.
 
-    States: `new`, `replayed`, and `failed-again` for those that failed in their replay. Without --bootstrap-server
-    the command does not read the replay topic: a letter whose replay worked is then shown as what it was before.
+    States: `new`, `replayed`, and `failed-again` for those that failed in their replay. Without --bootstrap-server or
+    --worker it does not read the replay topic: a letter whose replay worked is then shown as what it was before.
     """
     with errors_exit(1):
         _, found, known = _with_states(config, worker, bootstrap_server, kafka_property, client_config)
@@ -86,12 +83,12 @@ def delete(
     reason: Reason = None,
     state: Annotated[
         str | None,
-        typer.Option(help="Only letters in this state: new, failed-again, replayed (with --bootstrap-server)."),
+        typer.Option(help="Only letters in this state: new, failed-again, replayed (with Kafka)."),
     ] = None,
     older_than: Annotated[
         str | None, typer.Option(metavar="AGE", help="Only letters that failed so long ago: 30d, 12h or 45m.")
     ] = None,
-    bootstrap_server: Servers = None,
+    bootstrap_server: BootstrapServer = None,
     kafka_property: Properties = None,
     client_config: ClientConfig = None,
     worker: Worker = None,
@@ -109,8 +106,8 @@ def delete(
             raise ConfigError("", "say which letters: by place, --topic, --reason, --state or --older-than")
         if state is not None and state not in [each.value for each in DeadLetterState]:
             raise ConfigError("--state", f"is one of {', '.join(each.value for each in DeadLetterState)}")
-        if state == DeadLetterState.REPLAYED.value and bootstrap_server is None:
-            raise ConfigError("--state", "replayed needs --bootstrap-server: the replay topic knows them")
+        if state == DeadLetterState.REPLAYED.value and bootstrap_server is None and worker is None:
+            raise ConfigError("--state", "replayed needs --bootstrap-server or --worker: the replay topic knows them")
         table, found, known = _with_states(config, worker, bootstrap_server, kafka_property, client_config)
         before = None if age is None else datetime.now(UTC) - age
         chosen = [
@@ -146,7 +143,6 @@ def show(
 @uses_java
 def replay(
     config: Config,
-    bootstrap_server: Annotated[str, typer.Option(SERVER, help="The cluster of the connector's topics, host:port.")],
     places: Places = None,
     topic: Topic = None,
     reason: Reason = None,
@@ -161,6 +157,7 @@ def replay(
             help="Of merged tables without ordering-columns: insert rows whose key is not there, leave out the others.",
         ),
     ] = False,
+    bootstrap_server: BootstrapServer = None,
     kafka_property: Properties = None,
     client_config: ClientConfig = None,
     worker: Worker = None,
@@ -189,7 +186,7 @@ def replay(
         chosen = latest(_dead_letters(parsed, host, wanted, topic, reason))
         if fixes is not None:
             chosen = _fixed(chosen, fixes)
-        settings = client_settings(bootstrap_server, kafka_property, client_config)
+        settings = client_settings(bootstrap_server, kafka_property, client_config, host)
         log = ReplayLog(settings, parsed.replay_topic, parsed.connector)
         if dry_run:  # not opened: that would make the topic, and end a replay that is under way
             written = log.written()
@@ -203,7 +200,7 @@ def replay(
 def _with_states(
     connector: Path, worker: Path | None, servers: str | None, properties: list[str] | None, file: Path | None
 ) -> tuple[DeadLetterTable, list[DeadLetterRecord], list[DeadLetterState]]:
-    """The table of a connector's letters, all letters, and their states: the replay topic is read if servers are given.
+    """The table of a connector's letters, all letters, and their states: the replay topic is read if Kafka is known.
 
     A letter's state stands at the same place as the letter.
     """
@@ -216,8 +213,8 @@ def _with_states(
     table = DeadLetterTable(config, host)
     heads = table.heads()
     written = set()
-    if servers is not None and config.replay_topic is not None:
-        settings = client_settings(servers, properties, file)
+    if (servers is not None or host is not None) and config.replay_topic is not None:
+        settings = client_settings(servers, properties, file, host)
         written = ReplayLog(settings, config.replay_topic, config.connector).written()
     return table, heads, states(heads, written)
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from connect_py.api.errors import ConfigError
+from connectors.iceberg.commands.key_values import key_values
+
+if TYPE_CHECKING:
+    from connect_py.api.sink_host import SinkHost
+
 SERVER = "--bootstrap-server"  # `connect-py` takes the plural as well
+BootstrapServer = Annotated[str | None, typer.Option(SERVER, help="Kafka, host:port, unless --worker says it.")]
 Properties = Annotated[
     list[str] | None,
     typer.Option("--kafka-property", metavar="KEY=VALUE", help="For the client (librdkafka's names); repeatable."),
@@ -19,20 +26,19 @@ ClientConfig = Annotated[
 ]
 
 
-def client_settings(servers: str, properties: Sequence[str] | None, file: Path | None) -> dict[str, str]:
-    """What the client library is given; single properties win over those of the file.
+def client_settings(
+    servers: str | None, properties: Sequence[str] | None, file: Path | None, host: SinkHost | None = None
+) -> dict[str, Any]:
+    """What the client library is given: options win over the file, both over what the connector has from its worker.
 
     Raises:
-        ConfigError: A property is not of the form key=value.
+        ConfigError: A property is not of the form key=value, or nothing says where Kafka is.
         OSError: The file cannot be read.
     """
-    from connect_py.api.errors import ConfigError
-
     lines = [] if file is None else [line.strip() for line in file.read_text().splitlines()]
-    settings = {}
-    for item in (*(line for line in lines if line and not line.startswith("#")), *(properties or ())):
-        key, separator, value = item.partition("=")
-        if not separator:
-            raise ConfigError("", f"the client setting {key} is not of the form key=value")
-        settings[key.strip()] = value.strip()
-    return {**settings, "bootstrap.servers": servers}
+    settings: dict[str, Any] = {} if host is None else host.client_config("admin")
+    settings |= key_values("--client-config", [line for line in lines if line and not line.startswith("#")])
+    settings |= key_values("--kafka-property", properties) | ({"bootstrap.servers": servers} if servers else {})
+    if not settings.get("bootstrap.servers"):
+        raise ConfigError("", f"where is Kafka? Give {SERVER} host:port, or the worker's properties by --worker")
+    return settings

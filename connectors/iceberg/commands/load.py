@@ -13,10 +13,10 @@ import typer
 from connect_py.api.command import reads_kafka_in_spark, sink_host
 from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.commands.exit_status import errors_exit
+from connectors.iceberg.commands.kafka_options import BootstrapServer
 from connectors.iceberg.commands.load_options import (
     STEP_ROWS,
     Archive,
-    BootstrapServer,
     Conf,
     KafkaProperty,
     Master,

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.commands.kafka_options import SERVER
 from connectors.iceberg.commands.key_values import key_values
 
 STEP_ROWS = 2_000_000
@@ -23,7 +22,6 @@ SPARK = {
 
 _MASTER = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|spark://.+|yarn|k8s://.+")
 
-BootstrapServer = Annotated[str | None, typer.Option(SERVER, help="Kafka, host:port, unless --worker says it.")]
 Master = Annotated[
     str | None,
     typer.Option(

@@ -14,10 +14,10 @@ from connect_py.api.command import reads_kafka_in_spark
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.diff import DIFFERENT, UNDECIDED, difference_lines, key_columns
 from connectors.iceberg.commands.exit_status import errors_exit
+from connectors.iceberg.commands.kafka_options import BootstrapServer
 from connectors.iceberg.commands.load_options import (
     STEP_ROWS,
     Archive,
-    BootstrapServer,
     Conf,
     KafkaProperty,
     Master,

@@ -13,7 +13,7 @@ from connect_py.api.command import confirmed, uses_java
 from connect_py.api.errors import ConfigError, ConnectError
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.kafka_group import member_count
-from connectors.iceberg.commands.kafka_options import SERVER, ClientConfig, Properties, client_settings
+from connectors.iceberg.commands.kafka_options import BootstrapServer, ClientConfig, Properties, client_settings
 from connectors.iceberg.commands.rollback import Preview, look, preview_lines
 from connectors.iceberg.commands.table_options import POINT, AsJson, Table, TablePlace, Worker, table_place
 
@@ -29,12 +29,12 @@ def rewind(
     table: Table,
     to: Annotated[str, typer.Option(help=f"The state to go back to: {POINT}. With several tables: a time or a tag.")],
     config: Annotated[Path, typer.Option("--config", help="The connector as it is posted.")],
-    bootstrap_server: Annotated[str, typer.Option(SERVER, help="Kafka, host:port: the connector must be stopped.")],
     replay: Annotated[bool, typer.Option("--replay", help="The connector reads again what leaves.")] = False,
     skip: Annotated[bool, typer.Option("--skip", help="The table goes on from now, without what leaves.")] = False,
     also: Annotated[list[str] | None, typer.Option(help="Another table of the connector; may be repeated.")] = None,
     all_tables: Annotated[bool, typer.Option("--all-tables", help="All tables of `iceberg.tables`.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    bootstrap_server: BootstrapServer = None,
     kafka_property: Properties = None,
     client_config: ClientConfig = None,
     worker: Worker = None,
@@ -53,7 +53,7 @@ def rewind(
         place = table_place(table, config, worker, None, "")
         assert place.connector is not None
         group, names = place.connector.connect_group, _tables(table, also or (), place, all_tables=all_tables)
-        kafka = client_settings(bootstrap_server, kafka_property, client_config)
+        kafka = client_settings(bootstrap_server, kafka_property, client_config, place.host)
         members = member_count(kafka, group)
         with place.open() as lake:
             previews = []

@@ -15,6 +15,7 @@ from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.key_values import key_values
 
 if TYPE_CHECKING:
+    from connect_py.api.sink_host import SinkHost
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.config.spark_config import SparkConfig
     from connectors.iceberg.protocol.table_metadata import TableMetadata
@@ -50,6 +51,7 @@ class TablePlace:
     table: str
     spark: SparkConfig
     connector: IcebergSinkConfig | None  # None: only the catalog was named
+    host: SinkHost | None = None  # what the connector has from its worker, if that was named
 
     @property
     def ref(self) -> str:
@@ -92,7 +94,7 @@ def table_place(
         spark = SparkConfig(connector.catalog_name, connector.catalog, connector.hadoop_settings(), connector.spark)
     else:
         spark = worker_spark_config(connector, host.worker_settings)
-    return TablePlace(table, replace(spark, catalog_properties={**spark.catalog_properties, **given}), connector)
+    return TablePlace(table, replace(spark, catalog_properties={**spark.catalog_properties, **given}), connector, host)
 
 
 def known_branch(metadata: TableMetadata, branch: str | None, place: TablePlace) -> str:

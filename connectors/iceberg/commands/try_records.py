@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect_py.api.command import pipeline_factory, uses_java
+from connect_py.api.command import pipeline_factory, sink_host, uses_java
 from connectors.iceberg.commands.exit_status import errors_exit
-from connectors.iceberg.commands.kafka_options import SERVER, ClientConfig, Properties, client_settings
+from connectors.iceberg.commands.kafka_options import BootstrapServer, ClientConfig, Properties, client_settings
 from connectors.iceberg.commands.table_options import AsJson, TablePlace, Worker
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ FOUND_FAULTS, UNDECIDED = 1, 2
 @uses_java
 def try_records(
     connector: Annotated[Path, typer.Argument(help="The connector as it is posted.", exists=True, dir_okay=False)],
-    bootstrap_server: Annotated[str, typer.Option(SERVER, help="Kafka, host:port.")],
     records: Annotated[int, typer.Option(help="So many, of all partitions alike.", min=1)] = 1000,
     newest: Annotated[bool, typer.Option("--newest", help="The last ones of each partition, not the first.")] = False,
+    bootstrap_server: BootstrapServer = None,
     worker: Worker = None,
     samples: Annotated[int, typer.Option(help="Rows to show of each table.", min=0)] = 3,
     kafka_property: Properties = None,
@@ -51,7 +51,8 @@ def try_records(
 
         props = resolve_connector(connector, worker)
         config = IcebergSinkConfig.parse(props)
-        kafka = client_settings(bootstrap_server, kafka_property, client_config)
+        host = None if worker is None else sink_host(props, worker, {})
+        kafka = client_settings(bootstrap_server, kafka_property, client_config, host)
         sample = TopicSample(kafka, props, SampleRequest(records, newest))
         pipeline = pipeline_factory(props, worker).open()
         try:

@@ -1,0 +1,40 @@
+"""What commands of the sink give to their Kafka clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from connect_py.api.errors import ConfigError
+from connect_py.api.sink_host import SinkHost
+from connectors.iceberg.commands.kafka_options import client_settings
+
+
+class Host:
+    """What a connector has from its worker."""
+
+    def client_config(self, kind: str) -> dict[str, Any]:
+        assert kind == "admin"
+        return {"bootstrap.servers": "worker:9093", "security.protocol": "ssl", "client.id": "worker"}
+
+
+HOST = cast("SinkHost", Host())
+
+
+def test_options_win_over_the_file_and_the_file_over_the_worker(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# ours\nclient.id=file\nclient.rack = a\n")
+    assert client_settings(None, None, None, HOST) == Host().client_config("admin")
+    assert client_settings("other:9093", ["client.rack=b"], file, HOST) == {
+        "bootstrap.servers": "other:9093", "security.protocol": "ssl", "client.id": "file", "client.rack": "b",
+    }  # fmt: skip
+
+
+def test_missing_address_of_kafka_names_both_options(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="where is Kafka.* --bootstrap-server .* --worker"):
+        client_settings(None, ["client.id=mine"], None)
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=here:9092")
+    assert client_settings(None, None, file) == {"bootstrap.servers": "here:9092"}
