@@ -23,7 +23,7 @@ class Host:
 HOST = cast("SinkHost", Host())
 
 
-def test_options_win_over_the_file_and_the_file_over_the_worker(tmp_path: Path) -> None:
+def test_options_win_over_the_file_which_wins_over_the_worker(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("# ours\nclient.id=file\nclient.rack = a\n")
     assert client_settings(None, None, None, HOST) == Host().client_config("admin")
@@ -33,7 +33,7 @@ def test_options_win_over_the_file_and_the_file_over_the_worker(tmp_path: Path) 
 
 
 def test_missing_address_of_kafka_names_both_options(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="where is Kafka.* --bootstrap-server .* --worker"):
+    with pytest.raises(ConfigError, match=r"where is Kafka.* --bootstrap-server .* --worker"):
         client_settings(None, ["client.id=mine"], None)
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=here:9092")

@@ -14,7 +14,7 @@ from connectors.iceberg.trial.trial import Trial
 ROW = struct(("id", INT64), ("amount", FLOAT64))
 
 
-def test_rows_of_a_preview_have_texts_where_json_has_no_number() -> None:
+def test_preview_has_texts_where_json_has_no_number() -> None:
     trial = Trial(config(tables="db.a", tables__auto_create_enabled="true"), lambda _: None)
     amounts = [1.5, math.nan, -math.inf]
     records = [record(Struct.of(ROW, id=n, amount=amount), n) for n, amount in enumerate(amounts)]
