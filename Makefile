@@ -140,6 +140,7 @@ PYTEST = $(BIN)/pytest -o cache_dir=.pytest_cache/$@
 MORE_COMMITS = $(addprefix tests/integration/test_,embedded_broker.py standalone_worker.py)
 MORE_TABLES = $(addprefix tests/integration/test_,iceberg_ref_commands.py iceberg_rest_commands.py kafka_security.py \
   spark_commit_connect.py) $(wildcard tests/contract/test_transforms_against_*.py)
+MORE_PARTS = tests/contract/test_transforms_golden.py
 MORE_SPARK = $(addprefix tests/integration/test_,services_of_workers.py try_command.py)
 MORE_WORKERS = $(wildcard tests/contract/test_rest_*.py)
 
@@ -148,14 +149,15 @@ test-logic: dev
 
 test-properties: dev
 	$(LANE) properties $(PYTEST) -q $(SLOWEST) -m 'not long' \
-	  $(filter-out $(MORE_TABLES) $(MORE_WORKERS),$(wildcard tests/contract/test_*.py)) tests/property
+	  $(filter-out $(MORE_PARTS) $(MORE_TABLES) $(MORE_WORKERS),$(wildcard tests/contract/test_*.py)) tests/property
 
 SPARK = $(wildcard tests/integration/test_iceberg_*.py)
 COMMITS = $(wildcard $(addprefix tests/integration/test_iceberg_,cdc_*.py commit_*.py engines_*.py evolution_*.py load.py))
 
 test-parts: dev
 	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) \
-	  $(filter-out $(SPARK) $(MORE_COMMITS) $(MORE_SPARK) $(MORE_TABLES),$(wildcard tests/integration/test_*.py))
+	  $(filter-out $(SPARK) $(MORE_COMMITS) $(MORE_SPARK) $(MORE_TABLES),$(wildcard tests/integration/test_*.py)) \
+  $(MORE_PARTS)
 
 test-commits: dev
 	$(LANE) commits $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(COMMITS) $(MORE_COMMITS)

@@ -55,7 +55,6 @@ def application(folder: Path) -> dict[str, str]:
     raise AssertionError("the log has no settings")
 
 
-@pytest.mark.long  # in every run: test_commit_starts_over_when_its_scratch_branch_is_dropped
 def test_cycle_that_replaces_rows_is_one_merge_on_scratch_branch(
     worker: WorkerProcess, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
