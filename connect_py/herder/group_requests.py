@@ -16,7 +16,6 @@ from connect_py.herder.leader_calls import LeaderCalls
 from connect_py.herder.request_signature import RequestSignature
 from connect_py.herder.session_keys import SessionKeys
 from connect_py.herder.zombie_fencing import ZombieFencing
-from connect_py.model import TargetState
 
 
 class GroupRequests(AbstractHerder):
@@ -52,13 +51,7 @@ class GroupRequests(AbstractHerder):
     def put_task_configs(
         self, name: str, configs: Sequence[Mapping[str, str]], signature: RequestSignature | None
     ) -> Future[None]:
-        def put() -> None:
-            state = self._known(name)
-            if configs and state.target_state(name) is TargetState.STOPPED:
-                raise BadRequestError(f"Cannot submit non-empty set of task configs for stopped connector {name}")
-            self._work.publish_task_configs(name, configs)
-
-        return self._signed_request(signature, put)
+        return self._signed_request(signature, lambda: self._work.publish_task_configs(name, configs))
 
     def put_stop_request(
         self, name: str, start_number: int, reason: str, signature: RequestSignature | None

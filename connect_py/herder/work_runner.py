@@ -16,6 +16,7 @@ from connect_py.error_handling.failed_record import stack_trace
 from connect_py.futures import done, failed, settle
 from connect_py.herder import task_set
 from connect_py.herder.config_reload import ConfigReload
+from connect_py.herder.herder import BadRequestError
 from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.status_publisher import StatusPublisher
 from connect_py.herder.work_plan import (
@@ -304,7 +305,8 @@ class WorkRunner:
         del self._asked[name]
         error = published.exception()
         settle(question.waiting, error)
-        if error is None or isinstance(error, NotFoundError):
+        stopped = self._configs.snapshot().target_state(name) is TargetState.STOPPED
+        if error is None or stopped or isinstance(error, NotFoundError):
             return  # it does not run any more
         if isinstance(error, TooManyTasksError | ConfigError):
             log.error("connector %s fails: %s", name, error)
@@ -322,8 +324,13 @@ class WorkRunner:
         return done(None)
 
     def publish_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
-        """Write the task set to the config topic if it is not the one in force."""
-        why = task_set.differs(self._configs.snapshot(), name, configs)
+        """Write the task set to the config topic if it is news. NotFoundError, BadRequestError: deleted or stopped."""
+        state = self._configs.snapshot()
+        if name not in state.configs:
+            raise NotFoundError(f"Connector {name} not found")
+        if configs and state.target_state(name) is TargetState.STOPPED:
+            raise BadRequestError(f"Cannot submit non-empty set of task configs for stopped connector {name}")
+        why = task_set.differs(state, name, configs)
         if why is not None:
             log.info("connector %s: publishing %d task configurations, because %s", name, len(configs), why)
             self._configs.put_task_configs(name, configs)

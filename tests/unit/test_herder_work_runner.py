@@ -213,6 +213,25 @@ def test_connector_that_is_gone_or_paused_is_not_asked_again(bench: Bench) -> No
     assert len(bench.worker.answers) == 1
 
 
+@pytest.mark.parametrize("state", [
+    pytest.param(replace(STATE, target_states={"a": TargetState.STOPPED}), id="stopped"),
+    pytest.param(replace(STATE, configs={}, config_offsets={}), id="deleted"),
+])  # fmt: skip
+def test_answer_is_not_published_once_the_connector_is_stopped(bench: Bench, state: ClusterConfigState) -> None:
+    """The leader's thread may stop or delete it between the answer and the write; then its tasks would come back."""
+    published: Future[None] = Future()
+    bench.work.publish = lambda name, configs: published
+    bench.worker.answers[0].set_result([{"n": "0"}])
+    bench.turn()
+    bench.configs.state = state
+    with pytest.raises(ConnectError) as refused:
+        bench.work.publish_task_configs("a", [{"n": "0"}])
+    published.set_exception(refused.value)
+    bench.turn(100.0)
+    assert (len(bench.worker.answers), bench.configs.published) == (1, [])
+    assert bench.statuses.last["a"].state is State.RUNNING  # nothing failed
+
+
 def test_stored_task_above_the_limit_fails_at_its_start() -> None:
     bench = Bench()
     a1 = ConnectorTaskId("a", 1)
