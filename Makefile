@@ -157,7 +157,7 @@ COMMITS = $(wildcard $(addprefix tests/integration/test_iceberg_,cdc_*.py commit
 test-parts: dev
 	$(LANE) parts $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) \
 	  $(filter-out $(SPARK) $(MORE_COMMITS) $(MORE_SPARK) $(MORE_TABLES),$(wildcard tests/integration/test_*.py)) \
-  $(MORE_PARTS)
+	  $(MORE_PARTS)
 
 test-commits: dev
 	$(LANE) commits $(PYTEST) $(SLOWEST) -m 'not long' $(AGAIN) $(COMMITS) $(MORE_COMMITS)
