@@ -15,10 +15,10 @@ export function configForm({ name, plugin, definitions, given = {}, rules, oncha
   const known = new Map(definitions.map((each) => [each.name, each]));
   const values = new Map(), touched = new Set(), unseen = new Set();
   let errors = new Map(), recommended = new Map(), count = null, failed = "", everything = false, wanted = "", attempted = false;
-  let timer = 0, turns = 0, newest = null, body = null, extra = "";
+  let timer = 0, turns = 0, newest = null, sending = false, body = null, extra = "";
   fill(given, (key, value) => isSecret(key, value, known.get(key), rules));
 
-  const form = { config, element, check, take, valid: () => count === 0, attempt };
+  const form = { config, element, check, take, submit };
 
   function config() {
     const made = { name: name(), "connector.class": plugin };
@@ -53,6 +53,19 @@ export function configForm({ name, plugin, definitions, given = {}, rules, oncha
     fill(Object.fromEntries(texts.filter(([key]) => !hidden.includes(key))), () => false);
     redraw();
     return check();
+  }
+
+  // Has the worker check what stands here and, if it finds no mistake, sends it: once, however often it is asked for.
+  async function submit(send) {
+    if (sending) return;
+    sending = true;
+    try {
+      await check();
+      if (count === 0) await send(config());
+      else attempt();
+    } finally {
+      sending = false;
+    }
   }
 
   function attempt() {

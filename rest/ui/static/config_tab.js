@@ -5,7 +5,7 @@ import { configForm, definitionsOf } from "./config_form.js";
 import { ask, path, shownValue, worker } from "./rest.js";
 
 export function configTab({ name, redraw, again }) {
-  let rules = null, definitions = [], form = null, loaded = false, saving = false;
+  let rules = null, definitions = [], form = null, loaded = false;
 
   async function refresh(info) {
     if (loaded) return;
@@ -21,26 +21,18 @@ export function configTab({ name, redraw, again }) {
   }
 
   async function save() {
-    if (saving) return;
-    saving = true;
-    await send(form).finally(() => { saving = false; });
-  }
-
-  async function send(filled) {
-    await filled.check();
-    if (form !== filled) return;  // cancelled while the worker checked
-    if (!filled.valid()) {
-      filled.attempt();
-      return;
-    }
-    try {
-      await ask("PUT", path`connectors/${name}/config`, filled.config());
-      notice(`${name} has its new configuration`);
-      if (form === filled) form = null;
-    } catch (error) {
-      notice(error.message, true);
-    }
-    await again();
+    const filled = form;
+    await filled.submit(async (config) => {
+      if (form !== filled) return;  // cancelled while the worker checked
+      try {
+        await ask("PUT", path`connectors/${name}/config`, config);
+        notice(`${name} has its new configuration`);
+        if (form === filled) form = null;
+      } catch (error) {
+        notice(error.message, true);
+      }
+      await again();
+    });
   }
 
   function draw(info) {

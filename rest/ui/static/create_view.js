@@ -5,7 +5,7 @@ import { configForm, definitionsOf } from "./config_form.js";
 import { ask, get, shownValue, worker } from "./rest.js";
 
 export function createView(asked) {
-  let plugins = [], plugin = asked.get("plugin") ?? "", name = "", form = null, rules = null, definitions = [], nameWrong = "", creating = false;
+  let plugins = [], plugin = asked.get("plugin") ?? "", name = "", form = null, rules = null, definitions = [], nameWrong = "";
 
   async function refresh() {
     [plugins, rules] = await Promise.all([get("connector-plugins"), worker()]);
@@ -108,26 +108,18 @@ export function createView(asked) {
       return;
     }
     if (!form) return notice("The worker has not named the keys of this plugin yet", true);
-    if (creating) return;
-    creating = true;
-    await send(form, state).finally(() => { creating = false; });
-  }
-
-  async function send(filled, state) {
-    await filled.check();
-    if (form !== filled) return;  // another plugin was chosen while the worker checked
-    if (!filled.valid()) {
-      filled.attempt();
-      return;
-    }
-    try {
-      await ask("POST", "connectors", { name, config: filled.config(), initial_state: state });
-      notice(`${name} is created`);
-      if (view.isCurrent()) location.hash = `#/connectors/${encodeURIComponent(name)}/${state === "STOPPED" && /iceberg/i.test(plugin) ? "preview" : "overview"}`;
-    } catch (error) {
-      if (error.status === 409) nameError(error.message);
-      else notice(error.message, true);
-    }
+    const filled = form;
+    await filled.submit(async (config) => {
+      if (form !== filled) return;  // another plugin was chosen while the worker checked
+      try {
+        await ask("POST", "connectors", { name, config, initial_state: state });
+        notice(`${name} is created`);
+        if (view.isCurrent()) location.hash = `#/connectors/${encodeURIComponent(name)}/${state === "STOPPED" && /iceberg/i.test(plugin) ? "preview" : "overview"}`;
+      } catch (error) {
+        if (error.status === 409) nameError(error.message);
+        else notice(error.message, true);
+      }
+    });
   }
 
   const view = { title: "New connector", seconds: 0, refresh };
