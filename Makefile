@@ -47,8 +47,8 @@ SOURCES := pyproject.toml setup.py constraints.txt $(wildcard native/*/Cargo.tom
 # setuptools warns of every editable installation.
 PIP_INSTALL = PYTHONWARNINGS=ignore $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile -c constraints.txt
 
-# Rust, Spark, of which pip makes a wheel, and the other packages come beside each other; they share no file. The last
-# line finds them, installs what is missing, and says why if it cannot.
+# Rust's compiler and two calls of pip run at once and share no file: Spark, of which pip makes a wheel, and all other
+# packages. The last line finds them, installs what is missing, and says why if it cannot.
 define INSTALL
 for crate in native/*; do \
   cargo rustc --quiet --lib --manifest-path $$crate/Cargo.toml --release --crate-type cdylib 2>/dev/null & done; \
