@@ -92,11 +92,8 @@ lint: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python tests/architecture/line_limits.py
-	$(BIN)/python tests/architecture/size_limits.py
 	$(BIN)/python tests/architecture/words.py
 	$(BIN)/python tests/architecture/import_circles.py
-	$(BIN)/python tests/architecture/name_lengths.py
 
 # Lint, and seven lanes beside each other, which take about the same time: two that compute; parts of the worker on a
 # broker; commits to Iceberg tables on Spark, and what else Spark does with them; whole workers as users run them, with
