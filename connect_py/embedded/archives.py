@@ -27,7 +27,7 @@ from connect_py.embedded.spark_environment import (
 _SPARK_SECONDS = 240.0
 _NICE = 15
 # A plugin's module, run by name: the embedded runtime does not import plugins.
-_SPARK_TRAINING = "connectors.iceberg.spark.class_archive"
+_SPARK_TRAINING = "connectors.iceberg.driver.class_archive"
 
 
 class ArchiveError(Exception):

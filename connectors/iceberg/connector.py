@@ -18,11 +18,11 @@ from connectors.iceberg.config.sink_options import CONFIG_DEF
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.config.worker_defaults import with_worker_catalog
 from connectors.iceberg.coordinator.offset_alteration import alter
+from connectors.iceberg.driver.connect_client import CONNECT_SERVICE
+from connectors.iceberg.driver.gateway import why_absent
+from connectors.iceberg.driver.lake_client import driver_service
 from connectors.iceberg.operations.operation_request import OperationRequest
 from connectors.iceberg.operations.operations import operate
-from connectors.iceberg.spark.connect_client import CONNECT_SERVICE
-from connectors.iceberg.spark.gateway import why_absent
-from connectors.iceberg.spark.lake_client import driver_service
 from connectors.iceberg.task import IcebergSinkTask
 
 log = logging.getLogger(__name__)

@@ -41,7 +41,7 @@ from connect_py.embedded.broker import KafkaBroker
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.audit.table_audit import Verdict, audit
 from connectors.iceberg.config.spark_config import SparkConfig
-from connectors.iceberg.spark.lake_client import LakeClient
+from connectors.iceberg.driver.lake_client import LakeClient
 
 SPREAD = {"spread": 3}  # partitions
 MERGED = sorted(COLUMNS.keys() - {APPENDED})

@@ -31,10 +31,10 @@ from pyiceberg.schema import Schema
 from results import DEFAULT_FILE, keep, machine_microseconds, print_table, versions_line
 
 from connect_py.embedded.spark_environment import spark_environment
+from connectors.iceberg.driver.lake_session import LakeSession
+from connectors.iceberg.driver.spark_runtime import SparkRuntime
 from connectors.iceberg.protocol.commit_request import EngineName, EngineSettings
 from connectors.iceberg.schema.table import StagedFile, StagedKind
-from connectors.iceberg.spark.lake_session import LakeSession
-from connectors.iceberg.spark.spark_runtime import SparkRuntime
 
 TASKS = 2
 TYPES = ("long", "string", "string", "double", "int", "long", "string", "boolean", "timestamptz", "decimal(12, 2)")

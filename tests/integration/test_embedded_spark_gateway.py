@@ -15,8 +15,8 @@ import pytest
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
 from connectors.iceberg.config.spark_config import JARS_VARIABLE
+from connectors.iceberg.driver.gateway import JAVA_VARIABLE, SparkGateway
 from connectors.iceberg.errors import CatalogUnavailableError, SparkLostError
-from connectors.iceberg.spark.gateway import JAVA_VARIABLE, SparkGateway
 
 QUICK = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
@@ -46,7 +46,7 @@ def test_jvm_listens_with_iceberg_spark_and_sqlite_on_its_classpath(
 def test_jvm_dies_with_a_killed_owner_even_when_it_hangs(spark_environment: dict[str, str]) -> None:
     program = textwrap.dedent("""
         import shlex, sys, threading, time
-        from connectors.iceberg.spark.gateway import SparkGateway
+        from connectors.iceberg.driver.gateway import SparkGateway
         made = []
         starter = threading.Thread(target=lambda: made.append(SparkGateway(shlex.split(sys.argv[1]))))
         starter.start()

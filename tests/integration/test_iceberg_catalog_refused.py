@@ -9,7 +9,7 @@ import pytest
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.config.spark_config import SparkConfig
-from connectors.iceberg.spark.lake_client import LakeClient
+from connectors.iceberg.driver.lake_client import LakeClient
 
 
 @pytest.mark.usefixtures("spark_environment")

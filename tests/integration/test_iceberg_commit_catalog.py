@@ -22,7 +22,12 @@ from command_lines import command_line
 from fixtures.iceberg_commit import BY_REGION, ENGINES, KEY, ORDERS_SCHEMA, Lake, activate, lake, lake_config, order
 
 from connect_py.testing import FakeSharedServices
+from connectors.iceberg.catalog import durable_files
 from connectors.iceberg.config.spark_config import SparkConfig
+from connectors.iceberg.driver import driver_program
+from connectors.iceberg.driver.driver_protocol import Failed, Opened, Request
+from connectors.iceberg.driver.lake_client import LakeClient
+from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
     SparkDiedError,
@@ -33,10 +38,6 @@ from connectors.iceberg.protocol.commit_request import EngineName, EngineSetting
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.schema.table import StagedKind, WriteMode
-from connectors.iceberg.spark import driver_program, durable_files
-from connectors.iceberg.spark.driver_protocol import Failed, Opened, Request
-from connectors.iceberg.spark.lake_client import LakeClient
-from connectors.iceberg.spark.lake_session import LakeSession
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 
 __all__ = ["lake"]

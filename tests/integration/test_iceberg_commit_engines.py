@@ -12,12 +12,12 @@ from fixtures.iceberg_commit import BY_REGION, ENGINES, KEY, Lake, Sink, lake, o
 from short_form import short_form
 
 from connect_py.api.errors import CommitStateUnknownError
+from connectors.iceberg.catalog.java_catalog import JavaCatalog, JavaTable
+from connectors.iceberg.catalog.table_update import PreparedCommit
 from connectors.iceberg.errors import CatalogUnavailableError, DuplicateKeyError, TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.schema.table import StagedKind, WriteMode
-from connectors.iceberg.spark.iceberg_java import JavaCatalog, JavaTable
-from connectors.iceberg.spark.prepared_commit import PreparedCommit
 from connectors.iceberg.staging.file_output import FileOutput
 
 __all__ = ["lake"]

@@ -10,10 +10,10 @@ import pytest
 from fixtures.iceberg_commit import BY_REGION, ENGINES, Lake, Sink, lake, order
 from short_form import short_form
 
+from connectors.iceberg.commit import engine
+from connectors.iceberg.commit.engine import AFTER_BRANCH, AFTER_MERGE, BEFORE_SWAP
 from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
 from connectors.iceberg.schema.table import StagedKind
-from connectors.iceberg.spark import commit_engine
-from connectors.iceberg.spark.commit_engine import AFTER_BRANCH, AFTER_MERGE, BEFORE_SWAP
 
 __all__ = ["lake"]
 
@@ -34,7 +34,7 @@ def between(monkeypatch: pytest.MonkeyPatch, step: str, act: Callable[[], object
         if name == step and acts:
             acts.pop()()
 
-    monkeypatch.setattr(commit_engine, "fault_point", point)
+    monkeypatch.setattr(engine, "fault_point", point)
 
 
 def rows(numbers: Mapping[str, str | None]) -> list[dict[str, object]]:

@@ -101,8 +101,8 @@ def at_point(monkeypatch: pytest.MonkeyPatch, point: tuple[str, int], act: Calla
                 act()
 
     with monkeypatch.context() as patch:
-        for module in ("cycle_aggregates", "commit_engine"):
-            patch.setattr(f"connectors.iceberg.spark.{module}.fault_point", come_by)
+        for module in ("rules.aggregates", "engine"):
+            patch.setattr(f"connectors.iceberg.commit.{module}.fault_point", come_by)
         yield
     assert hits[point[0]] >= point[1], f"{point} was not reached"
 
@@ -240,7 +240,7 @@ def test_aggregate_out_of_step_is_made_anew_once(
     followed.commit({"c": "west"})
     event(followed)
     caplog.clear()
-    with caplog.at_level("INFO", "connectors.iceberg.spark.cycle_aggregates"):
+    with caplog.at_level("INFO", "connectors.iceberg.commit.rules.aggregates"):
         followed.commit({"b": "north", "d": "west"})
         assert followed.is_exact()
         followed.commit({"e": "west"}, ("b",))
@@ -257,7 +257,7 @@ def test_compaction_of_either_table_leaves_the_aggregate_in_step(lake: Lake, cap
     for name in (followed.sink.name, followed.aggregate.table):
         options = "map('rewrite-all', 'true')"
         lake.sql(f"CALL lake.system.rewrite_data_files(table => '{name}', options => {options})")
-    with caplog.at_level("INFO", "connectors.iceberg.spark.cycle_aggregates"):
+    with caplog.at_level("INFO", "connectors.iceberg.commit.rules.aggregates"):
         followed.commit({"d": "north"})
     assert followed.is_exact()
     assert not [text for text in caplog.messages if "is made from all rows" in text]

@@ -11,6 +11,7 @@ import pytest
 from fixtures.iceberg_commit import ENGINES, ORDERS_SCHEMA, Lake, Sink, lake, order
 from short_form import short_form
 
+from connectors.iceberg.catalog.table_update import PreparedCommit
 from connectors.iceberg.config.cycle_step import CycleStep
 from connectors.iceberg.config.expectations import Expectation, ExpectationAction
 from connectors.iceberg.errors import TableUnsuitableError
@@ -19,7 +20,6 @@ from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.schema.pending_schema_changes import SchemaChangesPendingError
 from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind
 from connectors.iceberg.schema.table import StagedKind, WriteMode
-from connectors.iceberg.spark.prepared_commit import PreparedCommit
 
 __all__ = ["lake"]
 
@@ -101,7 +101,7 @@ def die(sink: Sink, request: object, where: str, monkeypatch: pytest.MonkeyPatch
         swap(prepared, properties)
 
     with monkeypatch.context() as patch:
-        patch.setattr("connectors.iceberg.spark.cycle_rows.fault_point", point)
+        patch.setattr("connectors.iceberg.commit.cycle_rows.fault_point", point)
         patch.setattr(PreparedCommit, "swap", swapped)
         with pytest.raises(KeyboardInterrupt):
             sink.committer().commit(request)  # type: ignore[arg-type] # a request

@@ -17,6 +17,7 @@ from connect_py.api.record import TopicPartition
 from connect_py.api.schema import INT32, INT64, STRING, Schema, Struct, Type, decimal, struct
 from connect_py.testing import FakePluginMetrics, FakeSharedServices
 from connectors.iceberg.coordinator.table_manager import TableManager
+from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import PrepareTable, Send
 from connectors.iceberg.protocol.commit_request import EngineSettings
@@ -26,7 +27,6 @@ from connectors.iceberg.protocol.source_progress import CoordinatorSettings, Top
 from connectors.iceberg.schema.pending_schema_changes import SchemaChangesPendingError
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.schema.table import TableDescription, TableRequest, WriteMode
-from connectors.iceberg.spark.lake_session import LakeSession
 from connectors.iceberg.staging.column_history import HISTORY
 
 __all__ = ["lake"]

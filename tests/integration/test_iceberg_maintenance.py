@@ -23,9 +23,11 @@ from fixtures.refusing_catalog import refused_swaps
 from s3_server import BUCKET, S3Server
 from short_form import short_form
 
+from connectors.iceberg.catalog.table_update import PreparedCommit
 from connectors.iceberg.commands.maintain import maintain as maintain_command
 from connectors.iceberg.config.maintenance_policy import DAYS, MaintenancePolicy
 from connectors.iceberg.errors import CatalogUnavailableError
+from connectors.iceberg.maintenance import moved_files
 from connectors.iceberg.maintenance.cold_partitions import cold_location
 from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, maintain
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind, due_actions
@@ -36,8 +38,6 @@ from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.own_refs import UNPUBLISHED_PREFIX
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema.table import StagedKind, WriteMode
-from connectors.iceberg.spark import moved_files
-from connectors.iceberg.spark.prepared_commit import PreparedCommit
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 
 __all__ = ["lake", "s3", "s3_lake"]

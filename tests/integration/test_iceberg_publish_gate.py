@@ -114,7 +114,7 @@ def test_rejected_rows_are_in_their_table_once(gated: Gated) -> None:
 
 def test_death_before_rows_are_rejected_is_repaired(gated: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows are in the file that the commit named; the next coordinator appends them, and only once."""
-    from connectors.iceberg.spark.rejected_rows import RejectedRows
+    from connectors.iceberg.commit.rules.rejected_rows import RejectedRows
 
     gated.commit({"a": "north"}, expect(A.DEAD_LETTER))
     with monkeypatch.context() as dead:
@@ -160,7 +160,7 @@ def test_sleeper_appends_no_rejected_rows_twice(gated: Gated, monkeypatch: pytes
             asleep.append(point)
             gated.commit({"c": "bad", "d": "west"}, expect(A.DEAD_LETTER))
 
-    monkeypatch.setattr("connectors.iceberg.spark.rejected_rows.fault_point", sleep)
+    monkeypatch.setattr("connectors.iceberg.commit.rules.rejected_rows.fault_point", sleep)
     gated.commit({"b": "bad"}, expect(A.DEAD_LETTER))
     assert asleep
     assert gated.rejected() == {"b": "bad", "c": "bad"}

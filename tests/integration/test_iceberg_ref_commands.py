@@ -12,13 +12,13 @@ from fixtures.iceberg_commit import KEY, Lake, lake, order
 
 from connectors.iceberg.commands.refs import branch, tag
 from connectors.iceberg.commands.rollback import rollback
+from connectors.iceberg.commit.rules import scheduled_tags
 from connectors.iceberg.config.expectations import Expectation
 from connectors.iceberg.config.tag_schedule import TagPeriod, TagRule, parse_tags
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.own_refs import unpublished_branch
 from connectors.iceberg.refs.ref_changes import move_branch
-from connectors.iceberg.spark import scheduled_tags
 
 __all__ = ["lake"]
 

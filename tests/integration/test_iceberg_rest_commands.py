@@ -16,6 +16,7 @@ from fixtures.iceberg_commit import KEY, Lake, Sink, activate, lake, lake_config
 from iceberg_rest_catalog import TOKEN, RestCatalogServer
 from short_form import short_form
 
+from connectors.iceberg.catalog.table_update import PreparedCommit
 from connectors.iceberg.commands.audit import audit
 from connectors.iceberg.commands.diff import diff
 from connectors.iceberg.commands.gate import gate
@@ -24,13 +25,12 @@ from connectors.iceberg.commands.maintain import maintain
 from connectors.iceberg.commands.refs import branch, tag
 from connectors.iceberg.commands.rollback import rollback
 from connectors.iceberg.config.expectations import Expectation
+from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.protocol.commit_request import MAIN, EngineSettings
 from connectors.iceberg.protocol.ledger import Standing, TableVersion, look_up
 from connectors.iceberg.protocol.own_refs import unpublished_branch
 from connectors.iceberg.refs.table_rewind import RewindMode, RewindRequest, rewind
 from connectors.iceberg.schema.table import StagedKind
-from connectors.iceberg.spark.lake_session import LakeSession
-from connectors.iceberg.spark.prepared_commit import PreparedCommit
 
 __all__ = ["lake"]
 

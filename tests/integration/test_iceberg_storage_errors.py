@@ -21,8 +21,8 @@ from connect_py.embedded.spark_environment import JARS_VARIABLE
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.config.file_io_properties import file_io_properties
 from connectors.iceberg.config.spark_config import SparkConfig
+from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.errors import CatalogUnavailableError, SparkLostError
-from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.staged_file_name import table_digits
 

@@ -11,6 +11,7 @@ import pytest
 from fixtures.iceberg_commit import KEY, Lake, Sink, lake, order
 
 from connectors.iceberg.audit.table_audit import Verdict, audit
+from connectors.iceberg.catalog.table_update import PreparedCommit
 from connectors.iceberg.config.expectations import Expectation
 from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
 from connectors.iceberg.errors import TableUnsuitableError
@@ -22,7 +23,6 @@ from connectors.iceberg.protocol.own_refs import unpublished_branch
 from connectors.iceberg.refs.ledger_check import effects
 from connectors.iceberg.refs.table_rewind import RewindMode, RewindRequest, is_rewound, rewind
 from connectors.iceberg.schema.table import StagedKind
-from connectors.iceberg.spark.prepared_commit import PreparedCommit
 
 __all__ = ["lake"]
 

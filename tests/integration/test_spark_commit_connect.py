@@ -15,14 +15,14 @@ from spark_elsewhere import ConnectServer
 
 from connect_py.api.errors import CommitStateUnknownError
 from connect_py.testing import FakeSharedServices
+from connectors.iceberg.catalog.java_catalog import JavaTable
+from connectors.iceberg.catalog.java_classes import JavaClasses
+from connectors.iceberg.commit import engine
+from connectors.iceberg.commit.engine import AFTER_MERGE, BEFORE_SWAP
+from connectors.iceberg.driver.connect_client import CONNECT_SERVICE, ConnectClient, RemoteSpark
 from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest, CommitStatus, EngineName
 from connectors.iceberg.schema.table import StagedFile, StagedKind
-from connectors.iceberg.spark import commit_engine
-from connectors.iceberg.spark.commit_engine import AFTER_MERGE, BEFORE_SWAP
-from connectors.iceberg.spark.connect_client import CONNECT_SERVICE, ConnectClient, RemoteSpark
-from connectors.iceberg.spark.iceberg_java import JavaTable
-from connectors.iceberg.spark.java_classes import JavaClasses
 
 __all__ = ["lake"]
 
@@ -118,7 +118,7 @@ def test_attempt_that_died_leaves_branches_which_the_next_commit_removes(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(commit_engine, "fault_point", dies)
+        patch.setattr(engine, "fault_point", dies)
         with pytest.raises(KeyboardInterrupt):
             sink.committer().commit(request, client())
     assert len(refs(sink)) == 3
@@ -142,7 +142,7 @@ def test_commit_of_others_while_the_server_merges_repeats_the_merge(
         if point == AFTER_MERGE and (statement := next(rival, None)):
             lake.sql(statement)
 
-    monkeypatch.setattr(commit_engine, "fault_point", merged)
+    monkeypatch.setattr(engine, "fault_point", merged)
     outcome = committed(sink, client(), request)
     assert outcome.counts.foreign_conflicts == 1
     assert [row[:3] for row in amounts(sink)] == [(1, "a", "south"), (9, "z", "east")]
@@ -186,7 +186,7 @@ def test_swap_of_unknown_outcome_is_found_by_its_id(
             raise CommitStateUnknownError("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(commit_engine, "fault_point", lost)
+        patch.setattr(engine, "fault_point", lost)
         with pytest.raises(CommitStateUnknownError):
             sink.committer().commit(request, client())
     first = committed(sink, client(), request)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from iceberg_protocol_storm import Effect, Row, RowId
 from iceberg_protocol_tables import Last, Rows, Value, value_of
 
-from connectors.iceberg.spark.key_pairs import PairRow, match
+from connectors.iceberg.commit.key_pairs import PairRow, match
 from connectors.iceberg.staging.staged_changes import Half
 
 LACKING = frozenset({"value"})

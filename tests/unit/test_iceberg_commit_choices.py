@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from connectors.iceberg.commit.engine_choice import choose_engine
+from connectors.iceberg.commit.merge_statement import Source, delete_matched, full_merge
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.coordinator.table_manager import why_not_merged
 from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName
 from connectors.iceberg.protocol.ledger import TableVersion
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.schema.table import StagedFile, StagedKind, TableDescription, WriteMode
-from connectors.iceberg.spark.engine_choice import choose_engine
-from connectors.iceberg.spark.merge_statement import Source, delete_matched, full_merge
 
 APPEND, MERGE, FULL, OVERWRITE = EngineName.APPEND, EngineName.MERGE, EngineName.FULL_MERGE, EngineName.OVERWRITE
 

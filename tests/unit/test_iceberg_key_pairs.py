@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.iceberg.spark.key_pairs import PairRow, match
+from connectors.iceberg.commit.key_pairs import PairRow, match
 
 DELETE, INSERT, ALONE, NOTHING = 0, 1, 2, 3
 BOTH, A, B = frozenset("ab"), frozenset("a"), frozenset("b")

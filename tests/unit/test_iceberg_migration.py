@@ -206,7 +206,7 @@ def legacy(
             raise TableMissingError(name, "does not exist")
         return known[name]
 
-    monkeypatch.setattr("connectors.iceberg.spark.lake_client.LakeClient", NoJvm)
+    monkeypatch.setattr("connectors.iceberg.driver.lake_client.LakeClient", NoJvm)
     monkeypatch.setattr("connectors.iceberg.commands.migrate.command_services", FakeSharedServices)
     monkeypatch.setattr(NoJvm, "history", read, raising=False)
     monkeypatch.setattr("connectors.iceberg.migration.kafka_traces.control_events", lambda *_: events)

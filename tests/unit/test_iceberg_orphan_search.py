@@ -7,10 +7,10 @@ import json
 import pytest
 from fixtures.iceberg_history import CYCLE_1, KEY, WHOLE, snapshot, table
 
+from connectors.iceberg.commit.rules import aggregates, rejected_rows
 from connectors.iceberg.maintenance.orphan_search import orphans_of
 from connectors.iceberg.protocol.ledger import LedgerProperty
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.spark import cycle_aggregates, rejected_rows
 from connectors.iceberg.staging.staged_file_name import StagedFileName, owner_of
 
 GROUP = "connect-orders"
@@ -33,7 +33,7 @@ def test_files_wait_by_the_epoch_of_their_own_connector() -> None:
     assert orphans_of(WHOLE, [*waiting, *old]) == old
 
 
-@pytest.mark.parametrize("prefix", [cycle_aggregates.LEDGER, rejected_rows.LEDGER])
+@pytest.mark.parametrize("prefix", [aggregates.LEDGER, rejected_rows.LEDGER])
 def test_ledgers_of_following_tables_tell_the_epoch_as_well(prefix: str) -> None:
     text = LedgerProperty(CYCLE_1, 1, {}).to_json()
     metadata = table(snapshot(1, None, None), properties={f"{prefix}{GROUP}": text})
@@ -50,7 +50,7 @@ def test_files_that_properties_and_summaries_name_are_kept() -> None:
         KEY: WHOLE.properties[KEY],
         f"connect-py.open-pairs.{GROUP}": paths["pairs"],
         f"{rejected_rows.REJECTED}{GROUP}": json.dumps({"commit": "c4", "path": paths["rejected"], "rows": 1}),
-        f"{cycle_aggregates.PENDING}{GROUP}": json.dumps({"made": aggregates}, separators=(",", ":")),
+        f"{aggregates.PENDING}{GROUP}": json.dumps({"made": aggregates}, separators=(",", ":")),
     }
     first = snapshot(1, CYCLE_1, None)
     first["summary"][f"connect-py.open-pairs.{GROUP}"] = paths["old-pairs"]

@@ -8,6 +8,10 @@ from dataclasses import replace
 import pytest
 
 from connect_py.api.record import TopicPartition
+from connectors.iceberg.commit.partial_rows import open_pairs_key
+from connectors.iceberg.commit.rules.aggregates import LEDGER as AGGREGATE
+from connectors.iceberg.commit.rules.rejected_rows import LEDGER as REJECTED
+from connectors.iceberg.commit.rules.rejected_rows import rejected_key
 from connectors.iceberg.protocol.ledger import (
     PACKED_PARTITIONS,
     Ledger,
@@ -28,10 +32,6 @@ from connectors.iceberg.protocol.ledger import (
 from connectors.iceberg.protocol.packed import pack
 from connectors.iceberg.protocol.positions import Epoch, Position
 from connectors.iceberg.protocol.unpublished_commits import unpublished_key
-from connectors.iceberg.spark.cycle_aggregates import LEDGER as AGGREGATE
-from connectors.iceberg.spark.cycle_changes import open_pairs_key
-from connectors.iceberg.spark.rejected_rows import LEDGER as REJECTED
-from connectors.iceberg.spark.rejected_rows import rejected_key
 
 ORDERS_0 = TopicPartition("orders", 0)
 LEDGER = Ledger(

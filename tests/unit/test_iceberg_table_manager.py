@@ -14,6 +14,7 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceAddress
 from connect_py.testing import FakePluginMetrics, FakeSharedServices
 from connectors.iceberg.coordinator.table_manager import DEATHS, TableManager, status_of
+from connectors.iceberg.driver.lake_session import LoadedTable
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
     PairUnreadError,
@@ -33,7 +34,6 @@ from connectors.iceberg.protocol.commit_request import (
 from connectors.iceberg.protocol.ledger import TableVersion, TableView
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.schema.table import TableDescription, TableRequest, WriteMode
-from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.staging.ordering import ORDER
 
 

@@ -7,9 +7,9 @@ import pytest
 from connect_py.api.secret_keys import SECRET_KEY
 from connect_py.secret_mask import SecretMask
 from connectors.iceberg.dead_letters.dead_letter_rows import config_hash
+from connectors.iceberg.driver.connect_client import RemoteStatement
+from connectors.iceberg.driver.connect_program import masked
 from connectors.iceberg.pipeline.connector_plan import HIDDEN, shown
-from connectors.iceberg.spark.connect_client import RemoteStatement
-from connectors.iceberg.spark.connect_program import masked
 
 VALUE = "c2VjcmV0"
 SECRET_KEYS = (

@@ -16,10 +16,10 @@ from connect_py.api.errors import ConfigError
 from connect_py.api.service import ServiceAddress
 from connectors.iceberg.config import remote_url
 from connectors.iceberg.config.remote_url import check_installed, remote_address
+from connectors.iceberg.driver.connect_client import ConnectClient, RemoteSpark, RemoteStatement
+from connectors.iceberg.driver.connect_program import _Running, masked, serve_one
+from connectors.iceberg.driver.driver_protocol import Failed
 from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
-from connectors.iceberg.spark.connect_client import ConnectClient, RemoteSpark, RemoteStatement
-from connectors.iceberg.spark.connect_program import _Running, masked, serve_one
-from connectors.iceberg.spark.driver_protocol import Failed
 
 URL = "sc://spark.example:15003/;token=a%2Fsecret%2Ftoken;use_ssl=true"
 CATALOG = {

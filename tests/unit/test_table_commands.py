@@ -17,13 +17,13 @@ from connect_py.api.errors import ConfigError
 from connect_py.config.command_config import connector_properties, worker_properties
 from connect_py.secret_mask import masked
 from connect_py.worker.sink_host import CommandSinkHost
+from connectors.iceberg.catalog.sql_names import shown
 from connectors.iceberg.commands.diff import key_columns
 from connectors.iceberg.commands.kafka_group import member_count, remove_group, remove_topic
 from connectors.iceberg.commands.rewind import rewind
 from connectors.iceberg.commands.rollback import rollback
 from connectors.iceberg.commands.table_options import table_place
 from connectors.iceberg.protocol.table_metadata import TableMetadata
-from connectors.iceberg.spark.sql_names import shown
 
 CONFIG = {
     "name": "sink", "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": "orders",

@@ -40,8 +40,8 @@ def checks(props: Mapping[str, str]) -> list[Check]:
 def _catalog_and_storage(config: IcebergSinkConfig) -> Sequence[Finding]:
     from connectors.iceberg.config.file_io_properties import file_io_properties
     from connectors.iceberg.config.spark_config import worker_spark_config
+    from connectors.iceberg.driver.lake_client import LakeClient
     from connectors.iceberg.errors import TableMissingError
-    from connectors.iceberg.spark.lake_client import LakeClient
 
     table = next(iter(config.tables), NO_TABLE)
     services = command_services()

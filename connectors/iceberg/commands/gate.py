@@ -139,9 +139,9 @@ def _found(
 
 
 def _lines(table: str, catalog: str, found: list[UnpublishedCommits]) -> Iterator[str]:
+    from connectors.iceberg.catalog.sql_names import relation
+    from connectors.iceberg.commit.rules.expectations import described
     from connectors.iceberg.history.snapshot_entry import utc
-    from connectors.iceberg.spark.expectation_check import described
-    from connectors.iceberg.spark.sql_names import relation
 
     if not found:
         yield f"{table}: nothing is unpublished"

@@ -92,10 +92,10 @@ def at(
     asked = {"time": time, "offset": offset, "snapshot": snapshot, "ref": ref}
     given = {name: text for name, text in asked.items() if text is not None}
     with errors_exit(UNDECIDED):
+        from connectors.iceberg.catalog.sql_names import shown
         from connectors.iceberg.history.snapshot_entry import entries
         from connectors.iceberg.history.table_diff import read_metadata
         from connectors.iceberg.history.table_point import NotInHistoryError
-        from connectors.iceberg.spark.sql_names import shown
 
         if len(given) != 1:
             raise ConfigError("", "say one of --time, --offset, --snapshot and --ref")

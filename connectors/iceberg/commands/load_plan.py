@@ -15,7 +15,7 @@ from connectors.iceberg.commands.trial_view import trial_lines
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.config.worker_defaults import with_worker_catalog
-from connectors.iceberg.spark.lake_client import LakeClient
+from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.trial.topic_sample import SampleRequest, TopicSample
 from connectors.iceberg.trial.trial import Trial
 from connectors.iceberg.trial.trial_document import table_look_up, trial_document

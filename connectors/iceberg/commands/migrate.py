@@ -87,9 +87,9 @@ def _look(config: IcebergSinkConfig, kafka: Mapping[str, str]) -> tuple[list[Tab
 
 def _traces(config: IcebergSinkConfig, tables: Iterable[str], key: str) -> list[TableTrace]:
     from connectors.iceberg.config.spark_config import worker_spark_config
+    from connectors.iceberg.driver.lake_client import LakeClient
     from connectors.iceberg.errors import TableMissingError
     from connectors.iceberg.migration.java_position import TableTrace
-    from connectors.iceberg.spark.lake_client import LakeClient
 
     services = command_services()
     traces = []

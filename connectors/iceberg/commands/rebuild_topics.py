@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from connect_py.api.sink_host import SinkHost
     from connectors.iceberg.commands.load_view import LoadView
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
+    from connectors.iceberg.driver.lake_client import LakeClient
     from connectors.iceberg.history.table_diff import TableDiff
     from connectors.iceberg.history.topic_rebuild import LedgerPositions
-    from connectors.iceberg.spark.lake_client import LakeClient
 
 EXACT_TRIES: Final = 5  # to find the table between two commits of its connector
 TRIES: Final = 20
@@ -106,9 +106,9 @@ class TopicsRebuild:
         """
         from connectors.iceberg.config.sink_config import IcebergSinkConfig
         from connectors.iceberg.config.worker_defaults import with_worker_catalog
+        from connectors.iceberg.driver.lake_client import LakeClient
         from connectors.iceberg.history import topic_rebuild
         from connectors.iceberg.load.load import Load
-        from connectors.iceberg.spark.lake_client import LakeClient
 
         options, found = self._options, self.found
         with LakeClient(self._host, self._spark, user=f"{self._config.connector} (rebuild)") as lake:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from connect_py.api.sink_host import SinkHost
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.config.spark_config import SparkConfig
+    from connectors.iceberg.driver.lake_client import LakeClient
     from connectors.iceberg.protocol.table_metadata import TableMetadata
-    from connectors.iceberg.spark.lake_client import LakeClient
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="Full name of the table: namespace.table.")]
 Config = Annotated[
@@ -65,7 +65,7 @@ class TablePlace:
     @contextmanager
     def open(self, timeout_seconds: float = 120.0) -> Iterator[LakeClient]:
         """A session in a Spark driver that ends with the block."""
-        from connectors.iceberg.spark.lake_client import LakeClient
+        from connectors.iceberg.driver.lake_client import LakeClient
 
         with LakeClient(command_services(), self.spark, deadline_seconds=min(timeout_seconds, _MOST_SECONDS)) as lake:
             yield lake

@@ -17,13 +17,13 @@ from connect_py.api.service import SharedServices
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.coordinator.kafka_metadata import describe_topics, first_positions, group_offsets, likely_tables
+from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import Lookup, ledger_key, look_up
 from connectors.iceberg.protocol.own_refs import unpublished_branch
 from connectors.iceberg.protocol.source_progress import TopicInfo
-from connectors.iceberg.spark.lake_client import LakeClient
 
 log = logging.getLogger(__name__)
 

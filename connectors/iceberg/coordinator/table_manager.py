@@ -17,12 +17,15 @@ from datetime import UTC, datetime
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import SharedServices
 from connectors.iceberg.channel.control_events import EventPublisher
+from connectors.iceberg.commit.rules.expectations import described
 from connectors.iceberg.config.file_io_properties import file_io_properties
 from connectors.iceberg.config.keys import ATTEMPT_TIMEOUT
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sort_by import SortTerm
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.coordinator.new_table import check_merged, new_table
+from connectors.iceberg.driver.lake_client import LakeClient
+from connectors.iceberg.driver.lake_session import LoadedTable
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
     PairUnreadError,
@@ -54,9 +57,6 @@ from connectors.iceberg.protocol.table_metadata import WRITE_MODES
 from connectors.iceberg.schema.pending_schema_changes import PendingSchemaChanges, SchemaChangesPendingError
 from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, SchemaChange
 from connectors.iceberg.schema.table import TableDescription, TableRequest, WriteMode
-from connectors.iceberg.spark.expectation_check import described
-from connectors.iceberg.spark.lake_client import LakeClient
-from connectors.iceberg.spark.lake_session import LoadedTable
 from connectors.iceberg.staging.file_output import why_not_written
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.staging.types import ORDER

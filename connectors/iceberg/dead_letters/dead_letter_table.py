@@ -11,13 +11,13 @@ import pyarrow as pa
 from connect_py.api.command import command_services
 from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.api.service import SharedServices
+from connectors.iceberg.catalog.sql_names import literal
 from connectors.iceberg.config.keys import DEAD_LETTER_TABLE
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, Place
+from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.errors import TableMissingError
-from connectors.iceberg.spark.lake_client import LakeClient
-from connectors.iceberg.spark.sql_names import literal
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.iceberg.catalog.sql_names import literal, quoted, relation
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.history.table_diff import DiffRequest, TableDiff, compare
 from connectors.iceberg.history.topic_rebuild import keep_before_rebuild
@@ -20,13 +21,12 @@ from connectors.iceberg.protocol.ledger import Lookup, look_up
 from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
 from connectors.iceberg.protocol.positions import TopicPartition
 from connectors.iceberg.refs.ref_changes import create_sql, drop_sql, prepare_at, swap_once
-from connectors.iceberg.spark.sql_names import literal, quoted, relation
 from connectors.iceberg.staging.changelog import CHANGE_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from connectors.iceberg.spark.lake_session import LakeSession
+    from connectors.iceberg.driver.lake_session import LakeSession
 
 log = logging.getLogger(__name__)
 _NEEDED: Final = ("__op", "__image", "__topic", "__partition", "__offset")

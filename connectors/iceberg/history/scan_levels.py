@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from connectors.iceberg.spark.sql_names import relation
+from connectors.iceberg.catalog.sql_names import relation
 from connectors.iceberg.staging.write_settings import WriteSettings
 
 if TYPE_CHECKING:
-    from connectors.iceberg.spark.java_classes import JavaClasses
-    from connectors.iceberg.spark.lake_session import LakeSession
+    from connectors.iceberg.catalog.java_classes import JavaClasses
+    from connectors.iceberg.driver.lake_session import LakeSession
 
 FILES_OPENED = 200  # whose footers are read: each costs a request to the storage
 

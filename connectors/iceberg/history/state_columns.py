@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from connectors.iceberg.spark.sql_names import literal, quoted
+from connectors.iceberg.catalog.sql_names import literal, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType

@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from connectors.iceberg.catalog.sql_names import literal, quoted, relation
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.history.state_columns import ColumnChanges, Field, as_later, comparable
 from connectors.iceberg.protocol.table_metadata import TableMetadata
-from connectors.iceberg.spark.sql_names import literal, quoted, relation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from connectors.iceberg.spark.lake_session import LakeSession
+    from connectors.iceberg.driver.lake_session import LakeSession
 
 
 class RowChange(Enum):

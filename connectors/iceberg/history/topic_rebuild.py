@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from connectors.iceberg.audit.table_history import REBUILD_KEY, loading_group
+from connectors.iceberg.catalog.java_errors import REFUSED, is_a
+from connectors.iceberg.commit.partial_rows import open_pairs, open_pairs_key, open_pairs_property
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY
 from connectors.iceberg.protocol.ledger import (
@@ -41,12 +43,10 @@ from connectors.iceberg.protocol.ledger import (
 from connectors.iceberg.protocol.own_refs import BEFORE_TAG, REBUILT_BRANCH
 from connectors.iceberg.protocol.positions import TopicPartition
 from connectors.iceberg.protocol.table_metadata import TableMetadata
-from connectors.iceberg.spark.cycle_changes import open_pairs, open_pairs_key, open_pairs_property
-from connectors.iceberg.spark.java_errors import REFUSED, is_a
 
 if TYPE_CHECKING:
-    from connectors.iceberg.spark.lake_session import LakeSession
-    from connectors.iceberg.spark.prepared_commit import PreparedCommit
+    from connectors.iceberg.catalog.table_update import PreparedCommit
+    from connectors.iceberg.driver.lake_session import LakeSession
 
 log = logging.getLogger(__name__)
 _KEEP_BEFORE_MS: Final = 7 * 86_400_000

@@ -35,8 +35,10 @@ from connectors.iceberg.config.keys import (
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.coordinator.start import started_coordinator
+from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.errors import SparkDiedError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.load.kafka_ranges import KafkaRanges, read_ranges
 from connectors.iceberg.load.load_context import LoadContext
 from connectors.iceberg.load.range_stage import RangeBasis, RangeStage, StagedRange
 from connectors.iceberg.load.range_work import RESULT_TYPE, RangeResult, RangeStart, RangeWork
@@ -45,8 +47,6 @@ from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
 from connectors.iceberg.sink_task.channel_turn import ChannelTurn
 from connectors.iceberg.sink_task.task_actions import now_ms
 from connectors.iceberg.sink_task.task_parts import TaskParts
-from connectors.iceberg.spark.kafka_ranges import KafkaRanges, read_ranges
-from connectors.iceberg.spark.lake_client import LakeClient
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.iceberg.spark.moved_files import FileMove, move_files
-from connectors.iceberg.spark.sql_names import literal, quoted, relation
+from connectors.iceberg.catalog.sql_names import literal, quoted, relation
+from connectors.iceberg.maintenance.moved_files import FileMove, move_files
 
 if TYPE_CHECKING:
     from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
+    from connectors.iceberg.driver.lake_session import LakeSession
     from connectors.iceberg.protocol.table_metadata import TableMetadata
-    from connectors.iceberg.spark.lake_session import LakeSession
 
 log = logging.getLogger(__name__)
 _NO_HOST: Final = ":///"

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from connect_py.api.errors import ConnectError
+from connectors.iceberg.catalog.java_errors import translating
+from connectors.iceberg.catalog.sql_names import literal, quoted, relation
 from connectors.iceberg.maintenance.cold_partitions import cold_location, cold_partitions, move_partitions
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
 from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
@@ -22,14 +24,12 @@ from connectors.iceberg.maintenance.operations_table import record_operation
 from connectors.iceberg.maintenance.orphan_search import orphans_of, own_files, why_not_removed
 from connectors.iceberg.maintenance.table_state import ORPHANS_CHECKED_KEY, SMALL, TableState, measure
 from connectors.iceberg.protocol.commit_request import MAIN
-from connectors.iceberg.spark.java_errors import translating
-from connectors.iceberg.spark.sql_names import literal, quoted, relation
 
 if TYPE_CHECKING:
+    from connectors.iceberg.catalog.java_catalog import JavaTable
     from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
+    from connectors.iceberg.driver.lake_session import LakeSession
     from connectors.iceberg.protocol.table_metadata import TableMetadata
-    from connectors.iceberg.spark.iceberg_java import JavaTable
-    from connectors.iceberg.spark.lake_session import LakeSession
 
 log = logging.getLogger(__name__)
 _PARTIAL_COMMITS: Final = 10  # of one compaction: what is committed need not be done again after an interruption

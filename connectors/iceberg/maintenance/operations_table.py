@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from connectors.iceberg.catalog.sql_names import literal, quoted, relation
 from connectors.iceberg.maintenance.maintenance_result import COUNTED, MaintenanceResult
-from connectors.iceberg.spark.sql_names import literal, quoted, relation
 
 if TYPE_CHECKING:
-    from connectors.iceberg.spark.lake_session import LakeSession
+    from connectors.iceberg.driver.lake_session import LakeSession
 
 
 def record_operation(

@@ -15,18 +15,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from connectors.iceberg.audit.table_history import LEDGER_PREFIX
+from connectors.iceberg.catalog.java_errors import NOT_FOUND, caused_by
+from connectors.iceberg.commit.orphan_files import waiting_names
+from connectors.iceberg.commit.rules import aggregates, rejected_rows
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import look_up
-from connectors.iceberg.spark import cycle_aggregates, rejected_rows
-from connectors.iceberg.spark.java_errors import NOT_FOUND, caused_by
-from connectors.iceberg.spark.orphan_files import waiting_names
 from connectors.iceberg.staging.staged_file_name import owner_of, table_digits
 
 if TYPE_CHECKING:
+    from connectors.iceberg.catalog.java_catalog import JavaTable
     from connectors.iceberg.protocol.table_metadata import TableMetadata
-    from connectors.iceberg.spark.iceberg_java import JavaTable
 
-_LEDGERS: Final = (LEDGER_PREFIX, cycle_aggregates.LEDGER, rejected_rows.LEDGER)  # each is followed by a group
+_LEDGERS: Final = (LEDGER_PREFIX, aggregates.LEDGER, rejected_rows.LEDGER)  # each is followed by a group
 _METADATA: Final = (".metadata.json", ".metadata.json.gz")
 _UUID: Final = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
 _FIRST_BYTES: Final = 4 << 10  # of a metadata file: writers put the uuid at its beginning

@@ -6,13 +6,13 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.iceberg.catalog.sql_names import quoted, relation
 from connectors.iceberg.maintenance.cold_partitions import cold_partitions
 from connectors.iceberg.protocol.table_metadata import TableMetadata
-from connectors.iceberg.spark.sql_names import quoted, relation
 
 if TYPE_CHECKING:
     from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
-    from connectors.iceberg.spark.lake_session import LakeSession
+    from connectors.iceberg.driver.lake_session import LakeSession
 
 SMALL: Final = 0.75  # of the target size: what Iceberg's own bin packing takes for too small
 _TARGET_BYTES: Final = 512 << 20  # Iceberg's default

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from connect_py.api.errors import ConfigError, NotFoundError
+from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.history.table_diff import read_metadata
 from connectors.iceberg.operations.operation_request import OperationRequest
@@ -16,7 +17,6 @@ from connectors.iceberg.refs.gate_decision import (
     unpublished_commits,
     why_not,
 )
-from connectors.iceberg.spark.lake_client import LakeClient
 
 REJECT = tuple(each.value for each in Decision if each is not Decision.PUBLISH)
 

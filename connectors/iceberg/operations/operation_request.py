@@ -13,8 +13,8 @@ from connect_py.api.pipeline import PipelineFactory
 from connect_py.api.service import SharedServices
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.protocol.commit_request import MAIN
-from connectors.iceberg.spark.lake_client import LakeClient
 
 
 @dataclass(frozen=True, slots=True)

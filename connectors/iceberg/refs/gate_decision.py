@@ -18,6 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.audit.table_history import LEDGER_PREFIX
+from connectors.iceberg.commit.partial_rows import open_pairs_property
 from connectors.iceberg.config.expectations import ExpectationAction
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.ledger import (
@@ -38,10 +39,9 @@ from connectors.iceberg.protocol.unpublished_commits import (
 )
 from connectors.iceberg.refs.ref_changes import swap_once
 from connectors.iceberg.refs.table_rewind import skip_summary, skipping
-from connectors.iceberg.spark.cycle_changes import open_pairs_property
 
 if TYPE_CHECKING:
-    from connectors.iceberg.spark.lake_session import LakeSession
+    from connectors.iceberg.driver.lake_session import LakeSession
 
 log = logging.getLogger(__name__)
 _OF_GROUPS: Final = (LEDGER_PREFIX, UNPUBLISHED)  # properties of a table

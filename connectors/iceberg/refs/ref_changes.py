@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from connectors.iceberg.catalog.java_errors import REFUSED, is_a
+from connectors.iceberg.catalog.sql_names import quoted, relation
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.refs.ledger_check import effects
-from connectors.iceberg.spark.java_errors import REFUSED, is_a
-from connectors.iceberg.spark.sql_names import quoted, relation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from connectors.iceberg.catalog.table_update import PreparedCommit
+    from connectors.iceberg.driver.lake_session import LakeSession
     from connectors.iceberg.protocol.table_metadata import TableMetadata
-    from connectors.iceberg.spark.lake_session import LakeSession
-    from connectors.iceberg.spark.prepared_commit import PreparedCommit
 
 log = logging.getLogger(__name__)
 _MINUTE = 60_000

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from connectors.iceberg.audit.table_history import REWIND_KEY
+from connectors.iceberg.commit.partial_rows import open_pairs, open_pairs_key, open_pairs_property
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY
 from connectors.iceberg.protocol.ledger import (
@@ -30,10 +31,9 @@ from connectors.iceberg.protocol.ledger import (
 )
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.refs.ref_changes import move_branch, prepare_back, swap_once
-from connectors.iceberg.spark.cycle_changes import open_pairs, open_pairs_key, open_pairs_property
 
 if TYPE_CHECKING:
-    from connectors.iceberg.spark.lake_session import LakeSession
+    from connectors.iceberg.driver.lake_session import LakeSession
 
 log = logging.getLogger(__name__)
 

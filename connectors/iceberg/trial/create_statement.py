@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from connectors.iceberg.catalog.sql_names import literal, shown
 from connectors.iceberg.coordinator.new_table import NewTable
-from connectors.iceberg.spark.sql_names import literal, shown
 
 # Where the names of Spark SQL are others than those of Iceberg. Spark has no type for a UUID, nor for nanoseconds.
 _TYPES: Final[Mapping[str, str]] = {

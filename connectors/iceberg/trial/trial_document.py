@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.protocol.ledger import ledger_key
 from connectors.iceberg.schema.table import TableDescription
-from connectors.iceberg.spark.lake_client import LakeClient
 from connectors.iceberg.trial.create_statement import create_statement
 from connectors.iceberg.trial.topic_sample import TopicSample
 from connectors.iceberg.trial.trial import Trial

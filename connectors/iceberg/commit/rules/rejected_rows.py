@@ -1,0 +1,161 @@
+"""Rows that an expectation left out, kept in a table of their own, exactly once.
+
+Before the swap they are written to a file that no table has. The swap of the commit names it in a property of the
+table. After the swap the rows are appended to the table of rejected rows, by a commit of its own with a ledger that
+names the commit they come from, which is checked on the metadata that its swap compares with (rule 16). A crash in
+between leaves the property: the next commit on the table looks for that ledger first, and appends the rows if it is
+older.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.iceberg.catalog.java_errors import translating
+from connectors.iceberg.catalog.sql_names import literal, quoted
+from connectors.iceberg.catalog.staged_rows import content_file, staged_again
+from connectors.iceberg.commit.output_columns import iceberg_fields, in_columns_of
+from connectors.iceberg.commit.rules.expectations import NAMES
+from connectors.iceberg.errors import CatalogUnavailableError
+from connectors.iceberg.faults import fault_point
+from connectors.iceberg.protocol.commit_request import MAIN, SNAPSHOT_ID, CommitOutcome, CommitRequest, CommitStatus
+from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, group_of, look_up
+from connectors.iceberg.protocol.positions import Epoch
+from connectors.iceberg.schema.output_columns import judge
+from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind
+from connectors.iceberg.schema.table import StagedFile, StagedKind
+from connectors.iceberg.staging.staged_file_name import table_digits
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from connectors.iceberg.catalog.java_catalog import JavaCatalog, JavaTable
+    from connectors.iceberg.commit.cycle_table import CycleTable
+    from connectors.iceberg.protocol.table_metadata import TableMetadata
+
+log = logging.getLogger(__name__)
+
+REJECTED: Final = "connect-py.rejected."  # and the connect group id: property that names the file; empty: none
+LEDGER: Final = "connect-py.rejected.ledger."  # and the same: of the table of rejected rows
+_COMMIT_KEY: Final = "connect-py.rejected-by"  # in the summary of a snapshot of rejected rows: `<group> <commit id>`
+_COMMIT, _AT = "_commit", "_rejected_at"
+_FIELD: Final = {"id": 2_000_000_020, "name": NAMES, "required": False, "type": "string"}
+_LOOKED_AT: Final = 100  # newest snapshots of the table of rejected rows
+
+
+def rejected_key(property_key: str) -> str:
+    """The property of the connector whose ledger has this key."""
+    return REJECTED + group_of(property_key)
+
+
+def write_rejected(cycle: CycleTable, rows: DataFrame) -> dict[str, str]:
+    """Write rows with `NAMES` to a file; returns the property to set with the commit."""
+    request = cycle.request
+    file = cycle.write_unbound(rows, [_FIELD])
+    found = StagedFile(
+        StagedKind.CHANGES, str(file.location()), int(file.recordCount()), int(file.fileSizeInBytes()), 0, 0
+    )
+    ledger = Ledger.from_json(request.summary[request.property_key])
+    text = json.dumps(
+        {
+            "commit": request.commit_id, "path": found.path, "rows": found.rows, "size": found.size,
+            "epoch": [ledger.epoch.number, ledger.epoch.nonce], "cycle": ledger.cycle,
+        }
+    )  # fmt: skip
+    return {rejected_key(request.property_key): text}
+
+
+class RejectedRows:
+    """Appends what the last commits left out; of one session."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        catalog: JavaCatalog,
+        commit: Callable[[CommitRequest], CommitOutcome],
+    ) -> None:
+        """`commit`: of the engine."""
+        self._spark = spark
+        self._catalog = catalog
+        self._commit = commit
+        self._settled: set[str] = set()  # texts of the property that are known to be done with
+
+    def settle(self, table: JavaTable, request: CommitRequest, properties: Mapping[str, str]) -> None:
+        """Append the rows that the table's properties name, unless that was done.
+
+        Raises:
+            ConnectError: It does not work now; the rows stay in their file.
+        """
+        text = properties.get(rejected_key(request.property_key), "")
+        if not text or text in self._settled:
+            return
+        with translating(request.rejected_table):
+            self._append(table, request, json.loads(text))
+        self._settled.add(text)
+
+    def emptied(self, base: TableMetadata, property_key: str) -> dict[str, str]:
+        """The property to set with a commit on this base: its rows are in their table."""
+        key = rejected_key(property_key)
+        return {key: ""} if base.properties.get(key) in self._settled else {}
+
+    def _append(self, table: JavaTable, request: CommitRequest, named: Mapping[str, Any]) -> None:
+        name, group = request.rejected_table, group_of(request.property_key)
+        by, key = f"{group} {named['commit']}", LEDGER + group
+        epoch = Epoch(*named["epoch"]) if "epoch" in named else Epoch(0, "")  # an earlier release wrote none
+        there = self._catalog.find(name)
+        if there is not None and _has(there.metadata(), by, key, (epoch, named.get("cycle", 0))):
+            return
+        if (file := table.changes_at(named["path"])) is None:
+            log.warning("table %s: the file of rejected rows %s is gone: they count as appended", name, named["path"])
+            return
+        with table.staged([content_file(file)], [_FIELD]) as staged:
+            columns = [*table.metadata().column_names(), NAMES]
+            rows = self._spark.table(staged).selectExpr(
+                *map(quoted, columns), f"{literal(named['commit'])} AS {_COMMIT}", f"current_timestamp() AS {_AT}"
+            )
+            there = self._fitting(name, there, rows)
+            metadata = there.metadata()
+            prefix = request.file_prefix.replace(table_digits(table.metadata().uuid), table_digits(metadata.uuid))
+            written = there.write(in_columns_of(rows, metadata.column_names()), f"{prefix}{named['commit']}-made")
+        version = look_up(metadata.view(MAIN, key)).version
+        ledger = Ledger(epoch, named["commit"], named.get("cycle", 0), metadata.uuid, "", {})
+        text = LedgerProperty.template(ledger, {}, SNAPSHOT_ID)
+        append = CommitRequest(
+            name, ledger.commit, version, key, text, {key: ledger.to_json(), _COMMIT_KEY: by},
+            [staged_again(there.content_file(each), metadata) for each in written], work_branch=request.work_branch,
+            file_prefix=prefix,
+        )  # fmt: skip
+        fault_point("before_rejected_commit")
+        outcome = self._commit(append)
+        fault_point("after_rejected_commit")
+        if outcome.status is not CommitStatus.COMMITTED:  # a rival may have appended them
+            raise CatalogUnavailableError(f"{name}: rejected rows wait: {outcome.reason}")
+        log.info("table %s: %d rows were rejected and are in %s", request.table, named["rows"], name)
+        table.delete_file(named["path"])
+
+    def _fitting(self, name: str, there: JavaTable | None, rows: DataFrame) -> JavaTable:
+        """The table with the columns of these rows; it is created if it is missing."""
+        fields = iceberg_fields(self._catalog.java, rows)
+        if there is None:
+            schema = {"type": "struct", "schema-id": 0, "fields": fields}
+            version = 3 if any("variant" in json.dumps(each["type"]) for each in fields) else 2
+            self._catalog.create(name, json.dumps(schema), None, {"format-version": str(version)})
+            there = self._catalog.load(name)
+        apply = dict.fromkeys((ChangeKind.ADD, ChangeKind.WIDEN), ChangeAction.APPLY)
+        if changes := judge(there.metadata().schema["fields"], fields, apply, begins=True).apply:
+            there.evolve(changes)
+            there.refresh()
+        return there
+
+
+def _has(metadata: TableMetadata, by: str, key: str, stamp: tuple[Epoch, int]) -> bool:
+    """Whether the rows of this commit are in the table, or those of a later one."""
+    ledger = look_up(metadata.view(MAIN, key)).ledger
+    if ledger is not None and (ledger.epoch, ledger.cycle) >= stamp:
+        return True
+    newest = itertools.islice(metadata.ancestors(metadata.head(MAIN)), _LOOKED_AT)  # an earlier release wrote no ledger
+    return any(snapshot["summary"].get(_COMMIT_KEY) == by for snapshot in newest)

@@ -1,0 +1,183 @@
+"""`LakeClient`: the methods of `LakeSession` for a coordinator or a command; the Spark driver process runs them."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+
+from connect_py.api.service import ServiceAddress, SharedService, SharedServices
+from connectors.iceberg.config.spark_config import DRIVERS_MAX_KEY, SparkConfig
+from connectors.iceberg.driver.connect_client import CONNECT_SERVICE, RemoteSpark
+from connectors.iceberg.driver.driver_protocol import Failed, Opened, Request, connect, hang_up
+from connectors.iceberg.driver.lake_session import LakeSession
+from connectors.iceberg.errors import CatalogUnavailableError, SparkDiedError
+from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest, EngineSettings
+from connectors.iceberg.schema.table import WriteMode
+
+PROGRAM: Final = "connectors.iceberg.driver.driver_program"
+SERVICE: Final = "spark-driver"
+_START_SECONDS: Final = 120.0
+_EXTRA_SECONDS: Final = 15.0  # that the driver has to interrupt a statement before its user gives it up
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def driver_service(config: SparkConfig) -> SharedService:
+    """The service of connectors with equal static settings."""
+    settings = {"static": json.dumps(config.static_settings(), sort_keys=True),
+                "jvm_options": json.dumps(config.jvm_options()), "own": config.own_driver_of}  # fmt: skip
+    return SharedService(SERVICE, PROGRAM, settings, DRIVERS_MAX_KEY, config.drivers_max)
+
+
+def _asked(method: Callable[Concatenate[LakeSession, str, P], T]) -> Callable[Concatenate[LakeClient, str, P], T]:
+    """A method whose first argument names a table, run by the driver."""
+
+    @functools.wraps(method)
+    def ask(client: LakeClient, name: str, /, *args: P.args, **named: P.kwargs) -> Any:
+        return client.call(Request(name, method.__name__, (name, *args), client.deadline_seconds, named))
+
+    return ask
+
+
+class LakeClient:
+    """A session in a Spark driver process, and the connection to it.
+
+    Each method of `LakeSession` raises a `SparkDiedError` besides what it says there. One thread calls; `alive` and
+    `stop` from any thread.
+    """
+
+    def __init__(
+        self,
+        services: SharedServices,
+        config: SparkConfig,
+        engine: EngineSettings | None = None,
+        user: str = "connect-py",
+        deadline_seconds: float = 120.0,
+        commit_deadline_seconds: float = 600.0,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            services: The worker's, or a command's.
+            config: What driver and session are made from.
+            engine: What the configuration says of commits.
+            user: The connector, for logs.
+            deadline_seconds: Limits each call but commits.
+            commit_deadline_seconds: Limits commits.
+        """
+        self._services = services
+        self._config = config
+        self._service = driver_service(config)
+        self._engine = engine or EngineSettings()
+        self._user = user
+        self.deadline_seconds = deadline_seconds
+        self._commit_deadline_seconds = commit_deadline_seconds
+        self._address: ServiceAddress | None = None
+        self._connection: Connection | None = None
+
+    load = _asked(LakeSession.load)
+    metadata = _asked(LakeSession.metadata)
+    create = _asked(LakeSession.create)
+    evolve = _asked(LakeSession.evolve)
+    set_layout = _asked(LakeSession.set_layout)
+    set_properties = _asked(LakeSession.set_properties)
+    remove_files = _asked(LakeSession.remove_files)
+    history = _asked(LakeSession.history)
+    delete_rows = _asked(LakeSession.delete_rows)
+    run = _asked(LakeSession.run)
+    settle = _asked(LakeSession.settle)
+
+    def commit(self, request: CommitRequest) -> CommitOutcome:
+        remote = self._remote() if request.mode is WriteMode.MERGE and request.files else None
+        asked = Request(request.table, "commit", (request, remote), self._commit_deadline_seconds)
+        outcome: CommitOutcome = self.call(asked)
+        return outcome
+
+    def request(self) -> None:
+        """Have the process started, and return at once."""
+        self._services.request_shared_service(self._service)
+        if self._config.remote:
+            self._services.request_shared_service(CONNECT_SERVICE)
+
+    def start(self) -> None:
+        """Have a process running, and a session in it. After a death: in the next process.
+
+        Raises:
+            RetriableError: It does not start now.
+            ConnectError: It cannot start. The text says why.
+        """
+        broken = self._address.generation if self._address is not None else None
+        self._address = self._services.shared_service(self._service, broken=broken, timeout_seconds=_START_SECONDS)
+        config = self._config
+        try:
+            connection = connect(self._address)
+            connection.send(Opened(self._user, config.catalog, config.session_settings(), self._engine))
+        except (OSError, EOFError, AuthenticationError) as error:
+            raise CatalogUnavailableError(f"the Spark driver cannot be reached: {error}") from error
+        self._connection = connection
+
+    def alive(self) -> bool:
+        """Whether there is a connection. The process may have died since the last call."""
+        return self._connection is not None
+
+    def stop(self) -> None:
+        """End the session; the process ends with its last user. A call under way fails."""
+        self._disconnect()
+        self._services.release_shared_service(self._service)
+        if self._config.remote:
+            self._services.release_shared_service(CONNECT_SERVICE)
+
+    def hang_up(self) -> None:
+        """End the call under way, and the session; `start` makes another one. From any thread."""
+        self._address = None
+        self._disconnect()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def call(self, request: Request) -> Any:
+        """Call a method of the driver's `LakeSession`.
+
+        Raises:
+            SparkDiedError: The driver is gone, or does not answer; `start` makes a session in the next one.
+            ConnectError: What the method raised.
+        """
+        connection, subject, seconds = self._connection, request.subject, request.deadline_seconds
+        if connection is None:
+            raise SparkDiedError("Spark is not running")
+        try:
+            connection.send(request)
+            if not connection.poll(seconds + _EXTRA_SECONDS):
+                self._disconnect()
+                raise SparkDiedError(f"{subject}: the Spark driver did not answer within {seconds:.0f} s")
+            answer = connection.recv()
+        except (OSError, EOFError, ValueError) as error:  # ValueError: another thread closed it
+            self._disconnect()
+            raise SparkDiedError(f"{subject}: the Spark driver is gone") from error
+        if isinstance(answer, Failed):
+            answer.reraise()
+        return answer
+
+    def _remote(self) -> RemoteSpark | None:
+        """The Spark that runs the `MERGE`, where the configuration names a Spark Connect server; None: the driver.
+
+        Raises:
+            RetriableError: The Spark Connect process does not start now.
+            ConnectError: It cannot start. The text says why.
+        """
+        if not self._config.remote:
+            return None
+        program = self._services.shared_service(CONNECT_SERVICE, timeout_seconds=_START_SECONDS)
+        return RemoteSpark(self._config.remote, self._config.remote_settings(), program)
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        hang_up(connection)

@@ -1,0 +1,85 @@
+"""`SparkRuntime`: the JVM of a driver, and the PySpark session that all connectors' sessions come from.
+
+pyspark keeps one session per Python process, so a process has one runtime.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from connectors.iceberg.catalog.durable_files import force_local_files
+from connectors.iceberg.catalog.java_errors import translating
+from connectors.iceberg.driver.gateway import SparkGateway
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_LOOPBACK = "127.0.0.1"
+
+
+class SparkRuntime(SparkGateway):
+    """Made and stopped by one owner."""
+
+    def __init__(self, jvm_options: Sequence[str], settings: Mapping[str, str], log_path: Path | None = None) -> None:
+        """Launch the JVM with a class archive, if there is one, and make the session in it.
+
+        Args:
+            jvm_options: `SparkConfig.jvm_options`.
+            settings: `SparkConfig.static_settings`.
+            log_path: Where the JVM's output goes; None: where that of this process goes.
+
+        Raises:
+            CatalogUnavailableError: The JVM or the session did not start.
+            SparkLostError: Java or a jar is missing.
+        """
+        if settings.get("spark.driver.bindAddress") == _LOOPBACK:
+            os.environ["SPARK_LOCAL_IP"] = _LOOPBACK  # else Spark warns of the machine's name
+        super().__init__(jvm_options, log_path)
+        try:
+            with translating("Spark", of_table=False):
+                self.spark = self._session(settings)
+        except BaseException:
+            self.kill()
+            raise
+
+    def new_session(self, settings: Mapping[str, str]) -> SparkSession:
+        """A session with settings and catalogs of its own, in the same JVM, and that of this thread.
+
+        What Iceberg makes in the JVM takes its settings from the thread's session.
+        """
+        session = self.spark.newSession()
+        for key, value in settings.items():
+            session.conf.set(key, value)
+        jvm: Any = session._jvm
+        jvm.SparkSession.setActiveSession(session._jsparkSession)
+        return session
+
+    def heap_bytes(self) -> int:
+        """The part of the JVM's heap that is in use."""
+        jvm: Any = self.spark._jvm
+        runtime = jvm.java.lang.Runtime.getRuntime()
+        return int(runtime.totalMemory() - runtime.freeMemory())
+
+    def _session(self, settings: Mapping[str, str]) -> SparkSession:
+        if "spark.pyspark.python" in settings:  # which `spark-submit` alone would read
+            os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
+        elif settings.get("spark.master", "local").startswith("local"):
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for functions of a user's own
+        os.environ["PYSPARK_GATEWAY_PORT"] = str(self.port)
+        os.environ["PYSPARK_GATEWAY_SECRET"] = self.secret
+        from pyspark import SparkConf, SparkContext
+        from pyspark.sql import SparkSession
+
+        SparkContext._ensure_initialized()
+        jvm: Any = SparkContext._jvm
+        force_local_files(jvm)  # before anything in the JVM asks for a file
+        configuration = SparkConf()
+        jvm.org.apache.spark.util.Utils.loadDefaultSparkProperties(configuration._jconf, None)  # spark-defaults.conf
+        for key, value in settings.items():
+            configuration.set(key, value)
+        return SparkSession.builder.config(conf=configuration).getOrCreate()
