@@ -7,7 +7,8 @@ import json
 import pytest
 from fixtures.iceberg_history import CYCLE_1, KEY, WHOLE, snapshot, table
 
-from connectors.iceberg.commit.rules import aggregates, rejected_rows
+from connectors.iceberg.commit.rules import rejected_rows
+from connectors.iceberg.commit.rules.aggregates import PENDING
 from connectors.iceberg.maintenance.orphan_search import orphans_of
 from connectors.iceberg.protocol.ledger import LedgerProperty
 from connectors.iceberg.protocol.positions import Epoch
@@ -50,7 +51,7 @@ def test_files_that_properties_and_summaries_name_are_kept() -> None:
         KEY: WHOLE.properties[KEY],
         f"connect-py.open-pairs.{GROUP}": paths["pairs"],
         f"{rejected_rows.REJECTED}{GROUP}": json.dumps({"commit": "c4", "path": paths["rejected"], "rows": 1}),
-        f"{aggregates.PENDING}{GROUP}": json.dumps({"made": aggregates}, separators=(",", ":")),
+        f"{PENDING}{GROUP}": json.dumps({"made": aggregates}, separators=(",", ":")),
     }
     first = snapshot(1, CYCLE_1, None)
     first["summary"][f"connect-py.open-pairs.{GROUP}"] = paths["old-pairs"]
