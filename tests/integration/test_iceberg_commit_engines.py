@@ -12,8 +12,9 @@ from fixtures.iceberg_commit import BY_REGION, ENGINES, KEY, Lake, Sink, lake, o
 from short_form import short_form
 
 from connect_py.api.errors import CommitStateUnknownError
-from connectors.iceberg.catalog.java_catalog import JavaCatalog, JavaTable
-from connectors.iceberg.catalog.table_update import PreparedCommit
+from connectors.iceberg.catalog.java_catalog import JavaCatalog
+from connectors.iceberg.catalog.java_table import JavaTable
+from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.errors import CatalogUnavailableError, DuplicateKeyError, TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
 from connectors.iceberg.protocol.ledger import Standing, look_up
@@ -347,13 +348,13 @@ def test_commit_that_landed_before_the_answer_was_lost_is_found(
 ) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a")]), engine)
-    swap = PreparedCommit.swap
+    swap = TableUpdate.swap
 
-    def lose_the_answer(self: PreparedCommit, properties: Mapping[str, str]) -> None:
+    def lose_the_answer(self: TableUpdate, properties: Mapping[str, str]) -> None:
         swap(self, properties)
         raise CommitStateUnknownError("the answer was lost")
 
-    monkeypatch.setattr(PreparedCommit, "swap", lose_the_answer)
+    monkeypatch.setattr(TableUpdate, "swap", lose_the_answer)
     assert sink.commit(sink.stage([order(1, "b")]), engine).snapshot_id == sink.version().ledger_snapshot
     assert keys(sink) == [(1, "a"), (1, "b")]
 
@@ -377,7 +378,7 @@ def test_commit_that_did_not_land_stays_unknown_until_asked_again(lake: Lake, mo
     with monkeypatch.context() as patch:
         load, loads = JavaCatalog.load, []
 
-        def refuse(self: PreparedCommit, properties: Mapping[str, str]) -> None:
+        def refuse(self: TableUpdate, properties: Mapping[str, str]) -> None:
             loads.append("none from now on")
             raise CommitStateUnknownError("the catalog is away")
 
@@ -386,7 +387,7 @@ def test_commit_that_did_not_land_stays_unknown_until_asked_again(lake: Lake, mo
                 raise CatalogUnavailableError("the catalog is away")
             return load(self, name)
 
-        patch.setattr(PreparedCommit, "swap", refuse)
+        patch.setattr(TableUpdate, "swap", refuse)
         patch.setattr(JavaCatalog, "load", load_before)
         assert sink.committer().commit(request).status is CommitStatus.UNKNOWN
     assert sink.committer().commit(request).status is CommitStatus.COMMITTED
@@ -452,12 +453,12 @@ def test_foreign_rows_are_refused_on_request(lake: Lake, empty: bool, monkeypatc
 
 def hold_before_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Let `act` happen once, after the next commit was prepared and right before it is swapped in."""
-    swap = PreparedCommit.swap
+    swap = TableUpdate.swap
     acts = [act]
 
-    def act_first(self: PreparedCommit, properties: Mapping[str, str]) -> None:
+    def act_first(self: TableUpdate, properties: Mapping[str, str]) -> None:
         if acts:
             acts.pop()()
         swap(self, properties)
 
-    monkeypatch.setattr(PreparedCommit, "swap", act_first)
+    monkeypatch.setattr(TableUpdate, "swap", act_first)

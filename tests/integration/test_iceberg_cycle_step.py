@@ -11,7 +11,7 @@ import pytest
 from fixtures.iceberg_commit import ENGINES, ORDERS_SCHEMA, Lake, Sink, lake, order
 from short_form import short_form
 
-from connectors.iceberg.catalog.table_update import PreparedCommit
+from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.config.cycle_step import CycleStep
 from connectors.iceberg.config.expectations import Expectation, ExpectationAction
 from connectors.iceberg.errors import TableUnsuitableError
@@ -87,13 +87,13 @@ def test_join_with_another_table_is_exact_under_random_deaths(
 def die(sink: Sink, request: object, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not where:
         return
-    swap = PreparedCommit.swap
+    swap = TableUpdate.swap
 
     def point(name: str) -> None:
         if name == where:
             raise KeyboardInterrupt
 
-    def swapped(prepared: PreparedCommit, properties: dict[str, str]) -> None:
+    def swapped(prepared: TableUpdate, properties: dict[str, str]) -> None:
         if where == "swapped":
             swap(prepared, properties)
         if where.startswith("swap"):
@@ -102,7 +102,7 @@ def die(sink: Sink, request: object, where: str, monkeypatch: pytest.MonkeyPatch
 
     with monkeypatch.context() as patch:
         patch.setattr("connectors.iceberg.commit.cycle_rows.fault_point", point)
-        patch.setattr(PreparedCommit, "swap", swapped)
+        patch.setattr(TableUpdate, "swap", swapped)
         with pytest.raises(KeyboardInterrupt):
             sink.committer().commit(request)  # type: ignore[arg-type] # a request
 

@@ -23,7 +23,7 @@ from fixtures.refusing_catalog import refused_swaps
 from s3_server import BUCKET, S3Server
 from short_form import short_form
 
-from connectors.iceberg.catalog.table_update import PreparedCommit
+from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.commands.maintain import maintain as maintain_command
 from connectors.iceberg.config.maintenance_policy import DAYS, MaintenancePolicy
 from connectors.iceberg.errors import CatalogUnavailableError
@@ -447,9 +447,9 @@ def cold_files(lake: Lake, sink: Sink) -> list[Path]:
 @pytest.mark.parametrize("fault", short_form(["refused", "no answer", "overtaken"], ["no answer"]))
 def test_move_whose_commit_landed_keeps_its_files(lake: Lake, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     """The catalog's answer is wrong, or lost; or another commit came first and the move was repeated."""
-    sink, swap, swaps = old_and_new(lake), PreparedCommit.swap, []
+    sink, swap, swaps = old_and_new(lake), TableUpdate.swap, []
 
-    def disturbed(self: PreparedCommit, properties: Mapping[str, str]) -> None:
+    def disturbed(self: TableUpdate, properties: Mapping[str, str]) -> None:
         swaps.append(self)
         if fault == "overtaken" and len(swaps) == 1:
             row = order(1, "1", placed=TODAY)
@@ -458,7 +458,7 @@ def test_move_whose_commit_landed_keeps_its_files(lake: Lake, monkeypatch: pytes
         if fault == "no answer":
             raise CatalogUnavailableError("no answer")
 
-    monkeypatch.setattr(PreparedCommit, "swap", disturbed)
+    monkeypatch.setattr(TableUpdate, "swap", disturbed)
     with refused_swaps(lake) if fault == "refused" else nullcontext():
         moved = do(lake, sink, MaintenanceKind.MOVE, TIERED)
     assert (moved.counts["moved_partitions"], moved.after.cold_files, moved.after.movable) == (1, 1, 0)
@@ -469,14 +469,14 @@ def test_move_whose_commit_landed_keeps_its_files(lake: Lake, monkeypatch: pytes
 
 def test_move_of_unknown_outcome_leaves_its_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The catalog may still make the commit."""
-    sink, swap, late = old_and_new(lake), PreparedCommit.swap, []
+    sink, swap, late = old_and_new(lake), TableUpdate.swap, []
 
-    def unanswered(self: PreparedCommit, properties: Mapping[str, str]) -> None:
+    def unanswered(self: TableUpdate, properties: Mapping[str, str]) -> None:
         late.append(partial(swap, self, properties))
         raise CatalogUnavailableError("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(PreparedCommit, "swap", unanswered)
+        patch.setattr(TableUpdate, "swap", unanswered)
         with pytest.raises(CatalogUnavailableError, match="no answer"):
             do(lake, sink, MaintenanceKind.MOVE, TIERED)
     assert len(cold_files(lake, sink)) == 1
@@ -487,15 +487,15 @@ def test_move_of_unknown_outcome_leaves_its_files(lake: Lake, monkeypatch: pytes
 
 def test_move_spares_files_of_an_expired_snapshot(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit landed without an answer. By the next look its snapshot had expired, and a later one has its files."""
-    sink, swap = old_and_new(lake), PreparedCommit.swap
+    sink, swap = old_and_new(lake), TableUpdate.swap
 
-    def buried(self: PreparedCommit, properties: Mapping[str, str]) -> None:
+    def buried(self: TableUpdate, properties: Mapping[str, str]) -> None:
         swap(self, properties)
         lake.sql(f"INSERT INTO lake.{sink.name} VALUES {sql_row(order(1, '1', placed=TODAY))}")
         lake.sql(f"CALL lake.system.expire_snapshots('{sink.name}', TIMESTAMP '2100-01-01', 1)")
         raise CatalogUnavailableError("no answer")
 
-    monkeypatch.setattr(PreparedCommit, "swap", buried)
+    monkeypatch.setattr(TableUpdate, "swap", buried)
     with pytest.raises(CatalogUnavailableError, match="were changed"):
         do(lake, sink, MaintenanceKind.MOVE, TIERED)
     assert [dict(row)["number"] for row in sink.rows("number")] == ["0", "1", "50"]

@@ -16,7 +16,7 @@ from fixtures.iceberg_commit import KEY, Lake, Sink, activate, lake, lake_config
 from iceberg_rest_catalog import TOKEN, RestCatalogServer
 from short_form import short_form
 
-from connectors.iceberg.catalog.table_update import PreparedCommit
+from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.commands.audit import audit
 from connectors.iceberg.commands.diff import diff
 from connectors.iceberg.commands.gate import gate
@@ -148,15 +148,15 @@ def test_commit_during_a_decision_is_kept_or_read_again(
     if choice != "skip all":
         sink.commit(sink.stage([order(1, "a")]), **GATED)
     sink.commit(sink.stage([order(1, "b", "bad")]), **GATED)
-    swap, late = PreparedCommit.swap, []
+    swap, late = TableUpdate.swap, []
 
-    def swap_late(prepared: PreparedCommit, properties: dict[str, str]) -> None:
+    def swap_late(prepared: TableUpdate, properties: dict[str, str]) -> None:
         if not late:
             late.append(choice)
             late.append(sink.commit(sink.stage([order(1, "c")]), expected=with_unpublished(sink), **GATED).snapshot_id)
         swap(prepared, properties)
 
-    monkeypatch.setattr(PreparedCommit, "swap", swap_late)
+    monkeypatch.setattr(TableUpdate, "swap", swap_late)
     words = [choice] if choice.startswith("--") else ["--reject", choice.split()[0]]
     decided = run("gate", sink.name, *words)
     if choice.startswith("skip"):

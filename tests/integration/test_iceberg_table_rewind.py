@@ -11,7 +11,7 @@ import pytest
 from fixtures.iceberg_commit import KEY, Lake, Sink, lake, order
 
 from connectors.iceberg.audit.table_audit import Verdict, audit
-from connectors.iceberg.catalog.table_update import PreparedCommit
+from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.config.expectations import Expectation
 from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
 from connectors.iceberg.errors import TableUnsuitableError
@@ -134,15 +134,15 @@ class Story:
         asked, before = request(self.sink, target, mode), self.sink.cycle
         if is_rewound(metadata, asked):  # to where a skip went already
             return
-        real, early = PreparedCommit.swap, self.chance.random() < 0.5
+        real, early = TableUpdate.swap, self.chance.random() < 0.5
 
-        def swap(prepared: PreparedCommit, properties: dict[str, str]) -> None:
+        def swap(prepared: TableUpdate, properties: dict[str, str]) -> None:
             if not early:
                 real(prepared, properties)
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(PreparedCommit, "swap", swap)
+            patch.setattr(TableUpdate, "swap", swap)
             with pytest.raises(KeyboardInterrupt):
                 catalog.run(self.sink.name, rewind, asked)
         head = catalog.run(self.sink.name, rewind, asked)

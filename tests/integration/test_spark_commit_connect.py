@@ -15,7 +15,7 @@ from spark_elsewhere import ConnectServer
 
 from connect_py.api.errors import CommitStateUnknownError
 from connect_py.testing import FakeSharedServices
-from connectors.iceberg.catalog.java_catalog import JavaTable
+from connectors.iceberg.catalog.java_table import JavaTable
 from connectors.iceberg.catalog.java_classes import JavaClasses
 from connectors.iceberg.commit import engine
 from connectors.iceberg.commit.engine import AFTER_MERGE, BEFORE_SWAP

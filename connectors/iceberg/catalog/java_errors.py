@@ -26,6 +26,12 @@ EXCEPTIONS: Final = "org.apache.iceberg.exceptions."
 VALIDATION: Final = f"{EXCEPTIONS}ValidationException"
 REFUSED: Final = f"{EXCEPTIONS}CommitFailedException"
 NOT_FOUND: Final = f"{EXCEPTIONS}NotFoundException"  # a file of the table, or a staged one
+MISSING_FILE: Final = (
+    NOT_FOUND,
+    "java.io.FileNotFoundException",
+    "java.nio.file.NoSuchFileException",
+    "org.apache.spark.SparkFileNotFoundException",
+)
 _MISSING = {f"{EXCEPTIONS}NoSuchTableException", f"{EXCEPTIONS}NoSuchNamespaceException"}
 _FORBIDDEN = {f"{EXCEPTIONS}ForbiddenException", f"{EXCEPTIONS}NotAuthorizedException"}
 _UNSUITABLE = {
@@ -79,9 +85,9 @@ def is_a(error: BaseException, *names: str) -> bool:
     return exception is not None and exception.getClass().getName() in names
 
 
-def caused_by(error: BaseException, name: str) -> bool:
-    """Whether an exception of Java is of this class, or was caused by one."""
-    return any(found == name for found, _ in _chain(java_exception_of(error)))
+def caused_by(error: BaseException, *names: str) -> bool:
+    """Return True if a Java exception is of one of these classes, or was caused by one."""
+    return any(name in names for name, _ in _chain(java_exception_of(error)))
 
 
 def is_statement_error(error: BaseException) -> bool:

@@ -10,7 +10,7 @@ from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.staging.staged_changes import FIELD_IDS, PLAIN
 
 if TYPE_CHECKING:
-    from connectors.iceberg.catalog.java_catalog import JavaTable
+    from connectors.iceberg.catalog.java_table import JavaTable
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 

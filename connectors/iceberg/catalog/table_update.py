@@ -1,23 +1,27 @@
-"""`PreparedCommit`: one change of a table's metadata, checked against what it began from, and swapped once."""
+"""`TableUpdate`: one change of a table's metadata, checked against its base and swapped in once."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.catalog.java_classes import JavaClasses
 from connectors.iceberg.catalog.java_errors import VALIDATION, is_a
 from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
 
-SCRATCH_KEY: Final = "connect-py.scratch"  # in the summary of a scratch snapshot: the name of its branch
+if TYPE_CHECKING:
+    from connectors.iceberg.catalog.recorded_table import RecordedTable
 
 
-class ValidationFailed(Exception):  # noqa: N818 - an answer, not a defect
-    """What was found on an older head does not hold on this one."""
+class StaleAttemptError(Exception):
+    """The change was computed for an older state of the table and is not valid for the current one."""
 
 
-class PreparedCommit:
-    """A transaction on the newest metadata, and the change of the metadata that makes it visible."""
+class TableUpdate:
+    """A transaction on the newest metadata, and the change of the metadata that makes it visible.
+
+    Nothing is visible to others before `swap`. A crash before it leaves manifests that no metadata references.
+    """
 
     def __init__(self, java: JavaClasses, table: Any, operations: Any) -> None:
         self._java = java
@@ -27,21 +31,22 @@ class PreparedCommit:
         self._base = self._transaction.startMetadata()
         self._after = self._base
         self._builder: Any = None
-        self.snapshot: Any = None  # Java's, once one of the methods below made it
+        self._properties: dict[str, str] = {}
+        self.snapshot: Any = None  # the Java snapshot, once one of the methods below has created it
 
     def base(self) -> TableMetadata:
         """The metadata that the swap compares with: what is checked on it holds at the swap."""
         return self._java.metadata(self._base)
 
     def append(self, ref: str, summary: Mapping[str, str], files: Sequence[Any]) -> None:
-        update = self._on(ref).newAppend()
+        update = self._transaction_on(ref).newAppend()
         for file in files:
             update.appendFile(file)
         self._stage(update, ref, summary)
 
     def overwrite(self, ref: str, summary: Mapping[str, str], files: Sequence[Any]) -> None:
         """The files in place of every row that is there."""
-        update = self._on(ref).newOverwrite()
+        update = self._transaction_on(ref).newOverwrite()
         update.overwriteByRowFilter(self._java.every_row)
         for file in files:
             update.addFile(file)
@@ -52,41 +57,54 @@ class PreparedCommit:
         ref: str,
         summary: Mapping[str, str],
         files: Sequence[Any],
-        deletes: Sequence[Any],
-        replaced: Sequence[Any],
-        found_at: int | None,
-        data_files: Sequence[str],
+        recorded: RecordedTable | None,
+        read_snapshot: int | None,
         *,
         refuse_foreign_rows: bool,
     ) -> None:
-        """The files as new rows, and the deletes of rows that were found at a snapshot.
+        """Add data files, and the deletes that a MERGE recorded.
+
+        Args:
+            ref: The branch of the new snapshot.
+            summary: Entries for its summary.
+            files: Java data files with new rows.
+            recorded: The recorded table; None: there are no deletes.
+            read_snapshot: The snapshot that the MERGE read; None: the table was empty.
+            refuse_foreign_rows: Whether rows that other writers added since then are a conflict.
 
         Raises:
-            ValidationFailed: A commit of others since then took what the deletes speak of.
+            StaleAttemptError: Another commit since then removed data files that the deletes reference.
         """
-        update = self._on(ref).newRowDelta().validateDeletedFiles()
-        if found_at is not None:
-            update.validateFromSnapshot(found_at)
-        if data_files:
-            update.validateDataFilesExist(self._java.list(data_files))
+        transaction = self._transaction_on(ref)
+        update = transaction.newRowDelta()
+        if recorded is not None:
+            recorded.add_to(update)
+        update.validateDeletedFiles()
+        if read_snapshot is not None:
+            update.validateFromSnapshot(read_snapshot)
         if refuse_foreign_rows:
             update.conflictDetectionFilter(self._java.every_row)
             update.validateNoConflictingDataFiles()
         for file in files:
             update.addRows(file)
-        for file in deletes:
-            update.addDeletes(file)
-        for file in replaced:
-            update.removeDeletes(file)
+        self._stage(update, ref, summary)
+
+    def take(self, ref: str, summary: Mapping[str, str], recorded: RecordedTable, read_snapshot: int | None) -> None:
+        """Add everything that a full MERGE recorded. The caller has checked that the ref has not moved since."""
+        transaction = self._transaction_on(ref)
+        update = transaction.newOverwrite() if recorded.is_overwrite else transaction.newRowDelta()
+        recorded.add_to(update)
+        if read_snapshot is not None:
+            update.validateFromSnapshot(read_snapshot)
         self._stage(update, ref, summary)
 
     def rewrite(self, ref: str, read: Snapshot, replaced: Sequence[Any], files: Sequence[Any]) -> None:
         """The files in place of others, with the rows that those had at a snapshot.
 
         Raises:
-            ValidationFailed: A commit of others since then took the others away, or deleted rows of them.
+            StaleAttemptError: A commit of others since then took the others away, or deleted rows of them.
         """
-        update = self._on(ref).newRewrite().validateFromSnapshot(read["snapshot-id"])
+        update = self._transaction_on(ref).newRewrite().validateFromSnapshot(read["snapshot-id"])
         for file in replaced:
             update.deleteFile(file)
         for file in files:
@@ -123,11 +141,13 @@ class PreparedCommit:
         else:
             manage.replaceBranch(name, snapshot).commit()
 
-    def end_branch(self, name: str) -> None:
-        """Remove a branch, before a snapshot is made."""
-        self._transaction.manageSnapshots().removeBranch(name).commit()
+    def start_branch(self, name: str, ref: str) -> None:
+        """Let a branch start at the head of another ref, before a snapshot is added to it. No-op if they are equal."""
+        if name != ref:
+            head = self.base().head(ref)
+            self.begin_branch(name, None if head is None else head["snapshot-id"])
 
-    def _on(self, ref: str) -> Any:
+    def _transaction_on(self, ref: str) -> Any:
         """The transaction, in which the branch exists: else Iceberg would count its files from zero."""
         head = self._base.currentSnapshot()
         if self._transaction.currentMetadata().ref(ref) is None and head is not None:
@@ -141,16 +161,14 @@ class PreparedCommit:
             update.toBranch(ref).commit()  # into the transaction: invisible
         except Exception as error:
             if is_a(error, VALIDATION):
-                raise ValidationFailed(str(error).split("\n", 1)[0]) from error
+                raise StaleAttemptError(str(error).split("\n", 1)[0]) from error
             raise
         self._after = self._transaction.currentMetadata()
         self.snapshot = self._java.iceberg("util.SnapshotUtil").latestSnapshot(self._after, ref)
         self._builder = self._java.iceberg("TableMetadata").buildFrom(self._after)
 
-    def remove(self, branches: Sequence[str], snapshots: Sequence[int]) -> list[Any]:
-        """Take scratch branches and their snapshots out in the same change; returns Java's snapshots."""
-        for name in branches:
-            self.remove_ref(name)
+    def remove_snapshots(self, snapshots: Sequence[int]) -> list[Any]:
+        """Remove snapshots in the same change; return the Java snapshots."""
         removed = [self._after.snapshot(snapshot) for snapshot in snapshots]
         if removed:
             self._builder.removeSnapshots(self._java.objects(removed))
@@ -177,7 +195,16 @@ class PreparedCommit:
         """Take properties of the table out in the same change."""
         self._builder.removeProperties(self._java.set(names))
 
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set properties of the table in the same change."""
+        self._properties.update(properties)
+
     def swap(self, properties: Mapping[str, str]) -> None:
-        """One attempt, without a retry and without a clean-up inside."""
+        """Swap the metadata once: `TableOperations.commit` neither retries nor cleans up.
+
+        Args:
+            properties: Properties of the table to set in the same change, in addition to those of `set_properties`.
+        """
+        properties = {**self._properties, **properties}
         builder = self._builder.setProperties(self._java.map(properties)) if properties else self._builder
         self._operations.commit(self._base, builder.build())

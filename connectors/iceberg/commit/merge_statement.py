@@ -1,52 +1,74 @@
-"""The two `MERGE INTO` statements. Their source is SQL text: a temporary view fails on copy-on-write tables."""
+"""The `MERGE INTO` statements. Their sources are SQL text: a temporary view fails on copy-on-write tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from connectors.iceberg.catalog.sql_names import quoted, same_key
+from connectors.iceberg.catalog.sql_names import literal, quoted, same_key
 
-_DELETED = "__connect_py_deleted"
+DUPLICATE_KEY: Final = "connect-py: a key is staged twice"  # in the message of a failed key check
+_DELETED: Final = "__connect_py_deleted"
+_COUNT: Final = "__connect_py_count"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Rows of one relation that change the rows of their keys."""
+class MergeSource:
+    """A relation whose keys change rows of the table."""
 
-    relation: str  # a name or a query in parentheses
-    deletes: bool  # the rows of these keys go, and nothing comes for them
+    relation: str  # a name, or a query in parentheses
+    deletes: bool  # the rows of these keys are removed without a replacement
 
 
-def delete_matched(target: str, keys: Sequence[str], sources: Sequence[Source], order: str | None = None) -> str:
-    """Remove the rows of these keys: what comes in their place is in the staged files already.
+def delete_matched(
+    target: str,
+    keys: Sequence[str],
+    sources: Sequence[MergeSource],
+    order: str | None,
+    *,
+    checks_keys: bool,
+    in_one_task: bool,
+) -> str:
+    """Return the statement that removes the rows of the keys; the staged files already hold the new rows.
 
-    `order`: the column that tells the order of rows; a row that is later than its source stays.
+    Args:
+        target: The recorded table.
+        keys: The key columns.
+        sources: The staged rows.
+        order: The column that holds the order of rows; a row that is later than its source is kept. None: no order.
+        checks_keys: Fail with `DUPLICATE_KEY` if a key is staged twice.
+        in_one_task: Read the keys in one task, which saves a shuffle for small cycles.
     """
-    columns = ", ".join(map(quoted, [*keys, order] if order else keys))
-    union = " UNION ALL ".join(f"SELECT {columns} FROM {source.relation}" for source in sources)
-    return f"MERGE INTO {target} t USING ({union}) s ON {_same(keys, order)} WHEN MATCHED THEN DELETE"
+    source = _changed_keys(keys, sources, order)
+    if checks_keys:
+        columns = ", ".join(map(quoted, keys))
+        hint = "/*+ COALESCE(1) */ " if in_one_task else ""
+        counted = (
+            f"SELECT {columns}, count(*) AS {_COUNT} FROM (SELECT {hint}{columns} FROM ({source})) GROUP BY {columns}"
+        )
+        source = f"SELECT {columns} FROM ({counted}) WHERE assert_true({_COUNT} = 1, {literal(DUPLICATE_KEY)}) IS NULL"
+    return f"MERGE INTO {target} t USING ({source}) s ON {_same(keys, order)} WHEN MATCHED THEN DELETE"
 
 
 def replaced_rows(
-    table: str, columns: Sequence[str], keys: Sequence[str], sources: Sequence[Source], order: str | None = None
+    table: str, columns: Sequence[str], keys: Sequence[str], sources: Sequence[MergeSource], order: str | None
 ) -> str:
-    """The rows of a table that either `MERGE` removes or replaces. `order` as above."""
+    """Return a query of the rows of a table that either `MERGE` removes or replaces."""
     names = ", ".join(f"t.{quoted(name)}" for name in columns)
-    given = ", ".join(map(quoted, [*keys, order] if order else keys))
-    union = " UNION ALL ".join(f"SELECT {given} FROM {source.relation}" for source in sources)
-    return f"SELECT {names} FROM {table} t LEFT SEMI JOIN ({union}) s ON {_same(keys, order)}"
+    source = _changed_keys(keys, sources, order)
+    return f"SELECT {names} FROM {table} t LEFT SEMI JOIN ({source}) s ON {_same(keys, order)}"
 
 
 def full_merge(
-    target: str, columns: Sequence[str], keys: Sequence[str], sources: Sequence[Source], order: str | None = None
+    target: str, columns: Sequence[str], keys: Sequence[str], sources: Sequence[MergeSource], order: str | None
 ) -> str:
-    """Insert, update and delete by Spark alone: whatever the table's format and write mode. `order` as above."""
+    """Return the statement that inserts, updates, and deletes, for every table format and write mode."""
     selects = []
-    given = {*keys, order}
+    staged = {*keys, order}
     for source in sources:
         listed = ", ".join(
-            quoted(name) if name in given or not source.deletes else f"NULL AS {quoted(name)}" for name in columns
+            quoted(name) if name in staged or not source.deletes else f"NULL AS {quoted(name)}" for name in columns
         )
         selects.append(f"SELECT {listed}, {str(source.deletes).lower()} AS {_DELETED} FROM {source.relation}")
     assigned = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in columns)
@@ -60,11 +82,16 @@ def full_merge(
 
 
 def last_deletes(deletes: str, upserts: str | None, keys: Sequence[str], order: str) -> str:
-    """A source with one delete per key, for keys that are not upserted: a full MERGE takes each row once."""
+    """Return a source with one delete per key, for keys that are not upserted: a full MERGE takes each row once."""
     columns = ", ".join(f"d.{quoted(key)}" for key in keys)
     without = f" LEFT ANTI JOIN {upserts} u ON {same_key(keys, 'd', 'u')}" if upserts else ""
     newest = f"max(d.{quoted(order)}) AS {quoted(order)}"
     return f"(SELECT {columns}, {newest} FROM {deletes} d{without} GROUP BY {columns})"
+
+
+def _changed_keys(keys: Sequence[str], sources: Sequence[MergeSource], order: str | None) -> str:
+    columns = ", ".join(map(quoted, [*keys, order] if order else keys))
+    return " UNION ALL ".join(f"SELECT {columns} FROM {source.relation}" for source in sources)
 
 
 def _same(keys: Sequence[str], order: str | None) -> str:

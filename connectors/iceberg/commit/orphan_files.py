@@ -6,7 +6,7 @@ import re
 import time
 from typing import Final
 
-from connectors.iceberg.catalog.java_catalog import JavaTable
+from connectors.iceberg.catalog.java_table import JavaTable
 from connectors.iceberg.commit.partial_rows import OPEN_PAIRS
 from connectors.iceberg.commit.rules.aggregates import PENDING
 from connectors.iceberg.commit.rules.rejected_rows import REJECTED

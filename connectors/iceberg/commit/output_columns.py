@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.catalog.sql_names import quoted
-from connectors.iceberg.catalog.table_update import ValidationFailed
+from connectors.iceberg.catalog.table_update import StaleAttemptError
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.schema.output_columns import judge
 from connectors.iceberg.schema.pending_schema_changes import SchemaChangesPendingError
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class SchemaEvolved(ValidationFailed):
-    """The table got columns of a step: the commit begins again with them."""
+class SchemaEvolvedError(StaleAttemptError):
+    """A rule added columns to the table; the commit starts over with them."""
 
 
 def last_named(rows: DataFrame) -> DataFrame:

@@ -86,7 +86,7 @@ def open_pairs(metadata: TableMetadata, property_key: str, ref: str) -> str | No
 
 
 def open_pairs_property(metadata: TableMetadata, property_key: str, summary: Mapping[str, str]) -> dict[str, str]:
-    """The property to set with a commit that has this summary; empty text: no pair is open."""
+    """Return the property to set with a commit that has this summary; an empty value: no pair is open."""
     name = open_pairs_key(property_key)
     known, now = metadata.properties.get(name, ""), summary.get(name, "")
     return {name: now} if now != known else {}

@@ -14,7 +14,8 @@ from connectors.iceberg.config.allowed_settings import refused_settings
 from connectors.iceberg.config.keys import CATALOG_PREFIX, HADOOP_PREFIX, SPARK_PREFIX
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
-STAGING_CATALOG: Final = "connect_py_staging"  # by its tables Spark reads staged files, and writes completed rows
+STAGING_CATALOG: Final = "connect_py_staging"  # Spark reads staged files through it, and writes completed rows
+RECORDED_CATALOG: Final = "connect_py_recorded"  # of tables whose MERGE is recorded instead of committed
 DEFAULT_HEAP: Final = "1g"
 JARS_VARIABLE: Final = "CONNECT_PY_SPARK_JARS"  # jars beside pyspark's own, joined by os.pathsep
 # Without C2: it took 7 of the 17 CPU seconds of a driver's first two minutes, for work that comes a few times a minute.
@@ -93,6 +94,7 @@ class SparkConfig:
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
             "spark.sql.adaptive.enabled": "false",
             f"spark.sql.catalog.{STAGING_CATALOG}": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
+            f"spark.sql.catalog.{RECORDED_CATALOG}": "connectpy.RecordedCatalog",
             **self.remote_settings(),
         }
 

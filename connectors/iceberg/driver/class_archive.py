@@ -20,7 +20,7 @@ from typing import Final
 
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
-from connectors.iceberg.catalog.durable_files import force_local_files
+from connectors.iceberg.catalog.own_classes import define_classes
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.driver.gateway import SparkGateway
 from connectors.iceberg.driver.lake_session import LakeSession
@@ -50,7 +50,7 @@ def run(java_options: Sequence[str]) -> None:
         )
         with SparkGateway() as compiling:
             parameters = GatewayParameters(port=compiling.port, auth_token=compiling.secret)
-            force_local_files(JavaGateway(gateway_parameters=parameters).jvm)
+            define_classes(JavaGateway(gateway_parameters=parameters))
         options = [*config.jvm_options(), *java_options]
         runtime = SparkRuntime(options, config.static_settings(), Path(folder) / "spark.log")
         try:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from connectors.iceberg.audit.table_history import TableHistory
 from connectors.iceberg.catalog import snapshot_history
-from connectors.iceberg.catalog.java_catalog import JavaCatalog, JavaTable
+from connectors.iceberg.catalog.java_catalog import JavaCatalog
 from connectors.iceberg.catalog.java_errors import REFUSED, is_a, translating
+from connectors.iceberg.catalog.java_table import JavaTable
 from connectors.iceberg.catalog.sql_names import relation
 from connectors.iceberg.catalog.staged_rows import content_file, extra_columns
 from connectors.iceberg.commit import orphan_files
@@ -178,7 +179,7 @@ class LakeSession:
     def settle(self, name: str, property_key: str) -> None:
         """Have the tables that follow this one in step with its last commit, if a crash kept them from it."""
         with translating(name):
-            self.engine.settle(name, property_key, self._catalog.load(name).metadata())
+            self.engine.settle(self._catalog.load(name), property_key)
 
     def interrupt(self) -> None:
         """End a statement that runs on a server. From any thread."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connectors.iceberg.catalog.durable_files import force_local_files
 from connectors.iceberg.catalog.java_errors import translating
+from connectors.iceberg.catalog.own_classes import define_classes, use_durable_files
 from connectors.iceberg.driver.gateway import SparkGateway
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ class SparkRuntime(SparkGateway):
 
         SparkContext._ensure_initialized()
         jvm: Any = SparkContext._jvm
-        force_local_files(jvm)  # before anything in the JVM asks for a file
+        define_classes(SparkContext._gateway)
+        use_durable_files(jvm)  # before anything in the JVM asks for a file
         configuration = SparkConf()
         jvm.org.apache.spark.util.Utils.loadDefaultSparkProperties(configuration._jconf, None)  # spark-defaults.conf
         for key, value in settings.items():

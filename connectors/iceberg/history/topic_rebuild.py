@@ -45,7 +45,7 @@ from connectors.iceberg.protocol.positions import TopicPartition
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 if TYPE_CHECKING:
-    from connectors.iceberg.catalog.table_update import PreparedCommit
+    from connectors.iceberg.catalog.table_update import TableUpdate
     from connectors.iceberg.driver.lake_session import LakeSession
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def begin(session: LakeSession, name: str, rebuild: TopicRebuild) -> tuple[str, 
         TableUnsuitableError: The table has no positions of this connector, or commits that readers do not see.
     """
     for attempt in range(1, _ATTEMPTS + 1):
-        prepared = session.table(name).prepare()
+        prepared = session.table(name).new_update()
         base = prepared.base()
         head = _positions(name, base, rebuild).head
         if base.has_unpublished(rebuild.ref):
@@ -127,7 +127,7 @@ def publish(
     Raises:
         TableUnsuitableError: The branch is not there, or has more than the table.
     """
-    prepared = session.table(name).prepare()
+    prepared = session.table(name).new_update()
     base = prepared.base()
     now = _positions(name, base, rebuild)
     if any(now.reached.get(tp, 0) < offset for tp, offset in reached.items()):
@@ -185,7 +185,7 @@ def _begun(metadata: TableMetadata, rebuild: TopicRebuild) -> str | None:
     return None
 
 
-def keep_before_rebuild(prepared: PreparedCommit, base: TableMetadata, snapshot: int) -> None:
+def keep_before_rebuild(prepared: TableUpdate, base: TableMetadata, snapshot: int) -> None:
     """Tag a state that is to be replaced, so that expiry leaves it for seven days."""
     age = max(0, int(time.time() * 1000) - int(base.snapshots[snapshot]["timestamp-ms"]))
     prepared.set_tag(BEFORE_TAG, snapshot, age + _KEEP_BEFORE_MS)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.catalog.java_errors import REFUSED, is_a
 from connectors.iceberg.catalog.sql_names import relation
-from connectors.iceberg.catalog.table_update import ValidationFailed
+from connectors.iceberg.catalog.table_update import StaleAttemptError
 from connectors.iceberg.config.spark_config import STAGING_CATALOG
 from connectors.iceberg.errors import CatalogUnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from connectors.iceberg.catalog.java_catalog import JavaTable
     from connectors.iceberg.catalog.java_classes import JavaClasses
+    from connectors.iceberg.catalog.java_table import JavaTable
     from connectors.iceberg.protocol.table_metadata import Snapshot
 
 _ATTEMPTS: Final = 5  # while commits of others come in between
@@ -72,11 +72,11 @@ def _replace(table: JavaTable, request: FileMove, read: Snapshot, files: list[An
     known = table.metadata().snapshots.keys()
     why = "commits of others came in between"
     for _ in range(_ATTEMPTS):
-        prepared = table.prepare()
+        prepared = table.new_update()
         base = prepared.base().head(request.ref)
         try:
             prepared.rewrite(request.ref, read, files, written)
-        except ValidationFailed:
+        except StaleAttemptError:
             why = f"rows of {request.condition} were changed"
             break
         try:

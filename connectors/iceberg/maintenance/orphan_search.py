@@ -23,7 +23,7 @@ from connectors.iceberg.protocol.ledger import look_up
 from connectors.iceberg.staging.staged_file_name import owner_of, table_digits
 
 if TYPE_CHECKING:
-    from connectors.iceberg.catalog.java_catalog import JavaTable
+    from connectors.iceberg.catalog.java_table import JavaTable
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 _LEDGERS: Final = (LEDGER_PREFIX, aggregates.LEDGER, rejected_rows.LEDGER)  # each is followed by a group

@@ -147,7 +147,7 @@ def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
         TableUnsuitableError: The table is not as it was looked at, or the decision is not possible: `why_not`.
     """
     found = request.found
-    prepared = session.table(name).prepare()
+    prepared = session.table(name).new_update()
     base = prepared.base()
     now = unpublished_commits(base, {found.group: found.ref})
     if now != [found]:

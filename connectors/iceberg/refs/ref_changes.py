@@ -13,7 +13,7 @@ from connectors.iceberg.refs.ledger_check import effects
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from connectors.iceberg.catalog.table_update import PreparedCommit
+    from connectors.iceberg.catalog.table_update import TableUpdate
     from connectors.iceberg.driver.lake_session import LakeSession
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
@@ -62,13 +62,13 @@ def move_branch(
 
 def prepare_at(
     session: LakeSession, name: str, ref: str, head: int, snapshot: int
-) -> tuple[PreparedCommit, TableMetadata]:
+) -> tuple[TableUpdate, TableMetadata]:
     """A change of a branch that stands where it was looked at, to a snapshot that is there; and its base.
 
     Raises:
         TableUnsuitableError: One of them is so no more.
     """
-    prepared = session.table(name).prepare()
+    prepared = session.table(name).new_update()
     base = prepared.base()
     found = base.head(ref)
     if found is None or found["snapshot-id"] != head:
@@ -82,7 +82,7 @@ def prepare_at(
 
 def prepare_back(
     session: LakeSession, name: str, ref: str, head: int, snapshot: int, own: Mapping[str, str] | None
-) -> tuple[PreparedCommit, TableMetadata]:
+) -> tuple[TableUpdate, TableMetadata]:
     """The same for a way back, judged again: an expiry may have taken ledgers since the user looked.
 
     Raises:
@@ -95,7 +95,7 @@ def prepare_back(
     return prepared, base
 
 
-def swap_once(prepared: PreparedCommit, name: str, ref: str, properties: Mapping[str, str]) -> None:
+def swap_once(prepared: TableUpdate, name: str, ref: str, properties: Mapping[str, str]) -> None:
     """Make a prepared change visible.
 
     Raises:

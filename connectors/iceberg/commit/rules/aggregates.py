@@ -1,4 +1,4 @@
-"""`CycleAggregates`: tables that follow the commits of another one, each commit exactly once (rule 38).
+"""Aggregates: tables that follow the commits of another table, each commit exactly once (rule 38).
 
 A commit to the table takes these steps for each aggregate. Between any two of them the process may die:
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +27,15 @@ from connectors.iceberg.catalog.sql_names import quoted, relation
 from connectors.iceberg.catalog.staged_rows import staged_again
 from connectors.iceberg.commit.output_columns import iceberg_fields, in_columns_of, last_named, wanted_changes
 from connectors.iceberg.commit.rules.cycle_step import check_keys, naming
-from connectors.iceberg.commit.rules.expectations import as_views, without_paths
+from connectors.iceberg.commit.rules.rule import CommitRule, RuleRun
+from connectors.iceberg.commit.views import (
+    as_views,
+    rows_after,
+    rows_before,
+    rows_changed,
+    rows_removed,
+    without_paths,
+)
 from connectors.iceberg.config.cycle_aggregate import CycleAggregate
 from connectors.iceberg.config.cycle_step import STAGED
 from connectors.iceberg.errors import (
@@ -42,7 +50,6 @@ from connectors.iceberg.protocol.commit_request import (
     COMMIT_ID_KEY,
     MAIN,
     SNAPSHOT_ID,
-    CommitOutcome,
     CommitRequest,
     CommitStatus,
 )
@@ -54,8 +61,12 @@ from connectors.iceberg.staging.staged_file_name import table_digits
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from connectors.iceberg.catalog.java_catalog import JavaCatalog, JavaTable
+    from connectors.iceberg.catalog.java_catalog import JavaCatalog
+    from connectors.iceberg.catalog.java_table import JavaTable
+    from connectors.iceberg.catalog.table_update import TableUpdate
+    from connectors.iceberg.commit.attempt import Attempt
     from connectors.iceberg.commit.cycle_table import CycleTable
+    from connectors.iceberg.commit.rules.rule import Commit
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +106,7 @@ class _Prepared:
         )  # fmt: skip
 
 
-class CycleAggregates:
+class Aggregates(CommitRule):
     """The aggregates of one session's tables."""
 
     def __init__(
@@ -103,32 +114,36 @@ class CycleAggregates:
         spark: SparkSession,
         catalog: JavaCatalog,
         catalog_name: str,
-        commit: Callable[[CommitRequest], CommitOutcome],
+        commit: Commit,
     ) -> None:
         """`commit`: of the engine; makes step 3."""
         self._spark = spark
         self._catalog = catalog
         self._catalog_name = catalog_name
         self._commit = commit
-        self._settled: set[str] = set()  # texts of the property that are known to be done with
+        self._settled: set[str] = set()  # values of the property whose work is done
+
+    def begin(self, request: CommitRequest) -> RuleRun | None:
+        """Return the hooks if the table has aggregates, or if the property of an earlier commit has to be cleared."""
+        return _AggregatesRun(request, self) if request.aggregates or self._settled else None
 
     # --- step 1
 
-    def prepare(self, cycle: CycleTable, views: Callable[[], Mapping[str, DataFrame]]) -> str:
-        """Run the queries for a commit; returns the text of the property that its swap sets.
-
-        Args:
-            cycle: The table, at the head that the commit follows.
-            views: `staged`, `removed`, `before` and `after`.
+    def prepare(self, attempt: Attempt) -> str:
+        """Run the queries for a commit; return the value of the property that its swap sets.
 
         Raises:
-            TableUnsuitableError: A query fails, or what it returns does not fit its table.
-            SchemaChangesPendingError: It returns columns that only a person may add.
+            TableUnsuitableError: A query fails, or its result does not fit its table.
+            SchemaChangesPendingError: It returns columns that need approval.
         """
-        if not cycle.request.aggregates:
-            return ""
+        cycle = attempt.cycle
         fault_point("before_aggregate")
-        rows = views()
+        rows = {
+            STAGED: rows_changed(attempt),
+            "removed": rows_removed(attempt),
+            "before": rows_before(attempt),
+            "after": rows_after(attempt),
+        }
         made: list[dict[str, Any]] = []
         try:
             made.extend(self._prepared(cycle, each, rows).to_json() for each in cycle.request.aggregates)
@@ -265,13 +280,14 @@ class CycleAggregates:
 
     # --- step 3
 
-    def settle(self, table: str, property_key: str, properties: Mapping[str, str]) -> None:
-        """Do what the property of a table names, unless that was done.
+    def settle(self, table: JavaTable, property_key: str, request: CommitRequest | None) -> None:
+        """Do what the property of a table announces, unless it was done.
 
         Raises:
-            CatalogUnavailableError, TableForbiddenError: It does not work now; the property stays.
+            CatalogUnavailableError, TableForbiddenError: It fails for now; the property stays.
         """
-        self.settle_text(table, property_key, properties.get(PENDING + group_of(property_key), ""))
+        properties = table.metadata().properties
+        self.settle_text(table.name, property_key, properties.get(PENDING + group_of(property_key), ""))
 
     def settle_text(self, table: str, property_key: str, text: str) -> None:
         """The same for the text of the property."""
@@ -324,6 +340,45 @@ class CycleAggregates:
                         table.delete_file(file.path)
 
 
+class _AggregatesRun(RuleRun):
+    def __init__(self, request: CommitRequest, aggregates: Aggregates) -> None:
+        self._request = request
+        self._aggregates = aggregates
+
+    def inspect(self, attempt: Attempt) -> None:
+        """Run the queries, unless the commit is held: the aggregate follows when it is published."""
+        if not self._request.aggregates or attempt.target_ref == self._request.unpublished_branch:
+            return
+        attempt.reads_table = True
+        attempt.cycle.findings[_Pending] = _Pending(self._aggregates.prepare(attempt))
+
+    def amend(self, attempt: Attempt, update: TableUpdate) -> None:
+        """Announce the commits to the aggregates, or clear the property if there are none."""
+        key, value = PENDING + group_of(self._request.property_key), _pending_value(attempt)
+        if update.base().properties.get(key, "") != value:
+            update.set_properties({key: value})
+
+    def committed(self, attempt: Attempt, table: JavaTable) -> None:
+        """Commit to the aggregates."""
+        self._aggregates.settle_text(self._request.table, self._request.property_key, _pending_value(attempt))
+
+    def discard(self, attempt: Attempt) -> None:
+        """Delete the files that were written for aggregates."""
+        self._aggregates.discard(_pending_value(attempt))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """The value of the property that announces the commits to aggregates."""
+
+    value: str
+
+
+def _pending_value(attempt: Attempt) -> str:
+    pending = attempt.find(_Pending)
+    return "" if pending is None else pending.value
+
+
 def last_commit(metadata: TableMetadata, ref: str) -> str | None:
     """The id of the commit that changed the rows of a ref last; None: no commit of ours did."""
     for snapshot in metadata.ancestors(metadata.head(ref)):
@@ -332,9 +387,3 @@ def last_commit(metadata: TableMetadata, ref: str) -> str | None:
         if found is not None or summary.get("operation") != "replace":  # a compaction changes no row
             return found
     return None
-
-
-def pending_property(metadata: TableMetadata, property_key: str, pending: str) -> dict[str, str]:
-    """The property to set with a commit; empty: it stays as it is."""
-    key = PENDING + group_of(property_key)
-    return {key: pending} if metadata.properties.get(key, "") != pending else {}

@@ -1,67 +1,84 @@
-"""Where a commit goes that readers may not see, and what the same swap says about it: rule 34."""
+"""Commits that await approval go to a branch that readers do not see (rule 34)."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from typing import TYPE_CHECKING
 
+from connectors.iceberg.catalog.table_update import TableUpdate
+from connectors.iceberg.commit.attempt import Attempt
+from connectors.iceberg.commit.rules.expectations import ExpectationCheck
+from connectors.iceberg.commit.rules.rule import CommitRule, RuleRun
+from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest
 from connectors.iceberg.protocol.ledger import Ledger
+from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.protocol.unpublished_commits import Unpublished, UnpublishedCommit, unpublished_key
 
-if TYPE_CHECKING:
-    from connectors.iceberg.catalog.table_update import PreparedCommit
-    from connectors.iceberg.commit.rules.expectations import ExpectationCheck
-    from connectors.iceberg.protocol.commit_request import CommitRequest
-    from connectors.iceberg.protocol.table_metadata import TableMetadata
+
+class ApprovalBranch(CommitRule):
+    """Redirects held commits, and the commits that follow them, to the approval branch."""
+
+    def begin(self, request: CommitRequest) -> RuleRun | None:
+        """Return the hooks if the request names an approval branch."""
+        branch = request.unpublished_branch
+        return None if branch is None else _ApprovalBranchRun(request, branch)
 
 
-def request_at(metadata: TableMetadata, request: CommitRequest) -> CommitRequest:
-    """The request on this metadata: it follows unpublished commits, and what a user decided about rows counts."""
-    ref = metadata.commit_ref(request.ref, request.unpublished_branch)
-    again = _state(metadata, request).again
-    expectations = request.expectations
-    if again is not None and again.covers(_ledger(request)):
-        expectations = tuple(
-            dataclasses.replace(each, action=again.action) if again.applies_to(each) else each for each in expectations
-        )
-    return dataclasses.replace(request, ref=ref, expectations=expectations)
+class _ApprovalBranchRun(RuleRun):
+    def __init__(self, request: CommitRequest, branch: str) -> None:
+        self._request = request
+        self._branch = branch
+        self._key = unpublished_key(request.property_key)
+        self._ledger = Ledger.from_json(request.summary[request.property_key])
+
+    def resolve(self, request: CommitRequest, metadata: TableMetadata) -> CommitRequest:
+        """Let the request follow held commits, and apply what a user decided about its rows."""
+        ref = metadata.commit_ref(request.ref, self._branch)
+        again = self._state(metadata).again
+        expectations = request.expectations
+        if again is not None and again.covers(self._ledger):
+            expectations = tuple(
+                dataclasses.replace(each, action=again.action) if again.applies_to(each) else each
+                for each in expectations
+            )
+        if ref == request.ref and expectations is request.expectations:
+            return request
+        return dataclasses.replace(request, ref=ref, expectations=expectations)
+
+    def inspect(self, attempt: Attempt) -> None:
+        """Redirect a commit that is held."""
+        if _failures_to_hold(attempt) is not None:
+            attempt.target_ref = self._branch
+
+    def amend(self, attempt: Attempt, update: TableUpdate) -> None:
+        """Record why commits are held, and remove the branch if it is not ahead of the ref any more."""
+        base, ref = update.base(), attempt.cycle.request.ref
+        if self._branch in base.refs and attempt.target_ref != self._branch:
+            update.remove_ref(self._branch)
+        held = _failures_to_hold(attempt)
+        state = self._state(base)
+        if ref != self._branch:  # no commit was held until now
+            state = Unpublished((), state.again, ref if held is not None else "")
+        is_visible = attempt.target_ref != self._branch  # a held commit may be discarded again
+        if is_visible and state.again is not None and state.again.is_over(self._ledger):
+            state = dataclasses.replace(state, again=None)
+        if held is not None:
+            now_ms = int(time.time() * 1000)
+            commit = UnpublishedCommit(update.snapshot_id, self._request.commit_id, now_ms, held.failed)
+            state = state.with_commit(commit)
+        text = state.to_text()
+        if text != base.properties.get(self._key, ""):
+            update.set_properties({self._key: text})
+
+    def outcome(self, attempt: Attempt, outcome: CommitOutcome) -> CommitOutcome:
+        """Report whether the commit is held."""
+        return dataclasses.replace(outcome, unpublished=attempt.target_ref == self._branch)
+
+    def _state(self, metadata: TableMetadata) -> Unpublished:
+        return Unpublished.of_text(metadata.properties.get(self._key, ""))
 
 
-def target_ref(request: CommitRequest, check: ExpectationCheck) -> str:
-    """The ref that the snapshot of a request of `request_at` goes to."""
-    return request.unpublished_branch if check.holds and request.unpublished_branch is not None else request.ref
-
-
-def begin_branch(prepared: PreparedCommit, base: TableMetadata, request: CommitRequest, target: str) -> None:
-    """Have the branch of unpublished commits where it is needed, at the head of the ref; one of no use is removed."""
-    if target != request.ref:
-        head = base.head(request.ref)
-        prepared.begin_branch(target, None if head is None else head["snapshot-id"])
-    elif request.unpublished_branch in base.refs and target != request.unpublished_branch:
-        prepared.end_branch(str(request.unpublished_branch))
-
-
-def unpublished_property(
-    prepared: PreparedCommit, base: TableMetadata, request: CommitRequest, check: ExpectationCheck
-) -> dict[str, str]:
-    """The property that says why commits are unpublished; empty: it stays as it is."""
-    known, state = base.properties.get(unpublished_key(request.property_key), ""), _state(base, request)
-    if request.ref != request.unpublished_branch:  # nothing was unpublished until now
-        state = Unpublished((), state.again, request.ref if check.holds else "")
-    shown = target_ref(request, check) != request.unpublished_branch  # else they may be thrown away once more
-    if shown and state.again is not None and state.again.is_over(_ledger(request)):
-        state = dataclasses.replace(state, again=None)
-    if check.holds:
-        made = UnpublishedCommit(prepared.snapshot_id, request.commit_id, int(time.time() * 1000), check.failed)
-        state = state.with_commit(made)
-    text = state.to_text()
-    return {unpublished_key(request.property_key): text} if text != known else {}
-
-
-def _state(metadata: TableMetadata, request: CommitRequest) -> Unpublished:
-    return Unpublished.of_text(metadata.properties.get(unpublished_key(request.property_key), ""))
-
-
-def _ledger(request: CommitRequest) -> Ledger:
-    return Ledger.from_json(request.summary[request.property_key])
+def _failures_to_hold(attempt: Attempt) -> ExpectationCheck | None:
+    """Return the expectations that hold this commit, or None if it is not held."""
+    check = attempt.find(ExpectationCheck)
+    return check if check is not None and check.holds else None

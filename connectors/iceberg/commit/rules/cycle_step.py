@@ -6,6 +6,7 @@ tables that it reads, and have no effects of its own. A failure commits nothing,
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import logging
 import traceback
@@ -19,17 +20,21 @@ from py4j.protocol import Py4JNetworkError
 from connect_py.api.errors import ConnectError
 from connectors.iceberg.catalog.java_errors import is_statement_error, java_exception_of
 from connectors.iceberg.catalog.sql_names import quoted
-from connectors.iceberg.catalog.table_update import ValidationFailed
+from connectors.iceberg.catalog.table_update import StaleAttemptError
+from connectors.iceberg.commit.cycle_rows import CycleRows
 from connectors.iceberg.commit.output_columns import (
-    SchemaEvolved,
+    SchemaEvolvedError,
     iceberg_fields,
     in_columns_of,
     last_named,
     wanted_changes,
 )
-from connectors.iceberg.commit.rules.expectations import as_views, without_paths
+from connectors.iceberg.commit.rules.rule import CommitRule, RuleRun
+from connectors.iceberg.commit.views import as_views, without_paths
 from connectors.iceberg.config.cycle_step import STAGED, CycleStep
 from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
+from connectors.iceberg.faults import fault_point
+from connectors.iceberg.protocol.commit_request import CommitRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,6 +44,33 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SHOWN: Final = 3  # keys that a message names
+
+
+class UserStep(CommitRule):
+    """Lets the user's SQL or function replace the rows of a commit."""
+
+    def begin(self, request: CommitRequest) -> RuleRun | None:
+        """Return the hooks if the request has a step."""
+        return None if request.step is None else _UserStepRun(request.step)
+
+
+class _UserStepRun(RuleRun):
+    changes_rows = True
+
+    def __init__(self, step: CycleStep) -> None:
+        self._step = step
+
+    def rows(self, cycle: CycleTable, rows: CycleRows) -> CycleRows:
+        """Write what the step returns for the rows. It may read the table."""
+        if rows.is_empty:
+            return rows
+        fault_point("before_cycle_step")
+        staged = cycle.own_columns(cycle.spark.table(cycle.relation_of(rows.staged, rows.written)))
+        with transformed(cycle, self._step, staged) as output:
+            written = cycle.write(output)
+        cycle.supersede(rows.written)
+        fault_point("after_cycle_step")
+        return dataclasses.replace(rows, staged=[], written=written, reads_table=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +92,7 @@ def transformed(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> Iterator
         TableUnsuitableError: It fails, also within the block; it returns keys that are null or twice, or columns
             that the table does not have and the policy refuses.
         SchemaChangesPendingError: Only a person may add these columns.
-        SchemaEvolved: The table has them now.
+        SchemaEvolvedError: The table has them now.
     """
     request = cycle.request
     with naming(request.table, step.key):
@@ -72,7 +104,7 @@ def transformed(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> Iterator
             cycle.table.evolve(changes)
             named = ", ".join(map(str, changes))
             log.info("table %s: %s, for %s", request.table, named, step.key, extra={"action": "table_evolved"})
-            raise SchemaEvolved(named)
+            raise SchemaEvolvedError(named)
         made = in_columns_of(made, cycle.metadata.column_names())
         if not cycle.keys:
             yield made
@@ -90,7 +122,7 @@ def naming(table: str, key: str) -> Iterator[None]:
     """Errors of the user's code name its setting, also where Spark meets them later; those of the storage stay."""
     try:
         yield
-    except (ConnectError, ValidationFailed, Py4JNetworkError, ConnectionError):
+    except (ConnectError, StaleAttemptError, Py4JNetworkError, ConnectionError):
         raise
     except Exception as error:
         error.add_note(f"while {key} ran")  # where a time limit ended it, that is the reason

@@ -1,4 +1,4 @@
-"""`ExpectationCheck`: what a commit's rows are expected to be, looked at in Spark before the commit is made.
+"""Expectations: checks of a commit's rows, which Spark evaluates before the commit.
 
 Conditions on rows are counted in one pass over the rows of the commit. Queries see four views:
 
@@ -12,25 +12,82 @@ Conditions on rows are counted in one pass over the rows of the commit. Queries 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from connectors.iceberg.catalog.java_errors import is_statement_error, java_exception_of
+from connectors.iceberg.commit.cycle_rows import CycleRows
+from connectors.iceberg.commit.rules.rule import CommitRule, RuleRun
+from connectors.iceberg.commit.views import (
+    as_views,
+    keys_deleted,
+    rows_after,
+    rows_before,
+    rows_changed,
+    without_paths,
+)
 from connectors.iceberg.config.expectations import Expectation, ExpectationAction
 from connectors.iceberg.config.keys import EXPECT_PREFIX
 from connectors.iceberg.errors import ExpectationFailedError, TableUnsuitableError
+from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from connectors.iceberg.commit.attempt import Attempt
+    from connectors.iceberg.commit.cycle_table import CycleTable
+
 NAMES: Final = "_expectations"  # column of rejected rows: which were not met
-_BY_PATH: Final = "spark.sql.runSQLOnFiles"
+
+
+class Expectations(CommitRule):
+    """Counts rows that do not meet conditions, leaves them out, or refuses or holds the commit."""
+
+    def begin(self, request: CommitRequest) -> RuleRun | None:
+        """Return the hooks if the request has expectations."""
+        return _ExpectationsRun() if request.expectations else None
+
+
+class _ExpectationsRun(RuleRun):
+    changes_rows = True
+
+    def rows(self, cycle: CycleTable, rows: CycleRows) -> CycleRows:
+        """Leave out the rows that do not meet the conditions."""
+        check = cycle.findings[ExpectationCheck] = ExpectationCheck(cycle.request.table, cycle.request.expectations)
+        if rows.is_empty:
+            return rows
+        kept = check.leave_out(cycle.spark.table(cycle.relation_of(rows.staged, rows.written)))
+        if kept is None:
+            return rows
+        written = cycle.write(kept)
+        cycle.supersede(rows.written)
+        return dataclasses.replace(rows, staged=[], written=written)
+
+    def inspect(self, attempt: Attempt) -> None:
+        """Run the queries on the table before and after the change."""
+        check = attempt.find(ExpectationCheck)
+        if check is not None and check.has_queries:
+            check.ask(
+                attempt.cycle.spark,
+                {
+                    "changed": rows_changed(attempt),
+                    "deleted": keys_deleted(attempt),
+                    "before": rows_before(attempt),
+                    "after": rows_after(attempt),
+                },
+            )
+
+    def outcome(self, attempt: Attempt, outcome: CommitOutcome) -> CommitOutcome:
+        """Report the expectations that were not met."""
+        check = attempt.find(ExpectationCheck)
+        return outcome if check is None else dataclasses.replace(outcome, failed=check.failed)
 
 
 class ExpectationCheck:
-    """For one attempt at a commit."""
+    """The expectations of one attempt at a commit."""
 
     def __init__(self, table: str, expectations: Sequence[Expectation]) -> None:
         """`expectations`: with the actions that count for this commit."""
@@ -147,26 +204,3 @@ def _met(expectation: Expectation) -> Column:
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     return F.coalesce(F.expr(expectation.sql), F.lit(False))  # parsed alone: a text cannot end it and add others
-
-
-@contextmanager
-def without_paths(spark: SparkSession) -> Iterator[None]:
-    """A session that reads no file by its path."""
-    by_path = spark.conf.get(_BY_PATH, "true")
-    spark.conf.set(_BY_PATH, "false")
-    try:
-        yield
-    finally:
-        spark.conf.set(_BY_PATH, str(by_path))
-
-
-@contextmanager
-def as_views(spark: SparkSession, views: Mapping[str, DataFrame]) -> Iterator[None]:
-    """Rows under names."""
-    try:
-        for name, rows in views.items():
-            rows.createOrReplaceTempView(name)
-        yield
-    finally:
-        for name in views:
-            spark.catalog.dropTempView(name)

@@ -1,4 +1,4 @@
-"""Rows that an expectation left out, kept in a table of their own, exactly once.
+"""Rows that an expectation left out are kept in a separate table, exactly once.
 
 Before the swap they are written to a file that no table has. The swap of the commit names it in a property of the
 table. After the swap the rows are appended to the table of rejected rows, by a commit of its own with a ledger that
@@ -9,20 +9,24 @@ older.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from connect_py.api.errors import ConnectError
 from connectors.iceberg.catalog.java_errors import translating
 from connectors.iceberg.catalog.sql_names import literal, quoted
 from connectors.iceberg.catalog.staged_rows import content_file, staged_again
+from connectors.iceberg.commit.cycle_rows import CycleRows
 from connectors.iceberg.commit.output_columns import iceberg_fields, in_columns_of
-from connectors.iceberg.commit.rules.expectations import NAMES
+from connectors.iceberg.commit.rules.expectations import NAMES, ExpectationCheck
+from connectors.iceberg.commit.rules.rule import CommitRule, RuleRun
 from connectors.iceberg.errors import CatalogUnavailableError
 from connectors.iceberg.faults import fault_point
-from connectors.iceberg.protocol.commit_request import MAIN, SNAPSHOT_ID, CommitOutcome, CommitRequest, CommitStatus
+from connectors.iceberg.protocol.commit_request import MAIN, SNAPSHOT_ID, CommitRequest, CommitStatus
 from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, group_of, look_up
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema.output_columns import judge
@@ -33,8 +37,12 @@ from connectors.iceberg.staging.staged_file_name import table_digits
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from connectors.iceberg.catalog.java_catalog import JavaCatalog, JavaTable
+    from connectors.iceberg.catalog.java_catalog import JavaCatalog
+    from connectors.iceberg.catalog.java_table import JavaTable
+    from connectors.iceberg.catalog.table_update import TableUpdate
+    from connectors.iceberg.commit.attempt import Attempt
     from connectors.iceberg.commit.cycle_table import CycleTable
+    from connectors.iceberg.commit.rules.rule import Commit
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 log = logging.getLogger(__name__)
@@ -69,14 +77,14 @@ def write_rejected(cycle: CycleTable, rows: DataFrame) -> dict[str, str]:
     return {rejected_key(request.property_key): text}
 
 
-class RejectedRows:
-    """Appends what the last commits left out; of one session."""
+class RejectedRows(CommitRule):
+    """Appends the rows that commits left out to the table of rejected rows."""
 
     def __init__(
         self,
         spark: SparkSession,
         catalog: JavaCatalog,
-        commit: Callable[[CommitRequest], CommitOutcome],
+        commit: Commit,
     ) -> None:
         """`commit`: of the engine."""
         self._spark = spark
@@ -84,11 +92,20 @@ class RejectedRows:
         self._commit = commit
         self._settled: set[str] = set()  # texts of the property that are known to be done with
 
-    def settle(self, table: JavaTable, request: CommitRequest, properties: Mapping[str, str]) -> None:
-        """Append the rows that the table's properties name, unless that was done.
+    def begin(self, request: CommitRequest) -> RuleRun | None:
+        """Return the hooks if rows may be rejected, or if the property of an earlier commit may have to be cleared."""
+        return _RejectedRowsRun(request, self) if request.expectations or self._settled else None
+
+    def settle(self, table: JavaTable, property_key: str, request: CommitRequest | None) -> None:
+        """Append the rows that an earlier commit announced."""
+        if request is not None:
+            self.append_announced(table, request, table.metadata().properties)
+
+    def append_announced(self, table: JavaTable, request: CommitRequest, properties: Mapping[str, str]) -> None:
+        """Append the rows that properties of the table name, unless that was done.
 
         Raises:
-            ConnectError: It does not work now; the rows stay in their file.
+            ConnectError: The rows remain in their file, and the next commit tries again.
         """
         text = properties.get(rejected_key(request.property_key), "")
         if not text or text in self._settled:
@@ -97,10 +114,9 @@ class RejectedRows:
             self._append(table, request, json.loads(text))
         self._settled.add(text)
 
-    def emptied(self, base: TableMetadata, property_key: str) -> dict[str, str]:
-        """The property to set with a commit on this base: its rows are in their table."""
-        key = rejected_key(property_key)
-        return {key: ""} if base.properties.get(key) in self._settled else {}
+    def is_settled(self, text: str | None) -> bool:
+        """Return True if the rows that a property names are in their table."""
+        return text in self._settled
 
     def _append(self, table: JavaTable, request: CommitRequest, named: Mapping[str, Any]) -> None:
         name, group = request.rejected_table, group_of(request.property_key)
@@ -150,6 +166,32 @@ class RejectedRows:
             there.evolve(changes)
             there.refresh()
         return there
+
+
+class _RejectedRowsRun(RuleRun):
+    def __init__(self, request: CommitRequest, rejected_rows: RejectedRows) -> None:
+        self._request = request
+        self._rejected_rows = rejected_rows
+
+    def rows(self, cycle: CycleTable, rows: CycleRows) -> CycleRows:
+        """Write rejected rows to a file, which the commit names in a property."""
+        check = cycle.findings.get(ExpectationCheck)
+        if check is None or check.rejected is None:
+            return rows
+        return dataclasses.replace(rows, properties={**rows.properties, **write_rejected(cycle, check.rejected)})
+
+    def amend(self, attempt: Attempt, update: TableUpdate) -> None:
+        """Clear the property of an earlier commit whose rows are in their table."""
+        key = rejected_key(self._request.property_key)
+        if self._rejected_rows.is_settled(update.base().properties.get(key)):
+            update.set_properties({key: ""})
+
+    def committed(self, attempt: Attempt, table: JavaTable) -> None:
+        """Append the rejected rows now; if that fails, the next commit does it."""
+        try:
+            self._rejected_rows.append_announced(table, self._request, attempt.rows.properties)
+        except ConnectError as error:
+            log.warning("table %s: rejected rows wait for the next commit: %s", self._request.table, error)
 
 
 def _has(metadata: TableMetadata, by: str, key: str, stamp: tuple[Epoch, int]) -> bool:

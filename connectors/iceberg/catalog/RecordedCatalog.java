@@ -1,0 +1,61 @@
+package connectpy;
+
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+import org.apache.iceberg.spark.source.SparkTable;
+import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
+import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * A Spark catalog of the recorded tables of this JVM. Spark creates an instance for each session and finds tables by
+ * name only through such a class, so Python cannot implement it.
+ */
+public class RecordedCatalog implements TableCatalog {
+    private static final Map TABLES = new ConcurrentHashMap();
+    private String name;
+
+    public static void add(String key, RecordedTable table) {
+        TABLES.put(key, table);
+    }
+
+    public static void remove(String key) {
+        TABLES.remove(key);
+    }
+
+    public void initialize(String name, CaseInsensitiveStringMap options) {
+        this.name = name;
+    }
+
+    public String name() {
+        return name;
+    }
+
+    public Table loadTable(Identifier identifier) throws NoSuchTableException {
+        RecordedTable table = (RecordedTable) TABLES.get(identifier.name());
+        if (table == null) {
+            throw new NoSuchTableException(identifier);
+        }
+        return SparkTable.create(table, table.branch());
+    }
+
+    public Identifier[] listTables(String[] namespace) {
+        return new Identifier[0];
+    }
+
+    public Table alterTable(Identifier identifier, TableChange[] changes) {
+        throw new UnsupportedOperationException("alterTable");
+    }
+
+    public boolean dropTable(Identifier identifier) {
+        throw new UnsupportedOperationException("dropTable");
+    }
+
+    public void renameTable(Identifier from, Identifier to) {
+        throw new UnsupportedOperationException("renameTable");
+    }
+}

@@ -1,0 +1,129 @@
+"""Our own Java classes: compiled once, defined in the JVM of each Spark driver.
+
+| class | why Python cannot do the job |
+|---|---|
+| `DurableFileSystem` | Hadoop calls it for every local file; it forces files to the disk |
+| `RecordedTable` | Spark calls it while it plans and runs a MERGE |
+| `RecordedCatalog` | Spark creates it to find recorded tables by name |
+
+The Janino compiler that ships with Spark compiles the sources. The bytecode is kept in the folder that
+CONNECT_PY_SPARK_CLASSES names, which may be emptied at any time. The classes are defined in the system class loader,
+because Spark and Iceberg look up classes by name there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import uuid
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+log = logging.getLogger(__name__)
+
+CLASSES_VARIABLE: Final = "CONNECT_PY_SPARK_CLASSES"  # a cache folder for compiled classes; unset: no cache
+_CLASSES: Final = ("DurableFileSystem", "RecordedTable", "RecordedCatalog")  # a class follows those that it uses
+_SOURCES: Final = {name: Path(__file__).with_name(f"{name}.java") for name in _CLASSES}
+_FILE_SYSTEM: Final = "connectpy.DurableFileSystem"
+_KEY: Final = "fs.file.impl"
+
+
+def define_classes(gateway: Any) -> None:
+    """Define our classes in a JVM, before anything in it uses them.
+
+    Args:
+        gateway: A py4j gateway of the JVM.
+    """
+    jvm = gateway.jvm
+    cache = _cache_file(jvm)
+    cached = _read(cache) if cache is not None else None
+    if cached is not None:
+        for name, code in cached.items():
+            _define(gateway, name, code)
+        return
+    compiled: dict[str, bytes] = {}
+    for source in _SOURCES.values():
+        for name, code in _compile(jvm, source).items():
+            _define(gateway, name, code)
+            compiled[name] = code
+    if cache is not None:
+        _write(cache, compiled)
+
+
+def use_durable_files(jvm: Any) -> None:
+    """Make Hadoop force local files to the disk on close, and folders when a name in them changes.
+
+    Hadoop creates one local file system per JVM, from the first configuration that asks for it. A file system that the
+    user configured is kept. So is Kerberos: the first caller would make Hadoop log in.
+    """
+    configuration = jvm.org.apache.hadoop.conf.Configuration()
+    if configuration.get(_KEY) or configuration.get("hadoop.security.authentication", "simple") != "simple":
+        return
+    configuration.set(_KEY, _FILE_SYSTEM)
+    file_system = jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI.create("file:///"), configuration)
+    name = file_system.getClass().getName()
+    if name != _FILE_SYSTEM:
+        log.warning("local files are not forced to the disk: Hadoop's file system is %s", name)
+
+
+def _compile(jvm: Any, source: Path) -> Mapping[str, bytes]:
+    """Return the bytecode of a source file by class name. Classes that it uses must be defined."""
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.java.lang.ClassLoader.getSystemClassLoader())
+    compiler.cook(source.read_text())
+    return {str(name): bytes(code) for name, code in dict(compiler.getBytecodes()).items()}
+
+
+def _define(gateway: Any, name: str, code: bytes) -> None:
+    """Define a class in the system class loader, as `ClassLoader.defineClass` is protected."""
+    jvm = gateway.jvm
+    by_name = jvm.java.lang.Class.forName
+    integer = jvm.java.lang.Integer.TYPE
+    types = gateway.new_array(jvm.java.lang.Class, 4)
+    for place, type_ in enumerate((by_name("java.lang.String"), by_name("[B"), integer, integer)):
+        types[place] = type_
+    method = by_name("java.lang.ClassLoader").getDeclaredMethod("defineClass", types)
+    method.setAccessible(True)
+    arguments = gateway.new_array(jvm.java.lang.Object, 4)
+    for place, argument in enumerate((name, code, 0, len(code))):
+        arguments[place] = argument
+    method.invoke(jvm.java.lang.ClassLoader.getSystemClassLoader(), arguments)
+
+
+def _cache_file(jvm: Any) -> Path | None:
+    """Return the cache file for these sources and this Java release, or None without a cache folder."""
+    folder = os.environ.get(CLASSES_VARIABLE)
+    if not folder:
+        return None
+    release = jvm.java.lang.System.getProperty("java.specification.version")
+    parts = [*(source.read_text() for source in _SOURCES.values()), release]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return Path(folder) / f"classes-{digest}.zip"
+
+
+def _read(cache: Path) -> dict[str, bytes] | None:
+    """Return the cached bytecode by class name, in the order of definition, or None if there is none."""
+    if not zipfile.is_zipfile(cache):
+        return None
+    with zipfile.ZipFile(cache) as file:
+        return {name.removesuffix(".class"): file.read(name) for name in file.namelist()}
+
+
+def _write(cache: Path, compiled: Mapping[str, bytes]) -> None:
+    unfinished = cache.with_name(f"{cache.name}.{uuid.uuid4().hex}")  # another process may write it, too
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("wb") as stream:
+            with zipfile.ZipFile(stream, "w") as file:
+                for name, code in compiled.items():
+                    file.writestr(f"{name}.class", code)
+            os.fsync(stream.fileno())
+        os.replace(unfinished, cache)
+    except OSError as error:
+        log.debug("compiled classes are not cached: %s", error)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)

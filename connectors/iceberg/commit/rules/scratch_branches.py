@@ -1,0 +1,80 @@
+"""Rule 40: the first commit to a table removes the scratch branches of releases that ran the MERGE on a branch."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from connect_py.api.errors import ConnectError
+from connectors.iceberg.catalog.java_errors import translating
+from connectors.iceberg.catalog.java_table import JavaTable
+from connectors.iceberg.catalog.table_update import TableUpdate
+from connectors.iceberg.commit.attempt import Attempt
+from connectors.iceberg.commit.rules.rule import CommitRule, RuleRun
+from connectors.iceberg.protocol.commit_request import CommitRequest
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+
+log = logging.getLogger(__name__)
+
+_SCRATCH_KEY: Final = "connect-py.scratch"  # in the summary of a scratch snapshot: the name of its branch
+_STAGED_KEY: Final = "connect-py.staged"  # the same, if the snapshot only references staged files
+
+
+class ScratchBranches(CommitRule):
+    """Looks at each table once per session: nothing creates scratch branches any more."""
+
+    def __init__(self) -> None:
+        self._clean_tables: set[str] = set()
+
+    def begin(self, request: CommitRequest) -> RuleRun | None:
+        """Return the hooks for the first commit to a table."""
+        return None if request.table in self._clean_tables else _ScratchBranchesRun(request, self._clean_tables)
+
+
+class _ScratchBranchesRun(RuleRun):
+    def __init__(self, request: CommitRequest, clean_tables: set[str]) -> None:
+        self._request = request
+        self._clean_tables = clean_tables
+        self._removed: list[Any] = []  # Java snapshots that the last update removes
+
+    def amend(self, attempt: Attempt, update: TableUpdate) -> None:
+        """Remove the branches of this connector and their snapshots, in the change that commits the cycle."""
+        base = update.base()
+        branches = [name for name in base.refs if name.startswith(self._request.work_branch)]
+        for name in branches:
+            update.remove_ref(name)
+        snapshots = [snapshot for snapshot in _scratch_snapshots(base, branches) if snapshot != update.snapshot_id]
+        self._removed = update.remove_snapshots(snapshots)
+
+    def committed(self, attempt: Attempt, table: JavaTable) -> None:
+        """Delete the files of the removed snapshots: no metadata references them any more."""
+        self._clean_tables.add(self._request.table)
+        if not self._removed:
+            return
+        log.info("table %s: removed %d scratch snapshots of an earlier release", table.name, len(self._removed))
+        try:
+            with translating(table.name):
+                for snapshot in self._removed:
+                    paths = set(table.own_metadata_files(snapshot))
+                    if _STAGED_KEY not in table.java.json(snapshot.summary()):
+                        paths.update(table.files_added_by(snapshot))
+                    for path in paths - set(_landed_paths(attempt)):
+                        table.delete_file(path)
+        except ConnectError as error:
+            log.info("table %s: files of scratch branches remain as orphan files: %s", table.name, error)
+
+
+def _scratch_snapshots(metadata: TableMetadata, branches: list[str]) -> list[int]:
+    """Return the scratch snapshots of branches. The branch of a MERGE that changed nothing is at a snapshot of main."""
+    snapshots = []
+    for name in branches:
+        snapshot = metadata.snapshots.get(metadata.refs[name])
+        while snapshot is not None and snapshot["summary"].get(_SCRATCH_KEY) == name:  # a repeated MERGE made several
+            snapshots.append(int(snapshot["snapshot-id"]))
+            snapshot = metadata.snapshots.get(snapshot.get("parent-snapshot-id", -1))
+    return snapshots
+
+
+def _landed_paths(attempt: Attempt) -> list[str]:
+    """Return the staged files of the commit that landed: a full MERGE on a scratch branch may have added them."""
+    return [file.path for file in attempt.cycle.request.files]
