@@ -18,7 +18,6 @@ from connectors.iceberg.config.sink_options import CONFIG_DEF
 from connectors.iceberg.config.spark_config import worker_spark_config
 from connectors.iceberg.config.worker_defaults import with_worker_catalog
 from connectors.iceberg.coordinator.offset_alteration import alter
-from connectors.iceberg.driver.connect_client import CONNECT_SERVICE
 from connectors.iceberg.driver.gateway import why_absent
 from connectors.iceberg.driver.lake_client import driver_service
 from connectors.iceberg.operations.operation_request import OperationRequest
@@ -43,10 +42,9 @@ class IcebergSinkConnector(SinkConnector):
     def shared_services(
         cls, props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
     ) -> Sequence[SharedService]:
-        """The Spark driver, which starts beside the tasks, and what speaks to a Spark Connect server."""
+        """Return the Spark driver, which starts next to the tasks."""
         config = IcebergSinkConfig.parse(with_worker_catalog(props, worker_settings))
-        driver = driver_service(worker_spark_config(config, worker_settings))
-        return (driver, CONNECT_SERVICE) if config.spark.get("spark.remote") else (driver,)
+        return (driver_service(worker_spark_config(config, worker_settings)),)
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         return [self._props] * max_tasks

@@ -44,7 +44,7 @@ def choose(metadata: TableMetadata, mode: WriteMode, files: list[StagedFile], fu
         "db.t", "c", version, "ledger", "{}", {"ledger": "{}"}, files=files, mode=mode, key_columns=keys
     )
     table: Any = SimpleNamespace(has_data_files=lambda head: head["summary"]["total-data-files"] != "0")
-    engine, because = choose_engine(table, metadata, request, "the configuration says so" if full else "")
+    engine, because = choose_engine(table, metadata, request, full_merge=full)
     assert because
     return engine
 

@@ -83,7 +83,7 @@ class TableManager:
         self._events = events
         self._metrics = metrics
         self._lineage = lineage
-        self._full_merge = config.full_merge or bool(config.spark.get("spark.remote"))
+        self._full_merge = config.full_merge
         spark, seconds = worker_spark_config(config, services.worker_settings), config.commit_attempt_timeout_ms / 1000
         settings = EngineSettings(config.full_merge, config.refuse_foreign_rows)
         self._lake = LakeClient(services, spark, settings, config.connector, commit_deadline_seconds=seconds)

@@ -96,11 +96,9 @@ class _User:
                 return Failed.of(error)
 
     def _interrupt(self) -> None:
-        """End what runs in the JVM, and what runs on a server for it."""
+        """Cancel the Spark jobs of this connection."""
         with suppress(Exception):  # the JVM may be gone
             self._runtime.spark.sparkContext.cancelJobsWithTag(self._tag)
-        if self._session is not None:
-            self._session.interrupt()
 
     def _kill(self, watch: Watch) -> None:
         """End the driver; not for a user who hung up."""

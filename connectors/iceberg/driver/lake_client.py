@@ -11,12 +11,10 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from connect_py.api.service import ServiceAddress, SharedService, SharedServices
 from connectors.iceberg.config.spark_config import DRIVERS_MAX_KEY, SparkConfig
-from connectors.iceberg.driver.connect_client import CONNECT_SERVICE, RemoteSpark
 from connectors.iceberg.driver.driver_protocol import Failed, Opened, Request, connect, hang_up
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.errors import CatalogUnavailableError, SparkDiedError
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest, EngineSettings
-from connectors.iceberg.schema.table import WriteMode
 
 PROGRAM: Final = "connectors.iceberg.driver.driver_program"
 SERVICE: Final = "spark-driver"
@@ -92,16 +90,13 @@ class LakeClient:
     settle = _asked(LakeSession.settle)
 
     def commit(self, request: CommitRequest) -> CommitOutcome:
-        remote = self._remote() if request.mode is WriteMode.MERGE and request.files else None
-        asked = Request(request.table, "commit", (request, remote), self._commit_deadline_seconds)
-        outcome: CommitOutcome = self.call(asked)
+        call = Request(request.table, "commit", (request,), self._commit_deadline_seconds)
+        outcome: CommitOutcome = self.call(call)
         return outcome
 
     def request(self) -> None:
         """Have the process started, and return at once."""
         self._services.request_shared_service(self._service)
-        if self._config.remote:
-            self._services.request_shared_service(CONNECT_SERVICE)
 
     def start(self) -> None:
         """Have a process running, and a session in it. After a death: in the next process.
@@ -128,8 +123,6 @@ class LakeClient:
         """End the session; the process ends with its last user. A call under way fails."""
         self._disconnect()
         self._services.release_shared_service(self._service)
-        if self._config.remote:
-            self._services.release_shared_service(CONNECT_SERVICE)
 
     def hang_up(self) -> None:
         """End the call under way, and the session; `start` makes another one. From any thread."""
@@ -165,18 +158,6 @@ class LakeClient:
         if isinstance(answer, Failed):
             answer.reraise()
         return answer
-
-    def _remote(self) -> RemoteSpark | None:
-        """The Spark that runs the `MERGE`, where the configuration names a Spark Connect server; None: the driver.
-
-        Raises:
-            RetriableError: The Spark Connect process does not start now.
-            ConnectError: It cannot start. The text says why.
-        """
-        if not self._config.remote:
-            return None
-        program = self._services.shared_service(CONNECT_SERVICE, timeout_seconds=_START_SECONDS)
-        return RemoteSpark(self._config.remote, self._config.remote_settings(), program)
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

@@ -21,7 +21,6 @@ from connectors.iceberg.commit.partial_rows import open_pairs
 from connectors.iceberg.config.file_io_properties import file_io_properties
 from connectors.iceberg.config.partition_by import PartitionTerm
 from connectors.iceberg.config.sort_by import SortTerm
-from connectors.iceberg.driver.connect_client import ConnectClient, RemoteSpark
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest, EngineSettings
 from connectors.iceberg.protocol.ledger import TableView
@@ -76,7 +75,6 @@ class LakeSession:
         self.spark = spark
         self.catalog_name = catalog
         self.engine = CommitEngine(spark, self._catalog, catalog, settings)
-        self._connect: ConnectClient | None = None
 
     def load(
         self,
@@ -171,20 +169,14 @@ class LakeSession:
                 changed |= table.set_partition_fields(partition_by)
             return changed
 
-    def commit(self, request: CommitRequest, remote: RemoteSpark | None = None) -> CommitOutcome:
-        """See `CommitEngine.commit`. `remote`: whose Spark runs the `MERGE`; None: this one."""
-        self._connect = None if remote is None else ConnectClient(remote)
-        return self.engine.commit(request, self._connect)
+    def commit(self, request: CommitRequest) -> CommitOutcome:
+        """See `CommitEngine.commit`."""
+        return self.engine.commit(request)
 
     def settle(self, name: str, property_key: str) -> None:
         """Have the tables that follow this one in step with its last commit, if a crash kept them from it."""
         with translating(name):
             self.engine.settle(self._catalog.load(name), property_key)
-
-    def interrupt(self) -> None:
-        """End a statement that runs on a server. From any thread."""
-        if self._connect is not None:
-            self._connect.interrupt()
 
     def remove_files(self, name: str, uuid: str, prefix: str, below: int) -> int | None:
         """Delete files of earlier epochs below the table's data location, unless a snapshot references them.
