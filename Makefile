@@ -41,7 +41,7 @@ install: $(STAMP)
 
 dev: $(DEV_STAMP)
 
-EXTRAS := java$(comma)spark-connect
+EXTRAS := java
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard native/*/Cargo.toml native/*/src/*.rs)
 # Python compiles what is imported when it is imported: compiling everything takes as long as installing it.
 # setuptools warns of every editable installation.

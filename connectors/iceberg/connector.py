@@ -15,7 +15,7 @@ from connectors.iceberg.config.allowed_settings import refused_code, refused_set
 from connectors.iceberg.config.keys import CATALOG_NAME
 from connectors.iceberg.config.sink_config import IcebergSinkConfig, validate
 from connectors.iceberg.config.sink_options import CONFIG_DEF
-from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg.config.spark_config import unsupported_worker_settings, worker_spark_config
 from connectors.iceberg.config.worker_defaults import with_worker_catalog
 from connectors.iceberg.coordinator.offset_alteration import alter
 from connectors.iceberg.driver.gateway import why_absent
@@ -56,7 +56,8 @@ class IcebergSinkConnector(SinkConnector):
         given = {key: value for key, value in complete.items() if value is not None}
         if hasattr(self, "services") and (absent := why_absent(os.environ)) is not None:
             values[CATALOG_NAME].errors.append(absent)
-        for key, why in [*refused_settings(given, settings), *refused_code(given, settings)]:
+        refused = [*refused_settings(given, settings), *refused_code(given, settings)]
+        for key, why in [*refused, *unsupported_worker_settings(settings)]:
             values.setdefault(key, ConfigValue(key)).errors.append(why)
         return values
 

@@ -102,7 +102,8 @@ def test_each_invalid_value_is_told_with_its_key(case: SinkCase) -> None:
          "merge needs keys; rows are appended here"),
         ({"iceberg.tables.default-partition-by": "days(ts"}, "iceberg.tables.default-partition-by", "days(ts"),
         ({"topics": None}, "topics", "Must configure one of topics or topics.regex"),
-        ({"iceberg.spark.remote": "http://x"}, "iceberg.spark.remote", "is not a Spark Connect URL"),
+        ({"iceberg.spark.remote": "sc://x"}, "iceberg.spark.remote",
+         "to run commits on a Spark cluster, set iceberg.spark.master to spark://host:port, yarn, or k8s://"),
     ],
 )  # fmt: skip
 def test_combinations_that_make_no_sense_are_told_with_their_key(

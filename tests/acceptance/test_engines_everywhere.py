@@ -1,40 +1,33 @@
-"""Both MERGE statements, on whatever Spark there is, leave the same tables: the Debezium recordings prove it.
+"""Both MERGE statements produce the same tables in local mode and on a cluster, from the Debezium recordings.
 
-Places: this machine's own Spark, a stand-alone cluster by `iceberg.spark.master`, and Spark Connect by
-`iceberg.spark.remote`. The connector is the same everywhere but for that key. The short form takes a table to
-each of the two; the long one takes a recording everywhere, and the others to both engines of this machine.
+The connector is the same in both places, except `iceberg.spark.master`. One test merges a table on a standalone
+cluster; the other replays a recording in both places with both engines, and the other recordings in local mode.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from corpus_recording import AVRO_SCHEMAS, recorded_tables
+from corpus_recording import AVRO_SCHEMAS
 from corpus_replay import (
     APPENDED,
     COLUMNS,
     RECORDINGS,
     World,
     assert_holds_what_the_source_held,
-    await_caught_up,
-    create_topics,
     namespace_of,
-    part_of,
-    produce,
     replay,
-    sink_config,
 )
 from lakehouse import Lakehouse
 from postgres_text import plain_values
 from schema_registry_stub import schema_registry
-from spark_elsewhere import ConnectServer, StandaloneCluster
+from spark_elsewhere import StandaloneCluster
 from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
@@ -47,8 +40,7 @@ SPREAD = {"spread": 3}  # partitions
 MERGED = sorted(COLUMNS.keys() - {APPENDED})
 ENGINE = "iceberg.ext.commit-engine"
 ORDER = "__connect_py_order"
-CATCH_UP_SECONDS = 240.0  # the first executors of a cluster, or classes of a server, come with the first commit
-RECOVER_SECONDS = 240.0
+CATCH_UP_SECONDS = 240.0  # the first commit starts the executors of a cluster
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +66,6 @@ def elsewhere(kind: str, folder: Path, environment: Mapping[str, str]) -> Iterat
             # An application takes all cores otherwise, and the next connector's would wait for ever.
             yield {"iceberg.spark.master": cluster.url, "iceberg.spark.cores.max": "1"}
             assert cluster.executors() > 0, "nothing ran on the cluster"
-        elif kind == "connect":
-            server = stack.enter_context(ConnectServer(folder / "connect", environment))
-            yield {"iceberg.spark.remote": server.url}
         else:
             yield {}
 
@@ -123,25 +112,23 @@ def contents(lakehouse: Lakehouse, table: str) -> list[str]:
 
 
 def assert_nothing_is_left(lakehouse: Lakehouse, table: str) -> None:
-    """No branch, and no snapshot of staged files."""
+    """Assert that no scratch branch remains."""
     found = lakehouse.table(table)
     assert found is not None
     assert set(found.refs()) == {"main"}
-    assert not [s for s in found.snapshots() if s.summary and "connect-py.staged" in s.summary.additional_properties]
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)  # a cluster or server, a connector with its JVM, and two commits by SQL
-@pytest.mark.parametrize(("kind", "engine"), [("cluster", {ENGINE: "merge"}), ("connect", {})])
+@pytest.mark.timeout(600)  # a cluster, a connector with its JVM, and two commits by SQL
 def test_table_merged_by_external_spark_equals_the_source_table(
-    world: World, tmp_path: Path, spark_environment: Mapping[str, str], kind: str, engine: dict[str, str]
+    world: World, tmp_path: Path, spark_environment: Mapping[str, str]
 ) -> None:
     """The table has values that are not sent."""
     table = "toasted"
-    there = at(world, f"short-{kind}")
+    there = at(world, "short-cluster")
     with (
-        elsewhere(kind, tmp_path, spark_environment) as key,
-        replay(there, "json-schema", [table], SPREAD, {**key, **engine}, parts=2, seconds=CATCH_UP_SECONDS) as (
+        elsewhere("cluster", tmp_path, spark_environment) as key,
+        replay(there, "json-schema", [table], SPREAD, {**key, ENGINE: "merge"}, parts=2, seconds=CATCH_UP_SECONDS) as (
             connector,
         ),
     ):
@@ -157,7 +144,6 @@ PLACES: Mapping[str, tuple[str, str, dict[str, str]]] = {  # Spark, the engine t
     "local-full": ("local", "full merge", {ENGINE: "merge"}),
     "cluster": ("cluster", "merge", {}),
     "cluster-full": ("cluster", "full merge", {ENGINE: "merge"}),
-    "connect": ("connect", "full merge", {}),
 }
 RECORDINGS_AT_PLACES = [
     *itertools.product(RECORDINGS[:1], PLACES),
@@ -199,93 +185,3 @@ def test_all_tables_of_a_recording_are_the_same_everywhere(
     found = [contents(there.lakehouse, table) for table in tables]
     for table, rows, expected in zip(MERGED, found, seen.setdefault(recording, found), strict=True):
         assert rows == expected, f"{table} is not as in the first place"
-
-
-# --- what dies in between
-
-
-def begun(there: World, name: str, config: Mapping[str, str]) -> Sequence[Any]:
-    """A connector that has committed the first part of `toasted`."""
-    topic = f"{there.prefix}json-schema.spread.toasted"
-    create_topics(there, {topic: SPREAD["spread"]})
-    there.worker.put(name, {**sink_config(there, "json-schema", "upsert"), **config, "topics": topic})
-    records = recorded_tables("json-schema")["toasted"]
-    produce(there, {topic: part_of(records, 0, 2)}, SPREAD["spread"])
-    await_caught_up(there, name, [topic], CATCH_UP_SECONDS)
-    return records
-
-
-def finished(there: World, name: str) -> None:
-    """Everything is in, exactly once, and what was left over is gone."""
-    topic = f"{there.prefix}json-schema.spread.toasted"
-    there.worker.wait_until(there.worker.healthy, RECOVER_SECONDS, "the worker")
-    there.worker.wait_until(
-        lambda: there.worker.states(name) == ["RUNNING"] * 3, RECOVER_SECONDS, "connector and tasks to run"
-    )
-    await_caught_up(there, name, [topic], CATCH_UP_SECONDS)
-    assert_holds_what_the_source_held(there, "json-schema", "spread", "toasted")
-    there.worker.delete(name)
-    assert_proven(there.lakehouse, [f"{namespace_of('json-schema')}.spread_toasted"])
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1200)  # a server and three commits by SQL
-def test_spark_connect_server_with_cached_catalog_sees_every_new_branch(
-    world: World, tmp_path: Path, spark_environment: Mapping[str, str]
-) -> None:
-    there = at(world, "known")
-    settings = {k.removeprefix("iceberg.catalog."): v for k, v in there.lakehouse.sink_config().items()}
-    del settings["iceberg.catalog"]
-    catalog = "spark.sql.catalog.lake"
-    known = {catalog: "org.apache.iceberg.spark.SparkCatalog", **{f"{catalog}.{k}": v for k, v in settings.items()}}
-    with ConnectServer(tmp_path, spark_environment, **known) as server:
-        more = {"iceberg.spark.remote": server.url}
-        with replay(there, "json-schema", ["toasted"], SPREAD, more, seconds=CATCH_UP_SECONDS) as (connector,):
-            assert_holds_what_the_source_held(there, "json-schema", "spread", "toasted")
-            assert "full merge" in chosen(world, connector)
-    assert "knows catalog lake: its own settings count" in world.worker.log_path.read_text(errors="replace")
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1200)  # a server, two lives of a worker
-@pytest.mark.parametrize("point", ["after_scratch_branch", "after_merge", "after_swap"])
-def test_worker_death_around_spark_connect_merge_loses_or_doubles_nothing(
-    world: World, tmp_path: Path, spark_environment: Mapping[str, str], point: str
-) -> None:
-    there = at(world, f"kill-{point}")
-    name = f"kill-{point}"
-    faults = Path(world.worker.environment["CONNECT_PY_FAULTS"].removeprefix("@"))
-    with ConnectServer(tmp_path, spark_environment) as server:
-        records = begun(there, name, {"iceberg.spark.remote": server.url})
-        faults.write_text(f"{point}=killgroup")
-        produce(there, {f"{there.prefix}json-schema.spread.toasted": part_of(records, 1, 2)}, SPREAD["spread"])
-        world.worker.wait_for_death(RECOVER_SECONDS)
-        faults.unlink()
-        world.worker.start()
-        finished(there, name)
-    assert_nothing_is_left(there.lakehouse, f"{namespace_of('json-schema')}.spread_toasted")
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1200)  # two lives of a server
-def test_spark_connect_server_death_during_merge_loses_or_doubles_nothing(
-    world: World, tmp_path: Path, spark_environment: Mapping[str, str]
-) -> None:
-    there = at(world, "server-dies")
-    slow = {  # a MERGE of many small tasks
-        "iceberg.spark.sql.shuffle.partitions": "400",
-        "iceberg.spark.sql.autoBroadcastJoinThreshold": "-1",
-        "iceberg.spark.sql.adaptive.enabled": "false",
-    }
-    with ConnectServer(tmp_path, spark_environment) as server:
-        records = begun(there, "server-dies", {"iceberg.spark.remote": server.url, **slow})
-        before = server.tasks()
-        produce(there, {f"{there.prefix}json-schema.spread.toasted": part_of(records, 1, 2)}, SPREAD["spread"])
-        world.worker.wait_until(lambda: server.tasks() > before + 20, RECOVER_SECONDS, "a MERGE to be under way")
-        server.kill()
-        world.worker.wait_until(
-            lambda: "Spark Connect at 127.0.0.1" in world.worker.log_path.read_text(errors="replace"),
-            RECOVER_SECONDS, "the coordinator to notice",
-        )  # fmt: skip
-        server.start()
-        finished(there, "server-dies")

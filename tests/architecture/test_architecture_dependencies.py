@@ -21,7 +21,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 def _product_requirements() -> list[str]:
     extras = PROJECT["optional-dependencies"]
-    return [*PROJECT["dependencies"], *extras["java"], *extras["lineage"], *extras["spark-connect"]]
+    return [*PROJECT["dependencies"], *extras["java"], *extras["lineage"]]
 
 
 def _names(requirements: list[str]) -> set[str]:

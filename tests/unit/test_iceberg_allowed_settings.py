@@ -45,7 +45,6 @@ REFUSED = {
 }
 ALLOWED_ALWAYS = {
     "iceberg.spark.master": "spark://host:7077",
-    "iceberg.spark.remote": "sc://host",
     "iceberg.spark.driver.memory": "2g",
     "iceberg.spark.executor.memory": "2g",
     "iceberg.spark.cores.max": "2",

@@ -67,22 +67,6 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
         ({"iceberg.tables": "db.a", "iceberg.table.db.a.route-regex": "x"}, "has no effect without"),
         ({"iceberg.tables": "db.a", "iceberg.ext.topic-to-table": "a:b"}, "cannot be combined"),
         ({"iceberg.ext.topic-to-table": "a:{1}"}, "names no group"),
-        ({"iceberg.tables": "db.a", "iceberg.spark.remote": "http://x"}, "is not a Spark Connect URL"),
-        ({"iceberg.tables": "db.a", "iceberg.spark.remote": "sc://x:a"}, "is not a Spark Connect URL"),
-        ({"iceberg.tables": "db.a", "iceberg.spark.remote": "sc://x/;token"}, "not of the form name=value"),
-        (
-            {"iceberg.tables": "db.a", "iceberg.spark.remote": "sc://x", "iceberg.spark.master": "spark://y:7077"},
-            "names a Spark, and iceberg.spark.master another one",
-        ),
-        (
-            {
-                "iceberg.tables": "db.a",
-                "iceberg.spark.remote": "sc://x",
-                "iceberg.tables.upsert-mode-enabled": "true",
-                "iceberg.ext.commit-engine": "delta",
-            },
-            "delta is not SQL",
-        ),
         ({"iceberg.tables": "db.a", "iceberg.ext.snapshot-events": "ignore"}, "needs iceberg.ext.envelope=debezium"),
         (
             {
@@ -111,6 +95,19 @@ def test_problems_are_shown_under_the_key_that_has_them() -> None:
     shown = {name: value.errors for name, value in validate(STATIC | wrong).items() if value.errors}
     assert shown.keys() == wrong.keys()
     assert shown["iceberg.table.db.a.partition-by"] == ["Unsupported transform: weeks"]
+
+
+@pytest.mark.parametrize("key", ["iceberg.spark.remote", "iceberg.spark.spark.remote"])
+@pytest.mark.parametrize("value", ["sc://spark:15002", ""])
+def test_spark_connect_is_refused_with_the_alternatives(key: str, value: str) -> None:
+    errors = {name: entry.errors for name, entry in validate(STATIC | {key: value}).items() if entry.errors}
+    message = (
+        "Spark Connect is no longer supported; to run commits on a Spark cluster, "
+        "set iceberg.spark.master to spark://host:port, yarn, or k8s://https://host:port"
+    )
+    assert errors == {key: [message]}
+    with pytest.raises(ConfigError, match=re.escape(f"{key}: {message}")):
+        IcebergSinkConfig.parse(STATIC | {key: value})
 
 
 def test_validation_of_a_good_configuration_shows_no_error() -> None:

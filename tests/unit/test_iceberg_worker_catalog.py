@@ -42,7 +42,7 @@ def test_connector_without_a_catalog_gets_that_of_the_worker() -> None:
     "key",
     [
         "iceberg.catalog.type", "iceberg.hadoop.fs.s3a.endpoint", "iceberg.hadoop-conf-dir",
-        "iceberg.spark.sql.catalog.lake.uri", "iceberg.spark.spark.hadoop.fs.s3a.endpoint", "iceberg.spark.remote",
+        "iceberg.spark.sql.catalog.lake.uri", "iceberg.spark.spark.hadoop.fs.s3a.endpoint", "iceberg.spark.master",
         "iceberg.spark.spark.master",
     ],
 )  # fmt: skip
@@ -75,3 +75,18 @@ def test_connector_validates_with_the_catalog_of_its_worker(worker: dict[str, st
         assert connector.transactional_id(CONNECTOR) == "connect-s-coordinator"
         connector.start(CONNECTOR)
         assert connector.task_configs(1) == [CONNECTOR]  # secrets of the worker do not reach the config topic
+
+
+def test_connector_is_refused_if_its_worker_selects_spark_connect() -> None:
+    connector = IcebergSinkConnector()
+    connector.services = FakeSharedServices({}, {**WORKER, "connect_py.spark.remote": "sc://host"})
+    [message] = connector.validate(CONNECTOR)["connect_py.spark.remote"].errors
+    assert "set connect_py.spark.master to spark://host:port" in message
+
+
+def test_connector_that_selects_spark_connect_gets_the_catalog_of_its_worker() -> None:
+    connector = IcebergSinkConnector()
+    connector.services = FakeSharedServices({}, WORKER)
+    values = connector.validate(CONNECTOR | {"iceberg.spark.remote": "sc://host"})
+    assert len(values["iceberg.spark.remote"].errors) == 1
+    assert "Must specify Iceberg catalog properties" not in values["iceberg.catalog"].errors

@@ -61,3 +61,13 @@ def test_settings_that_are_none_of_spark_are_refused(given: str) -> None:
 def test_master_that_is_none_is_refused_before_a_start(master: str | None, conf: list[str] | None) -> None:
     with pytest.raises(ConfigError, match=r"--master: .* is none: local\[\*\]"):
         spark_settings(master, conf, None)
+
+
+def test_load_refuses_spark_connect() -> None:
+    with pytest.raises(ConfigError, match=r"Spark Connect is no longer supported.* set --master to spark://host:port"):
+        spark_settings(None, ["spark.remote=sc://host"], None)
+
+
+def test_default_of_the_worker_that_selects_spark_connect_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^connect_py\.spark\.remote: .* set connect_py\.spark\.master to spark://"):
+        spark({}, {"remote": "sc://host"})

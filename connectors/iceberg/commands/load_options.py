@@ -64,6 +64,7 @@ def spark_settings(master: str | None, conf: list[str] | None, archive: Path | N
     Raises:
         ConfigError: One is not of the form key=value, or is none of Spark's; a master is none.
     """
+    from connectors.iceberg.config.allowed_settings import REMOTE, no_spark_connect
     from connectors.iceberg.config.spark_config import COMMAND_PREFIX, LOAD_PREFIX
 
     said: dict[str, str] = {}
@@ -76,6 +77,8 @@ def spark_settings(master: str | None, conf: list[str] | None, archive: Path | N
         said["spark.master"] = master
     if others := [key for key in said if not key.startswith("spark.")]:
         raise ConfigError("--conf", f"{others[0]} is no setting of Spark: they begin with `spark.`")
+    if REMOTE in said:
+        raise ConfigError("--conf", no_spark_connect("--master"))
     if not _MASTER.fullmatch(said.get("spark.master", "local")):
         raise ConfigError("--master", f"{said['spark.master']} is none: local[*], spark://host:port, yarn or k8s://...")
     defaults = {"spark.pyspark.python": sys.executable, **SPARK}

@@ -20,10 +20,11 @@ from connectors.iceberg.config.worker_defaults import is_of_worker
 
 ALLOWED: Final = "connect_py.spark.settings.allowed"  # worker property: patterns of keys, comma separated, `*` is any
 USER_CODE: Final = "connect_py.spark.user-code.allowed"  # the same, for keys whose values are SQL or name code
+REMOTE: Final = "spark.remote"  # of Spark Connect, see docs/decisions/0013-no-spark-connect.md
 
 _TUNING: Final = re.compile(
     r"spark\.("
-    r"master|remote|app\.name|log\.level|cores\.max|default\.parallelism|authenticate|authenticate\.secret|"
+    r"master|app\.name|log\.level|cores\.max|default\.parallelism|authenticate|authenticate\.secret|"
     r"driver\.(memory|cores|host|port|bindAddress|blockManager\.port|maxResultSize|memoryOverhead\w*)|"
     r"executor\.(memory|cores|instances|pyspark\.memory|heartbeatInterval|memoryOverhead\w*|processTreeMetrics\..*)|"
     r"(blockManager|port|network|rpc|task|stage|memory|storage|shuffle|broadcast|locality|scheduler|speculation|"
@@ -66,6 +67,14 @@ def refused_settings(
             continue
         if not any(fnmatchcase(key, pattern) for pattern in allowed):
             yield key, f"{why}; the worker's property {ALLOWED} has to name this key"
+
+
+def no_spark_connect(master_key: str) -> str:
+    """Return why `spark.remote` is refused. `master_key`: the key or option that selects a Spark cluster instead."""
+    return (
+        "Spark Connect is no longer supported; to run commits on a Spark cluster, "
+        f"set {master_key} to spark://host:port, yarn, or k8s://https://host:port"
+    )
 
 
 def refused_code(
@@ -111,6 +120,8 @@ def _of_spark(name: str, value: str) -> str | None:
         return _of_class(name, value)
     if name.startswith("spark.hadoop."):
         return _of_class(name, value)
+    if name == REMOTE:  # a validation error of its own, which no worker property can lift
+        return None
     if _TUNING.fullmatch(name) is not None and _NAMES_CLASS.fullmatch(name) is None:
         return None
     return "may load code, run code, or write to a place of one's choice"

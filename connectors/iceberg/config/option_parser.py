@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config import keys
+from connectors.iceberg.config.allowed_settings import REMOTE, no_spark_connect
 from connectors.iceberg.config.cycle_aggregate import parse_aggregates
 from connectors.iceberg.config.cycle_step import parse_cycle_sql, parse_cycle_transform
 from connectors.iceberg.config.expectations import expectation_rules
 from connectors.iceberg.config.maintenance_policy import SETTINGS, MaintenancePolicy
 from connectors.iceberg.config.partition_by import list_items
-from connectors.iceberg.config.remote_url import check_installed, remote_address
 from connectors.iceberg.config.sink_options import CONFIG_DEF, ClassFamily, LogicalTypes, SinkOptions
 from connectors.iceberg.config.spellings import respelled, unknown_keys
 from connectors.iceberg.config.table_config import TableConfig, checked, checked_step, partition_terms, table_config
@@ -67,8 +67,7 @@ class OptionParser:
         self._check_changes()
         self._check_commits()
         self._check_group()
-        if self._spark.get("spark.remote"):
-            self._check_remote()
+        self._check_spark()
         self._check_new_tables()
         self._check_dead_letters()
         self._check_notices()
@@ -185,22 +184,10 @@ class OptionParser:
     def _group(self) -> str:
         return self._values[keys.CONNECT_GROUP] or f"connect-{self._connector}"
 
-    def _check_remote(self) -> None:
-        """What does not go together with Spark Connect."""
-        remote = keys.SPARK_PREFIX + "remote"
-        try:
-            remote_address(self._spark["spark.remote"])
-            check_installed()
-        except ConfigError as error:
-            self._refuse(remote, error.why)
-        if "spark.master" in self._spark:
-            self._refuse(remote, f"names a Spark, and {keys.SPARK_PREFIX}master another one")
-        if self._values[keys.COMMIT_ENGINE] == "delta":
-            self._refuse(keys.COMMIT_ENGINE, f"delta is not SQL: it cannot go through {remote}")
-        ours = ("spark.remote", "spark.driver.memory", "spark.driver.extraJavaOptions")
-        idle = [key for key in self._spark if key not in ours and not key.startswith(("spark.sql.", "spark.hadoop."))]
-        for key in sorted(idle):
-            self._warnings.append(f"{keys.SPARK_PREFIX}{key.removeprefix('spark.')} has no effect with {remote}")
+    def _check_spark(self) -> None:
+        for key in self._props:
+            if key in (keys.SPARK_PREFIX + REMOTE, keys.SPARK_PREFIX + REMOTE.removeprefix("spark.")):
+                self._refuse(key, no_spark_connect(f"{keys.SPARK_PREFIX}master"))
 
     def _check_new_tables(self) -> None:
         given = "format-version" in self._create

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.config.allowed_settings import refused_settings
+from connectors.iceberg.config.allowed_settings import REMOTE, no_spark_connect, refused_settings
 from connectors.iceberg.config.keys import CATALOG_PREFIX, HADOOP_PREFIX, SPARK_PREFIX
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
@@ -54,11 +54,6 @@ class SparkConfig:
         """Whether Spark runs in the driver's JVM, and not on a cluster."""
         return self.spark_properties.get("spark.master", "local").startswith("local")
 
-    @property
-    def remote(self) -> str:
-        """URL of the Spark Connect server; empty: none."""
-        return self.spark_properties.get("spark.remote", "")
-
     def jvm_options(self) -> list[str]:
         """Options that Spark cannot apply itself, because the JVM runs before the session exists."""
         own = list(JVM_OPTIONS)
@@ -86,22 +81,16 @@ class SparkConfig:
             settings |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
         else:
             settings |= self._jars_for_executors()
-        return {**settings, **{k: v for k, v in self.spark_properties.items() if _is_static(k) and k != "spark.remote"}}
+        return {**settings, **{k: v for k, v in self.spark_properties.items() if _is_static(k)}}
 
     def session_settings(self) -> dict[str, str]:
-        """Settings of the connector's own session; the user's come last and win."""
+        """Return the settings of the connector's session. Settings of the user come last and win."""
+        prefix = f"spark.sql.catalog.{self.catalog}"
         return {
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
             "spark.sql.adaptive.enabled": "false",
             f"spark.sql.catalog.{STAGING_CATALOG}": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
             f"spark.sql.catalog.{RECORDED_CATALOG}": "connectpy.RecordedCatalog",
-            **self.remote_settings(),
-        }
-
-    def remote_settings(self) -> dict[str, str]:
-        """Settings of a session behind Spark Connect: few, because the server belongs to others."""
-        prefix = f"spark.sql.catalog.{self.catalog}"
-        return {
             "spark.sql.iceberg.distribution-mode": "none",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.ansi.enabled": "true",
@@ -147,14 +136,14 @@ def worker_spark_config(config: IcebergSinkConfig, worker_settings: Callable[[st
     `worker_settings`: of `SharedServices`.
 
     Raises:
-        ConfigError: A setting needs the worker's leave.
+        ConfigError: A setting needs the worker's leave, or is no longer supported.
     """
     given = {
         **{SPARK_PREFIX + key.removeprefix("spark."): value for key, value in config.spark.items()},
         **{CATALOG_PREFIX + key: value for key, value in config.catalog.items()},
         **{HADOOP_PREFIX + key: value for key, value in config.hadoop.items()},
     }
-    for key, why in refused_settings(given, worker_settings):
+    for key, why in [*refused_settings(given, worker_settings), *unsupported_worker_settings(worker_settings)]:
         raise ConfigError(key, why)
     of_load, defaults, of_command = (
         {key[len(prefix) - len("spark.") :]: value for key, value in worker_settings(prefix).items()}
@@ -171,6 +160,16 @@ def worker_spark_config(config: IcebergSinkConfig, worker_settings: Callable[[st
         config.catalog_name, config.catalog, config.hadoop_settings(), {**of_load, **said}, own,
         _drivers_max(worker_settings(DRIVERS_MAX_KEY).get(DRIVERS_MAX_KEY, str(DRIVERS_MAX))),
     )  # fmt: skip
+
+
+def unsupported_worker_settings(
+    worker_settings: Callable[[str], Mapping[str, str]],
+) -> Iterator[tuple[str, str]]:
+    """Yield the worker's properties for Spark that are no longer supported, each with the alternatives."""
+    for prefix in (WORKER_PREFIX, COMMAND_PREFIX):
+        key = prefix + REMOTE.removeprefix("spark.")
+        if key in worker_settings(key):
+            yield key, no_spark_connect(f"{prefix}master")
 
 
 def _drivers_max(text: str) -> int:

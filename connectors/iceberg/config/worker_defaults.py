@@ -13,7 +13,7 @@ _PREFIXES: Final = (CATALOG_PREFIX, HADOOP_PREFIX)
 _KEYS: Final = (CATALOG_NAME, HADOOP_CONF_DIR)
 # What a connector must not have, to get the worker's; Spark's keys in both spellings.
 _SPARK: Final = (SPARK_PREFIX, f"{SPARK_PREFIX}spark.")
-_OWN: Final = (HADOOP_CONF_DIR, *(f"{prefix}{name}" for prefix in _SPARK for name in ("master", "remote")))
+_OWN: Final = (HADOOP_CONF_DIR, *(f"{prefix}master" for prefix in _SPARK))
 _OWN_PREFIXES: Final = (
     *_PREFIXES,
     *(f"{prefix}{name}" for prefix in _SPARK for name in ("sql.catalog.", "hadoop.", "kubernetes.", "yarn.")),

@@ -2,8 +2,8 @@
 
 The worker runs it as a shared service (`connect_py.api.service`). Its JVM ends with it.
 
-Each connection is one user with a session of its own. Requests of one connection are answered one after the other, on
-a thread of their own; Spark shares its cores among the threads.
+Each connection is one user with its own session. A dedicated thread answers the requests of a connection in order;
+Spark shares its cores among the threads. Log lines name the connector that a thread works for.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ import os
 import sys
 import threading
 import time
-from contextlib import suppress
-from multiprocessing.connection import Connection
+from collections.abc import Callable
+from contextlib import closing, suppress
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener
 from typing import Any, Final
 
 from connect_py.api.errors import ConnectError
-from connect_py.api.service import ServiceProgram
+from connect_py.api.service import ServiceLogHandler, ServiceProgram
 from connectors.iceberg.driver.driver_protocol import Failed, Opened, Request
 from connectors.iceberg.driver.lake_session import LakeSession
-from connectors.iceberg.driver.program import Watch, begin, serve, serving
+from connectors.iceberg.driver.request_watch import RequestWatch
 from connectors.iceberg.driver.spark_runtime import SparkRuntime
 from connectors.iceberg.errors import CatalogUnavailableError, JavaError, SparkDiedError, SparkLostError
 
@@ -32,9 +34,9 @@ JVM_DIED: Final = 3
 REPORT_SECONDS: Final = 5.0
 _END_SECONDS: Final = 1.0  # from a connection that broke until the end of the JVM is known
 _SILENCE_SECONDS: Final = 60.0  # without a report: this process or the JVM was stopped, and the worker ends both
-
-
 _LONGEST_CHAIN: Final = 10  # of errors that caused each other
+_NOISY_LOGGERS: Final = ("py4j", "pyspark", "DataFrameQueryContextLogger", "SQLQueryContextLogger")
+_thread: Final = threading.local()  # `connector`: the one that the thread works for
 
 
 class DriverMetrics:
@@ -66,7 +68,7 @@ class _User:
 
     def serve(self) -> None:
         opened: Opened = self._connection.recv()
-        serving(opened.user)
+        _thread.connector = opened.user
         log.info("a Spark session for %s", opened.user, extra={"connector": opened.user})
         while True:
             request: Request = self._connection.recv()
@@ -78,7 +80,7 @@ class _User:
 
     def _answer(self, opened: Opened, request: Request) -> Any:
         subject, seconds = f"{request.subject}: {request.method}", request.deadline_seconds
-        with Watch(subject, self._connection, self._interrupt, lambda: self._kill(watch), seconds) as watch:
+        with RequestWatch(subject, self._connection, self._interrupt, lambda: self._kill(watch), seconds) as watch:
             try:
                 return self._call(opened, request)
             except Exception as error:
@@ -100,8 +102,8 @@ class _User:
         with suppress(Exception):  # the JVM may be gone
             self._runtime.spark.sparkContext.cancelJobsWithTag(self._tag)
 
-    def _kill(self, watch: Watch) -> None:
-        """End the driver; not for a user who hung up."""
+    def _kill(self, watch: RequestWatch) -> None:
+        """End the driver, unless the user disconnected."""
         if watch.late:
             log.error("the driver ends")
             self._runtime.kill()
@@ -129,7 +131,8 @@ def _noted(error: BaseException) -> str:
 
 def main() -> None:
     """See the module."""
-    program = begin()
+    program = ServiceProgram.begin()
+    _configure_logging()
     options, static = json.loads(program.settings["jvm_options"]), json.loads(program.settings["static"])
     try:
         runtime = SparkRuntime(options, static)
@@ -148,7 +151,7 @@ def main() -> None:
         finally:
             metrics.add("sessions", -1)
 
-    serve(program, serve_one)
+    _listen(program, serve_one)
     threading.Thread(target=_end_with_worker, args=(program, runtime, ending), name="spark-owner", daemon=True).start()
     threading.Thread(target=_report, args=(program, metrics, runtime), name="spark-metrics", daemon=True).start()
     program.ready(_SILENCE_SECONDS)
@@ -160,6 +163,41 @@ def main() -> None:
         os._exit(0)
     log.error("the JVM of the Spark driver ended")
     os._exit(JVM_DIED)
+
+
+def _configure_logging() -> None:
+    handler = ServiceLogHandler()
+    handler.addFilter(_add_connector)
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
+    for name in _NOISY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _add_connector(record: logging.LogRecord) -> bool:
+    if not hasattr(record, "connector"):
+        record.connector = getattr(_thread, "connector", None)
+    return True
+
+
+def _listen(program: ServiceProgram, serve_one: Callable[[Connection], None]) -> None:
+    """Open the socket and return; a thread accepts connections until the process ends."""
+    listener = Listener(program.socket, "AF_UNIX", backlog=64, authkey=program.secret.encode())
+    threading.Thread(target=_accept, args=(listener, serve_one), name="spark-listener", daemon=True).start()
+
+
+def _accept(listener: Listener, serve_one: Callable[[Connection], None]) -> None:
+    while True:
+        try:
+            connection = listener.accept()
+        except (AuthenticationError, EOFError, ConnectionError) as error:
+            log.warning("connection refused: %s", error)
+            continue
+        threading.Thread(target=_serve, args=(connection, serve_one), name="spark-user", daemon=True).start()
+
+
+def _serve(connection: Connection, serve_one: Callable[[Connection], None]) -> None:
+    with closing(connection), suppress(EOFError, ConnectionError):  # the user disconnected
+        serve_one(connection)
 
 
 def _report(program: ServiceProgram, metrics: DriverMetrics, runtime: SparkRuntime) -> None:
