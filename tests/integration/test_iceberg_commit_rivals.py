@@ -11,14 +11,14 @@ from fixtures.iceberg_commit import BY_REGION, ENGINES, Lake, Sink, lake, order
 from short_form import short_form
 
 from connectors.iceberg.commit import engine
-from connectors.iceberg.commit.engine import AFTER_BRANCH, AFTER_MERGE, BEFORE_SWAP
+from connectors.iceberg.commit.engine import AFTER_ROWS, AFTER_MERGE, BEFORE_SWAP
 from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
 from connectors.iceberg.schema.table import StagedKind
 
 __all__ = ["lake"]
 
-STEPS = (AFTER_BRANCH, AFTER_MERGE, BEFORE_SWAP)
-OFTEN = [*(pytest.param(each, marks=pytest.mark.long) for each in (AFTER_BRANCH, AFTER_MERGE)), BEFORE_SWAP]
+STEPS = (AFTER_ROWS, AFTER_MERGE, BEFORE_SWAP)
+OFTEN = [*(pytest.param(each, marks=pytest.mark.long) for each in (AFTER_ROWS, AFTER_MERGE)), BEFORE_SWAP]
 VERSIONS = [pytest.param(2, marks=pytest.mark.long), 3]
 COPY_ON_WRITE = {"write.merge.mode": "copy-on-write"}
 BY_PARTITION = {"write.delete.granularity": "partition"}  # as of tables that the sink makes

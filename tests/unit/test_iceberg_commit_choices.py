@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from connectors.iceberg.commit.engine_choice import choose_engine
+
 from connectors.iceberg.commit.merge_statement import Source, delete_matched, full_merge
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.coordinator.table_manager import why_not_merged
