@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 from collections.abc import Callable, Mapping
 
 import pyarrow.parquet as pq
@@ -15,6 +16,8 @@ from connect_py.api.errors import CommitStateUnknownError
 from connectors.iceberg.catalog.java_catalog import JavaCatalog
 from connectors.iceberg.catalog.java_table import JavaTable
 from connectors.iceberg.catalog.table_update import TableUpdate
+from connectors.iceberg.commit import engine as engine_module
+from connectors.iceberg.commit.engine import AFTER_ROWS
 from connectors.iceberg.errors import CatalogUnavailableError, DuplicateKeyError, TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
 from connectors.iceberg.protocol.ledger import Standing, look_up
@@ -311,22 +314,49 @@ def test_compaction_during_a_commit_makes_it_start_over(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_commit_starts_over_when_its_scratch_branch_is_dropped(
+def test_commit_starts_over_if_expiration_removes_files_that_its_merge_reads(
     lake: Lake, engine: EngineName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = lake.make()
-    sink.commit(sink.stage([order(1, "a"), order(1, "b")]), engine)
+    ours = sink.commit(sink.stage([order(1, "a"), order(1, "b")]), engine).snapshot_id
+    lake.sql(f"INSERT INTO lake.{sink.name} (shop, number) VALUES (1, 'c')")
+    head = sink.load().view.ancestors[0].id
+    acts = ["roll back and expire"]
 
-    def expire() -> None:
-        (scratch,) = {str(dict(row)["name"]) for row in lake.rows(f"{sink.name}.refs", "name")} - {"main"}
-        lake.sql(f"ALTER TABLE lake.{sink.name} DROP BRANCH `{scratch}`")
-        older_than = "older_than => TIMESTAMP '2100-01-01', retain_last => 1"
-        lake.sql(f"CALL lake.system.expire_snapshots(table => '{sink.name}', {older_than})")
+    def remove_the_files_of_the_head(name: str) -> None:
+        if name == AFTER_ROWS and acts:
+            acts.pop()
+            lake.sql(f"CALL lake.system.rollback_to_snapshot('{sink.name}', {ours})")
+            lake.sql(f"CALL lake.system.expire_snapshots(table => '{sink.name}', snapshot_ids => ARRAY({head}))")
 
-    hold_before_commit(lake, monkeypatch, expire)
+    monkeypatch.setattr(engine_module, "fault_point", remove_the_files_of_the_head)
     outcome = sink.commit(sink.stage([order(1, "a", amount=None)]), engine)
-    assert outcome.counts.foreign_conflicts >= 1
+    assert outcome.counts.foreign_conflicts == 1
     assert keys(sink) == [(1, "a"), (1, "b")]
+
+
+def test_commit_writes_one_metadata_file_and_no_branch(lake: Lake) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a"), order(1, "b")]))
+    folder = lake.folder / "warehouse" / sink.name.replace(".", "/") / "metadata"
+    before = set(folder.glob("*.metadata.json"))
+    outcome = sink.commit(sink.stage([order(1, "a", "south")]))
+    (metadata_file,) = set(folder.glob("*.metadata.json")) - before
+    assert (outcome.engine, outcome.counts.replaced_rows) == (EngineName.MERGE, 1)
+    metadata = json.loads(metadata_file.read_text())
+    assert list(metadata["refs"]) == ["main"]
+    assert len(metadata["snapshots"]) == 2
+
+
+@pytest.mark.parametrize("keys_exist", [True, False])
+def test_merge_names_keys_that_are_staged_twice(lake: Lake, keys_exist: bool) -> None:
+    sink = lake.make()
+    sink.commit(sink.stage([order(1, "a" if keys_exist else "z"), order(1, "b")]))
+    files = sink.stage([order(1, "a"), order(1, "b")]) + sink.stage([order(1, "a", amount=None)])
+    with pytest.raises(DuplicateKeyError, match=r"1 keys .*\(1, 'a'\)"):
+        sink.committer().commit(sink.request(files))
+    data = lake.folder / "warehouse" / sink.name.replace(".", "/") / "data"
+    assert [path.name for path in data.rglob("*.puffin")] == []
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -101,7 +101,7 @@ def die(sink: Sink, request: object, where: str, monkeypatch: pytest.MonkeyPatch
         swap(prepared, properties)
 
     with monkeypatch.context() as patch:
-        patch.setattr("connectors.iceberg.commit.cycle_rows.fault_point", point)
+        patch.setattr("connectors.iceberg.commit.rules.cycle_step.fault_point", point)
         patch.setattr(TableUpdate, "swap", swapped)
         with pytest.raises(KeyboardInterrupt):
             sink.committer().commit(request)  # type: ignore[arg-type] # a request

@@ -8,6 +8,7 @@ import pytest
 from fixtures.iceberg_history import CYCLE_1, KEY, WHOLE, snapshot, table
 
 from connectors.iceberg.commit.rules import rejected_rows
+from connectors.iceberg.commit.rules.aggregates import LEDGER as AGGREGATE_LEDGER
 from connectors.iceberg.commit.rules.aggregates import PENDING
 from connectors.iceberg.maintenance.orphan_search import orphans_of
 from connectors.iceberg.protocol.ledger import LedgerProperty
@@ -34,7 +35,7 @@ def test_files_wait_by_the_epoch_of_their_own_connector() -> None:
     assert orphans_of(WHOLE, [*waiting, *old]) == old
 
 
-@pytest.mark.parametrize("prefix", [aggregates.LEDGER, rejected_rows.LEDGER])
+@pytest.mark.parametrize("prefix", [AGGREGATE_LEDGER, rejected_rows.LEDGER])
 def test_ledgers_of_following_tables_tell_the_epoch_as_well(prefix: str) -> None:
     text = LedgerProperty(CYCLE_1, 1, {}).to_json()
     metadata = table(snapshot(1, None, None), properties={f"{prefix}{GROUP}": text})
