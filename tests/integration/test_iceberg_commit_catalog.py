@@ -22,7 +22,7 @@ from command_lines import command_line
 from fixtures.iceberg_commit import BY_REGION, ENGINES, KEY, ORDERS_SCHEMA, Lake, activate, lake, lake_config, order
 
 from connect_py.testing import FakeSharedServices
-from connectors.iceberg.catalog import durable_files
+from connectors.iceberg.catalog import own_classes
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.driver import driver_program
 from connectors.iceberg.driver.driver_protocol import Failed, Opened, Request
@@ -281,20 +281,23 @@ def test_statement_past_its_timeout_is_interrupted_and_the_session_continues(
     serving.join()
 
 
-def test_cached_file_sync_class_is_recompiled_when_jar_is_torn(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torn_cache_of_compiled_classes_counts_as_missing(tmp_path: Path) -> None:
+    cache, compiled = tmp_path / "folder" / "classes.zip", {"connectpy.A": b"1", "connectpy.A$B": b"22"}
+    own_classes._write(cache, compiled)
+    assert own_classes._read(cache) == compiled
+    assert [path.name for path in cache.parent.iterdir()] == [cache.name]
+    cache.write_bytes(cache.read_bytes()[:-10])  # the machine lost power while it was written
+    assert own_classes._read(cache) is None
+
+
+def test_driver_has_our_classes_and_its_local_files_are_durable(lake: Lake) -> None:
     jvm: Any = lake.catalog.spark._jvm
-    monkeypatch.setenv("CONNECT_PY_SPARK_CLASSES", str(tmp_path))
-    durable_files._loader(jvm)
-    (jar,) = tmp_path.glob("*.jar")
-    whole = len(jar.read_bytes())
-    jar.write_bytes(b"")  # the machine died while it was written
-    durable_files._loader(jvm)
-    assert len(jar.read_bytes()) == whole
-    kept = durable_files._loader(jvm)
-    assert kept.getClass().getName() == "java.net.URLClassLoader"
-    assert kept.loadClass(durable_files._CLASS).getName() == durable_files._CLASS
+    system = jvm.java.lang.ClassLoader.getSystemClassLoader()
+    for name in ("connectpy.RecordedTable", "connectpy.RecordedCatalog"):
+        assert jvm.java.lang.Class.forName(name).getClassLoader().equals(system)
+    configuration = jvm.org.apache.hadoop.conf.Configuration()
+    file_system = jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI.create("file:///"), configuration)
+    assert file_system.getClass().getName() == "connectpy.DurableFileSystem"
 
 
 def test_rows_that_are_deleted_are_not_found_again(lake: Lake) -> None:

@@ -1,0 +1,68 @@
+"""The work of a small commit, counted in calls, statements, and jobs: figures that no load of the machine changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import py4j.java_gateway
+import pytest
+from fixtures.iceberg_commit import Lake, lake, order
+
+from connectors.iceberg.protocol.commit_request import EngineName
+from connectors.iceberg.schema.table import StagedKind
+
+__all__ = ["lake"]
+
+MOST_PY4J_CALLS = 250
+WARM_COMMITS = 2
+
+
+@contextmanager
+def py4j_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Count the commands that are sent to the JVM within the block, by their kind."""
+    calls: Counter[str] = Counter()
+    send = py4j.java_gateway.GatewayClient.send_command
+
+    def counted(client: Any, command: str, *arguments: Any, **options: Any) -> Any:
+        calls[command.split("\n", 2)[0]] += 1
+        return send(client, command, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(py4j.java_gateway.GatewayClient, "send_command", counted)
+        yield calls
+
+
+def jobs_so_far(lake: Lake) -> int:
+    return int(lake.catalog.spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_plain_small_commit_makes_few_calls_one_statement_and_two_jobs(
+    lake: Lake, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = lake.make(version=version)
+    sink.commit(sink.stage([order(1, number) for number in "abcdef"]))
+    for _ in range(WARM_COMMITS):  # classes and members are resolved once
+        sink.commit(sink.stage([order(1, "a")]))
+    files = sink.stage([order(1, "b", "south"), order(1, "new")])
+    files += sink.stage([{"shop": 1, "number": "c"}], StagedKind.DELETES)
+    request, engine = sink.request(files), lake.catalog.engine
+    statements: list[str] = []
+    run = type(lake.catalog.spark).sql
+
+    def recorded(spark: Any, statement: str, *arguments: Any, **options: Any) -> Any:
+        statements.append(statement)
+        return run(spark, statement, *arguments, **options)
+
+    jobs = jobs_so_far(lake)
+    with monkeypatch.context() as patch, py4j_calls(monkeypatch) as calls:
+        patch.setattr(type(lake.catalog.spark), "sql", recorded)
+        outcome = engine.commit(request)
+    assert (outcome.engine, outcome.counts.replaced_rows) == (EngineName.MERGE, 2)
+    assert len(statements) == 1
+    assert statements[0].startswith("MERGE INTO connect_py_recorded.")
+    assert jobs_so_far(lake) - jobs <= 2
+    assert calls.total() <= MOST_PY4J_CALLS, calls
