@@ -15,7 +15,6 @@ from connectors.iceberg.errors import TableMissingError, TableUnsuitableError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_STAGED_KEY: Final = "connect-py.staged"  # in the summary of a snapshot that lends staged files to a server
 _LINEAGE: Final = ("_row_id", "_last_updated_sequence_number")  # a format 3 writer asks for them when it rewrites rows
 
 
