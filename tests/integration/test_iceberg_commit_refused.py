@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fixtures.iceberg_commit import Lake, Sink, lake, order
 from fixtures.refusing_catalog import refusals_of_what_is_made, refused_swaps
 from short_form import short_form
 
-from connect_py.api.errors import RetriableError
 from connectors.iceberg.audit.table_audit import Verdict, audit
 from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
@@ -65,34 +62,3 @@ def test_evolution_that_was_made_and_refused_is_made_once(lake: Lake) -> None:
     names = [column["name"] for column in json.loads(description.schema)["fields"]]
     assert names == ["shop", "number", "area", "amount", "placed", "notes", "status"]
     assert "region" in description.properties["connect-py.columns"]
-
-
-@pytest.mark.parametrize("refused", ["ALTER TABLE", "MERGE INTO"])
-@pytest.mark.parametrize(
-    ("version", "mode"),
-    short_form(
-        [(2, "merge-on-read"), (3, "merge-on-read"), (2, "copy-on-write"), (1, "copy-on-write")],
-        [(3, "merge-on-read")],
-    ),
-)
-def test_branch_statement_reported_as_failed_leaves_the_table_readable(
-    lake: Lake, version: int, mode: str, refused: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sink = lake.make(version=version, **{"write.merge.mode": mode})
-    sink.commit(sink.stage([order(1, "a")]))
-    sql = lake.catalog.spark.sql
-    lies = [refusals_of_what_is_made(lake)]
-
-    def refused_once(statement: str) -> Any:
-        with lies.pop() if lies and statement.startswith(refused) else nullcontext():
-            return sql(statement)
-
-    monkeypatch.setattr(lake.catalog.spark, "sql", refused_once)
-    request = sink.request(sink.stage([order(1, "a", "south"), order(1, "b")]))
-    with suppress(RetriableError):  # Spark may see conflicts with itself, and remove what it wrote
-        sink.committer().commit(request)
-    assert not lies
-    assert sink.committer().commit(request).status is CommitStatus.COMMITTED
-    assert numbers(sink) == ["a", "b"]
-    assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
-    assert every_manifest_list_is_there(sink)

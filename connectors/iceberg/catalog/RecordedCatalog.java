@@ -3,19 +3,23 @@ package connectpy;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
+import org.apache.iceberg.spark.functions.SparkFunctions;
 import org.apache.iceberg.spark.source.SparkTable;
+import org.apache.spark.sql.catalyst.analysis.NoSuchFunctionException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.connector.catalog.FunctionCatalog;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.catalog.functions.UnboundFunction;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * A Spark catalog of the recorded tables of this JVM. Spark creates an instance for each session and finds tables by
  * name only through such a class, so Python cannot implement it.
  */
-public class RecordedCatalog implements TableCatalog {
+public class RecordedCatalog implements TableCatalog, FunctionCatalog {
     private static final Map TABLES = new ConcurrentHashMap();
     private String name;
 
@@ -41,6 +45,19 @@ public class RecordedCatalog implements TableCatalog {
             throw new NoSuchTableException(identifier);
         }
         return SparkTable.create(table, table.branch());
+    }
+
+    public Identifier[] listFunctions(String[] namespace) {
+        return new Identifier[0];
+    }
+
+    /** Spark orders rows by the partition and sort transforms of a table, which are functions of its catalog. */
+    public UnboundFunction loadFunction(Identifier identifier) throws NoSuchFunctionException {
+        UnboundFunction function = SparkFunctions.load(identifier.name());
+        if (function == null) {
+            throw new NoSuchFunctionException(identifier);
+        }
+        return function;
     }
 
     public Identifier[] listTables(String[] namespace) {
