@@ -1,4 +1,4 @@
-"""Spark's own event log says what a merge cycle runs: one `MERGE INTO` on the scratch branch, in a PySpark session."""
+"""Spark's event log shows what a merge cycle runs: one `MERGE INTO` the recorded table, in a PySpark session."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def application(folder: Path) -> dict[str, str]:
     raise AssertionError("the log has no settings")
 
 
-def test_cycle_that_replaces_rows_is_one_merge_on_scratch_branch(
+def test_cycle_that_replaces_rows_is_one_merge_into_a_recorded_table(
     worker: WorkerProcess, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     lakehouse = Lakehouse(tmp_path / "lake")
@@ -78,7 +78,7 @@ def test_cycle_that_replaces_rows_is_one_merge_on_scratch_branch(
     worker.stop()
     plans = merges(tmp_path / "events")
     assert len(plans) == len(replaced) == CYCLES
-    assert all("MergeRows" in plan and "connect-py-scratch-" in plan for plan in plans)
+    assert all("MergeRows" in plan and f"connect_py_recorded.`{case.table}-" in plan for plan in plans), plans[0]
     settings = application(tmp_path / "events")
     assert settings["spark.app.name"] == "connect-py"
     assert settings["spark.driver.host"] == "127.0.0.1"

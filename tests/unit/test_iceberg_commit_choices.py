@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from connectors.iceberg.commit.engine_choice import choose_engine
 
-from connectors.iceberg.commit.merge_statement import Source, delete_matched, full_merge
+from connectors.iceberg.commit.change_builder import choose_strategy
+from connectors.iceberg.commit.merge_statement import MergeSource, delete_matched, full_merge
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.coordinator.table_manager import why_not_merged
-from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName
+from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName, EngineSettings
 from connectors.iceberg.protocol.ledger import TableVersion
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.schema.table import StagedFile, StagedKind, TableDescription, WriteMode
@@ -44,9 +44,9 @@ def choose(metadata: TableMetadata, mode: WriteMode, files: list[StagedFile], fu
         "db.t", "c", version, "ledger", "{}", {"ledger": "{}"}, files=files, mode=mode, key_columns=keys
     )
     table: Any = SimpleNamespace(has_data_files=lambda head: head["summary"]["total-data-files"] != "0")
-    engine, because = choose_engine(table, metadata, request, full_merge=full)
-    assert because
-    return engine
+    strategy, reason = choose_strategy(table, metadata, request, EngineSettings(full_merge=full))
+    assert reason
+    return strategy
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,14 @@ SQLITE = {"type": "jdbc", "uri": "jdbc:sqlite:/x"}
 
 
 def test_merge_statements_quote_names_and_leave_later_rows_alone() -> None:
-    sources = [Source("s1", deletes=True), Source("s2", deletes=False)]
+    sources = [MergeSource("s1", deletes=True), MergeSource("s2", deletes=False)]
     assert delete_matched("`c`.`t`", ["odd`id"], sources) == (
         "MERGE INTO `c`.`t` t USING (SELECT `odd``id` FROM s1 UNION ALL SELECT `odd``id` FROM s2) s "
         "ON t.`odd``id` = s.`odd``id` WHEN MATCHED THEN DELETE"
     )
+    checked = delete_matched("t", ["id"], sources, checks_keys=True, in_one_task=True)
+    assert "/*+ COALESCE(1) */ `id` FROM (SELECT `id` FROM s1 UNION ALL SELECT `id` FROM s2)" in checked
+    assert "GROUP BY `id`) WHERE assert_true(" in checked
     text = full_merge("`c`.`t`", ["id", "odd`name", "at"], ["id"], sources, order="at")
     assert "SELECT `id`, NULL AS `odd``name`, `at`, true AS" in text
     assert "SELECT `id`, `odd``name`, `at`, false AS" in text

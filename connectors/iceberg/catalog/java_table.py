@@ -329,7 +329,7 @@ class JavaTable:
         overrides = {**self._below(folder), "read.split.open-file-cost": _OPEN_FILE_COST}
         java_class = self._java("connectpy.RecordedTable")
         recorded = java_class(self._operations, metadata, self.name, branch, self._java.map(overrides))
-        with RecordedTable(self._java, recorded).registered() as table:
+        with RecordedTable(self._java, recorded, self.name).registered() as table:
             yield table
 
     @contextmanager
@@ -345,7 +345,7 @@ class JavaTable:
         java_class = self._java("connectpy.RecordedTable")
         shown = java_class(self._operations, metadata, self.name, branch, self._java.map({}))
         try:
-            with RecordedTable(self._java, shown).registered() as table:
+            with RecordedTable(self._java, shown, self.name).registered() as table:
                 yield table.relation
         finally:
             for path in self.own_metadata_files(snapshot):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from connectors.iceberg.catalog.java_classes import JavaClasses
+from connectors.iceberg.catalog.sql_names import quoted
 from connectors.iceberg.config.spark_config import RECORDED_CATALOG
 
 
@@ -27,16 +28,16 @@ class Recording:
 class RecordedTable:
     """A table object that only this JVM sees. See `RecordedTable.java`."""
 
-    def __init__(self, java: JavaClasses, recorded: Any) -> None:
-        """Wrap a table object that is not registered yet."""
+    def __init__(self, java: JavaClasses, recorded: Any, name: str) -> None:
+        """Wrap a table object that is not registered yet; Spark's UI and event log show the name of the table."""
         self._java = java
         self._recorded = recorded
-        self._key = f"recorded_{uuid.uuid4().hex}"
+        self._key = f"{name}-{uuid.uuid4().hex[:12]}"
 
     @property
     def relation(self) -> str:
         """The name in Spark SQL."""
-        return f"{RECORDED_CATALOG}.{self._key}"
+        return f"{RECORDED_CATALOG}.{quoted(self._key)}"
 
     @contextmanager
     def registered(self) -> Iterator[Self]:

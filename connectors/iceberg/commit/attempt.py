@@ -148,16 +148,18 @@ class CommitRun:
         if len(self._failures) <= self._conflicts:
             return 0.0
         self._conflicts = len(self._failures)
+        seconds = _BACKOFF_SECONDS[min(self._tries - 1, len(_BACKOFF_SECONDS) - 1)]
         log.warning(
-            "commit %s of table %s failed (attempt %d of %d), trying again: %s",
+            "commit %s of table %s failed (attempt %d of %d), retrying in %.1f s: %s",
             self.request.commit_id,
             self.request.table,
             self._tries,
             self.request.attempt_limit,
+            seconds,
             self._failures[-1],
             extra={"action": "commit_repeated", "table": self.request.table},
         )
-        return _BACKOFF_SECONDS[min(self._tries - 1, len(_BACKOFF_SECONDS) - 1)]
+        return seconds
 
     def attempt_of(self, snapshot_id: int) -> Attempt | None:
         """Return the attempt that created a snapshot, or None if an earlier call of `commit` sent that swap."""

@@ -25,10 +25,10 @@ def delete_matched(
     target: str,
     keys: Sequence[str],
     sources: Sequence[MergeSource],
-    order: str | None,
+    order: str | None = None,
     *,
-    checks_keys: bool,
-    in_one_task: bool,
+    checks_keys: bool = False,
+    in_one_task: bool = False,
 ) -> str:
     """Return the statement that removes the rows of the keys; the staged files already hold the new rows.
 
