@@ -1,53 +1,59 @@
-"""How the simulated coordinator commits: the steps of the sink's commit engine, each a moment in which others may act.
+"""The commit of the simulated coordinator: steps 4 and 5 of the protocol, with a pause after each part.
 
-1. Read the head of main; make a scratch branch there.
-2. MERGE on the branch: it reads the branch's rows, then makes a snapshot with delete files. That of a full MERGE holds
-   the whole cycle.
-3. A transaction on the newest metadata: the table's version is checked on that very base, the delete files of step 2
-   are validated against what others have committed since, ledger and property are set, scratch branches and their
-   snapshots leave.
-4. The swap compares exactly that base. After any outcome but "landed" the table is read again, for our commit id first.
+4a. Load the table, look for the commit ID (rule 17), and check the ledger. Leaves nothing behind.
+4b. Complete partial rows with the values of the head. Leaves a data file with the prefix of the epoch.
+4c. MERGE on a recorded table, which is pinned to the head of 4a. Leaves delete files with the same prefix; a full
+    MERGE leaves data files. No snapshot refers to them.
+4d. Build the next snapshot on the newest metadata: check the version on this very base, and validate the recorded
+    files against the commits since the head of 4a. Otherwise, the commit starts over at 4a.
+4e. The swap compares exactly that base. The outcome may be unknown; 4a of the next attempt looks for the commit ID.
+
+A crash leaves files to rule 18, which removes files of older epochs after the first own commit of the next epoch. The
+manifests of 4d are not simulated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from iceberg_protocol_pairs import Cycle, OpenHalf
 from iceberg_protocol_storm import Fault, Switch, WrongWorldError
-from iceberg_protocol_tables import Change, Format, MissingFileError, Rows, Snapshot, Table
+from iceberg_protocol_tables import Change, Format, MissingFileError, Rows, Snapshot, Table, is_scratch
 
 from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.commit_request import CommitStatus
 from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, Lookup
+from connectors.iceberg.protocol.positions import Epoch
 
 if TYPE_CHECKING:
     from iceberg_protocol_world import World
 
-ATTEMPTS = 3  # of a swap, before the coordinator is told that none landed
-SCRATCH = "scratch"
+ATTEMPTS = 3  # before the coordinator is told that no swap landed
 
 
 class Event(Enum):
-    """What the steps of commits have met. Every kind must happen in a run of many seeds."""
+    """Situations that commits and compactions run into. Each must occur in a run of many seeds."""
 
-    BRANCH_MADE_ANEW = auto()  # by a MERGE that ended after a sweep
-    DELETES_REUSED = auto()  # on a newer head than that of the MERGE
-    MERGED_AGAIN = auto()  # since they could not be
-    DELETES_TAKEN_OVER = auto()  # from the scratch snapshot
-    FULL_MERGE_PUBLISHED = auto()
+    DELETES_REUSED = auto()  # on a newer head than the one that the MERGE read
+    STARTED_OVER = auto()  # because the recorded files were not valid on the newest head
+    STARTED_OVER_WITHOUT_A_FILE = auto()  # because a file was deleted while the MERGE read it
+    DELETES_TAKEN_OVER = auto()  # from the recorded table
+    FULL_MERGE_LANDED = auto()
     LEDGER_HAD_MOVED = auto()
-    FOUND_LANDED = auto()  # what was reported as refused, or not at all
+    FOUND_LANDED = auto()  # a swap that was reported as refused, or not reported at all
+    FILES_OF_FAILED_ATTEMPT_DELETED = auto()
     KEY_CHANGE_COMPLETED = auto()
     PAIR_KEPT_OPEN = auto()
     WAITED = auto()  # a task, before the insert of a changed key
     WAITED_IN_VAIN = auto()  # for a delete from before its table
-    STOOD_STILL = auto()  # partitions that have waited for each other, since deletes are missing
-    DELETE_UNREAD = auto()  # of an insert that was staged: all is read again
-    FOREIGN_SCRATCH_SWEPT = auto()  # of an attempt that nobody goes on with
+    STOOD_STILL = auto()  # partitions waited for each other because deletes are missing
+    DELETE_UNREAD = auto()  # the delete of a staged insert: all is read again
+    COMPACTED = auto()  # by the coordinator itself
+    COMPACTION_REFUSED = auto()  # because of a commit since the snapshot that it read
+    SCRATCH_REMOVED = auto()  # left behind by the previous version
 
 
 Answer = tuple[CommitStatus, int | None]
@@ -55,99 +61,103 @@ Steps = Generator[None, None, Answer]
 
 
 class EngineError(Exception):
-    """A statement failed: nothing is published."""
+    """A statement failed, and nothing landed."""
 
 
 class LedgerMovedError(Exception):
-    """The table is not the version that the commit was prepared for."""
+    """The table does not have the version for which the commit was prepared."""
 
 
-class HeadMovedError(Exception):
-    """What was found on an older head cannot be used on this one."""
+class StaleAttemptError(Exception):
+    """The files of an attempt are not valid on the newest head, or could not be found."""
 
 
 @dataclass(slots=True)
-class Found:
-    """What steps 1 and 2 made of one head."""
+class Attempt:
+    """The result of 4b and 4c on one head of the table."""
 
     head: int | None
-    branch: str | None = None
-    made: Snapshot | None = None  # None: the MERGE changed nothing
-    change: Change = field(default_factory=Change)
-    rows: dict[str, Rows] = field(default_factory=dict)  # by staged file, where rows were completed
+    change: Change = field(default_factory=Change)  # recorded instead of committed
+    rows: dict[str, Rows] = field(default_factory=dict)  # completed rows, by staged file
+    completed_file: str | None = None  # holds these rows
+    files: set[str] = field(default_factory=set)  # written by this attempt
     open_pairs: tuple[OpenHalf, ...] = ()
+    is_sent: bool = False  # a swap was sent, so that it may land at any time
 
 
 @dataclass(slots=True)
 class Prepared:
-    """What a swap changes, as computed on its base."""
+    """The change of one swap, as computed on its base."""
 
     table: Table
     version: int
     moves: int
     snapshot: Snapshot
-    found: Found
-    swept: set[str]  # scratch branches that leave
-    seen: set[str]  # that were there
-    gone: dict[int, Snapshot]  # scratch snapshots that leave
+    attempt: Attempt
+    scratch_branches: set[str]  # removed by this swap
+    seen_branches: set[str]  # scratch branches on the base that this swap has to remove
+    scratch_snapshots: dict[int, Snapshot]  # removed by this swap
     before: Ledger | None
 
 
 class Commit:
-    """One commit of one table. `steps` ends with the outcome, as far as the engine can tell."""
+    """One commit of one table. `steps` returns the outcome, as far as the engine can tell."""
 
     def __init__(self, world: World, request: CommitTable) -> None:
         self.world = world
         self.request = request
         self.expected = request.expected
         self.paths = [file.path for files in request.files.values() for file in files]
-        self.unknown = False  # a swap ended without an answer
-        self.finds: list[Found] = []
-        self.tried: dict[int, Prepared] = {}
-        self.pending: tuple[Table, str, int, Change] | None = None  # a MERGE that has read and not yet written
+        self.unknown = False  # a swap returned without an answer
+        self.attempts: list[Attempt] = []
+        self.sent: dict[int, Prepared] = {}
+        self.pending: Change | None = None  # of a MERGE that has read and has not written yet
 
     def on(self, switch: Switch) -> bool:
         return switch not in self.world.off
 
     def steps(self) -> Steps:
         try:
-            return (yield from self.commit())
+            answer = yield from self.commit()
         except LedgerMovedError:
             self.world.events[Event.LEDGER_HAD_MOVED] += 1
-            return CommitStatus.CONFLICT, None
-        except (EngineError, MissingFileError):  # a sleeper's files may be gone
-            return (CommitStatus.UNKNOWN if self.unknown else CommitStatus.FAILED), None
+            answer = CommitStatus.CONFLICT, None
+        except (EngineError, MissingFileError):  # the staged files of a sleeper may be deleted
+            answer = (CommitStatus.UNKNOWN if self.unknown else CommitStatus.FAILED), None
+        self.delete_files_of_failed_attempts(answer)
+        return answer
 
     def commit(self) -> Steps:
-        found: Found | None = None
-        for attempt in range(ATTEMPTS + 1):
+        attempt: Attempt | None = None
+        for number in range(ATTEMPTS + 1):
             if self.request.table not in self.world.tables:
                 return CommitStatus.MISSING, None
-            landed = self.look(at_the_base=found is None and not self.on(Switch.CHECK_ON_THE_BASE))
+            landed = self.look(at_the_base=attempt is None and not self.on(Switch.CHECK_ON_THE_BASE))
             if landed is not None:
                 return self.landed(landed)
             self.unknown = False  # as far as anybody can see: a swap may still arrive late
-            if attempt == ATTEMPTS:
+            if number == ATTEMPTS:
                 return CommitStatus.CONFLICT, None
-            if found is None:
-                found = yield from self.find()
-                self.finds.append(found)
-                yield
-            if self.request.table not in self.world.tables:
-                return CommitStatus.MISSING, None
-            landed = self.look(at_the_base=self.on(Switch.CHECK_ON_THE_BASE))
-            if landed is not None:
-                return self.landed(landed)
             try:
-                prepared = self.prepare(found)
-            except HeadMovedError:
-                self.world.events[Event.MERGED_AGAIN] += 1
-                found = None
+                if attempt is None:
+                    attempt = Attempt(self.table().head)
+                    self.attempts.append(attempt)
+                    yield from self.find_replaced_rows(attempt)
+                    yield
+                if self.request.table not in self.world.tables:
+                    return CommitStatus.MISSING, None
+                landed = self.look(at_the_base=self.on(Switch.CHECK_ON_THE_BASE))
+                if landed is not None:
+                    return self.landed(landed)
+                prepared = self.prepare(attempt)
+            except StaleAttemptError:
+                attempt = None
+                yield
                 continue
-            self.tried[prepared.snapshot.id] = prepared
+            self.sent[prepared.snapshot.id] = prepared
             yield
-            if not self.on(Switch.REMOVE_FILES_AFTER_THE_SWAP):
-                self.clean(prepared)
+            if not self.on(Switch.SCRATCH_FILES_AFTER_THE_SWAP):
+                self.delete_scratch_files(prepared)
             outcome = self.swap(prepared)
             if outcome is CommitStatus.COMMITTED:
                 yield from self.property_apart(prepared)
@@ -156,11 +166,11 @@ class Commit:
                 raise EngineError
             self.unknown = self.unknown or outcome is CommitStatus.UNKNOWN
             if self.world.chance(Fault.LOAD_FAILED, 0.3):
-                raise EngineError  # the table cannot be read again: the coordinator does, later
+                raise EngineError  # the table cannot be loaded again: the coordinator does so later
             yield
         raise AssertionError
 
-    # --- reading
+    # --- 4a
 
     def table(self) -> Table:
         if self.request.table not in self.world.tables:
@@ -173,224 +183,177 @@ class Commit:
         return self.world.protocol.look_up(view)
 
     def look(self, at_the_base: bool) -> int | None:
-        """The snapshot of this very commit if it is there (rule 17). Raises LedgerMovedError, where it is checked."""
+        """Return the snapshot of this very commit if it landed (rule 17).
+
+        Raises:
+            LedgerMovedError: The version is checked here, and it is not the expected one.
+        """
         text = self.table().property
-        named = LedgerProperty.from_json(text) if text else None
+        prop = LedgerProperty.from_json(text) if text else None
         if self.on(Switch.LOOK_FOR_COMMIT_ID):
             for snapshot in self.table().ancestors():
                 if snapshot.ledger and Ledger.from_json(snapshot.ledger).commit == self.request.commit:
                     return snapshot.id
-            if named and named.ledger.commit == self.request.commit:
-                return named.snapshot
+            if prop and prop.ledger.commit == self.request.commit:
+                return prop.snapshot
         if not at_the_base:
             return None
         version, expected = self.lookup().version, self.expected
-        if not self.on(Switch.LOOK_FOR_COMMIT_ID) and self.tried:
-            expected = self.expected = version  # again, on whatever is there now
+        if not self.on(Switch.LOOK_FOR_COMMIT_ID) and self.sent:
+            expected = self.expected = version  # repeat the commit on any version
         if not self.on(Switch.PROPERTY_IN_VERSION):
             version, expected = (replace(v, property_snapshot=None) for v in (version, expected))
         if version != expected:
             raise LedgerMovedError
         return None
 
-    # --- steps 1 and 2
+    # --- 4b and 4c
 
-    def find(self) -> Generator[None, None, Found]:
-        world, table, lake = self.world, self.table(), self.world.lake
+    def find_replaced_rows(self, attempt: Attempt) -> Generator[None, None, None]:
+        """Complete partial rows, and run the MERGE on a table that is pinned to the head of the attempt."""
+        lake, table = self.world.lake, self.table()
         head = table.current()
-        found = Found(table.head)
-        keys = lake.touched(self.paths) if table.format is not Format.APPEND else frozenset[str]()
-        self.complete(table, found)
-        yield
-        if head is None or not keys:
-            return found
-        if self.table() is not table or head.id not in table.snapshots:
-            raise EngineError
-        found.branch = SCRATCH
-        if self.on(Switch.OWN_SCRATCH_BRANCH):
-            ledger = self.request.ledger
-            found.branch = f"{SCRATCH}_{ledger.epoch.number}_{ledger.cycle}_{world.unique('')}"
-        table.branches[found.branch] = head.id
-        world.changed(table)
-        yield
-        if self.table() is not table or found.branch not in table.branches:
-            raise EngineError  # a rival's sweep took it
-        scanned = table.snapshots[table.branches[found.branch]]
-        upserts = self.upserts(found) if self.is_whole(table) else ()
-        change = lake.merge(table, scanned, keys, upserts)
-        if change:
-            self.pending = table, found.branch, scanned.id, change
+        try:
+            self.complete(table, attempt)
+            if rows := [row for path in self.paths for row in attempt.rows.get(path, ())]:
+                attempt.completed_file = lake.name(table, self.prefix("completed"))
+                attempt.files.add(attempt.completed_file)
+                lake.data[attempt.completed_file] = tuple(rows)
             yield
-            self.write(named=not world.chance(Fault.SETTINGS_LOST, 0.1), open_pairs=found.open_pairs)
-            yield
-        self.look_at_branch(table, found, change)
-        return found
+            if table.format is Format.APPEND or head is None:
+                return
+            if not (keys := lake.touched(self.paths)):
+                return
+            upserts = self.upserts(attempt) if is_whole(table) else ()
+            yield  # others change the table while Spark plans the statement
+            self.pending = lake.merge(
+                table,
+                head,
+                keys,
+                upserts,
+                self.prefix("recorded"),
+                skip_missing=not self.on(Switch.START_OVER_IF_A_FILE_IS_GONE),
+            )
+        except MissingFileError as error:
+            if error.path in self.paths:
+                raise
+            self.world.events[Event.STARTED_OVER_WITHOUT_A_FILE] += 1
+            raise StaleAttemptError from None
+        attempt.change = self.pending
+        yield
+        self.write()
+        attempt.files |= {*attempt.change.new_files()}
 
-    def is_whole(self, table: Table) -> bool:
-        return table.format is Format.WHOLE
+    def prefix(self, kind: str) -> str:
+        return prefixed(self.request.ledger.epoch, kind)
 
-    def complete(self, table: Table, found: Found) -> None:
-        """Give rows whose key was changed their values. Raises DeleteUnreadError."""
+    def complete(self, table: Table, attempt: Attempt) -> None:
+        """Fill in the values of rows whose key was changed.
+
+        Raises:
+            DeleteUnreadError: A staged insert has no delete.
+        """
         if table.format is Format.APPEND:
             return
-        found.open_pairs = self.world.open_pairs(table)
+        attempt.open_pairs = self.world.open_pairs(table)
         if not self.world.lake.has_pairs(self.paths):
             return
         head = {key: last for _, key, last in self.world.lake.alive(table, table.current())}
         by_key = not self.on(Switch.ONLY_THE_PAIR_NAMES_THE_ROW)
         staged = {path: self.world.lake.staged_rows(path) for path in self.paths}
-        found.rows, opened = Cycle(head, found.open_pairs, by_key=by_key).complete(staged)
-        found.open_pairs = tuple(opened) if self.on(Switch.OPEN_PAIRS_WITH_THE_COMMIT) else ()
+        attempt.rows, opened = Cycle(head, attempt.open_pairs, by_key=by_key).complete(staged)
+        attempt.open_pairs = tuple(opened) if self.on(Switch.OPEN_PAIRS_WITH_THE_COMMIT) else ()
         self.world.events[Event.PAIR_KEPT_OPEN] += bool(opened)
         self.world.events[Event.KEY_CHANGE_COMPLETED] += any(
-            len(last) == 3 for rows in found.rows.values() for _, last in rows
+            len(last) == 3 for rows in attempt.rows.values() for _, last in rows
         )
 
-    def upserts(self, found: Found) -> Rows:
-        """What the cycle writes."""
+    def upserts(self, attempt: Attempt) -> Rows:
+        """Return the rows that the cycle writes."""
         lake = self.world.lake
-        return tuple(row for path in self.paths for row in found.rows.get(path) or lake.upserts(path))
+        return tuple(row for path in self.paths for row in attempt.rows.get(path) or lake.upserts(path))
 
-    def write(self, named: bool = True, open_pairs: tuple[OpenHalf, ...] = ()) -> None:
-        """The end of a MERGE, perhaps after the end of its coordinator. A branch that is gone is made anew, at main."""
+    def write(self) -> None:
+        """Write the files of a MERGE, which executors may do after the driver is gone."""
         assert self.pending is not None
-        (table, branch, scanned, change), self.pending = self.pending, None
-        world = self.world
-        if world.tables.get(self.request.table) is not table:
-            raise EngineError
-        at = table.branches.get(branch, table.head)
-        if at is None:
-            raise EngineError
-        parent = table.snapshots[at]
-        world.events[Event.BRANCH_MADE_ANEW] += branch not in table.branches
-        if parent.id != scanned and (self.conflicts(table, parent, scanned, change) or world.random.random() < 0.5):
-            raise EngineError
-        data, deletes = change.of(parent)
-        content, ledger = parent.content, None
-        if self.is_whole(table):
-            content = self.content(parent)
-            ledger = self.request.ledger.to_json() if named else None
-        world.lake.store(change)
-        made = world.new_snapshot(parent.id, ledger, content, data, deletes, change.new_files())
-        made.scratch = True
-        made.branch, made.replaced = branch if named else None, frozenset(change.replaced)
-        made.open_pairs = open_pairs
-        table.snapshots[made.id] = made
-        table.branches[branch] = made.id
-        world.changed(table)
+        change, self.pending = self.pending, None
+        self.world.lake.store(change)
 
-    def conflicts(self, table: Table, parent: Snapshot, scanned: int, change: Change) -> bool:
-        """Whether what a MERGE read at one snapshot does not fit another one: the library refuses it."""
-        if scanned not in [snapshot.id for snapshot in table.ancestors(parent.id)]:
-            return True
-        return self.does_not_fit(change, parent)
-
-    def does_not_fit(self, change: Change, snapshot: Snapshot) -> bool:
-        """Whether data files that were marked or rewritten are gone, or were marked by somebody else as well."""
-        lake = self.world.lake
-        marked = {data for places in change.deletes.values() for data, _ in places}
-        if not (marked | change.gone) <= {*snapshot.data} or not change.replaced <= {*snapshot.deletes}:
-            return True
-        others = [path for path in snapshot.deletes if path not in change.replaced]
-        return any(lake.marked(path) & (marked | change.gone) for path in others)
-
-    def look_at_branch(self, table: Table, found: Found, change: Change) -> None:
-        """Whether the branch holds what this MERGE made, and nothing else."""
-        assert found.branch is not None
-        if self.table() is not table or found.branch not in table.branches:
-            raise EngineError
-        made = table.snapshots[table.branches[found.branch]]
-        if made.id == found.head:
-            return
-        named = made.branch == found.branch or not self.on(Switch.SCRATCH_NAMES_ITS_BRANCH)
-        if self.is_whole(table):
-            ledger = Ledger.from_json(made.ledger) if made.ledger else None
-            ours = ledger is not None and ledger.commit == self.request.commit
-            named = ours or not self.on(Switch.PUBLISHED_NAMES_THE_COMMIT)
-        if made.parent != found.head or not named:
-            raise EngineError
-        found.made = made
-        if not self.is_whole(table):
-            deletes = {path: self.world.lake.deletes[path] for path in made.added}
-            found.change = Change(deletes=deletes, replaced={*made.replaced})
-
-    # --- steps 3 and 4
+    # --- 4d
 
     def content(self, parent: Snapshot | None) -> dict:  # type: ignore[type-arg]
-        """The rows of the source that are in once the staged files are."""
+        """Return the rows of the source that the table holds once the staged files are in."""
         content = dict(parent.content) if parent else {}
         for partition, files in self.request.files.items():
             entry = self.request.ledger.entry(partition)
             assert entry is not None
             for file in files:
-                for where, _ in self.world.lake.staged.get(file.path, ()):  # nobody reads them: the swap will tell
+                for where, _ in self.world.lake.staged.get(file.path, ()):  # the swap reports a missing file
                     content[where, entry.generation] = content.get((where, entry.generation), 0) + 1
         return content
 
-    def prepare(self, found: Found) -> Prepared:
+    def prepare(self, attempt: Attempt) -> Prepared:
+        """Build the change on the newest metadata.
+
+        Raises:
+            StaleAttemptError: The recorded files are not valid on this head.
+        """
         table = self.table()
-        head = table.current()
-        if found.made is not None and self.on(Switch.SCRATCH_STILL_THERE):
-            assert found.branch is not None
-            if table.branches.get(found.branch) != found.made.id:
-                raise HeadMovedError
-        if found.made is not None and self.is_whole(table):
-            if table.head != found.head and self.on(Switch.PUBLISH_ON_ITS_HEAD):
-                raise HeadMovedError
-            if found.made.id not in table.snapshots:
-                raise EngineError  # nothing to publish
-            snapshot = found.made
-        else:
-            if table.head != found.head and found.rows:
-                raise HeadMovedError  # values were taken from that head
-            if table.head != found.head and found.change:
-                self.validate(table, found)
-                self.world.events[Event.DELETES_REUSED] += 1
-            snapshot = self.row_delta(table, head, found)
+        if table.head != attempt.head:
+            self.check_valid_for(table, attempt)
         before = self.lookup().ledger
-        seen = set(table.branches)
-        own = {other.branch for other in self.finds}
-        swept = seen if self.on(Switch.SWEEP_WITH_EVERY_SWAP) else seen & own
-        gone = {}
-        for name in swept:
-            left = table.snapshots[table.branches[name]]
-            scratch = left.branch == name or not self.on(Switch.ONLY_SCRATCH_SNAPSHOTS)
-            if scratch and left.id != snapshot.id and self.on(Switch.REMOVE_SCRATCH_SNAPSHOTS):
-                gone[left.id] = left
-        return Prepared(table, table.version, table.moves, snapshot, found, swept, seen, gone, before)
+        snapshot = self.next_snapshot(table, table.current(), attempt)
+        is_first = before is None or before.epoch != self.request.ledger.epoch  # rule 40
+        seen = {name for name in table.refs if is_scratch(name)} if is_first else set()
+        branches = seen if self.on(Switch.UPGRADE_REMOVES_SCRATCH) else set[str]()
+        snapshots = {}
+        for name in branches:
+            tip = table.snapshots[table.refs[name]]
+            if tip.branch == name or not self.on(Switch.UPGRADE_KEEPS_SNAPSHOTS_OF_MAIN):
+                snapshots[tip.id] = tip
+        attempt.is_sent = True
+        return Prepared(table, table.version, table.moves, snapshot, attempt, branches, seen, snapshots, before)
 
-    def validate(self, table: Table, found: Found) -> None:
-        """On another head than that of the MERGE."""
+    def check_valid_for(self, table: Table, attempt: Attempt) -> None:
+        """Check the attempt on another head than the one that it read."""
         head = table.current()
-        if table.format is Format.POSITIONS:
-            if self.on(Switch.MERGE_AGAIN):
-                raise HeadMovedError
+        is_valid = not attempt.rows  # their values come from the old head
+        if not attempt.change:
+            pass
+        elif table.format is Format.WHOLE:
+            is_valid = is_valid and not self.on(Switch.FULL_MERGE_ON_ITS_HEAD)
+        elif table.format is Format.POSITIONS:
+            is_valid = is_valid and not self.on(Switch.DELETES_NAME_THEIR_FILES)
         elif self.on(Switch.VALIDATE_DATA_FILES):
-            follows = found.head in [snapshot.id for snapshot in table.ancestors()]
-            if head is None or not follows or self.does_not_fit(found.change, head):
-                raise HeadMovedError
+            follows = attempt.head in [snapshot.id for snapshot in table.ancestors()]
+            is_valid = is_valid and head is not None and follows and self.world.lake.fits(attempt.change, head)
+        if not is_valid:
+            self.world.events[Event.STARTED_OVER] += 1
+            raise StaleAttemptError
+        self.world.events[Event.DELETES_REUSED] += bool(attempt.change)
 
-    def row_delta(self, table: Table, head: Snapshot | None, found: Found) -> Snapshot:
-        """Main's next snapshot: delete files that the MERGE made, and the staged files."""
+    def next_snapshot(self, table: Table, head: Snapshot | None, attempt: Attempt) -> Snapshot:
+        """Return a snapshot with the recorded files and the staged files."""
         world, lake = self.world, self.world.lake
         paths = tuple(self.paths)
         if table.format is not Format.APPEND:
             paths = tuple(path for path in paths if path not in lake.staged or lake.upserts(path))
-        data, deletes = found.change.of(head) if head else ((), ())
-        # Rows that were completed; or into an empty table, or one where no key matched.
-        if (self.is_whole(table) or found.rows) and paths:
-            rows = self.upserts(found)
-            paths = (lake.name(table, "m"),)
-            lake.data[paths[0]] = rows
-        added = (*paths, *found.change.new_files())
-        made = world.new_snapshot(
+        data, deletes = attempt.change.of(head) if head else ((), ())
+        if is_whole(table) and attempt.change:
+            paths = ()  # the recorded data files hold these rows
+        elif attempt.rows:
+            paths = (attempt.completed_file,) if attempt.completed_file else ()
+        added = (*paths, *attempt.change.new_files())
+        snapshot = world.new_snapshot(
             table.head, self.request.ledger.to_json(), self.content(head), (*data, *paths), deletes, added
         )
-        made.open_pairs = found.open_pairs
-        return made
+        snapshot.open_pairs = attempt.open_pairs
+        return snapshot
+
+    # --- 4e
 
     def swap(self, prepared: Prepared) -> CommitStatus:
-        """Step 4, as the engine is told of it: COMMITTED, CONFLICT (refused), UNKNOWN, or FAILED."""
+        """Return the outcome that the engine is told: COMMITTED, CONFLICT (refused), UNKNOWN, or FAILED."""
         world = self.world
         if world.chance(Fault.UNKNOWN_LOST, 0.08):
             return CommitStatus.UNKNOWN
@@ -410,29 +373,27 @@ class Commit:
         return CommitStatus.COMMITTED
 
     def catalog_swaps(self, prepared: Prepared) -> bool:
-        """The catalog's side: all of the change, or nothing."""
+        """Change the metadata as the catalog does: completely, or not at all."""
         world, table, snapshot = self.world, prepared.table, prepared.snapshot
         if world.tables.get(self.request.table) is not table:
             return False
-        same = table.moves == prepared.moves if world.rest else table.version == prepared.version
-        if not same and self.on(Switch.COMPARE_AND_SWAP):
+        if not world.is_unchanged(table, prepared.version, prepared.moves) and self.on(Switch.COMPARE_AND_SWAP):
             return False
-        if lost := [path for path in snapshot.files if path not in world.lake]:
-            raise WrongWorldError(f"{table.name}: commit refers to {lost}, which was removed")
-        if history := prepared.gone.keys() & {s.id for s in table.ancestors()}:
-            raise WrongWorldError(f"{table.name}: {history} was removed, which is of main's history")
+        world.check_files(table, snapshot, "commit")
+        if history := prepared.scratch_snapshots.keys() & {s.id for s in table.ancestors()}:
+            raise WrongWorldError(f"{table.name}: {history} of the history of main was removed")
         world.check_chain(self.request, prepared.before)
         table.snapshots[snapshot.id] = snapshot
         table.head = snapshot.id
         table.rolled_back = False
-        for name in prepared.swept:
-            table.branches.pop(name, None)
-        for number in prepared.gone:
+        for name in prepared.scratch_branches:
+            table.refs.pop(name, None)
+        for number in prepared.scratch_snapshots:
             table.snapshots.pop(number, None)
-        table.left |= prepared.seen
-        world.events[Event.FULL_MERGE_PUBLISHED] += snapshot.scratch
-        world.events[Event.DELETES_TAKEN_OVER] += bool(prepared.found.change)
-        world.events[Event.FOREIGN_SCRATCH_SWEPT] += bool(prepared.swept - {found.branch for found in self.finds})
+        table.seen_scratch |= prepared.seen_branches
+        world.events[Event.FULL_MERGE_LANDED] += is_whole(table) and bool(prepared.attempt.change)
+        world.events[Event.DELETES_TAKEN_OVER] += bool(prepared.attempt.change.deletes)
+        world.events[Event.SCRATCH_REMOVED] += bool(prepared.scratch_branches)
         if self.on(Switch.PROPERTY_IN_THE_SWAP):
             table.property = self.request.property_text(str(snapshot.id))
         if self.on(Switch.PROPERTY_NAMES_OPEN_PAIRS):
@@ -446,17 +407,103 @@ class Commit:
             prepared.table.property = self.request.property_text(str(prepared.snapshot.id))
             self.world.changed(prepared.table, main=True)
 
+    # --- afterwards
+
     def landed(self, snapshot: int) -> Answer:
         self.world.events[Event.FOUND_LANDED] += 1
         return self.end(snapshot)
 
     def end(self, snapshot: int) -> Answer:
-        if snapshot in self.tried and self.on(Switch.REMOVE_FILES_AFTER_THE_SWAP):
-            self.clean(self.tried[snapshot])
+        if snapshot in self.sent and self.on(Switch.SCRATCH_FILES_AFTER_THE_SWAP):
+            self.delete_scratch_files(self.sent[snapshot])
         return CommitStatus.COMMITTED, snapshot
 
-    def clean(self, landed: Prepared) -> None:
-        """Delete what only scratch snapshots refer to that have left; staged files are never among it."""
-        kept = {*landed.snapshot.files}
-        gone = {path for snapshot in landed.gone.values() for path in snapshot.added}
-        self.world.lake.remove(gone - kept, self.world.tables.values(), "the commit")
+    def delete_scratch_files(self, prepared: Prepared) -> None:
+        """Delete the files that only the removed scratch snapshots refer to."""
+        gone = prepared.scratch_snapshots
+        remaining = [snapshot for number, snapshot in prepared.table.snapshots.items() if number not in gone]
+        used = {path for snapshot in remaining for path in snapshot.files}
+        self.delete({path for snapshot in gone.values() for path in snapshot.added} - used)
+
+    def delete_files_of_failed_attempts(self, answer: Answer) -> None:
+        """Delete what this commit wrote and no snapshot can refer to any more (rule 17)."""
+        status, snapshot = answer
+        for attempt in self.attempts:
+            if status is CommitStatus.COMMITTED:
+                is_over = snapshot not in self.sent or attempt is not self.sent[snapshot].attempt
+            else:
+                is_over = not attempt.is_sent or not self.on(Switch.KEEP_FILES_OF_A_SENT_SWAP)
+            if is_over and attempt.files:
+                self.world.events[Event.FILES_OF_FAILED_ATTEMPT_DELETED] += 1
+                self.delete(attempt.files)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        self.world.lake.remove(paths, self.world.tables.values(), "the commit")
+
+
+class Compaction:
+    """A compaction by the coordinator itself: a commit without rows and without a ledger (rule 39)."""
+
+    def __init__(self, world: World, table: Table, epoch: Epoch) -> None:
+        self.world = world
+        self.table = table
+        self.epoch = epoch
+
+    def steps(self) -> Generator[None, None, None]:
+        world, table, lake = self.world, self.table, self.world.lake
+        head = table.current()
+        if head is None or not head.data:
+            return
+        chosen = world.draw_compaction.sample(head.data, world.draw_compaction.randrange(1, len(head.data) + 1))
+        yield
+        try:
+            change = lake.compacted(table, head, chosen, prefixed(self.epoch, "compacted"))
+        except MissingFileError:
+            return  # the next compaction reads a newer snapshot
+        lake.store(change)
+        yield
+        base = table.current()
+        if base is None or not self.is_valid(head, base, change):
+            world.events[Event.COMPACTION_REFUSED] += 1
+            lake.remove(change.new_files(), world.tables.values(), "a compaction")
+            return
+        data, deletes = change.of(base)
+        content = dict(base.content)
+        snapshot = world.new_snapshot(base.id, None, content, data, deletes, change.new_files())
+        version, moves = table.version, table.moves
+        yield
+        if world.chance(Fault.COMPACTION_LATE, 0.2):
+            world.late_commits.append(lambda: self.swap(snapshot, version, moves))
+        else:
+            self.swap(snapshot, version, moves)
+
+    def is_valid(self, head: Snapshot, base: Snapshot, change: Change) -> bool:
+        """Return True if the change, which was computed on one snapshot, is valid on another one."""
+        world, table = self.world, self.table
+        if world.tables.get(table.name) is not table:
+            return False
+        if Switch.COMPACTION_OF_ITS_EPOCH not in world.off and table.property is not None:
+            if LedgerProperty.from_json(table.property).ledger.epoch > self.epoch:
+                return False
+        if Switch.COMPACTION_VALIDATES_ITS_SNAPSHOT in world.off or base is head:
+            return True
+        newer_deletes = [path for path in base.deletes if path not in head.deletes]
+        follows = head.id in [snapshot.id for snapshot in table.ancestors()]
+        is_complete = change.gone <= {*base.data} and change.replaced <= {*base.deletes}
+        return follows and is_complete and not any(world.lake.marked(path) & change.gone for path in newer_deletes)
+
+    def swap(self, snapshot: Snapshot, version: int, moves: int) -> None:
+        world, table = self.world, self.table
+        if world.tables.get(table.name) is table and world.is_unchanged(table, version, moves):
+            world.check_files(table, snapshot, "compaction")
+            world.events[Event.COMPACTED] += 1
+            world.replace_head(table, snapshot)
+
+
+def prefixed(epoch: Epoch, kind: str) -> str:
+    """Return a name for files that rule 18 recognizes by their epoch."""
+    return f"{epoch.number}/{epoch.nonce}/{kind}"
+
+
+def is_whole(table: Table) -> bool:
+    return table.format is Format.WHOLE

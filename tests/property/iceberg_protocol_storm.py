@@ -60,10 +60,13 @@ class Fault(Enum):
     FOREIGN_UPSERT = auto()
     COMPACTION = auto()
     MANIFESTS_REWRITTEN = auto()
-    BRANCH_DROPPED = auto()
+    EXPIRED_UNDER_A_MERGE = auto()
+    TAGGED = auto()
+    SCRATCH_LEFT_BEHIND = auto()
+    SCRATCH_SWAP_LATE = auto()
+    COMPACTION_LATE = auto()
     DRIVER_LOST = auto()
     MERGE_LATE = auto()
-    SETTINGS_LOST = auto()
     REFUSED_THOUGH_MADE = auto()
     REWIND_SKIPS = auto()
     LOADED = auto()
@@ -78,7 +81,7 @@ OWN_SOURCE = (Fault.REWIND_SKIPS, Fault.LOADED, Fault.REBUILT)  # the same, and 
 class Switch(Enum):
     """Rules that hold outside the two state machines, or that are policy methods of theirs."""
 
-    RETAINED_IS_NOT_ROLLED_BACK = "3 retained"  # a branch may keep the ledger's snapshot when main's history is expired
+    RETAINED_IS_NOT_ROLLED_BACK = "3 retained"  # a tag may keep the ledger's snapshot when main's history is expired
     HOLD_AT_UNOPENED_TABLE = "6"
     ONLY_OWNERS_COMMIT = "12"
     ONE_RANGE_PER_CYCLE = "13"
@@ -87,24 +90,23 @@ class Switch(Enum):
     PROPERTY_IN_VERSION = "16 property"
     PROPERTY_IN_THE_SWAP = "16 together"
     VALIDATE_DATA_FILES = "16 validation"  # a delete that was found on an older head must still fit
-    MERGE_AGAIN = "16 repeat"  # where deletes do not name their data files, nothing could be validated
-    PUBLISH_ON_ITS_HEAD = "16 full"  # the snapshot of a full MERGE follows the head that it was made on, no other
+    START_OVER_IF_A_FILE_IS_GONE = "16 gone"  # a reader that skips missing files would leave old rows in newer files
+    DELETES_NAME_THEIR_FILES = "16 repeat"  # otherwise, nothing could be validated on another head
+    FULL_MERGE_ON_ITS_HEAD = "16 full"  # its data files replace those of the head that it read
     LOOK_FOR_COMMIT_ID = "17"
+    KEEP_FILES_OF_A_SENT_SWAP = "17 files"  # a swap of unknown outcome may land late and refer to them
     KEEP_OLD_FILES_UNTIL_OWN_COMMIT = "18"
     RAISE_GENERATION = "21"
-    OWN_SCRATCH_BRANCH = "25"
-    SCRATCH_STILL_THERE = "25 there"  # on the base, else an expiry may have taken the delete files that were found
-    SCRATCH_NAMES_ITS_BRANCH = "26 name"  # else nobody would know it for one
-    REMOVE_SCRATCH_SNAPSHOTS = "26"
-    ONLY_SCRATCH_SNAPSHOTS = "26 main"  # a branch whose MERGE changed nothing points at a snapshot of main
-    SWEEP_WITH_EVERY_SWAP = "26 sweep"
-    REMOVE_FILES_AFTER_THE_SWAP = "26 files"
-    PUBLISHED_NAMES_THE_COMMIT = "27"
     WAIT_FOR_THE_DELETE = "29"
     ONLY_THE_PAIR_NAMES_THE_ROW = "30"
     OPEN_PAIRS_WITH_THE_COMMIT = "31"
     PROPERTY_NAMES_OPEN_PAIRS = "31 property"
     OTHERS_COMMITTED_BEFORE_IN_VAIN = "32"
+    COMPACTION_VALIDATES_ITS_SNAPSHOT = "39"  # rows that were deleted since then would return
+    COMPACTION_OF_ITS_EPOCH = "39 epoch"  # a newer epoch may have removed its files (rule 18)
+    UPGRADE_REMOVES_SCRATCH = "40"
+    UPGRADE_KEEPS_SNAPSHOTS_OF_MAIN = "40 main"  # a branch whose MERGE changed nothing points at a snapshot of main
+    SCRATCH_FILES_AFTER_THE_SWAP = "40 files"  # until then, a late swap of the previous version may refer to them
 
 
 Off = frozenset[Rule | Switch]

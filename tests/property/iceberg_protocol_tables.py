@@ -23,6 +23,7 @@ Value = tuple[int, int, str]  # what only a full write sends: number of its topi
 Last = tuple[int, int] | tuple[int, int, Value | int | None]
 Rows = tuple[tuple[str, Last], ...]  # of a data file: key and change, in order
 Place = tuple[str, int]  # a row's: data file, position
+SCRATCH = "scratch"  # prefix of the branches of the previous version
 
 
 def value_of(key: str, last: Last) -> Value | None:
@@ -39,7 +40,7 @@ class Format(Enum):
     APPEND = auto()  # no merging
     VECTORS = auto()  # v3: at most one vector per data file, which names it; a newer one includes the older
     POSITIONS = auto()  # v2: position deletes of a partition, which do not name their data files
-    WHOLE = auto()  # copy-on-write: the full MERGE, whose snapshot is published
+    WHOLE = auto()  # copy-on-write: the full MERGE rewrites data files
 
 
 @dataclass(slots=True)
@@ -52,8 +53,7 @@ class Snapshot:
     deletes: tuple[str, ...] = ()
     added: tuple[str, ...] = ()  # the files that came with it
     replaced: frozenset[str] = frozenset()  # delete files of its parent that those include
-    scratch: bool = False  # made on a scratch branch
-    branch: str | None = None  # in the summary of such a snapshot: the name of its branch
+    branch: str | None = None  # name of the scratch branch, in the summary of a snapshot of the previous version
     open_pairs: tuple[OpenHalf, ...] = ()  # in the summary of ours
 
     @property
@@ -98,8 +98,8 @@ class Table:
     rolled_back: bool = False
     ever_rolled_back: bool = False
     foreign: set[tuple[RowId, int]] = field(default_factory=set)  # rows that others have added
-    branches: dict[str, int] = field(default_factory=dict)  # scratch branches
-    left: set[str] = field(default_factory=set)  # scratch branches that a swap has seen and not removed
+    refs: dict[str, int] = field(default_factory=dict)  # tags, and scratch branches of the previous version
+    seen_scratch: set[str] = field(default_factory=set)  # scratch branches that an own swap had to remove
     version: int = 0  # of the metadata: changes with everything that is changed in them
     moves: int = 0  # changes with main, and with the property
     backup: Table | None = None
@@ -117,8 +117,16 @@ class Table:
         return found
 
 
+def is_scratch(ref: str) -> bool:
+    return ref.startswith(SCRATCH)
+
+
 class MissingFileError(Exception):
-    """A file that somebody wants to read is gone."""
+    """A file does not exist any more."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
 
 
 class Lake:
@@ -182,10 +190,14 @@ class Lake:
     def rows(self, path: str) -> Rows:
         return self.data[path] if path in self.data else self.upserts(path)
 
-    def alive(self, table: Table, snapshot: Snapshot | None) -> list[tuple[Place, str, Last]]:
-        """The rows of a snapshot of a merge table.
+    def alive(
+        self, table: Table, snapshot: Snapshot | None, *, skip_missing: bool = False
+    ) -> list[tuple[Place, str, Last]]:
+        """Return the rows of a snapshot of a merge table. `skip_missing`: read missing files as empty.
 
-        Raises: MissingFileError. WrongWorldError: Two vectors for one data file.
+        Raises:
+            MissingFileError: A data file or a delete file was deleted.
+            WrongWorldError: A data file has two vectors.
         """
         if snapshot is None:
             return []
@@ -193,6 +205,8 @@ class Lake:
         vectors: set[str] = set()
         for path in snapshot.deletes:
             if path not in self.deletes:
+                if skip_missing:
+                    continue
                 raise MissingFileError(path)
             places = self.deletes[path]
             marked |= places
@@ -204,19 +218,28 @@ class Lake:
         return [
             ((path, position), key, last)
             for path in snapshot.data
+            if path in self or not skip_missing
             for position, (key, last) in enumerate(self.rows(path))
             if (path, position) not in marked
         ]
 
     def merge(
-        self, table: Table, snapshot: Snapshot, keys: Collection[str], upserts: Rows = (), kind: str = "m"
+        self,
+        table: Table,
+        snapshot: Snapshot,
+        keys: Collection[str],
+        upserts: Rows = (),
+        kind: str = "merged",
+        *,
+        skip_missing: bool = False,
     ) -> Change:
         """Remove the rows with these keys; where the table's format rewrites rows, write new ones. Nothing is stored.
 
-        Raises: MissingFileError.
+        Raises:
+            MissingFileError: A file of the snapshot was deleted.
         """
         change = Change()
-        rows = self.alive(table, snapshot)
+        rows = self.alive(table, snapshot, skip_missing=skip_missing)
         found = [place for place, key, _ in rows if key in keys]
         match table.format:
             case Format.WHOLE:
@@ -227,7 +250,7 @@ class Lake:
             case Format.VECTORS:
                 for data in sorted({path for path, _ in found}):
                     places = frozenset(place for place in found if place[0] == data)
-                    older = {path for path in snapshot.deletes if data in self.marked(path)}
+                    older = {path for path in snapshot.deletes if path in self and data in self.marked(path)}
                     change.replaced |= older
                     places = places.union(*(self.deletes[path] for path in older))
                     change.deletes[self.name(table, kind)] = places
@@ -236,13 +259,22 @@ class Lake:
                     change.deletes[self.name(table, kind)] = frozenset(found)
         return change
 
-    def compacted(self, table: Table, snapshot: Snapshot, chosen: Collection[str]) -> Change:
+    def fits(self, change: Change, snapshot: Snapshot) -> bool:
+        """Return True if the data files of a change exist in a snapshot, and nobody else has marked rows of them."""
+        marked = {data for places in change.deletes.values() for data, _ in places}
+        if not marked <= {*snapshot.data} or not change.replaced <= {*snapshot.deletes}:
+            return False
+        return not any(self.marked(path) & marked for path in snapshot.deletes if path not in change.replaced)
+
+    def compacted(
+        self, table: Table, snapshot: Snapshot, chosen: Collection[str], kind: str = "rewritten"
+    ) -> Change:
         """These data files are rewritten into one without deletes; delete files that mark nothing else go, too."""
         change = Change(gone=set(chosen))
         left = {path for path in snapshot.data if path not in change.gone}
         rows = tuple((key, last) for place, key, last in self.alive(table, snapshot) if place[0] in change.gone)
         if rows:
-            change.data[self.name(table, "compacted")] = rows
+            change.data[self.name(table, kind)] = rows
         change.replaced = {path for path in snapshot.deletes if not left & self.marked(path)}
         return change
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from iceberg_protocol_commit import Answer, Commit, EngineError, Event, Steps
+from iceberg_protocol_commit import Answer, Commit, Compaction, Event, Steps
 from iceberg_protocol_pairs import DeleteUnreadError, OpenHalf
 from iceberg_protocol_rules import Rule, coordinator_state_with, protocol_without
 from iceberg_protocol_storm import (
@@ -30,11 +29,11 @@ from iceberg_protocol_storm import (
     WrongWorldError,
 )
 from iceberg_protocol_tables import (
+    SCRATCH,
     Change,
     Format,
     Lake,
     Last,
-    MissingFileError,
     Rows,
     Snapshot,
     Table,
@@ -101,6 +100,8 @@ class World:
         self.draw_skip = random.Random(f"skips {seed}")
         self.draw_load = random.Random(f"loads {seed}")
         self.draw_rebuild = random.Random(f"rebuilds {seed}")
+        self.draw_compaction = random.Random(f"compactions {seed}")
+        self.compacts = self.draw_compaction.random() < 0.6  # whether coordinators compact tables between cycles
         self.pairs = self.draw_pair.random() < 0.4  # whether keys change
         self.alive: set[str] = set()  # keys that the source has
         self.written = 0  # rows of the source
@@ -266,6 +267,19 @@ class World:
             self.add_snapshot(table, None, None)
         return table
 
+    def is_unchanged(self, table: Table, version: int, moves: int) -> bool:
+        """Return True if the catalog sees no change since a base."""
+        return table.moves == moves if self.rest else table.version == version
+
+    def check_files(self, table: Table, snapshot: Snapshot, what: str) -> None:
+        if lost := [path for path in snapshot.files if path not in self.lake]:
+            raise WrongWorldError(f"{table.name}: {what} refers to {lost}, which was removed")
+
+    def replace_head(self, table: Table, snapshot: Snapshot) -> None:
+        table.snapshots[snapshot.id] = snapshot
+        table.head = snapshot.id
+        self.changed(table, main=True)
+
     def changed(self, table: Table, *, main: bool = False) -> None:
         """A table's metadata are others than before; main, or the property, as well."""
         self.ids += 1
@@ -334,37 +348,59 @@ class World:
             self.add_snapshot(table, None, None, self.lake.compacted(table, head, chosen))
 
     def expire(self, table: Table, keep: int) -> None:
-        """Somebody else expires all but the newest snapshots of main, and of each branch."""
-        kept = {s.id for s in table.ancestors()[:keep]} | {*table.branches.values()}
-        self.forget(table, kept)
-
-    def drop_branch(self, table: Table) -> None:
-        """Somebody else drops a scratch branch, or an expiry does by its age: its snapshot goes, too."""
-        name = self.random.choice(list(table.branches))
-        del table.branches[name]
-        referred = {s.id for at in (table.head, *table.branches.values()) for s in table.ancestors(at)}
-        abandoned = [number for number, s in table.snapshots.items() if s.branch == name and number not in referred]
-        self.forget(table, table.snapshots.keys() - abandoned)
-
-    def forget(self, table: Table, kept: set[int]) -> None:
-        """Snapshots leave, and their files.
-
-        What a snapshot of main's history refers to goes if nothing refers to it any more. What a scratch snapshot has
-        added goes whoever refers to it: so do expiries that go by what was added beside main's history.
-        """
-        history = {s.id for s in table.ancestors()}
+        """Expire all snapshots, as another writer, except the newest ones of main and those with a ref."""
+        kept = {s.id for s in table.ancestors()[:keep]} | {*table.refs.values()}
         gone = [s for number, s in table.snapshots.items() if number not in kept]
         table.snapshots = {number: s for number, s in table.snapshots.items() if number in kept}
         used = {path for s in table.snapshots.values() for path in s.files}
         restorable = {path for s in table.backup.snapshots.values() for path in s.files} if table.backup else set()
-        paths: set[str] = set()
-        for snapshot in gone:
-            if snapshot.scratch and snapshot.id not in history:
-                paths |= {*snapshot.added}
-            else:
-                paths |= {*snapshot.files} - used
+        paths = {path for snapshot in gone for path in snapshot.files} - used
         self.changed(table)
         self.lake.remove(paths - restorable, [table], "an expiry")
+
+    def tag(self, table: Table) -> None:
+        """Tag the head, so that its snapshot outlives an expiry."""
+        assert table.head is not None
+        table.refs[self.unique("tag")] = table.head
+        self.changed(table)
+
+    def leave_scratch(self, table: Table) -> None:
+        """Leave a scratch branch behind, as the previous version does when it is killed after its MERGE (rule 40).
+
+        Its swap may still be under way. It takes over the files of the branch.
+        """
+        head = table.current()
+        assert head is not None
+        name = self.unique(SCRATCH)
+        keys = [key for _, key, _ in self.lake.alive(table, head) if key.startswith(FOREIGN)]
+        table.refs[name] = head.id
+        if not keys:  # the MERGE changed nothing
+            self.changed(table)
+            return
+        key = self.random.choice(keys)
+        rows: Rows = ((key, (0, self.ids)),)
+        change = self.lake.merge(table, head, {key}, rows, "scratch")
+        self.lake.store(change)
+        scratch = self.new_snapshot(head.id, None, head.content, *change.of(head), change.new_files())
+        scratch.branch = name
+        table.snapshots[scratch.id] = scratch
+        table.refs[name] = scratch.id
+        self.changed(table)
+        version, moves = table.version, table.moves
+        if not self.chance(Fault.SCRATCH_SWAP_LATE, 0.7):
+            return
+        new_rows = Change() if table.format is Format.WHOLE else self.foreign_rows(table, key)
+        self.lake.store(new_rows)
+        data, deletes = (*scratch.data, *new_rows.data), scratch.deletes
+        snapshot = self.new_snapshot(head.id, None, dict(head.content), data, deletes, (*scratch.added, *new_rows.data))
+
+        def swap() -> None:
+            if self.tables.get(table.name) is table and self.is_unchanged(table, version, moves):
+                self.check_files(table, snapshot, "swap of the previous version")
+                del table.refs[name], table.snapshots[scratch.id]
+                self.replace_head(table, snapshot)
+
+        self.late_commits.append(swap)
 
     def view(self, name: str) -> TableView | None:
         table = self.tables.get(name)
@@ -415,11 +451,11 @@ class World:
     def clean(self, action: act.CleanFiles) -> None:
         known = [t for table in self.tables.values() for t in (table, table.backup) if t is not None]
         used = {path for table in known for s in table.snapshots.values() for path in s.files}
-        for path in list(self.lake.staged):
-            table, uuid, number, nonce, _ = path.split("/")
-            older = Epoch(int(number), nonce) < action.epoch
+        for path in [*self.lake.staged, *self.lake.data, *self.lake.deletes]:
+            table, uuid, *epoch, _ = path.split("/")
+            older = bool(epoch) and Epoch(int(epoch[0]), epoch[1]) < action.epoch
             if (table, uuid) == (action.table, action.uuid) and older and path not in used:
-                del self.lake.staged[path]
+                self.lake.remove([path], (), "the clean-up")
 
     # --- channel
 
@@ -593,15 +629,10 @@ class World:
         self.loading = None
 
     def lose(self, under_way: Committing) -> None:
-        """Whoever made a commit is gone; a MERGE that has begun may end all the same, on executors or a server."""
+        """End a commit with its driver; executors may still write the files of its MERGE."""
         under_way.steps.close()
         if under_way.commit.pending is not None and self.chance(Fault.MERGE_LATE, 1.0):
-
-            def end() -> None:
-                with suppress(EngineError, MissingFileError):
-                    under_way.commit.write()
-
-            self.late_commits.append(end)
+            self.late_commits.append(under_way.commit.write)
 
     def has_ledger(self) -> bool:
         return any((v := self.view(name)) and look_up(v).ledger for name in self.tables)
@@ -632,9 +663,13 @@ class World:
                 self.foreign_upsert(table)
             if merges and self.chance(Fault.MANIFESTS_REWRITTEN, 0.03 * often):
                 self.add_snapshot(table, None, None)
-            # A REST catalog does not see it between the base and the swap: a documented limit.
-            if table.branches and not self.rest and self.chance(Fault.BRANCH_DROPPED, 0.2):
-                self.drop_branch(table)
+            if table.head is not None and self.chance(Fault.TAGGED, 0.02):
+                self.tag(table)
+            if merges and self.chance(Fault.SCRATCH_LEFT_BEHIND, 0.04):
+                self.leave_scratch(table)
+            if merges and name == target and not table.rolled_back and self.chance(Fault.EXPIRED_UNDER_A_MERGE, 0.12):
+                self.compact(table)
+                self.expire(table, 1)
             chain = table.ancestors()
             targets = self.known_points(chain)
             if targets and self.chance(Fault.ROLL_BACK, 0.04):
@@ -764,14 +799,14 @@ class World:
         """Somebody copies what the catalog knows of a table, or brings such a copy back."""
         if table.property is not None and not table.rolled_back and self.draw_apart.random() < 0.05:
             table.backup = replace(table, snapshots=dict(table.snapshots), backup=None)
-            table.backup.foreign, table.backup.branches = set(table.foreign), {}
+            table.backup.foreign, table.backup.refs = set(table.foreign), {}
         kept = table.backup
         if kept is None or kept.property == table.property or not self.chance(Fault.RESTORED, 0.03):
             return
         table.snapshots = dict(kept.snapshots)
         table.head, table.property, table.foreign = kept.head, kept.property, set(kept.foreign)
         table.open_pairs = kept.open_pairs
-        table.branches, table.rolled_back, table.ever_rolled_back = {}, False, True
+        table.refs, table.rolled_back, table.ever_rolled_back = {}, False, True
         self.changed(table, main=True)
         self.late_commits.clear()  # a catalog that is restored outlives requests, and who had prepared them
         self.sleepers.clear()
@@ -939,8 +974,8 @@ class World:
             found = {row for row in table.snapshots[table.head].content if row[0][0] == FOREIGN}
             if found != table.foreign:
                 raise WrongWorldError(f"{name}: rows of others went or came back: {found ^ table.foreign}")
-            if stayed := table.left & {*table.branches}:
-                raise WrongWorldError(f"{name}: {stayed} stayed, which a later commit has seen")
+            if remaining := table.seen_scratch & {*table.refs}:
+                raise WrongWorldError(f"{name}: no commit removed the scratch branches {remaining}")
             for partition in self.partitions():
                 self.verify_partition(name, table, prop, partition)
             if name == MERGE:
@@ -1304,6 +1339,7 @@ class SimCoordinator:
         self.topics = world.topics()
         self.group: dict[TopicPartition, GroupOffset] | None = None
         self.looks: list[tuple[str, TableView | None]] = []  # answers that wait for their turn
+        self.compaction: Generator[None, None, None] | None = None  # under way
 
     def turn(self) -> None:
         if not self.awake:
@@ -1325,6 +1361,8 @@ class SimCoordinator:
                 self.take(self.state.on_topics(self.world.topics()))
             if not self.world.off:  # rules are switched off one by one for seeds that have no looks
                 self.look()
+        if self.world.compacts and self.state is not None:
+            self.compact()
 
     def idle(self) -> bool:
         return self.state is None or (not self.todo and self.world.producer is not self)
@@ -1380,6 +1418,18 @@ class SimCoordinator:
             name = self.world.draw_look.choice(quiet)
             self.looks.append((name, self.world.view(name)))
 
+    def compact(self) -> None:
+        """Take a step of a compaction, or begin one."""
+        world = self.world
+        assert self.state is not None
+        if self.compaction is not None and world.draw_compaction.random() < 0.5:
+            if next(self.compaction, True):
+                self.compaction = None
+        elif self.compaction is None and self.state.epoch is not None and world.draw_compaction.random() < 0.02:
+            table = world.tables.get(MERGE)
+            if table is not None and table.property is not None:
+                self.compaction = Compaction(world, table, self.state.epoch).steps()
+
     def see(self) -> None:
         assert self.state is not None
         while self.looks:
@@ -1430,9 +1480,7 @@ class SimCoordinator:
                 if Switch.KEEP_OLD_FILES_UNTIL_OWN_COMMIT not in world.off:
                     world.clean(action)
             case act.Warn():
-                rolled_back = any(
-                    world.faults[fault] for fault in (Fault.ROLL_BACK, Fault.BRANCH_DROPPED, Fault.RESTORED)
-                )
+                rolled_back = any(world.faults[fault] for fault in (Fault.ROLL_BACK, Fault.RESTORED))
                 if "replaced by an empty one" in action.text:  # its rows were none
                     rolled_back = rolled_back or bool(world.faults[Fault.REPLACE_BY_ITS_ROWS])
                 known = rolled_back if "was rolled back" in action.text else world.faults[Fault.RESTORED]
@@ -1467,6 +1515,8 @@ class SimCoordinator:
         self.take(self.state.on_commit_outcome(request.table, request.commit, outcome, "why", snapshot, world.now))
 
     def die(self) -> None:
+        if (compaction := self.compaction) is not None:  # Spark's driver carries on with it
+            self.world.late_commits.append(lambda: sum(1 for _ in compaction))
         for action in self.todo:
             if isinstance(action, Committing):
                 self.world.lose(action)

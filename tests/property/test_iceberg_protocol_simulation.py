@@ -83,9 +83,11 @@ SEEDS_THAT_NEED: list[tuple[Rule | Switch, int]] = [
     (Switch.PROPERTY_IN_VERSION, 117),  # A-B-A: a roll-back to the ledger that a sleeper knows
     (Switch.PROPERTY_IN_THE_SWAP, 0),
     (Switch.VALIDATE_DATA_FILES, 318),
-    (Switch.MERGE_AGAIN, 114),
-    (Switch.PUBLISH_ON_ITS_HEAD, 9),
+    (Switch.START_OVER_IF_A_FILE_IS_GONE, 0),
+    (Switch.DELETES_NAME_THEIR_FILES, 114),
+    (Switch.FULL_MERGE_ON_ITS_HEAD, 9),
     (Switch.LOOK_FOR_COMMIT_ID, 15),
+    (Switch.KEEP_FILES_OF_A_SENT_SWAP, 0),
     (Switch.KEEP_OLD_FILES_UNTIL_OWN_COMMIT, 22),
     (Rule.QUIET_TABLE_MOVES_WITHOUT_GAP, 49),
     (Rule.FLOOR_IS_THE_LOWEST_TABLE, 5),
@@ -97,19 +99,16 @@ SEEDS_THAT_NEED: list[tuple[Rule | Switch, int]] = [
     (Rule.TOPIC_ID_EVERYWHERE, 17),
     (Rule.ONE_CLUSTER_PER_LEDGER, 26),
     (Rule.LOG_STILL_HOLDS_IT, 18),
-    (Switch.OWN_SCRATCH_BRANCH, 31),
-    (Switch.SCRATCH_STILL_THERE, 5),
-    (Switch.SCRATCH_NAMES_ITS_BRANCH, 31),
-    (Switch.REMOVE_SCRATCH_SNAPSHOTS, 24),
-    (Switch.ONLY_SCRATCH_SNAPSHOTS, 1),
-    (Switch.SWEEP_WITH_EVERY_SWAP, 0),
-    (Switch.REMOVE_FILES_AFTER_THE_SWAP, 75),
-    (Switch.PUBLISHED_NAMES_THE_COMMIT, 69),
     (Switch.WAIT_FOR_THE_DELETE, 26),
     (Switch.ONLY_THE_PAIR_NAMES_THE_ROW, 0),
     (Switch.OPEN_PAIRS_WITH_THE_COMMIT, 0),
     (Switch.PROPERTY_NAMES_OPEN_PAIRS, 215),
     (Switch.OTHERS_COMMITTED_BEFORE_IN_VAIN, 26),
+    (Switch.COMPACTION_VALIDATES_ITS_SNAPSHOT, 0),
+    (Switch.COMPACTION_OF_ITS_EPOCH, 0),
+    (Switch.UPGRADE_REMOVES_SCRATCH, 0),
+    (Switch.UPGRADE_KEEPS_SNAPSHOTS_OF_MAIN, 0),
+    (Switch.SCRATCH_FILES_AFTER_THE_SWAP, 0),
 ]
 # Shown too seldom for a search in every test run: one seed in hundreds, or in thousands.
 RARELY: list[Rule | Switch] = [
@@ -134,7 +133,7 @@ STORMS: dict[Rule | Switch, Sequence[Fault]] = {  # storms of these faults only,
     Rule.NEWER_LEDGER_BEFORE_GROUP: [fault for fault in Fault if fault not in (*APART, *ENDS, *ALTERED)],
     Rule.NO_OLDER_GENERATION: [fault for fault in Fault if fault not in ENDS],
     Switch.RETAINED_IS_NOT_ROLLED_BACK: (
-        Fault.COORDINATOR_KILLED, Fault.DRIVER_LOST, Fault.FOREIGN_COMMIT, Fault.EXPIRE, Fault.MANIFESTS_REWRITTEN,
+        Fault.COORDINATOR_KILLED, Fault.DRIVER_LOST, Fault.FOREIGN_COMMIT, Fault.EXPIRE, Fault.TAGGED,
     ),
     Switch.KEEP_OLD_FILES_UNTIL_OWN_COMMIT: (
         Fault.COORDINATOR_SLEEPS, Fault.SLEEPER_WAKES, Fault.UNKNOWN_LATE, Fault.COORDINATOR_KILLED, Fault.DRIVER_LOST,
@@ -145,13 +144,18 @@ STORMS: dict[Rule | Switch, Sequence[Fault]] = {  # storms of these faults only,
     Switch.VALIDATE_DATA_FILES: (
         Fault.COMPACTION, Fault.FOREIGN_COMMIT, Fault.FOREIGN_UPSERT, Fault.SPURIOUS_CONFLICT,
     ),
-    Switch.MERGE_AGAIN: (
+    Switch.DELETES_NAME_THEIR_FILES: (
         Fault.COMPACTION, Fault.FOREIGN_COMMIT, Fault.MANIFESTS_REWRITTEN, Fault.SPURIOUS_CONFLICT,
     ),
-    Switch.SCRATCH_NAMES_ITS_BRANCH: (Fault.SETTINGS_LOST, Fault.EXPIRE, Fault.FOREIGN_COMMIT),
-    Switch.REMOVE_FILES_AFTER_THE_SWAP: (
-        Fault.COORDINATOR_SLEEPS, Fault.SLEEPER_WAKES, Fault.UNKNOWN_LOST, Fault.SPURIOUS_CONFLICT, Fault.COMMIT_FAILED,
-        Fault.BRANCH_DROPPED, Fault.COMPACTION, Fault.SETTINGS_LOST, Fault.DRIVER_LOST, Fault.LOAD_FAILED,
+    Switch.SCRATCH_FILES_AFTER_THE_SWAP: (
+        Fault.SCRATCH_LEFT_BEHIND, Fault.SCRATCH_SWAP_LATE, Fault.FOREIGN_COMMIT, Fault.UNKNOWN_LOST,
+        Fault.SPURIOUS_CONFLICT, Fault.COMMIT_FAILED, Fault.COORDINATOR_KILLED, Fault.DRIVER_LOST, Fault.LOAD_FAILED,
+    ),
+    Switch.KEEP_FILES_OF_A_SENT_SWAP: (
+        Fault.UNKNOWN_LATE, Fault.SPURIOUS_CONFLICT, Fault.COMMIT_FAILED, Fault.LOAD_FAILED,
+    ),
+    Switch.COMPACTION_OF_ITS_EPOCH: (
+        Fault.COORDINATOR_SLEEPS, Fault.SLEEPER_WAKES, Fault.COORDINATOR_KILLED, Fault.COMPACTION_LATE,
     ),
 }  # fmt: skip
 NEIGHBOURS = 150
