@@ -77,6 +77,9 @@ def test_every_rule_that_is_cited_stands_in_the_protocol() -> None:
 def test_every_rule_names_its_switches_or_its_test() -> None:
     switches = _switches()
     for number, text in _rules().items():
+        if text.lstrip().startswith("**Retired"):
+            assert number not in switches.values(), f"rule {number} is retired but has a switch"
+            continue
         named = re.findall(r"^(?:Switch|Switches|Test): (.*?)\.$", text, re.MULTILINE | re.DOTALL)
         assert len(named) == 1, f"rule {number} says in one sentence what shows it"
         shown = set(re.findall(r"`(\w+)`", named[0]))
