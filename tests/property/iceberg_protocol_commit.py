@@ -149,15 +149,19 @@ class Commit:
                 landed = self.look(at_the_base=self.on(Switch.CHECK_ON_THE_BASE))
                 if landed is not None:
                     return self.landed(landed)
+                if self.table().head and self.is_first_of_epoch() and self.world.chance(Fault.SCRATCH_LEFT_BEHIND, 0.6):
+                    self.world.leave_scratch(self.table())
                 prepared = self.prepare(attempt)
             except StaleAttemptError:
                 attempt = None
                 yield
                 continue
             self.sent[prepared.snapshot.id] = prepared
-            yield
             if not self.on(Switch.SCRATCH_FILES_AFTER_THE_SWAP):
                 self.delete_scratch_files(prepared)
+            yield
+            if self.world.late_commits and self.world.random.random() < 0.3:  # overtakes the swap
+                self.world.late_commits.pop()()
             outcome = self.swap(prepared)
             if outcome is CommitStatus.COMMITTED:
                 yield from self.property_apart(prepared)
@@ -226,6 +230,9 @@ class Commit:
                 return
             upserts = self.upserts(attempt) if is_whole(table) else ()
             yield  # others change the table while Spark plans the statement
+            if table.head == head.id and self.world.may_expire(table):
+                self.world.compact(table, whole=True)
+                self.world.expire(table, 1, keep_ledger=True)
             self.pending = lake.merge(
                 table,
                 head,
@@ -303,8 +310,7 @@ class Commit:
             self.check_valid_for(table, attempt)
         before = self.lookup().ledger
         snapshot = self.next_snapshot(table, table.current(), attempt)
-        is_first = before is None or before.epoch != self.request.ledger.epoch  # rule 40
-        seen = {name for name in table.refs if is_scratch(name)} if is_first else set()
+        seen = {name for name in table.refs if is_scratch(name)} if self.is_first_of_epoch() else set()  # rule 40
         branches = seen if self.on(Switch.UPGRADE_REMOVES_SCRATCH) else set[str]()
         snapshots = {}
         for name in branches:
@@ -313,6 +319,10 @@ class Commit:
                 snapshots[tip.id] = tip
         attempt.is_sent = True
         return Prepared(table, table.version, table.moves, snapshot, attempt, branches, seen, snapshots, before)
+
+    def is_first_of_epoch(self) -> bool:
+        ledger = self.lookup().ledger
+        return ledger is None or ledger.epoch != self.request.ledger.epoch
 
     def check_valid_for(self, table: Table, attempt: Attempt) -> None:
         """Check the attempt on another head than the one that it read."""

@@ -339,17 +339,22 @@ class World:
             change.data |= self.foreign_rows(table, key).data
         self.add_snapshot(table, None, None, change)
 
-    def compact(self, table: Table) -> None:
-        """Somebody else rewrites data files, some or all, and the deletes of their rows into them."""
+    def compact(self, table: Table, *, whole: bool = False) -> None:
+        """Rewrite data files, some or all, and the deletes of their rows into them, as another writer."""
         head = table.current()
         assert head is not None
         if head.data:
-            chosen = self.random.sample(head.data, self.random.randrange(1, len(head.data) + 1))
+            chosen = head.data if whole else self.random.sample(head.data, self.random.randrange(1, len(head.data) + 1))
             self.add_snapshot(table, None, None, self.lake.compacted(table, head, chosen))
 
-    def expire(self, table: Table, keep: int) -> None:
-        """Expire all snapshots, as another writer, except the newest ones of main and those with a ref."""
+    def expire(self, table: Table, keep: int, *, keep_ledger: bool = False) -> None:
+        """Expire all snapshots except the newest ones of main and those with a ref.
+
+        The sink's own maintenance keeps the snapshot of the ledger as well.
+        """
         kept = {s.id for s in table.ancestors()[:keep]} | {*table.refs.values()}
+        if keep_ledger:
+            kept |= {s.id for s in [s for s in table.ancestors() if s.ledger][:1]}
         gone = [s for number, s in table.snapshots.items() if number not in kept]
         table.snapshots = {number: s for number, s in table.snapshots.items() if number in kept}
         used = {path for s in table.snapshots.values() for path in s.files}
@@ -357,6 +362,10 @@ class World:
         paths = {path for snapshot in gone for path in snapshot.files} - used
         self.changed(table)
         self.lake.remove(paths - restorable, [table], "an expiry")
+
+    def may_expire(self, table: Table) -> bool:
+        """Draw whether the files that a MERGE is about to read are replaced and deleted."""
+        return table.head is not None and not table.rolled_back and self.chance(Fault.EXPIRED_UNDER_A_MERGE, 0.2)
 
     def tag(self, table: Table) -> None:
         """Tag the head, so that its snapshot outlives an expiry."""
@@ -372,13 +381,13 @@ class World:
         head = table.current()
         assert head is not None
         name = self.unique(SCRATCH)
-        keys = [key for _, key, _ in self.lake.alive(table, head) if key.startswith(FOREIGN)]
+        alive = self.lake.alive(table, head) if table.format is not Format.APPEND else []
         table.refs[name] = head.id
-        if not keys:  # the MERGE changed nothing
+        if not alive or self.random.random() < 0.2:  # the MERGE changed nothing
             self.changed(table)
             return
-        key = self.random.choice(keys)
-        rows: Rows = ((key, (0, self.ids)),)
+        _, key, last = self.random.choice(alive)
+        rows: Rows = ((key, last),)  # repeats the row, in another file
         change = self.lake.merge(table, head, {key}, rows, "scratch")
         self.lake.store(change)
         scratch = self.new_snapshot(head.id, None, head.content, *change.of(head), change.new_files())
@@ -389,7 +398,7 @@ class World:
         version, moves = table.version, table.moves
         if not self.chance(Fault.SCRATCH_SWAP_LATE, 0.7):
             return
-        new_rows = Change() if table.format is Format.WHOLE else self.foreign_rows(table, key)
+        new_rows = Change() if table.format is Format.WHOLE else Change(data={self.lake.name(table, "staged"): rows})
         self.lake.store(new_rows)
         data, deletes = (*scratch.data, *new_rows.data), scratch.deletes
         snapshot = self.new_snapshot(head.id, None, dict(head.content), data, deletes, (*scratch.added, *new_rows.data))
@@ -634,6 +643,15 @@ class World:
         if under_way.commit.pending is not None and self.chance(Fault.MERGE_LATE, 1.0):
             self.late_commits.append(under_way.commit.write)
 
+    def carry_on(self, compaction: Generator[None, None, None]) -> None:
+        """Take the steps of a compaction whose coordinator is gone, one at a time."""
+
+        def step() -> None:
+            if self.draw_compaction.random() > 0.3 or next(compaction, True) is None:
+                self.late_commits.append(step)
+
+        self.late_commits.append(step)
+
     def has_ledger(self) -> bool:
         return any((v := self.view(name)) and look_up(v).ledger for name in self.tables)
 
@@ -665,11 +683,8 @@ class World:
                 self.add_snapshot(table, None, None)
             if table.head is not None and self.chance(Fault.TAGGED, 0.02):
                 self.tag(table)
-            if merges and self.chance(Fault.SCRATCH_LEFT_BEHIND, 0.04):
+            if merges and self.chance(Fault.SCRATCH_LEFT_BEHIND, 0.02):
                 self.leave_scratch(table)
-            if merges and name == target and not table.rolled_back and self.chance(Fault.EXPIRED_UNDER_A_MERGE, 0.12):
-                self.compact(table)
-                self.expire(table, 1)
             chain = table.ancestors()
             targets = self.known_points(chain)
             if targets and self.chance(Fault.ROLL_BACK, 0.04):
@@ -1392,7 +1407,13 @@ class SimCoordinator:
             for name, table in world.tables.items():
                 world.clean(act.CleanFiles(name, table.uuid, self.state.epoch))
 
+    def leave_compaction(self) -> None:
+        """Leave a compaction to Spark's driver, which carries on with it."""
+        if self.compaction is not None:
+            self.world.carry_on(self.compaction)
+
     def end(self) -> None:
+        self.leave_compaction()
         if self.world.coordinator is self:
             self.world.coordinator = None
         if self in self.world.sleepers:
@@ -1515,8 +1536,7 @@ class SimCoordinator:
         self.take(self.state.on_commit_outcome(request.table, request.commit, outcome, "why", snapshot, world.now))
 
     def die(self) -> None:
-        if (compaction := self.compaction) is not None:  # Spark's driver carries on with it
-            self.world.late_commits.append(lambda: sum(1 for _ in compaction))
+        self.leave_compaction()
         for action in self.todo:
             if isinstance(action, Committing):
                 self.world.lose(action)
