@@ -492,9 +492,9 @@ class Compaction:
         world, table = self.world, self.table
         if world.tables.get(table.name) is not table:
             return False
-        if Switch.COMPACTION_OF_ITS_EPOCH not in world.off and table.property is not None:
-            if LedgerProperty.from_json(table.property).ledger.epoch > self.epoch:
-                return False
+        latest = LedgerProperty.from_json(table.property).ledger.epoch if table.property else self.epoch
+        if latest > self.epoch and Switch.COMPACTION_OF_ITS_EPOCH not in world.off:
+            return False
         if Switch.COMPACTION_VALIDATES_ITS_SNAPSHOT in world.off or base is head:
             return True
         newer_deletes = [path for path in base.deletes if path not in head.deletes]

@@ -266,9 +266,7 @@ class Lake:
             return False
         return not any(self.marked(path) & marked for path in snapshot.deletes if path not in change.replaced)
 
-    def compacted(
-        self, table: Table, snapshot: Snapshot, chosen: Collection[str], kind: str = "rewritten"
-    ) -> Change:
+    def compacted(self, table: Table, snapshot: Snapshot, chosen: Collection[str], kind: str = "rewritten") -> Change:
         """These data files are rewritten into one without deletes; delete files that mark nothing else go, too."""
         change = Change(gone=set(chosen))
         left = {path for path in snapshot.data if path not in change.gone}
