@@ -25,7 +25,7 @@ from short_form import short_form
 
 from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.commands.maintain import maintain as maintain_command
-from connectors.iceberg.config.maintenance_policy import DAYS, MaintenancePolicy
+from connectors.iceberg.config.maintenance_policy import DAYS, MaintenanceMode, MaintenancePolicy
 from connectors.iceberg.errors import CatalogUnavailableError
 from connectors.iceberg.maintenance import moved_files
 from connectors.iceberg.maintenance.cold_partitions import cold_location
@@ -45,7 +45,9 @@ __all__ = ["lake", "s3", "s3_lake"]
 APP = typer.Typer()
 APP.command()(maintain_command)
 APP.callback()(lambda: None)
-POLICY = MaintenancePolicy(True, small_files=4, delete_files=2, snapshots=3, keep_snapshots=2, keep_ms=1, manifests=3)
+POLICY = MaintenancePolicy(
+    MaintenanceMode.TRUE, small_files=4, delete_files=2, snapshots=3, keep_snapshots=2, keep_ms=1, manifests=3
+)
 
 
 @pytest.fixture
@@ -319,7 +321,7 @@ BY_DAY = json.dumps({"spec-id": 0, "fields": [
     {"name": "placed_day", "transform": "day", "source-id": 5, "field-id": 1000},
 ]})  # fmt: skip
 TODAY = dt.datetime.now(dt.UTC).replace(hour=1)
-TIERED = MaintenancePolicy(True, small_files=2, operations_table=None, tiering_age_ms=30 * DAYS)
+TIERED = MaintenancePolicy(MaintenanceMode.TRUE, small_files=2, operations_table=None, tiering_age_ms=30 * DAYS)
 
 
 def places(lake: Lake, sink: Sink, cold: str) -> dict[bool, set[str]]:

@@ -13,7 +13,7 @@ from fixtures.iceberg_commit import KEY, Lake, Sink, lake, order
 from connectors.iceberg.audit.table_audit import Verdict, audit
 from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.config.expectations import Expectation
-from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
+from connectors.iceberg.config.maintenance_policy import MaintenanceMode, MaintenancePolicy
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, maintain
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
@@ -27,7 +27,7 @@ from connectors.iceberg.schema.table import StagedKind
 __all__ = ["lake"]
 
 GROUP = "connect-orders"
-POLICY = MaintenancePolicy(True, small_files=2, keep_ms=1, keep_snapshots=4, operations_table=None)
+POLICY = MaintenancePolicy(MaintenanceMode.TRUE, small_files=2, keep_ms=1, keep_snapshots=4, operations_table=None)
 Rows = dict[str, str]
 
 

@@ -9,14 +9,14 @@ import pytest
 from fixtures.iceberg_history import CYCLE_1, CYCLE_2, CYCLE_4, MINUTE, snapshot, table
 
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.config.maintenance_policy import DAYS, SETTINGS, HourWindow, MaintenancePolicy
+from connectors.iceberg.config.maintenance_policy import DAYS, SETTINGS, HourWindow, MaintenanceMode, MaintenancePolicy
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceKind, due_actions, may_be_due
 from connectors.iceberg.maintenance.table_state import TableState, expirable
 
 NOW = 100 * DAYS
 CALM = TableState(3, 1, 1000, 0, 10, 10 << 20, 2, 2, 0, 3, 5, 0, orphans_checked_ms=NOW - 1, sequence=5)
-POLICY = MaintenancePolicy(enabled=True)
+POLICY = MaintenancePolicy(MaintenanceMode.TRUE)
 PROPS = {
     "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "name": "orders", "topics": "orders",
     "iceberg.catalog.type": "hadoop", "iceberg.tables": "shop.a,shop.b",
@@ -57,7 +57,9 @@ def test_zero_switches_off_each_trigger_of_a_policy() -> None:
         snapshots=9999, expirable=999,
     )  # fmt: skip
     assert len(due_actions(busy, POLICY, NOW)) == 4
-    off = MaintenancePolicy(True, small_files=0, delete_ratio=0, delete_files=0, snapshots=0, manifests=0)
+    off = MaintenancePolicy(
+        MaintenanceMode.TRUE, small_files=0, delete_ratio=0, delete_files=0, snapshots=0, manifests=0
+    )
     assert due_actions(busy, off, NOW) == []
 
 
@@ -98,8 +100,10 @@ def test_tables_have_their_own_policy_or_the_connectors() -> None:
         **PROPS, "iceberg.ext.maintenance.enabled": "true", "iceberg.ext.maintenance.window": "22:00-06:00",
         "iceberg.table.shop.b.maintenance.enabled": "false", "iceberg.table.b.maintenance.keep": "1d",
     })  # fmt: skip
-    assert config.table("shop.a").maintenance == MaintenancePolicy(True, HourWindow(22 * 60, 6 * 60))
-    assert config.table("shop.b").maintenance == MaintenancePolicy(False, HourWindow(22 * 60, 6 * 60), keep_ms=DAYS)
+    assert config.table("shop.a").maintenance == MaintenancePolicy(MaintenanceMode.TRUE, HourWindow(22 * 60, 6 * 60))
+    assert config.table("shop.b").maintenance == MaintenancePolicy(
+        MaintenanceMode.FALSE, HourWindow(22 * 60, 6 * 60), keep_ms=DAYS
+    )
     assert [warning for warning in config.warnings if "not known" in warning or "no effect" in warning] == []
     assert IcebergSinkConfig.parse(PROPS).table("shop.a").maintenance == MaintenancePolicy()
 

@@ -11,7 +11,7 @@ from iceberg_staging_rows import config
 
 from connect_py.api.errors import ConnectError
 from connect_py.testing import FakePluginMetrics, FakeSharedServices
-from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
+from connectors.iceberg.config.maintenance_policy import MaintenanceMode, MaintenancePolicy
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.maintenance import maintenance_thread
@@ -78,7 +78,7 @@ def meet(
 
 
 def test_commits_wait_twice_as_long_after_each_interruption(maintenance: MaintenanceThread) -> None:
-    watched = maintenance._tables["db.t"] = _Watched(MaintenancePolicy(True), "main", yield_seconds=0.2)
+    watched = maintenance._tables["db.t"] = _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main", yield_seconds=0.2)
     slow = SlowDriver(30)
     for expected in (0.2, 0.4, 0.8, 0.9, 0.9):
         assert meet(maintenance, slow, watched) >= expected * 0.9
@@ -92,8 +92,8 @@ def test_commits_wait_twice_as_long_after_each_interruption(maintenance: Mainten
 
 
 def test_commits_wait_for_actions_on_tables_that_follow_them(maintenance: MaintenanceThread) -> None:
-    watched = maintenance._tables["db.t"] = _Watched(MaintenancePolicy(True), "main", yield_seconds=0.2)
-    maintenance._tables["db.orders"] = _Watched(MaintenancePolicy(True), "main", yield_seconds=30)
+    watched = maintenance._tables["db.t"] = _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main", yield_seconds=0.2)
+    maintenance._tables["db.orders"] = _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main", yield_seconds=30)
     assert 0.18 <= meet(maintenance, SlowDriver(30), watched, ("db.orders", "db.t")) < 5
     assert watched.yield_seconds == 0.4
     action, quick = MaintenanceAction(MaintenanceKind.COMPACT, "small files"), SlowDriver(0)
@@ -144,7 +144,7 @@ def test_compaction_that_could_not_rewrite_files_counts_as_failed(
 ) -> None:
     """Iceberg's procedure ends well although each of its groups failed."""
     maintenance._metrics = IcebergMetrics(metrics := FakePluginMetrics())
-    watched, group = _Watched(MaintenancePolicy(True), "main"), _Watched.group_bytes
+    watched, group = _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main"), _Watched.group_bytes
     action = MaintenanceAction(MaintenanceKind.COMPACT, "small files")
     for counts in ({"failed_data_files_count": 6}, {"failed_data_files_count": 0, "rewritten_data_files_count": 6}):
         driver: Any = Answering(result_of(counts))
@@ -159,7 +159,7 @@ def test_compaction_that_could_not_rewrite_files_counts_as_failed(
 def test_maintenance_that_cannot_even_begin_counts_as_failed(maintenance: MaintenanceThread) -> None:
     maintenance._metrics = IcebergMetrics(metrics := FakePluginMetrics())
     driver: Any = Answering(ConnectError("the Spark driver does not start"))
-    watched = _Watched(MaintenancePolicy(True), "main")
+    watched = _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main")
     maintenance._look(driver, "db.t", watched)
     assert watched.changed
     assert ended(metrics) == {(LOOK, "failed"): 1}
@@ -198,11 +198,11 @@ def test_driver_waits_for_another_round_and_then_ends(
     monkeypatch.setattr(maintenance_thread, "due_actions", lambda *_: [])
     Idle.made.clear()
     for _ in range(2):
-        maintenance._round("db.t", _Watched(MaintenancePolicy(True), "main"))
+        maintenance._round("db.t", _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main"))
     assert [each.running for each in Idle.made] == [True]  # the same one
     maintenance._end_driver()
-    maintenance._round("db.t", _Watched(MaintenancePolicy(True), "main"))
+    maintenance._round("db.t", _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main"))
     assert [each.running for each in Idle.made] == [False, True]
     broken: Any = Answering(ConnectError("the table cannot be read"))
-    maintenance._look(broken, "db.t", _Watched(MaintenancePolicy(True), "main"))
+    maintenance._look(broken, "db.t", _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main"))
     assert [each.running for each in Idle.made] == [False, False]

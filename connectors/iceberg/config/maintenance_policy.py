@@ -7,14 +7,24 @@ for one table.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any, Final
 
 from connectors.iceberg.config.tag_schedule import parse_duration
 
-MINUTES, DAYS = 60_000, 86_400_000
+MINUTES, HOURS, DAYS = 60_000, 3_600_000, 86_400_000
+AUTO_SNAPSHOTS: Final = 1000  # the default of `snapshots` with `enabled=auto`
+FULL_SNAPSHOTS: Final = 100  # the default of `snapshots` with `enabled=true` and in `connect-py maintain`
+CREATED_KEY: Final = "connect-py.created-by-sink"  # table property; `auto` maintains tables that have it
+# Properties of tables created by the sink. Each commit then deletes the oldest metadata file beyond the limit.
+CREATED_PROPERTIES: Final[Mapping[str, str]] = {
+    CREATED_KEY: "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
 _HOUR = r"([01]\d|2[0-3]):([0-5]\d)"
 _WINDOW: Final = re.compile(f"{_HOUR}-{_HOUR}")
 
@@ -35,11 +45,19 @@ class HourWindow:
         return minute >= self.begin or minute < self.end
 
 
+class MaintenanceMode(Enum):
+    """Value of `enabled`: which tables the sink maintains, and how."""
+
+    AUTO = "auto"  # compaction and snapshot expiration of tables created by the sink, in the driver of the commits
+    TRUE = "true"  # the whole policy on every table, in a separate driver
+    FALSE = "false"
+
+
 @dataclass(frozen=True, slots=True)
 class MaintenancePolicy:
-    """The settings of one table, defaults filled in."""
+    """Maintenance settings of one table, with defaults."""
 
-    enabled: bool = False
+    mode: MaintenanceMode = MaintenanceMode.AUTO
     window: HourWindow | None = None  # None: at all hours
     interval_ms: int = MINUTES
     budget_ms: int = 10 * MINUTES
@@ -47,7 +65,7 @@ class MaintenancePolicy:
     delete_ratio: float = 0.1
     delete_files: int = 50
     target_file_size_bytes: int | None = None  # None: the table's
-    snapshots: int = 100
+    snapshots: int | None = None  # None: `AUTO_SNAPSHOTS` or `FULL_SNAPSHOTS`
     keep_ms: int = 5 * DAYS
     keep_snapshots: int = 20
     manifests: int = 100
@@ -57,6 +75,31 @@ class MaintenancePolicy:
     tiering_location: str = ""  # empty: `cold` in the table's location
     tiering_storage_class: str = ""  # of S3; empty: the storage's default
     operations_table: str | None = ""  # empty: `<table>_operations`; None: none
+
+    @property
+    def is_full(self) -> bool:
+        """Return True if the whole policy applies, in a separate driver."""
+        return self.mode is MaintenanceMode.TRUE
+
+    @property
+    def is_auto(self) -> bool:
+        """Return True if the driver of the commits maintains the table, provided that the sink created it."""
+        return self.mode is MaintenanceMode.AUTO
+
+    @property
+    def full_snapshots(self) -> int:
+        """Number of snapshots above which the whole policy expires old ones; 0: never."""
+        return FULL_SNAPSHOTS if self.snapshots is None else self.snapshots
+
+    @property
+    def auto_snapshots(self) -> int:
+        """Number of snapshots above which `auto` expires the oldest ones whatever their age; 0: never."""
+        return AUTO_SNAPSHOTS if self.snapshots is None else self.snapshots
+
+
+def created_properties(mode: MaintenanceMode) -> Mapping[str, str]:
+    """Return the maintenance properties of a new table."""
+    return {CREATED_KEY: "true"} if mode is MaintenanceMode.FALSE else CREATED_PROPERTIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +113,13 @@ class PolicySetting:
     doc: str
 
 
+def _mode(text: str) -> MaintenanceMode:
+    value = text.strip().lower()
+    if value not in {mode.value for mode in MaintenanceMode}:
+        raise ValueError(f"invalid value {text!r}: expected auto, true, or false")
+    return MaintenanceMode(value)
+
+
 def _boolean(text: str) -> bool:
     if text.strip().lower() not in ("true", "false"):
         raise ValueError(f"{text} is neither true nor false")
@@ -80,6 +130,10 @@ def _count(text: str) -> int:
     if not text.strip().isdecimal():
         raise ValueError(f"{text} is no number of 0 or more")
     return int(text)
+
+
+def _optional_count(text: str) -> int | None:
+    return _count(text) if text.strip() else None
 
 
 def _positive(text: str) -> int:
@@ -129,7 +183,11 @@ def _operations(text: str) -> str | None:
 
 
 SETTINGS: Final = (
-    PolicySetting("enabled", "enabled", "false", _boolean, "Whether the sink looks after its tables between cycles."),
+    PolicySetting(
+        "enabled", "mode", "auto", _mode,
+        "`auto`: compact tables created by the sink and expire their old snapshots, between commits and in the same "
+        "Spark driver. `true`: apply the whole policy to all tables, in a separate driver. `false`: no maintenance.",
+    ),
     PolicySetting(
         "window", "window", "", _window, "Hours of the day in UTC, as `22:00-06:00`, in which it begins. Unset: all."
     ),
@@ -151,8 +209,14 @@ SETTINGS: Final = (
         "target-file-size-bytes", "target_file_size_bytes", "", _size,
         "Bytes of compacted data files. Unset: the table's property `write.target-file-size-bytes`.",
     ),
-    PolicySetting("snapshots", "snapshots", "100", _count, "Snapshots from which on old ones are expired. 0: never."),
-    PolicySetting("keep", "keep_ms", "5d", parse_duration, "Age up to which no snapshot is expired."),
+    PolicySetting(
+        "snapshots", "snapshots", "", _optional_count,
+        f"Number of snapshots above which old ones expire. 0: never. Unset: {FULL_SNAPSHOTS}; with `enabled=auto`, "
+        f"{AUTO_SNAPSHOTS}, above which snapshots expire before they reach the age `keep`, but not within an hour.",
+    ),
+    PolicySetting(
+        "keep", "keep_ms", "5d", parse_duration, "Age up to which snapshots are kept; `snapshots` may overrule it."
+    ),
     PolicySetting("keep-snapshots", "keep_snapshots", "20", _positive, "Newest snapshots that are never expired."),
     PolicySetting(
         "manifests", "manifests", "100", _count, "Manifests from which on they are written anew, in fewer. 0: never."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connect_py.api.errors import DataError
+from connectors.iceberg.config.maintenance_policy import created_properties
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.errors import TableMissingError, TableNotCreatedError, TableUnsuitableError
 from connectors.iceberg.protocol.table_metadata import WRITE_MODES
@@ -46,7 +47,7 @@ def new_table(config: IcebergSinkConfig, name: str, request: TableRequest, recor
     except DataError as error:
         raise TableUnsuitableError(name, str(error)) from error
     version = config.format_version(name)
-    properties = {"format-version": str(version)}
+    properties = {**created_properties(config.table(name).maintenance.mode), "format-version": str(version)}
     if merges and version >= 2:  # rewriting whole files costs several times more
         properties |= dict.fromkeys(WRITE_MODES, "merge-on-read")
         if version == 2:  # by file, each cycle writes all deletes of each file again

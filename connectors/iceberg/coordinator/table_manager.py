@@ -342,7 +342,7 @@ class TableManager:
             ordered=bool(config.ordering_columns) and description.mode is WriteMode.MERGE,
             tags=table.tags,
             ledger_tag=ledger_tag(config.connect_group),
-            keep_ledger_tag=table.maintenance.enabled,
+            keep_ledger_tag=table.maintenance.is_full,
             ref=table.commit_branch or MAIN,
             unpublished_branch=unpublished_branch(config.connect_group),
             expectations=table.expectations,

@@ -56,7 +56,7 @@ _TURN_SECONDS: Final = 0.02
 _INTERVAL_MS: Final = 200  # of cycles: as soon as the last one is done
 _ATTEMPT_MS: Final = 3_600_000  # a commit may wait for cores that a step has
 _RENEW_SECONDS: Final = 10.0  # that a step waits for newer keys to the storage
-_MAINTENANCE: Final = ".maintenance.enabled"  # ends keys; it would start a driver of its own
+_MAINTENANCE: Final = ".maintenance.enabled"  # suffix of keys; `true` would start another driver
 _FIRST_BATCH_ROWS: Final = 200
 _MOST_BATCH_ROWS: Final = 10_000
 _BATCH_BYTES: Final = 16 << 20
@@ -105,7 +105,11 @@ class Load:
         if asked.commit_max_failures is not None:  # these are counted in intervals
             times = max(1, asked.commit_interval_ms // _INTERVAL_MS)
             of_load[COMMIT_MAX_FAILURES] = str(asked.commit_max_failures * times)
-        kept = {key: value for key, value in props.items() if key != STOP_AT and not key.endswith(_MAINTENANCE)}
+        kept = {
+            key: value
+            for key, value in props.items()
+            if key != STOP_AT and (not key.endswith(_MAINTENANCE) or value.strip().lower() == "false")
+        }
         self._props = {**kept, **of_load}
         self._config = config = IcebergSinkConfig.parse(self._props)
         self._host = host

@@ -39,8 +39,9 @@ def due_actions(state: TableState, policy: MaintenancePolicy, now_ms: int) -> li
     if state.snapshot is None or state.unpublished:
         return []
     found: list[tuple[MaintenanceKind, str]] = []
-    if policy.snapshots and state.snapshots > policy.snapshots and state.expirable:
-        why = f"{state.snapshots} snapshots, more than {policy.snapshots}; {state.expirable} may be expired"
+    limit = policy.full_snapshots
+    if limit and state.snapshots > limit and state.expirable:
+        why = f"{state.snapshots} snapshots, more than {limit}; {state.expirable} may be expired"
         found.append((MaintenanceKind.EXPIRE, why))
     if state.movable:
         found.append((MaintenanceKind.MOVE, f"{state.movable} partitions are old enough"))

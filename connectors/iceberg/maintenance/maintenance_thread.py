@@ -120,7 +120,7 @@ class MaintenanceThread:
     def watch(self, table: str, *, changed: bool = False) -> None:
         """Look after a table of the connector; at once if it is a new one, or was changed."""
         configured = self._config.table(table)
-        if not configured.maintenance.enabled or self._stopping.is_set():
+        if not configured.maintenance.is_full or self._stopping.is_set():
             return
         with self._condition:
             ref = configured.commit_branch or MAIN

@@ -55,7 +55,7 @@ def maintenance(request: OperationRequest) -> Any:
     name, limit = request.text("table"), request.count("limit", OPERATIONS, MOST)
     policy = request.config.table(name).maintenance
     place = None if policy.operations_table is None else policy.operations_table or f"{name}_operations"
-    answer = {"table": name, "enabled": policy.enabled, "operations_table": place}
+    answer = {"table": name, "enabled": policy.mode.value, "operations_table": place}
     if place is None:
         return {**answer, "operations": []}
     try:

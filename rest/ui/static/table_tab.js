@@ -87,7 +87,7 @@ export function tableTab({ name, argument: table, again }) {
     const command = `connect-py maintain ${table} --config ${name}.json --dry-run`;
     return h("div", { key: "maintenance" }, grid({
       caption: "Maintenance", rows: done?.operations ?? [], key: (row) => row.started + row.action,
-      empty: done?.enabled ? `The connector maintains this table. ${done.operations_table} has no entry of it yet.` : "The connector does not maintain this table: iceberg.ext.maintenance.enabled is false.",
+      empty: done?.enabled === "true" ? `The connector maintains this table. ${done.operations_table} has no entry of it yet.` : done?.enabled === "auto" ? "iceberg.ext.maintenance.enabled is auto: small files and snapshots are maintained if the sink created the table; the log lists the actions." : "The connector does not maintain this table: iceberg.ext.maintenance.enabled is false.",
       columns: [
         ["Started", "", (row) => clock(Date.parse(row.started), true)],
         ["Action", "", (row) => row.action],

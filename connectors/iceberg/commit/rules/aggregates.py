@@ -38,6 +38,7 @@ from connectors.iceberg.commit.views import (
 )
 from connectors.iceberg.config.cycle_aggregate import CycleAggregate
 from connectors.iceberg.config.cycle_step import STAGED
+from connectors.iceberg.config.maintenance_policy import CREATED_PROPERTIES
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
     TableError,
@@ -274,7 +275,11 @@ class Aggregates(CommitRule):
     def _create(self, cycle: CycleTable, aggregate: CycleAggregate, fields: Sequence[Mapping[str, Any]]) -> None:
         schema = {"type": "struct", "schema-id": 0, "fields": fields}
         version = str(max(cycle.metadata.format_version, 2))
-        properties = {"format-version": version, **dict.fromkeys(WRITE_MODES, "merge-on-read")}
+        properties = {
+            **CREATED_PROPERTIES,
+            "format-version": version,
+            **dict.fromkeys(WRITE_MODES, "merge-on-read"),
+        }
         if self._catalog.create(aggregate.table, json.dumps(schema), None, properties):
             log.info("created table %s", aggregate.table, extra={"action": "table_created", "table": aggregate.table})
 

@@ -24,6 +24,7 @@ from connectors.iceberg.commit.cycle_rows import CycleRows
 from connectors.iceberg.commit.output_columns import iceberg_fields, in_columns_of
 from connectors.iceberg.commit.rules.expectations import NAMES, ExpectationCheck
 from connectors.iceberg.commit.rules.rule import CommitRule, RuleRun
+from connectors.iceberg.config.maintenance_policy import CREATED_PROPERTIES
 from connectors.iceberg.errors import CatalogUnavailableError
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.commit_request import MAIN, SNAPSHOT_ID, CommitRequest, CommitStatus
@@ -159,7 +160,8 @@ class RejectedRows(CommitRule):
         if there is None:
             schema = {"type": "struct", "schema-id": 0, "fields": fields}
             version = 3 if any("variant" in json.dumps(each["type"]) for each in fields) else 2
-            self._catalog.create(name, json.dumps(schema), None, {"format-version": str(version)})
+            properties = {**CREATED_PROPERTIES, "format-version": str(version)}
+            self._catalog.create(name, json.dumps(schema), None, properties)
             there = self._catalog.load(name)
         apply = dict.fromkeys((ChangeKind.ADD, ChangeKind.WIDEN), ChangeAction.APPLY)
         if changes := judge(there.metadata().schema["fields"], fields, apply, begins=True).apply:
