@@ -416,14 +416,14 @@ def test_move_that_loses_to_a_delete_leaves_no_files(lake: Lake, monkeypatch: py
     sink = lake.make(version=2, spec=BY_DAY)
     old = order(1, "a", placed=TODAY - dt.timedelta(days=50))
     lake.sql(f"INSERT INTO lake.{sink.name} VALUES {sql_row(old)}, {sql_row({**old, 'number': 'b'})}")
-    real = moved_files._written
+    real = moved_files.write_tasks
 
     def written(*arguments: Any) -> Any:
         found = real(*arguments)
         lake.sql(f"DELETE FROM lake.{sink.name} WHERE number = 'a'")
         return found
 
-    monkeypatch.setattr(moved_files, "_written", written)
+    monkeypatch.setattr(moved_files, "write_tasks", written)
     with pytest.raises(CatalogUnavailableError):
         do(lake, sink, MaintenanceKind.MOVE, TIERED)
     assert [dict(row)["number"] for row in sink.rows("number")] == ["b"]

@@ -372,6 +372,11 @@ class JavaTable:
         """The classes of the JVM that loaded it."""
         return self._java
 
+    @property
+    def java_table(self) -> Any:
+        """Java's table."""
+        return self._table
+
     def java_schema(self) -> Any:
         return self._table.schema()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.catalog.java_classes import JavaClasses
@@ -98,20 +99,33 @@ class TableUpdate:
             update.validateFromSnapshot(read_snapshot)
         self._stage(update, ref, summary)
 
-    def rewrite(self, ref: str, read: Snapshot, replaced: Sequence[Any], files: Sequence[Any]) -> None:
-        """The files in place of others, with the rows that those had at a snapshot.
+    def rewrite(
+        self,
+        ref: str,
+        read: Snapshot,
+        replaced: Sequence[Any],
+        files: Sequence[Any],
+        replaced_deletes: Sequence[Any] = (),
+        summary: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Replace data files by new files that hold the same rows as the old files did at a snapshot.
+
+        Args:
+            replaced_deletes: Delete files that apply to no other data file; they are removed as well.
 
         Raises:
-            StaleAttemptError: A commit of others since then took the others away, or deleted rows of them.
+            StaleAttemptError: A commit since then removed a replaced file, or deleted rows of it.
         """
         update = self._transaction_on(ref).newRewrite().validateFromSnapshot(read["snapshot-id"])
         for file in replaced:
+            update.deleteFile(file)
+        for file in replaced_deletes:
             update.deleteFile(file)
         for file in files:
             update.addFile(file)
         if (sequence := read.get("sequence-number")) and self._base.formatVersion() > 1:
             update.dataSequenceNumber(sequence)
-        self._stage(update, ref, {})
+        self._stage(update, ref, summary)
 
     def change(self) -> None:
         """A change of refs and snapshots alone."""

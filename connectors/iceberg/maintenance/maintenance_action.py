@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Final
 from connect_py.api.errors import ConnectError
 from connectors.iceberg.catalog.java_errors import translating
 from connectors.iceberg.catalog.sql_names import literal, quoted, relation
+from connectors.iceberg.commit.compaction import SMALL
 from connectors.iceberg.maintenance.cold_partitions import cold_location, cold_partitions, move_partitions
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
 from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
 from connectors.iceberg.maintenance.operations_table import record_operation
 from connectors.iceberg.maintenance.orphan_search import orphans_of, own_files, why_not_removed
-from connectors.iceberg.maintenance.table_state import ORPHANS_CHECKED_KEY, SMALL, TableState, measure
+from connectors.iceberg.maintenance.table_state import ORPHANS_CHECKED_KEY, TableState, measure
 from connectors.iceberg.protocol.commit_request import MAIN
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.catalog.sql_names import quoted, relation
+from connectors.iceberg.commit.compaction import SMALL, TARGET_BYTES, target_size
 from connectors.iceberg.maintenance.cold_partitions import cold_partitions
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
     from connectors.iceberg.driver.lake_session import LakeSession
 
-SMALL: Final = 0.75  # of the target size: what Iceberg's own bin packing takes for too small
-_TARGET_BYTES: Final = 512 << 20  # Iceberg's default
 ORPHANS_CHECKED_KEY: Final = "connect-py.orphans-checked-ms"  # property of the table
 
 
@@ -35,7 +34,7 @@ class TableState:
     manifests: int = 0
     snapshots: int = 0
     expirable: int = 0  # snapshots that an expiry would remove now
-    target_bytes: int = _TARGET_BYTES
+    target_bytes: int = TARGET_BYTES
     movable: int = 0  # partitions that tiering would move now
     cold_files: int = 0  # that it has moved
     orphans_checked_ms: int = 0
@@ -44,12 +43,6 @@ class TableState:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def target_size(metadata: TableMetadata, policy: MaintenancePolicy) -> int:
-    """Bytes that a compacted file is to have."""
-    of_table = metadata.properties.get("write.target-file-size-bytes", "")
-    return policy.target_file_size_bytes or (int(of_table) if of_table.isdecimal() else _TARGET_BYTES)
 
 
 def of_metadata(metadata: TableMetadata, policy: MaintenancePolicy, ref: str) -> TableState:

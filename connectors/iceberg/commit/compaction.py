@@ -1,0 +1,433 @@
+"""Compaction in the driver of the commits: small files and files with many deleted rows are rewritten between cycles.
+
+One compaction is one separate commit and takes four steps. Between any two of them the process may be killed:
+
+1. Plan: the data files of the head of the commit ref are listed, and the ones to rewrite are selected. Nothing is
+   written.
+2. Write: Spark writes the live rows of these files to new files, in a folder that has the file prefix of the epoch. A
+   crash leaves files that no snapshot refers to; the first own commit of the next epoch removes them (rule 18).
+3. Commit: one `RewriteFiles` is built on the newest metadata and validated from the snapshot that step 1 read. A crash
+   also leaves manifests that nothing refers to; the search for orphan files removes them.
+4. Swap: `TableOperations.commit` compares and swaps exactly that metadata (rule 39). If its answer is lost, the table
+   is read again before a file is deleted. A crash after it leaves nothing to repair.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.iceberg.catalog.java_errors import NOT_FOUND, caused_by
+from connectors.iceberg.commit.expiration import expired_snapshots, ledger_snapshots
+from connectors.iceberg.commit.file_rewrite import FileRewrite, RewriteRefusedError, replace_files, write_tasks
+from connectors.iceberg.config.maintenance_policy import CREATED_KEY
+from connectors.iceberg.faults import fault_point
+from connectors.iceberg.protocol.commit_request import MAIN
+from connectors.iceberg.protocol.ledger import look_up
+from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from connectors.iceberg.catalog.java_catalog import JavaTable
+    from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
+    from connectors.iceberg.protocol.positions import Epoch
+    from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
+
+log = logging.getLogger(__name__)
+
+BEFORE_WRITE, AFTER_WRITE = "before_compaction_write", "after_compaction_write"  # fault points
+COMPACTION_KEY: Final = "connect-py.compaction"  # in the summary of the snapshot: the connector
+SMALL: Final = 0.75  # of the target size: smaller files are small; Iceberg's bin packing uses the same ratio
+TARGET_BYTES: Final = 512 << 20  # Iceberg's default
+OPEN_FILE_BYTES: Final = 256 << 10  # opening a file costs about as much as rewriting this many bytes
+_ALWAYS_MERGED_BYTES: Final = 8 << 20  # files up to this size are merged whatever the size of the others
+_COUNTED_FROM: Final = 500  # data files of a table that is not maintained here; with fewer, they are not listed
+_CANCEL_SECONDS: Final = 0.5  # between two attempts to cancel: there is nothing to cancel between two jobs
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRequest:
+    """Limits of one compaction of one table."""
+
+    policy: MaintenancePolicy
+    connector: str
+    epoch: Epoch
+    property_key: str  # of the connector's ledger
+    ref: str = MAIN
+    cost_limit: int = 0  # bytes, plus `OPEN_FILE_BYTES` per file; 0: only measure the table
+    seconds: float = 60.0  # after which the Spark job is canceled
+
+
+class CompactionStatus(Enum):
+    """Result of a compaction."""
+
+    COMMITTED = "committed"
+    NOT_DUE = "not due"
+    TOO_LARGE = "too large"  # for the limit
+    CANCELED = "canceled"  # it took too long; the new files are deleted
+    REFUSED = "refused"  # another commit changed the same rows; the new files are deleted
+
+
+@dataclass(frozen=True, slots=True)
+class TableHealth:
+    """Counts that determine which maintenance is due."""
+
+    maintained: bool  # the sink created the table, its policy is `auto`, and no commit is unpublished
+    snapshots: int
+    expirable: int  # snapshots that an expiration would remove now
+    data_files: int
+    delete_files: int
+    records: int  # in data files, including deleted rows
+    deleted_records: int
+    small_files: int | None = None  # None: not counted
+    mergeable_files: int = 0  # small files of one partition that a compaction would merge now
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionOutcome:
+    """Result of one request."""
+
+    status: CompactionStatus
+    health: TableHealth
+    reason: str = ""  # why files were rewritten, or why not
+    cost: int = 0  # of the rewritten files; TOO_LARGE: the least cost that makes progress
+    replaced_files: int = 0
+    new_files: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DataFileStats:
+    """Size and deletes of one data file."""
+
+    index: int  # in the list of scan tasks
+    partition: str  # partition spec and values
+    size: int  # bytes
+    rows: int  # including deleted rows
+    deleted_rows: float = 0.0  # deletes of several files are divided among them by their rows
+
+    @property
+    def cost(self) -> int:
+        """Return the cost of rewriting the file."""
+        return self.size + OPEN_FILE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class FileSelection:
+    """Files to rewrite; none: a compaction is not due, or not within the limit."""
+
+    files: Sequence[DataFileStats] = ()
+    reasons: Sequence[str] = ()
+    least_cost: int = 0  # of a compaction that is due; 0: none is due
+
+    @property
+    def cost(self) -> int:
+        """Return the cost of rewriting the files."""
+        return sum(file.cost for file in self.files)
+
+
+def target_size(metadata: TableMetadata, policy: MaintenancePolicy) -> int:
+    """Return the size of compacted files in bytes."""
+    of_table = metadata.properties.get("write.target-file-size-bytes", "")
+    return policy.target_file_size_bytes or (int(of_table) if of_table.isdecimal() else TARGET_BYTES)
+
+
+def mergeable_files(files: Sequence[DataFileStats]) -> list[DataFileStats]:
+    """Return the small files of one partition that should be merged now, smallest first.
+
+    A file that is larger than `_ALWAYS_MERGED_BYTES` is left out until the smaller ones together have its size. So each
+    byte is rewritten a logarithmic number of times, and the number of small files grows with the logarithm of the
+    table's size.
+    """
+    merged: list[DataFileStats] = []
+    total = 0
+    for file in sorted(files, key=lambda each: (each.size, each.index)):
+        if file.size > max(_ALWAYS_MERGED_BYTES, total):
+            break
+        merged.append(file)
+        total += file.size
+    return merged
+
+
+def select_files(
+    files: Sequence[DataFileStats], policy: MaintenancePolicy, target_bytes: int, cost_limit: int
+) -> FileSelection:
+    """Select the files to rewrite, at most `cost_limit` in total.
+
+    Triggers: a partition has at least `small-files` files to merge, or deleted rows are at least `delete-ratio` of all
+    rows. In the second case, the files with at least this ratio are rewritten, those with the highest ratio first.
+    """
+    selection: list[DataFileStats] = []
+    reasons: list[str] = []
+    costs: list[int] = []  # of each file or pair of files without which nothing is gained
+    left = cost_limit
+    rows, deleted = sum(file.rows for file in files), sum(file.deleted_rows for file in files)
+    if policy.delete_ratio and rows and deleted / rows >= policy.delete_ratio:
+        share = f"{deleted / rows:.0%} of the rows in data files are deleted"
+        reasons.append(f"{share}, at least {policy.delete_ratio:.0%}")
+        dirty = [file for file in files if file.rows and file.deleted_rows / file.rows >= policy.delete_ratio]
+        for file in sorted(dirty, key=lambda each: (-each.deleted_rows / each.rows, each.index)):
+            costs.append(file.cost)
+            if file.cost <= left:
+                selection.append(file)
+                left -= file.cost
+    selected = {file.index for file in selection}
+    partitions = [mergeable_files(group) for group in small_files(files, target_bytes).values()]
+    crowded = [group for group in partitions if policy.small_files and len(group) >= policy.small_files]
+    if crowded:
+        most = max(map(len, crowded))
+        reasons.append(f"{most} small data files in one partition, at least {policy.small_files}")
+    for group in sorted(crowded, key=lambda each: (-len(each), each[0].index)):
+        rest = [file for file in group if file.index not in selected]
+        costs.append(sum(file.cost for file in rest[:2]))
+        fitting: list[DataFileStats] = []
+        for file in rest:
+            if file.cost > left:
+                break
+            fitting.append(file)
+            left -= file.cost
+        if len(fitting) < 2 and len(fitting) < len(rest):  # one file alone gains nothing
+            left += sum(file.cost for file in fitting)
+            continue
+        selection.extend(fitting)
+    return FileSelection(selection, reasons if selection else (), min(costs, default=0))
+
+
+def small_files(files: Sequence[DataFileStats], target_bytes: int) -> Mapping[str, list[DataFileStats]]:
+    """Return the small files by partition."""
+    groups: dict[str, list[DataFileStats]] = defaultdict(list)
+    for file in files:
+        if file.size < SMALL * target_bytes:
+            groups[file.partition].append(file)
+    return groups
+
+
+def compact(spark: SparkSession, table: JavaTable, request: CompactionRequest) -> CompactionOutcome:
+    """Measure a table and rewrite the files that are due, within the limits of the request.
+
+    Raises:
+        ConnectError: The catalog or the storage does not answer, or the outcome of the swap is unknown.
+    """
+    started = time.monotonic()
+    metadata = table.metadata()
+    head = metadata.head(request.ref)
+    health = _health(metadata, head, request)
+    plan: _ScanPlan | None = None
+    if head is not None and (health.maintained or health.data_files >= _COUNTED_FROM):
+        plan = _ScanPlan.of(table, int(head["snapshot-id"]))
+        target = target_size(metadata, request.policy)
+        groups = small_files(plan.files, target)
+        health = _with_files(health, groups)
+    if head is None or plan is None or not health.maintained:
+        return _outcome(CompactionStatus.NOT_DUE, health, started)
+    selection = select_files(plan.files, request.policy, target, request.cost_limit)
+    if not selection.files:
+        if not selection.least_cost:
+            return _outcome(CompactionStatus.NOT_DUE, health, started)
+        return _outcome(CompactionStatus.TOO_LARGE, health, started, cost=selection.least_cost)
+    rewrite = _write(spark, table, request, head, plan, selection)
+    reason = "; ".join(selection.reasons)
+    if isinstance(rewrite, str):
+        return _outcome(CompactionStatus.CANCELED, health, started, reason=rewrite, cost=selection.cost)
+    try:
+        replace_files(table, rewrite, lambda base: _refusal(base, metadata.uuid, request))
+    except RewriteRefusedError as refused:
+        return _outcome(CompactionStatus.REFUSED, health, started, reason=str(refused), cost=selection.cost)
+    table.refresh()
+    metadata = table.metadata()
+    head = metadata.head(request.ref)
+    assert head is not None
+    health = _health(metadata, head, request)
+    remaining = [file for file in plan.files if file not in set(selection.files)]
+    new_files = [_stats(-1 - number, table.content_file(file)) for number, file in enumerate(rewrite.new_files)]
+    health = _with_files(health, small_files([*remaining, *new_files], target))
+    return _outcome(
+        CompactionStatus.COMMITTED, health, started, reason=reason, cost=selection.cost,
+        replaced_files=len(selection.files), new_files=len(rewrite.new_files),
+    )  # fmt: skip
+
+
+def _outcome(status: CompactionStatus, health: TableHealth, started: float, **more: Any) -> CompactionOutcome:
+    return CompactionOutcome(status, health, seconds=time.monotonic() - started, **more)
+
+
+def _health(metadata: TableMetadata, head: Snapshot | None, request: CompactionRequest) -> TableHealth:
+    """Return what the metadata alone tells."""
+    summary = head["summary"] if head is not None else {}
+
+    def total(name: str) -> int:
+        return int(summary.get(f"total-{name}", "0"))
+
+    maintained = (
+        request.policy.is_auto
+        and metadata.properties.get(CREATED_KEY, "").lower() == "true"
+        and not metadata.has_unpublished(request.ref)
+        and (request.ref == MAIN or request.ref in metadata.refs)
+    )
+    expirable: Sequence[int] = ()
+    if maintained:
+        now_ms = int(time.time() * 1000)
+        expirable = expired_snapshots(metadata, request.policy, ledger_snapshots(metadata), now_ms)
+    return TableHealth(
+        maintained=maintained,
+        snapshots=len(metadata.snapshots),
+        expirable=len(expirable),
+        data_files=total("data-files"),
+        delete_files=total("delete-files"),
+        records=total("records"),
+        deleted_records=total("position-deletes"),
+    )
+
+
+def _with_files(health: TableHealth, groups: Mapping[str, Sequence[DataFileStats]]) -> TableHealth:
+    return dataclasses.replace(
+        health,
+        small_files=sum(map(len, groups.values())),
+        mergeable_files=max((len(mergeable_files(group)) for group in groups.values()), default=0),
+    )
+
+
+def _refusal(base: TableMetadata, table_uuid: str, request: CompactionRequest) -> str:
+    """Return why the rewrite must not replace this metadata (rule 39); empty: it may."""
+    if base.uuid != table_uuid:
+        return "the table was replaced"
+    epoch = look_up(base.view(request.ref, request.property_key)).highest_epoch
+    if epoch is not None and epoch > request.epoch:  # its coordinator may have removed the new files (rule 18)
+        return f"a coordinator of epoch {epoch.number} has committed, this one has epoch {request.epoch.number}"
+    if base.has_unpublished(request.ref):
+        return "commits await approval"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _ScanPlan:
+    """Scan tasks of a snapshot, and what they tell of its data files."""
+
+    tasks: Any  # Java list of file scan tasks
+    files: Sequence[DataFileStats]
+    delete_users: Mapping[int, frozenset[int]] = field(default_factory=dict)  # by delete file, indexes of its tasks
+    delete_positions: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # where a task lists a delete file
+
+    @classmethod
+    def of(cls, table: JavaTable, snapshot: int) -> _ScanPlan:
+        """Plan a scan and read all of its tasks in one call: py4j takes a round trip per call."""
+        java, java_table = table.java, table.java_table
+        scan = java_table.newScan().useSnapshot(snapshot).ignoreResiduals().planFiles()
+        try:
+            tasks = java.iceberg("relocated.com.google.common.collect.Lists").newArrayList(scan)
+        finally:
+            scan.close()
+        if tasks.isEmpty():
+            return cls(tasks, ())
+        builder = java.iceberg("rest.responses.FetchScanTasksResponse").builder(java_table.specs())
+        response = builder.withFileScanTasks(tasks).build()
+        document = json.loads(java.iceberg("rest.responses.FetchScanTasksResponseParser").toJson(response))
+        return cls(tasks, *_read_plan(document))
+
+    def replaced_deletes(self, selection: Sequence[DataFileStats]) -> list[Any]:
+        """Return Java's delete files that apply to selected data files only."""
+        selected = {file.index for file in selection}
+        return [
+            self.tasks.get(task).deletes().get(position)
+            for delete, (task, position) in self.delete_positions.items()
+            if self.delete_users[delete] <= selected
+        ]
+
+
+def _read_plan(
+    document: Mapping[str, Any],
+) -> tuple[list[DataFileStats], dict[int, frozenset[int]], dict[int, tuple[int, int]]]:
+    """Return the data files of a scan, and which of them each delete file applies to."""
+    deletes = document.get("delete-files") or []
+    users: dict[int, set[int]] = defaultdict(set)
+    positions: dict[int, tuple[int, int]] = {}
+    tasks = document["file-scan-tasks"]
+    for index, task in enumerate(tasks):
+        for position, delete in enumerate(task.get("delete-file-references") or ()):
+            users[delete].add(index)
+            positions.setdefault(delete, (index, position))
+    rows = [int(task["data-file"]["record-count"]) for task in tasks]
+    deleted: dict[int, float] = defaultdict(float)
+    for delete, indexes in users.items():
+        if deletes[delete]["content"].lower() != "position-deletes":
+            continue  # an equality delete may match any number of rows
+        total = sum(rows[index] for index in indexes)
+        for index in indexes:
+            deleted[index] += int(deletes[delete]["record-count"]) * rows[index] / max(total, 1)
+    files = [_stats(index, task["data-file"], min(deleted[index], rows[index])) for index, task in enumerate(tasks)]
+    return files, {delete: frozenset(indexes) for delete, indexes in users.items()}, positions
+
+
+def _stats(index: int, file: Mapping[str, Any], deleted_rows: float = 0.0) -> DataFileStats:
+    """Read Iceberg's JSON of a data file."""
+    partition = f"{file['spec-id']} {json.dumps(file.get('partition'), sort_keys=True)}"
+    return DataFileStats(index, partition, int(file["file-size-in-bytes"]), int(file["record-count"]), deleted_rows)
+
+
+def _write(
+    spark: SparkSession,
+    table: JavaTable,
+    request: CompactionRequest,
+    head: Snapshot,
+    plan: _ScanPlan,
+    selection: FileSelection,
+) -> FileRewrite | str:
+    """Write the new files; a string: why it was canceled, with no file left."""
+    metadata = table.metadata()
+    prefix = StagedFileName.epoch_prefix(request.connector, request.epoch, table_digits(metadata.uuid))
+    folder = f"{metadata.data_location}/{prefix}{uuid.uuid4()}-compacted"
+    tasks = [plan.tasks.get(file.index) for file in selection.files]
+    fault_point(BEFORE_WRITE)
+    with _canceled_after(spark, request.seconds) as canceled:
+        try:
+            new_files = write_tasks(
+                spark, table.java, table.elsewhere(folder, {}), tasks, open_file_bytes=OPEN_FILE_BYTES
+            )
+        except Exception as error:
+            if canceled.is_set():
+                return f"it did not finish within {request.seconds:.1f} s"
+            if caused_by(error, NOT_FOUND):  # an expiration of another program deleted a file of the snapshot
+                return f"a file of the snapshot is missing: {str(error).splitlines()[0]}"
+            raise
+    fault_point(AFTER_WRITE)
+    return FileRewrite(
+        request.ref, head, [task.file() for task in tasks], new_files, plan.replaced_deletes(selection.files),
+        {COMPACTION_KEY: request.connector},
+    )  # fmt: skip
+
+
+@contextmanager
+def _canceled_after(spark: SparkSession, seconds: float) -> Iterator[threading.Event]:
+    """Cancel the Spark jobs of the block when the time is over; the event tells that this has happened."""
+    context = spark.sparkContext
+    tag = f"connect-py-compaction-{uuid.uuid4().hex}"
+    done, canceled = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        if done.wait(max(seconds, 0.0)):
+            return
+        canceled.set()
+        while not done.wait(_CANCEL_SECONDS):
+            with suppress(Exception):  # the JVM may be gone, which the block notices
+                context.cancelJobsWithTag(tag)
+
+    context.addJobTag(tag)
+    thread = threading.Thread(target=watch, name="compaction-deadline", daemon=True)
+    thread.start()
+    try:
+        yield canceled
+    finally:
+        done.set()
+        thread.join()
+        context.removeJobTag(tag)

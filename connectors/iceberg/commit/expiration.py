@@ -1,0 +1,144 @@
+"""Snapshot expiration in the driver of the commits, through Iceberg's API.
+
+Iceberg commits the new metadata first and deletes files afterwards. A crash between the two leaves files that no
+snapshot refers to: the next epoch removes those with our file prefix (rule 18), and the search for orphan files
+removes manifests and the files of other writers.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from connectors.iceberg.commit.rules import aggregates, rejected_rows
+from connectors.iceberg.config.maintenance_policy import CREATED_KEY, HOURS
+from connectors.iceberg.faults import fault_point
+from connectors.iceberg.protocol.commit_request import MAIN
+from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, ledger_key
+
+if TYPE_CHECKING:
+    from connectors.iceberg.catalog.java_catalog import JavaTable
+    from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
+    from connectors.iceberg.protocol.table_metadata import TableMetadata
+
+log = logging.getLogger(__name__)
+
+BEFORE_EXPIRATION, AFTER_EXPIRATION = "before_expiration", "after_expiration"  # fault points
+_LEDGERS: Final = (ledger_key(""), aggregates.LEDGER, rejected_rows.LEDGER)  # prefixes of table properties
+_YOUNG_MS: Final = HOURS  # younger snapshots never expire: readers may use them
+
+
+@dataclass(frozen=True, slots=True)
+class ExpirationOutcome:
+    """Result of one expiration."""
+
+    expired: int
+    remaining: int
+    seconds: float
+    reason: str = ""  # why nothing expired
+
+
+def ledger_snapshots(metadata: TableMetadata) -> frozenset[int]:
+    """Return the snapshots that the ledgers of connectors name."""
+    snapshots = set()
+    for key, text in metadata.properties.items():
+        if key.startswith(_LEDGERS):
+            try:
+                snapshots.add(LedgerProperty.from_json(text).snapshot)
+            except LedgerFormatError:  # of a newer version: its own expiration protects it
+                log.debug("table %s: property %s is not a ledger", metadata.location, key)
+    return frozenset(snapshots)
+
+
+def expired_snapshots(
+    metadata: TableMetadata, policy: MaintenancePolicy, ledgers: Collection[int], now_ms: int
+) -> list[int]:
+    """Return the snapshots that may expire now, oldest first.
+
+    A snapshot expires at the age `keep`, or earlier if there are more than `snapshots` newer ones. The newest
+    `keep-snapshots` of the table and of each branch, snapshots younger than an hour, and those that a tag, a branch, or
+    a ledger names never expire.
+    """
+    limit = policy.auto_snapshots
+    if not limit:
+        return []
+    newest_first = sorted(
+        metadata.snapshots.values(), key=lambda each: (each["timestamp-ms"], each.get("sequence-number", 0)),
+        reverse=True,
+    )  # fmt: skip
+    retained = {*metadata.refs.values(), *ledgers}
+    retained |= {int(each["snapshot-id"]) for each in newest_first[: policy.keep_snapshots]}
+    for name in metadata.refs.keys() - metadata.tags:
+        for position, each in enumerate(metadata.ancestors(metadata.head(name))):
+            if position == policy.keep_snapshots:
+                break
+            retained.add(int(each["snapshot-id"]))
+    expired = []
+    for position, each in enumerate(newest_first):
+        age_ms = now_ms - each["timestamp-ms"]
+        is_due = age_ms > policy.keep_ms or position >= limit
+        if is_due and age_ms > _YOUNG_MS and each["snapshot-id"] not in retained:
+            expired.append(int(each["snapshot-id"]))
+    return expired[::-1]
+
+
+def expire(table: JavaTable, policy: MaintenancePolicy, ref: str = MAIN) -> ExpirationOutcome:
+    """Expire snapshots of a table that the sink created.
+
+    Raises:
+        ConnectError: The catalog does not answer.
+    """
+    started = time.monotonic()
+    metadata = table.metadata()
+    if reason := _refusal(metadata, ref):
+        return ExpirationOutcome(0, len(metadata.snapshots), time.monotonic() - started, reason)
+    snapshots = expired_snapshots(metadata, policy, ledger_snapshots(metadata), int(time.time() * 1000))
+    if snapshots:
+        fault_point(BEFORE_EXPIRATION)
+        _expire(table, metadata, snapshots, policy.keep_snapshots)
+        fault_point(AFTER_EXPIRATION)
+    remaining = len(table.refresh().snapshots)
+    return ExpirationOutcome(len(snapshots), remaining, time.monotonic() - started)
+
+
+def _refusal(metadata: TableMetadata, ref: str) -> str:
+    if metadata.properties.get(CREATED_KEY, "").lower() != "true":
+        return f"the table does not have the property {CREATED_KEY}"
+    if metadata.properties.get("gc.enabled", "true").lower() == "false":
+        return "the table property gc.enabled is false"
+    if metadata.has_unpublished(ref):
+        return "commits await approval"
+    return ""
+
+
+def _expire(table: JavaTable, metadata: TableMetadata, snapshots: Sequence[int], keep_snapshots: int) -> None:
+    """Expire exactly these snapshots.
+
+    By age, Iceberg finds the files to delete from the manifests that have changed. With snapshot IDs, it reads every
+    manifest of the table, so IDs are used only if the age alone would expire other snapshots, too.
+    """
+    update = table.java_table.expireSnapshots()
+    older_than = 1 + max(metadata.snapshots[each]["timestamp-ms"] for each in snapshots)
+    if sorted(_expired_by_age(metadata, older_than, keep_snapshots)) == sorted(snapshots):
+        update.expireOlderThan(older_than).retainLast(keep_snapshots).commit()
+        return
+    for each in snapshots:
+        update.expireSnapshotId(each)
+    update.expireOlderThan(0).retainLast(keep_snapshots).commit()  # 0: nothing beside the IDs
+
+
+def _expired_by_age(metadata: TableMetadata, older_than_ms: int, keep_snapshots: int) -> list[int]:
+    """Return the snapshots that Iceberg expires by age."""
+    retained = {number for name, number in metadata.refs.items() if name in metadata.tags}
+    for name in metadata.refs.keys() - metadata.tags:
+        for position, each in enumerate(metadata.ancestors(metadata.head(name))):
+            if position < keep_snapshots or each["timestamp-ms"] >= older_than_ms:
+                retained.add(int(each["snapshot-id"]))
+    return [
+        number
+        for number, each in metadata.snapshots.items()
+        if number not in retained and each["timestamp-ms"] < older_than_ms
+    ]
