@@ -76,6 +76,15 @@ class IcebergMetrics:
         ):
             self._set(name, doc, {"table": table}, value)
 
+    def small_files(self, table: str, files: int) -> None:
+        """Set the number of small data files of a table."""
+        self._set("iceberg_table_small_files", "Data files below 75 % of the target size.", {"table": table}, files)
+
+    def excessive(self, table: str, objects: str, *, is_excessive: bool) -> None:
+        """Report that a table has more snapshots or small files than it should have, or no longer has."""
+        doc = "A table has more than 5,000 snapshots or 500 small files: 1, or 0 if it no longer has."
+        self._set("iceberg_table_excessive", doc, {"table": table, "objects": objects}, int(is_excessive))
+
     def unpublished(self, table: str, *, commits: bool) -> None:
         """Readers of a table do not see its last commits, or do."""
         doc = "Commits that readers do not see until a user decides: 1, or 0 if there are none."

@@ -233,9 +233,7 @@ def test_unpublished_commits_stop_a_compaction(lake: Lake, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("fault", ["refused", "no answer"])
-def test_commit_that_landed_without_an_answer_counts(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
+def test_commit_that_landed_without_an_answer_counts(lake: Lake, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     sink, swap = small(lake), PreparedCommit.swap
     rows = sink.rows()
 
@@ -361,8 +359,8 @@ def test_small_files_stay_bounded_over_many_commits(lake: Lake) -> None:
 def test_expiration_keeps_what_readers_and_ledgers_need(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = small(lake)
     compact(lake, sink)
-    lake.sql(f"ALTER TABLE lake.{sink.name} CREATE TAG old AS OF VERSION "
-             f"{min(lake.catalog.table(sink.name).metadata().snapshots.values(), key=time_of)['snapshot-id']}")  # fmt: skip
+    oldest = min(lake.catalog.table(sink.name).metadata().snapshots.values(), key=time_of)
+    lake.sql(f"ALTER TABLE lake.{sink.name} CREATE TAG old AS OF VERSION {oldest['snapshot-id']}")
     policy = dataclasses.replace(POLICY, snapshots=3, keep_snapshots=1)
     assert lake.catalog.expire(sink.name, policy).expired == 0  # all are younger than an hour
     monkeypatch.setattr(expiration, "_YOUNG_MS", -1)
@@ -386,9 +384,7 @@ def time_of(snapshot: Mapping[str, Any]) -> int:
     return int(snapshot["timestamp-ms"])
 
 
-def test_expiration_deletes_files_that_only_expired_snapshots_need(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_expiration_deletes_files_that_only_expired_snapshots_need(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = small(lake)
     compact(lake, sink)
     sink.commit(sink.stage([order(5, "later")]))

@@ -28,6 +28,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.catalog.java_errors import NOT_FOUND, caused_by
+from connectors.iceberg.commit import expiration
 from connectors.iceberg.commit.expiration import expired_snapshots, ledger_snapshots
 from connectors.iceberg.commit.file_rewrite import FileRewrite, RewriteRefusedError, replace_files, write_tasks
 from connectors.iceberg.config.maintenance_policy import CREATED_KEY
@@ -146,18 +147,21 @@ def target_size(metadata: TableMetadata, policy: MaintenancePolicy) -> int:
 def mergeable_files(files: Sequence[DataFileStats]) -> list[DataFileStats]:
     """Return the small files of one partition that should be merged now, smallest first.
 
-    A file that is larger than `_ALWAYS_MERGED_BYTES` is left out until the smaller ones together have its size. So each
-    byte is rewritten a logarithmic number of times, and the number of small files grows with the logarithm of the
-    table's size.
+    A file that is larger than `_ALWAYS_MERGED_BYTES` is not merged with smaller files until these together have its
+    size. So each byte is rewritten a logarithmic number of times, and the number of small files grows with the
+    logarithm of the table's size.
     """
-    merged: list[DataFileStats] = []
+    longest: list[DataFileStats] = []
+    group: list[DataFileStats] = []
     total = 0
     for file in sorted(files, key=lambda each: (each.size, each.index)):
-        if file.size > max(_ALWAYS_MERGED_BYTES, total):
-            break
-        merged.append(file)
+        if file.size > max(_ALWAYS_MERGED_BYTES, total):  # the next group begins
+            group, total = [], 0
+        group.append(file)
         total += file.size
-    return merged
+        if len(group) > len(longest):
+            longest = group
+    return longest
 
 
 def select_files(
@@ -227,8 +231,7 @@ def compact(spark: SparkSession, table: JavaTable, request: CompactionRequest) -
     if head is not None and (health.maintained or health.data_files >= _COUNTED_FROM):
         plan = _ScanPlan.of(table, int(head["snapshot-id"]))
         target = target_size(metadata, request.policy)
-        groups = small_files(plan.files, target)
-        health = _with_files(health, groups)
+        health = _with_files(health, plan.files, target)
     if head is None or plan is None or not health.maintained:
         return _outcome(CompactionStatus.NOT_DUE, health, started)
     selection = select_files(plan.files, request.policy, target, request.cost_limit)
@@ -251,7 +254,7 @@ def compact(spark: SparkSession, table: JavaTable, request: CompactionRequest) -
     health = _health(metadata, head, request)
     remaining = [file for file in plan.files if file not in set(selection.files)]
     new_files = [_stats(-1 - number, table.content_file(file)) for number, file in enumerate(rewrite.new_files)]
-    health = _with_files(health, small_files([*remaining, *new_files], target))
+    health = _with_files(health, [*remaining, *new_files], target)
     return _outcome(
         CompactionStatus.COMMITTED, health, started, reason=reason, cost=selection.cost,
         replaced_files=len(selection.files), new_files=len(rewrite.new_files),
@@ -276,7 +279,7 @@ def _health(metadata: TableMetadata, head: Snapshot | None, request: CompactionR
         and (request.ref == MAIN or request.ref in metadata.refs)
     )
     expirable: Sequence[int] = ()
-    if maintained:
+    if maintained and not expiration.refusal(metadata, request.ref):
         now_ms = int(time.time() * 1000)
         expirable = expired_snapshots(metadata, request.policy, ledger_snapshots(metadata), now_ms)
     return TableHealth(
@@ -290,9 +293,13 @@ def _health(metadata: TableMetadata, head: Snapshot | None, request: CompactionR
     )
 
 
-def _with_files(health: TableHealth, groups: Mapping[str, Sequence[DataFileStats]]) -> TableHealth:
+def _with_files(health: TableHealth, files: Sequence[DataFileStats], target_bytes: int) -> TableHealth:
+    """Add what the data files tell. The summary also counts deletes of rows that have been rewritten since."""
+    groups = small_files(files, target_bytes)
     return dataclasses.replace(
         health,
+        records=sum(file.rows for file in files),
+        deleted_records=round(sum(file.deleted_rows for file in files)),
         small_files=sum(map(len, groups.values())),
         mergeable_files=max((len(mergeable_files(group)) for group in groups.values()), default=0),
     )
@@ -360,7 +367,7 @@ def _read_plan(
     rows = [int(task["data-file"]["record-count"]) for task in tasks]
     deleted: dict[int, float] = defaultdict(float)
     for delete, indexes in users.items():
-        if deletes[delete]["content"].lower() != "position-deletes":
+        if deletes[delete]["content"].lower().replace("_", "-") != "position-deletes":
             continue  # an equality delete may match any number of rows
         total = sum(rows[index] for index in indexes)
         for index in indexes:

@@ -93,7 +93,7 @@ def expire(table: JavaTable, policy: MaintenancePolicy, ref: str = MAIN) -> Expi
     """
     started = time.monotonic()
     metadata = table.metadata()
-    if reason := _refusal(metadata, ref):
+    if reason := refusal(metadata, ref):
         return ExpirationOutcome(0, len(metadata.snapshots), time.monotonic() - started, reason)
     snapshots = expired_snapshots(metadata, policy, ledger_snapshots(metadata), int(time.time() * 1000))
     if snapshots:
@@ -104,7 +104,8 @@ def expire(table: JavaTable, policy: MaintenancePolicy, ref: str = MAIN) -> Expi
     return ExpirationOutcome(len(snapshots), remaining, time.monotonic() - started)
 
 
-def _refusal(metadata: TableMetadata, ref: str) -> str:
+def refusal(metadata: TableMetadata, ref: str) -> str:
+    """Return why no snapshot of a table may expire; empty: they may."""
     if metadata.properties.get(CREATED_KEY, "").lower() != "true":
         return f"the table does not have the property {CREATED_KEY}"
     if metadata.properties.get("gc.enabled", "true").lower() == "false":

@@ -34,6 +34,8 @@ from connectors.iceberg.channel.channel_topic import (
     create_channel,
 )
 from connectors.iceberg.channel.control_events import EventPublisher
+from connectors.iceberg.commit.compaction import CompactionOutcome
+from connectors.iceberg.commit.expiration import ExpirationOutcome
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import Unrouted
 from connectors.iceberg.coordinator.bounded_run import BoundedRun
@@ -46,6 +48,7 @@ from connectors.iceberg.coordinator.kafka_metadata import (
     likely_tables,
     partitions_of,
 )
+from connectors.iceberg.coordinator.maintenance_schedule import MaintenanceSchedule
 from connectors.iceberg.coordinator.retry_tracker import RetryTracker
 from connectors.iceberg.coordinator.table_manager import TableManager, status_of
 from connectors.iceberg.errors import (
@@ -74,6 +77,7 @@ from connectors.iceberg.protocol.actions import (
     Stop,
     Warn,
 )
+from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitStatus
 from connectors.iceberg.protocol.coordinator_state import CoordinatorState
 from connectors.iceberg.protocol.ledger import TableView, look_up
 from connectors.iceberg.protocol.messages import CommitComplete, EpochStarted, Message, Report, StartCommit
@@ -115,8 +119,15 @@ class Coordinator:
         outlets: Sequence[Outlet] = (),
         *,
         begins_anew: bool = True,
+        maintains: bool = True,
     ) -> None:
-        """`outlets`: what others hear; they end with the coordinator. `begins_anew`: also when it was overtaken."""
+        """Prepare a coordinator; nothing starts yet.
+
+        Args:
+            outlets: Tell others what happens; they end with the coordinator.
+            begins_anew: Take the lead back after a newer coordinator took it.
+            maintains: Maintain tables between cycles, as the configuration says.
+        """
         self._config = config
         self._context = context
         self._tables = tables
@@ -127,6 +138,10 @@ class Coordinator:
         self._freshness = Freshness(metrics)
         self._bounded = None if config.stop_at is None else BoundedRun(config.stop_at, context, metrics)
         self._retries = RetryTracker(metrics, context, config.commit_max_failures, config.commit_interval_ms)
+        self._schedule: MaintenanceSchedule | None = None
+        if maintains:
+            seconds = config.commit_interval_ms / 1000
+            self._schedule = MaintenanceSchedule(seconds, lambda name: config.table(name).maintenance)
         self._stopping = threading.Event()
         self._failure: ConnectError | None = None
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
@@ -153,7 +168,7 @@ class Coordinator:
         while not self._stopping.is_set():
             life = _CoordinatorEpoch(
                 self._config, self._context, self._tables, self._events, self._retries, self._freshness,
-                self._bounded, self._stopping,
+                self._bounded, self._schedule, self._stopping,
             )  # fmt: skip
             self._metrics.coordinator_begins()
             self._retries.begins()
@@ -218,6 +233,7 @@ class _CoordinatorEpoch:
     _retries: RetryTracker
     _freshness: Freshness
     _bounded: BoundedRun | None  # None: the connector does not stop by itself
+    _schedule: MaintenanceSchedule | None  # None: no table is maintained here
     _stopping: threading.Event
     _executor: Executor = field(init=False)  # one thread for everything that talks to tables
     _writer: CoordinatorWriter = field(init=False)
@@ -226,6 +242,7 @@ class _CoordinatorEpoch:
     _described_at: float = 0.0
     _looked_at: float = field(default_factory=time.monotonic)
     _to_look_at: RoundRobin = field(default_factory=RoundRobin)
+    _is_maintaining: bool = False
     begun: bool = False  # what it needs was there
     worked: bool = False  # at least one cycle was completed
 
@@ -272,6 +289,7 @@ class _CoordinatorEpoch:
                     self._describe()
                 if time.monotonic() - self._looked_at > LOOK_SECONDS:
                     self._look()
+                self._maintain()
                 self._carry_out(state.on_tick(_now_ms()))
                 self._say_bounds()
                 self._stop_at_bounds()
@@ -400,7 +418,7 @@ class _CoordinatorEpoch:
             case CommitTable(table, commit):
                 self._then(
                     self._executor.submit(self._tables.commit, action, state.epoch),
-                    lambda o: state.on_commit_outcome(table, commit, o.status, o.reason, o.snapshot_id, _now_ms()),
+                    partial(self._committed, table, commit),
                     lambda error: self._not_committed(table, commit, error),
                 )
             case CleanFiles(table, table_uuid, epoch):
@@ -430,10 +448,42 @@ class _CoordinatorEpoch:
             )
         return self._state.on_table_refused(table, why, missing=missing, rows=rows)
 
+    def _committed(self, table: str, commit: str, outcome: CommitOutcome) -> list[CoordinatorAction]:
+        if self._schedule is not None and outcome.status is CommitStatus.COMMITTED:
+            self._schedule.committed(table, outcome.counts)
+        return self._state.on_commit_outcome(
+            table, commit, outcome.status, outcome.reason, outcome.snapshot_id, _now_ms()
+        )
+
     def _not_committed(self, table: str, commit: str, error: ConnectError) -> list[CoordinatorAction]:
         if isinstance(error, PairUnreadError):
             return [Stop(str(error))]  # all is read again, and the tasks wait where they have to
         return self._state.on_commit_outcome(table, commit, status_of(error), _why(table, error), None, _now_ms())
+
+    def _maintain(self) -> None:
+        """Start the maintenance action that is due, if the next cycle leaves time for it."""
+        schedule, next_cycle_ms = self._schedule, self._state.next_cycle_ms
+        if schedule is None or next_cycle_ms is None or self._is_maintaining:
+            return
+        started_ms = _now_ms()
+        gap_seconds = (next_cycle_ms - started_ms) / 1000
+        task = schedule.next(started_ms / 1000, int(time.time() * 1000), gap_seconds)
+        if task is None:
+            return
+
+        def ended(outcome: CompactionOutcome | ExpirationOutcome) -> list[CoordinatorAction]:
+            self._is_maintaining = False
+            schedule.ended(task, outcome, _now_ms() / 1000)
+            return []
+
+        def failed(error: ConnectError) -> list[CoordinatorAction]:
+            self._is_maintaining = False
+            now_ms = _now_ms()
+            schedule.failed(task, (now_ms - started_ms) / 1000, now_ms / 1000)
+            return _warned(f"table {task.table}: could not {task.kind.value}, retrying later", error)
+
+        self._is_maintaining = True
+        self._then(self._executor.submit(self._tables.maintain, task, self._state.epoch), ended, failed)
 
     def _look(self) -> None:
         """Look at some of the tables for which no rows come, the next ones the next time: see `on_table_seen`."""

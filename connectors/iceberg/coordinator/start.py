@@ -11,9 +11,13 @@ from connectors.iceberg.notices.outlets import Outlets
 
 
 def started_coordinator(
-    config: IcebergSinkConfig, context: SinkTaskContext, *, begins_anew: bool = True
+    config: IcebergSinkConfig, context: SinkTaskContext, *, begins_anew: bool = True, maintains: bool = True
 ) -> Coordinator:
-    """Start a coordinator. `begins_anew`: whether it takes the lead back from a newer one.
+    """Start a coordinator.
+
+    Args:
+        begins_anew: Take the lead back after a newer coordinator took it.
+        maintains: Maintain tables between cycles, as the configuration says.
 
     Raises:
         ConnectError: The configuration is not acceptable here.
@@ -24,7 +28,7 @@ def started_coordinator(
     tables = TableManager(config, events, outlets.metrics, context, outlets.lineage)
     tables.request()
     coordinator = Coordinator(
-        config, context, tables, events, outlets.metrics, outlets.all(), begins_anew=begins_anew
+        config, context, tables, events, outlets.metrics, outlets.all(), begins_anew=begins_anew, maintains=maintains
     )  # fmt: skip
     coordinator.start()
     return coordinator

@@ -10,6 +10,7 @@ import itertools
 import json
 import logging
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,12 +18,17 @@ from datetime import UTC, datetime
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import SharedServices
 from connectors.iceberg.channel.control_events import EventPublisher
+from connectors.iceberg.commit.compaction import CompactionOutcome, CompactionRequest, CompactionStatus
+from connectors.iceberg.commit.expiration import ExpirationOutcome
 from connectors.iceberg.commit.rules.expectations import described
 from connectors.iceberg.config.file_io_properties import file_io_properties
-from connectors.iceberg.config.keys import ATTEMPT_TIMEOUT
+from connectors.iceberg.config.keys import ATTEMPT_TIMEOUT, TABLE_PREFIX
+from connectors.iceberg.config.maintenance_policy import DAYS
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sort_by import SortTerm
 from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg.coordinator.health_monitor import HealthMonitor
+from connectors.iceberg.coordinator.maintenance_schedule import MaintenanceKind, MaintenanceTask
 from connectors.iceberg.coordinator.new_table import check_merged, new_table
 from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.driver.lake_session import LoadedTable
@@ -96,6 +102,8 @@ class TableManager:
         self._waiting_steps: set[str] = set()  # tables whose step returns columns that only a person may add
         self._stopping = threading.Event()
         self._started = False
+        self._health = HealthMonitor(metrics)
+        self._expired_tables: set[str] = set()  # whose first expiration has been logged
         self._deaths: dict[str, int] = {}  # of the driver, by the commit that it was asked for at that time
 
     def request(self) -> None:
@@ -378,6 +386,66 @@ class TableManager:
                 f"the Spark driver died {deaths} times while it made commit {request.commit_id} to {request.table}"
                 + _user_code(request)
             ) from error
+
+    def maintain(self, task: MaintenanceTask, epoch: Epoch) -> CompactionOutcome | ExpirationOutcome:
+        """Carry out one maintenance action in the driver of the commits.
+
+        Raises:
+            ConnectError: It failed; the rows of the table are unchanged. Commits continue whatever the reason is.
+        """
+        started = time.monotonic()
+        try:
+            self.start()
+            if task.kind is MaintenanceKind.EXPIRE:
+                return self._expired(task)
+            return self._compacted(task, epoch)
+        except Exception as error:
+            if not self._stopping.is_set():
+                self._metrics.maintained(task.table, task.kind.value, "failed", time.monotonic() - started)
+            if isinstance(error, ConnectError):
+                raise
+            log.exception("table %s: %s failed", task.table, task.kind.value)
+            raise ConnectError(f"{type(error).__name__}: {error}") from error
+
+    def _compacted(self, task: MaintenanceTask, epoch: Epoch) -> CompactionOutcome:
+        table = self._config.table(task.table)
+        request = CompactionRequest(
+            table.maintenance, self._config.connector, epoch, self._property_key, table.commit_branch or MAIN,
+            task.cost_limit, task.seconds,
+        )  # fmt: skip
+        outcome = self._lake.compact(task.table, request)
+        self._health.update(task.table, outcome.health)
+        if outcome.status in (CompactionStatus.COMMITTED, CompactionStatus.CANCELED, CompactionStatus.REFUSED):
+            self._metrics.maintained(task.table, MaintenanceKind.COMPACT.value, outcome.status.value, outcome.seconds)
+            log.info(
+                "table %s: compaction %s: %d files replaced by %d in %.1f s%s (%s)",
+                task.table, outcome.status.value, outcome.replaced_files, outcome.new_files, outcome.seconds,
+                ", delaying a commit" if task.delays_commits else "", outcome.reason,
+                extra={"action": "maintenance", "table": task.table, "outcome": outcome.status.value},
+            )  # fmt: skip
+        return outcome
+
+    def _expired(self, task: MaintenanceTask) -> ExpirationOutcome:
+        table = self._config.table(task.table)
+        outcome = self._lake.expire(task.table, table.maintenance, table.commit_branch or MAIN)
+        if outcome.reason:
+            log.info("table %s: no snapshot expires: %s", task.table, outcome.reason)
+            return outcome
+        self._metrics.maintained(task.table, task.kind.value, "done", outcome.seconds)
+        if outcome.expired and task.table not in self._expired_tables:
+            self._expired_tables.add(task.table)
+            log.info(
+                "table %s: snapshots expire after %s, or earlier if there are more than %d; "
+                "%s%s.maintenance.snapshots=0 disables this",
+                task.table, f"{table.maintenance.keep_ms / DAYS:g} days", table.maintenance.auto_snapshots,
+                TABLE_PREFIX, task.table, extra={"action": "snapshots_expire", "table": task.table},
+            )  # fmt: skip
+        log.info(
+            "table %s: %d snapshots expired, %d remain (%.1f s)",
+            task.table, outcome.expired, outcome.remaining, outcome.seconds,
+            extra={"action": "maintenance", "table": task.table, "outcome": "done"},
+        )  # fmt: skip
+        return outcome
 
     def clean(self, name: str, table_uuid: str, epoch: Epoch) -> None:
         """Remove what earlier epochs left: staged files that no snapshot references."""

@@ -150,7 +150,7 @@ class Load:
             self._parts = parts = TaskParts.of(
                 config, self._props, context, self._name, self._stage, writer, metrics, stages_itself=False
             )
-            coordinator = started_coordinator(config, context, begins_anew=False)
+            coordinator = started_coordinator(config, context, begins_anew=False, maintains=False)
             stack.callback(coordinator.stop, STOP_SECONDS)
             turn = ChannelTurn(
                 context, parts.state, self._stage, reader, writer, parts.actions, parts.stops, metrics, coordinator,

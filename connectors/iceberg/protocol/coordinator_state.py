@@ -134,6 +134,11 @@ class CoordinatorState:
         return frozenset(name for name, table in self._progress.tables.items() if table.failures)
 
     @property
+    def next_cycle_ms(self) -> int | None:
+        """Return when the next cycle starts, on the clock of `on_tick`; None while a cycle is under way."""
+        return self._next_start_ms if self._cycle is None and not self.ended else None
+
+    @property
     def remaining(self) -> int:
         """How many offsets lie between the floors and the bounds: with bounds and 0, the connector has all it wants."""
         return self._progress.remaining()

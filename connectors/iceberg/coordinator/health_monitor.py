@@ -1,0 +1,57 @@
+"""`HealthMonitor`: reports tables with too many snapshots or small files, whoever created them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from connectors.iceberg.commit.compaction import TableHealth
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
+
+log = logging.getLogger(__name__)
+
+SNAPSHOTS, SMALL_FILES = "snapshots", "small files"
+LIMITS: Final = {SNAPSHOTS: 5_000, SMALL_FILES: 500}
+_NAMES: Final = {SNAPSHOTS: "unexpired snapshots", SMALL_FILES: "small data files"}
+
+
+class HealthMonitor:
+    """Reports each excess once, until it is over. Used on the coordinator's table thread."""
+
+    def __init__(self, metrics: IcebergMetrics, report: Callable[[str, str | None], None] = lambda *_: None) -> None:
+        """`report`: takes a subject and the warning for the connector's status; None: the subject is fine again."""
+        self._metrics = metrics
+        self._report = report
+        self._excesses: set[tuple[str, str]] = set()
+
+    def update(self, table: str, health: TableHealth) -> None:
+        """Take the newest counts of a table."""
+        self._metrics.table_state(table, health.data_files, health.delete_files, health.snapshots)
+        counts = {SNAPSHOTS: health.snapshots}
+        if health.small_files is not None:
+            self._metrics.small_files(table, health.small_files)
+            counts[SMALL_FILES] = health.small_files
+        elif health.data_files <= LIMITS[SMALL_FILES]:
+            counts[SMALL_FILES] = 0
+        for objects, count in counts.items():
+            self._update(table, objects, count)
+
+    def _update(self, table: str, objects: str, count: int) -> None:
+        key, is_excessive = (table, objects), count > LIMITS[objects]
+        if is_excessive == (key in self._excesses):
+            return
+        self._metrics.excessive(table, objects, is_excessive=is_excessive)
+        subject = f"{objects} of table {table}"
+        if not is_excessive:
+            self._excesses.remove(key)
+            self._report(subject, None)
+            log.info("table %s: %d %s, no longer more than %d", table, count, _NAMES[objects], LIMITS[objects])
+            return
+        self._excesses.add(key)
+        text = (
+            f"table {table} has {count} {_NAMES[objects]}, more than {LIMITS[objects]}: queries and commits are slow; "
+            f"run connect-py maintain {table}, or set iceberg.table.{table}.maintenance.enabled=true"
+        )
+        self._report(subject, text)
+        log.warning("%s", text, extra={"action": "table_excessive", "table": table})
