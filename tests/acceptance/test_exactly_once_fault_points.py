@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 import pytest
 from exactly_once_events import (
@@ -36,16 +38,26 @@ POINTS = (
     "before_group_commit",
     "after_group_commit",
 )
+COMPACTION_POINTS = (
+    "before_compaction_write",
+    "after_compaction_write",
+    "before_rewrite_swap",
+    "after_rewrite_swap",
+)
+COMPACT_OFTEN = {"iceberg.ext.maintenance.small-files": "3"}
 KEYS = 1000
 LIFE_SECONDS = 120.0  # from the start of a worker to its death at the point, on two cores that others share
 CATCH_UP_SECONDS = 90.0
+NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 TABLES = ("db.first", "db.second")
 
 
 class TwoTables:
     """One connector that keeps two tables from two topics of the same events."""
 
-    def __init__(self, folder: Path, broker: KafkaBroker, prefix: str, mode: str) -> None:
+    def __init__(
+        self, folder: Path, broker: KafkaBroker, prefix: str, mode: str, settings: Mapping[str, str] = NO_SETTINGS
+    ) -> None:
         self.name = f"{prefix}sink"
         self.topics = [f"{prefix}first", f"{prefix}second"]
         self.servers = broker.bootstrap_servers
@@ -57,6 +69,7 @@ class TwoTables:
         self.feed = ChangeFeed(self.servers, self.topics, "json", KEYS, rate=200)
         self.config = {
             **connector_config("", "json", mode, "", "", self.lake.sink_config()),
+            **settings,
             "topics": ",".join(self.topics),
             "iceberg.ext.topic-to-table": ",".join(
                 f"{topic}:{table}" for topic, table in zip(self.topics, TABLES, strict=True)
@@ -98,9 +111,11 @@ class TwoTables:
         self.worker.close()
 
 
-def die_and_recover(points: Sequence[str], folder: Path, broker: KafkaBroker, prefix: str) -> None:
+def die_and_recover(
+    points: Sequence[str], folder: Path, broker: KafkaBroker, prefix: str, settings: Mapping[str, str] = NO_SETTINGS
+) -> None:
     """One life per point, each recovers from the death before, all on the same tables."""
-    sink = TwoTables(folder, broker, prefix, "append")
+    sink = TwoTables(folder, broker, prefix, "append", settings)
     try:
         for point in points:
             sink.live_until_death_at(point)
@@ -136,3 +151,11 @@ def test_death_at_every_point_loses_and_doubles_nothing(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
     die_and_recover(POINTS, tmp_path, kafka_broker, topic_prefix)
+
+
+@pytest.mark.long  # in every run: the crashes in test_iceberg_compaction
+@pytest.mark.timeout(600)
+def test_death_at_every_step_of_a_compaction_loses_and_doubles_nothing(
+    tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
+) -> None:
+    die_and_recover(COMPACTION_POINTS, tmp_path, kafka_broker, topic_prefix, COMPACT_OFTEN)

@@ -13,6 +13,10 @@ from iceberg_staging_rows import config, table
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceAddress
 from connect_py.testing import FakePluginMetrics, FakeSharedServices
+from connectors.iceberg.commit.compaction import CompactionOutcome, CompactionStatus, TableHealth
+from connectors.iceberg.commit.expiration import ExpirationOutcome
+from connectors.iceberg.coordinator.health_monitor import HealthMonitor
+from connectors.iceberg.coordinator.maintenance_schedule import MaintenanceKind, MaintenanceTask
 from connectors.iceberg.coordinator.table_manager import DEATHS, TableManager, status_of
 from connectors.iceberg.driver.lake_session import LoadedTable
 from connectors.iceberg.errors import (
@@ -33,6 +37,7 @@ from connectors.iceberg.protocol.commit_request import (
 )
 from connectors.iceberg.protocol.ledger import TableVersion, TableView
 from connectors.iceberg.protocol.messages import Need
+from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema.table import TableDescription, TableRequest, WriteMode
 from connectors.iceberg.staging.ordering import ORDER
 
@@ -423,3 +428,88 @@ def test_a_commit_that_a_stop_interrupts_counts_as_none() -> None:
     with pytest.raises(CatalogUnavailableError):
         keeper.view_to_commit("db.t")
     assert commits(made) == {}
+
+
+HEALTH = TableHealth(True, 12, 0, 3, 0, 100, 0, small_files=3, mergeable_files=3)
+
+
+class MaintainedLake(MortalLake):
+    """Answers maintenance with these outcomes."""
+
+    def __init__(self, *answers: CompactionOutcome | ExpirationOutcome | Exception) -> None:
+        super().__init__()
+        self.answers = [*answers]
+        self.requests: list[object] = []
+
+    def _next(self, *request: object) -> Any:
+        self.requests.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    compact = expire = _next
+
+
+COMPACTION = MaintenanceTask(MaintenanceKind.COMPACT, "db.t", 2.0, 1 << 20)
+EXPIRATION = MaintenanceTask(MaintenanceKind.EXPIRE, "db.t", 2.0)
+
+
+def counted(manager: TableManager) -> dict[tuple[str, ...], float]:
+    found: Any = manager._metrics._metrics
+    return {
+        tuple(dict(key[1]).values()): each.value for key, each in found.made.items() if "maintenance_total" in key[0]
+    }
+
+
+def test_compaction_has_the_prefix_of_the_epoch_and_the_limits_of_its_task() -> None:
+    lake = MaintainedLake(CompactionOutcome(CompactionStatus.COMMITTED, HEALTH, "small files", 1 << 20, 10, 1, 0.5))
+    manager = keeper_of(lake, table__db__t__maintenance__small_files="3")
+    epoch = Epoch(4, "a1")
+    manager.maintain(COMPACTION, epoch)
+    [(table, request)] = lake.requests
+    assert (table, request.epoch, request.cost_limit, request.seconds) == ("db.t", epoch, 1 << 20, 2.0)
+    assert request.policy.small_files == 3
+    assert counted(manager) == {("compact data files", "committed", "db.t"): 1}
+
+
+def test_first_expiration_names_the_key_that_disables_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    lake = MaintainedLake(ExpirationOutcome(50, 950, 1.0), ExpirationOutcome(50, 950, 1.0))
+    manager = keeper_of(lake)
+    for _ in range(2):
+        manager.maintain(EXPIRATION, Epoch(4, "a1"))
+    named = [each.getMessage() for each in caplog.records if "disables this" in each.getMessage()]
+    assert named == [
+        "table db.t: snapshots expire after 5 days, or earlier if there are more than 1000; "
+        "iceberg.table.db.t.maintenance.snapshots=0 disables this"
+    ]
+
+
+@pytest.mark.parametrize("error", [CatalogUnavailableError("away"), ValueError("a defect")])
+def test_failed_maintenance_is_counted_and_ends_no_task(error: Exception) -> None:
+    manager = keeper_of(MaintainedLake(error))
+    with pytest.raises(ConnectError, match=r"away|a defect"):
+        manager.maintain(COMPACTION, Epoch(4, "a1"))
+    assert counted(manager) == {("compact data files", "failed", "db.t"): 1}
+
+
+def test_tables_with_too_many_snapshots_or_files_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = FakePluginMetrics()
+    monitor = HealthMonitor(IcebergMetrics(metrics))
+    crowded = dataclasses.replace(HEALTH, maintained=False, snapshots=5001, small_files=501, data_files=501)
+
+    def excesses() -> dict[str, float]:
+        return {dict(key[1])["objects"]: each.value for key, each in metrics.made.items() if "excessive" in key[0]}
+
+    monitor.update("db.t", HEALTH)
+    assert excesses() == {}
+    for _ in range(2):
+        monitor.update("db.t", crowded)
+    assert excesses() == {"snapshots": 1, "small files": 1}
+    warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert [text.partition(":")[0] for text in warnings] == [
+        "table db.t has 5001 unexpired snapshots, more than 5000", "table db.t has 501 small data files, more than 500",
+    ]  # fmt: skip
+    monitor.update("db.t", dataclasses.replace(HEALTH, small_files=None))
+    assert excesses() == {"snapshots": 0, "small files": 0}
