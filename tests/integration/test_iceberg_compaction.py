@@ -109,6 +109,24 @@ def test_new_files_have_the_prefix_of_the_epoch(lake: Lake) -> None:
     assert [f"/{prefix}" in path and "-compacted/" in path for path in files(sink)] == [True]
 
 
+def test_branch_of_the_commits_is_compacted_and_main_is_not(lake: Lake) -> None:
+    sink = created(lake)
+    sink.commit(sink.stage([order(1, "main")]))
+    sink.ref = "work"
+    for number in range(5):
+        sink.commit(sink.stage([order(1, str(number))]))
+    rows = sink.rows("number")
+    missing = compact(lake, sink, ref="none")
+    assert missing.health.maintained is False
+    outcome = compact(lake, sink, ref="work")
+    assert (outcome.status, outcome.replaced_files) == (CompactionStatus.COMMITTED, 6)
+    assert sink.rows("number") == rows
+    assert len(lake.rows(sink.name)) == 1
+    head = lake.catalog.table(sink.name).metadata().head("main")
+    assert head is not None
+    assert head["summary"]["operation"] == "append"
+
+
 def test_tables_of_others_are_measured_only(lake: Lake) -> None:
     sink = lake.make()
     for number in range(5):

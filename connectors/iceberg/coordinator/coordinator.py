@@ -93,6 +93,7 @@ POLL_SECONDS = 0.05  # the channel is looked at this often, also while commits r
 DESCRIBE_SECONDS = 30.0  # how soon added partitions and replaced topics are noticed
 LOOK_SECONDS = 15.0  # how soon a roll-back of a quiet table is noticed, where there are few tables
 LOOKS = 10  # tables that are looked at each time: each costs a request to the catalog
+SCHEDULE_MS = 200  # between two questions whether maintenance is due
 FIRST_BACKOFF_SECONDS = 0.5
 LAST_BACKOFF_SECONDS = 30.0
 
@@ -243,6 +244,7 @@ class _CoordinatorEpoch:
     _looked_at: float = field(default_factory=time.monotonic)
     _to_look_at: RoundRobin = field(default_factory=RoundRobin)
     _is_maintaining: bool = False
+    _asked_schedule_ms: int = 0
     begun: bool = False  # what it needs was there
     worked: bool = False  # at least one cycle was completed
 
@@ -462,10 +464,12 @@ class _CoordinatorEpoch:
 
     def _maintain(self) -> None:
         """Start the maintenance action that is due, if the next cycle leaves time for it."""
-        schedule, next_cycle_ms = self._schedule, self._state.next_cycle_ms
+        schedule, next_cycle_ms, started_ms = self._schedule, self._state.next_cycle_ms, _now_ms()
         if schedule is None or next_cycle_ms is None or self._is_maintaining:
             return
-        started_ms = _now_ms()
+        if started_ms < self._asked_schedule_ms + SCHEDULE_MS:
+            return
+        self._asked_schedule_ms = started_ms
         gap_seconds = (next_cycle_ms - started_ms) / 1000
         task = schedule.next(started_ms / 1000, int(time.time() * 1000), gap_seconds)
         if task is None:

@@ -1,9 +1,8 @@
-"""`HealthMonitor`: reports tables with too many snapshots or small files, whoever created them."""
+"""`HealthMonitor`: reports tables with too many snapshots or small files, including tables of other writers."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from connectors.iceberg.commit.compaction import TableHealth
@@ -19,10 +18,8 @@ _NAMES: Final = {SNAPSHOTS: "unexpired snapshots", SMALL_FILES: "small data file
 class HealthMonitor:
     """Reports each excess once, until it is over. Used on the coordinator's table thread."""
 
-    def __init__(self, metrics: IcebergMetrics, report: Callable[[str, str | None], None] = lambda *_: None) -> None:
-        """`report`: takes a subject and the warning for the connector's status; None: the subject is fine again."""
+    def __init__(self, metrics: IcebergMetrics) -> None:
         self._metrics = metrics
-        self._report = report
         self._excesses: set[tuple[str, str]] = set()
 
     def update(self, table: str, health: TableHealth) -> None:
@@ -42,10 +39,8 @@ class HealthMonitor:
         if is_excessive == (key in self._excesses):
             return
         self._metrics.excessive(table, objects, is_excessive=is_excessive)
-        subject = f"{objects} of table {table}"
         if not is_excessive:
             self._excesses.remove(key)
-            self._report(subject, None)
             log.info("table %s: %d %s, no longer more than %d", table, count, _NAMES[objects], LIMITS[objects])
             return
         self._excesses.add(key)
@@ -53,5 +48,4 @@ class HealthMonitor:
             f"table {table} has {count} {_NAMES[objects]}, more than {LIMITS[objects]}: queries and commits are slow; "
             f"run connect-py maintain {table}, or set iceberg.table.{table}.maintenance.enabled=true"
         )
-        self._report(subject, text)
         log.warning("%s", text, extra={"action": "table_excessive", "table": table})

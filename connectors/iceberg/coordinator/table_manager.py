@@ -42,7 +42,7 @@ from connectors.iceberg.errors import (
 )
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.maintenance.maintenance_thread import MaintenanceThread
+from connectors.iceberg.maintenance.maintenance_thread import LOOK, MaintenanceThread
 from connectors.iceberg.notices.lineage import Lineage
 from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.commit_request import (
@@ -401,7 +401,8 @@ class TableManager:
             return self._compacted(task, epoch)
         except Exception as error:
             if not self._stopping.is_set():
-                self._metrics.maintained(task.table, task.kind.value, "failed", time.monotonic() - started)
+                action = LOOK if task.kind is MaintenanceKind.MEASURE else task.kind.value
+                self._metrics.maintained(task.table, action, "failed", time.monotonic() - started)
             if isinstance(error, ConnectError):
                 raise
             log.exception("table %s: %s failed", task.table, task.kind.value)

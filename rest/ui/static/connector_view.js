@@ -96,7 +96,7 @@ export function connectorView(name, tab, argument) {
           ["Commits", "number", (row) => number(row.commits)],
           ["Rows added", "number", (row) => number(row.added)],
           ["Replaced", "number", (row) => number(row.replaced)],
-          ["", "", (row) => [row.unpublished && h("span", { class: "tag" }, "unpublished commits"), row.changes.length > 0 && h("span", { class: "tag" }, "change on hold"), row.waiting.map((reason) => h("span", { class: "tag" }, `waits: ${reason}`))]],
+          ["", "", (row) => [row.unpublished && h("span", { class: "tag" }, "unpublished commits"), row.changes.length > 0 && h("span", { class: "tag" }, "change on hold"), row.excesses.map((objects) => h("span", { class: "tag" }, `too many ${objects}`)), row.waiting.map((reason) => h("span", { class: "tag" }, `waits: ${reason}`))]],
         ],
       }),
       info.type === "sink" && h("div", { class: "grid2" },

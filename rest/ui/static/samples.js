@@ -27,7 +27,7 @@ function reading(found) {
   const prefix = "connect_py_iceberg_";
   for (const each of found) {
     const table = each.labels.table;
-    if (each.name.startsWith(prefix) && table && !tables.has(table)) tables.set(table, { name: table, waiting: [], changes: [] });
+    if (each.name.startsWith(prefix) && table && !tables.has(table)) tables.set(table, { name: table, waiting: [], changes: [], excesses: [] });
   }
   for (const table of tables.values()) {
     const of = (name) => named(prefix + name, { table: table.name });
@@ -42,6 +42,7 @@ function reading(found) {
     table.deleteFiles = one("table_delete_files");
     table.unpublished = Boolean(one("unpublished"));
     table.waiting = of("waiting").filter((each) => each.value).map((each) => each.labels.reason);
+    table.excesses = of("table_excessive").filter((each) => each.value).map((each) => each.labels.objects);
     table.changes = of("held_changes").filter((each) => each.value).map((each) => each.labels.change);
   }
   const lags = new Map();  // a worker may serve the same figure under several names
