@@ -170,7 +170,7 @@ def select_files(
     """Select the files to rewrite, at most `cost_limit` in total.
 
     Triggers: a partition has at least `small-files` files to merge, or deleted rows are at least `delete-ratio` of all
-    rows. In the second case, the files with at least this ratio are rewritten, those with the highest ratio first.
+    rows. In the second case, the files with at least this ratio are rewritten, the highest ratio first.
     """
     selection: list[DataFileStats] = []
     reasons: list[str] = []
@@ -266,7 +266,7 @@ def _outcome(status: CompactionStatus, health: TableHealth, started: float, **mo
 
 
 def _health(metadata: TableMetadata, head: Snapshot | None, request: CompactionRequest) -> TableHealth:
-    """Return what the metadata alone tells."""
+    """Return the counts that the metadata contains."""
     summary = head["summary"] if head is not None else {}
 
     def total(name: str) -> int:
@@ -294,7 +294,7 @@ def _health(metadata: TableMetadata, head: Snapshot | None, request: CompactionR
 
 
 def _with_files(health: TableHealth, files: Sequence[DataFileStats], target_bytes: int) -> TableHealth:
-    """Add what the data files tell. The summary also counts deletes of rows that have been rewritten since."""
+    """Add the counts of the data files. The summary also counts deletes whose rows have been rewritten since."""
     groups = small_files(files, target_bytes)
     return dataclasses.replace(
         health,
@@ -319,7 +319,7 @@ def _refusal(base: TableMetadata, table_uuid: str, request: CompactionRequest) -
 
 @dataclass(frozen=True, slots=True)
 class _ScanPlan:
-    """Scan tasks of a snapshot, and what they tell of its data files."""
+    """Scan tasks of a snapshot, and the statistics of its data files."""
 
     tasks: Any  # Java list of file scan tasks
     files: Sequence[DataFileStats]
@@ -328,7 +328,7 @@ class _ScanPlan:
 
     @classmethod
     def of(cls, table: JavaTable, snapshot: int) -> _ScanPlan:
-        """Plan a scan and read all of its tasks in one call: py4j takes a round trip per call."""
+        """Plan a scan and read all of its tasks in one call: py4j needs a round trip per call."""
         java, java_table = table.java, table.java_table
         scan = java_table.newScan().useSnapshot(snapshot).ignoreResiduals().planFiles()
         try:
@@ -416,7 +416,7 @@ def _write(
 
 @contextmanager
 def _canceled_after(spark: SparkSession, seconds: float) -> Iterator[threading.Event]:
-    """Cancel the Spark jobs of the block when the time is over; the event tells that this has happened."""
+    """Cancel the Spark jobs of the block when the time is over; the event is set then."""
     context = spark.sparkContext
     tag = f"connect-py-compaction-{uuid.uuid4().hex}"
     done, canceled = threading.Event(), threading.Event()

@@ -58,8 +58,8 @@ def expired_snapshots(
 ) -> list[int]:
     """Return the snapshots that may expire now, oldest first.
 
-    A snapshot expires at the age `keep`, or earlier if there are more than `snapshots` newer ones. The newest
-    `keep-snapshots` of the table and of each branch, snapshots younger than an hour, and those that a tag, a branch, or
+    A snapshot expires at the age `keep`, or earlier if there are more than `snapshots` newer snapshots. The newest
+    `keep-snapshots` of the table and of each branch, snapshots younger than an hour, and the snapshots that a tag, a branch, or
     a ledger names never expire.
     """
     limit = policy.auto_snapshots
@@ -128,7 +128,7 @@ def _expire(table: JavaTable, metadata: TableMetadata, snapshots: Sequence[int],
         return
     for each in snapshots:
         update.expireSnapshotId(each)
-    update.expireOlderThan(0).retainLast(keep_snapshots).commit()  # 0: nothing beside the IDs
+    update.expireOlderThan(0).retainLast(keep_snapshots).commit()  # 0: only the IDs
 
 
 def _expired_by_age(metadata: TableMetadata, older_than_ms: int, keep_snapshots: int) -> list[int]:

@@ -39,7 +39,7 @@ class FileRewrite:
     """Data files of one snapshot, and the files that hold the same rows."""
 
     ref: str
-    read: Snapshot  # the rows, and the deletes that apply to them, are those of this snapshot
+    read: Snapshot  # whose rows and deletes were read
     replaced: Sequence[Any]  # Java's data files
     new_files: Sequence[Any]  # Java's data files; no snapshot refers to them yet
     replaced_deletes: Sequence[Any] = ()  # Java's delete files that apply to no other data file
@@ -53,7 +53,7 @@ def write_tasks(
 
     Args:
         table: Java's table; its properties determine the location and the size of the new files.
-        open_file_bytes: Weight of opening a file when tasks are packed into splits; None: that of the table.
+        open_file_bytes: Weight of opening a file when tasks are packed into splits; None: the table's setting.
     """
     name = f"rewrite_{uuid.uuid4().hex}"
     sets, cache = java.iceberg("spark.ScanTaskSetManager").get(), java.iceberg("spark.SparkTableCache").get()
@@ -97,7 +97,7 @@ def _sort_columns(java: JavaClasses, table: Any) -> list[Any]:
 
 
 def replace_files(table: JavaTable, rewrite: FileRewrite, refusal: Callable[[TableMetadata], str]) -> int:
-    """Commit the new files in place of the replaced ones and return the snapshot ID.
+    """Commit the new files in place of the old files and return the snapshot ID.
 
     The commit is built on the newest metadata and validated from the snapshot that was read: if another commit since
     then removed a replaced file or deleted rows of it, the rewrite is refused. If the swap fails or its answer is

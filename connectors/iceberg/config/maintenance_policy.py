@@ -88,12 +88,12 @@ class MaintenancePolicy:
 
     @property
     def full_snapshots(self) -> int:
-        """Number of snapshots above which the whole policy expires old ones; 0: never."""
+        """Return the number of snapshots above which the whole policy expires old snapshots; 0: never."""
         return FULL_SNAPSHOTS if self.snapshots is None else self.snapshots
 
     @property
     def auto_snapshots(self) -> int:
-        """Number of snapshots above which `auto` expires the oldest ones whatever their age; 0: never."""
+        """Return the number of snapshots above which `auto` expires the oldest at any age; 0: never."""
         return AUTO_SNAPSHOTS if self.snapshots is None else self.snapshots
 
 
@@ -116,7 +116,7 @@ class PolicySetting:
 def _mode(text: str) -> MaintenanceMode:
     value = text.strip().lower()
     if value not in {mode.value for mode in MaintenanceMode}:
-        raise ValueError(f"invalid value {text!r}: expected auto, true, or false")
+        raise ValueError(f"invalid value {value!r}: expected auto, true, or false")
     return MaintenanceMode(value)
 
 
@@ -211,7 +211,7 @@ SETTINGS: Final = (
     ),
     PolicySetting(
         "snapshots", "snapshots", "", _optional_count,
-        f"Number of snapshots above which old ones expire. 0: never. Unset: {FULL_SNAPSHOTS}; with `enabled=auto`, "
+        f"Number of snapshots above which old snapshots expire. 0: never. Unset: {FULL_SNAPSHOTS}; with `enabled=auto`, "
         f"{AUTO_SNAPSHOTS}, above which snapshots expire before they reach the age `keep`, but not within an hour.",
     ),
     PolicySetting(

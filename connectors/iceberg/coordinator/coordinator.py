@@ -125,9 +125,9 @@ class Coordinator:
         """Prepare a coordinator; nothing starts yet.
 
         Args:
-            outlets: Tell others what happens; they end with the coordinator.
+            outlets: Publish events; they end with the coordinator.
             begins_anew: Take the lead back after a newer coordinator took it.
-            maintains: Maintain tables between cycles, as the configuration says.
+            maintains: Maintain tables between cycles, as configured.
         """
         self._config = config
         self._context = context

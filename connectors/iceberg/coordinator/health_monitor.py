@@ -44,8 +44,8 @@ class HealthMonitor:
             log.info("table %s: %d %s, no longer more than %d", table, count, _NAMES[objects], LIMITS[objects])
             return
         self._excesses.add(key)
-        text = (
+        warning = (
             f"table {table} has {count} {_NAMES[objects]}, more than {LIMITS[objects]}: queries and commits are slow; "
             f"run connect-py maintain {table}, or set iceberg.table.{table}.maintenance.enabled=true"
         )
-        log.warning("%s", text, extra={"action": "table_excessive", "table": table})
+        log.warning("%s", warning, extra={"action": "table_excessive", "table": table})

@@ -92,7 +92,7 @@ class _Estimates:
         return max(0, int((seconds / _SAFETY - self.overhead) * self.bytes_per_second))
 
     def learn(self, cost: int, seconds: float) -> None:
-        """Take the measurement of a compaction: small ones tell the overhead, large ones the throughput."""
+        """Add the measurement of a compaction: a small one updates the overhead, a large one the throughput."""
         transfer = cost / self.bytes_per_second
         if transfer < self.overhead or seconds < self.overhead:
             self.overhead = _smoothed(self.overhead, max(seconds - transfer, _LEAST_SECONDS))

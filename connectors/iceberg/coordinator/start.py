@@ -17,7 +17,7 @@ def started_coordinator(
 
     Args:
         begins_anew: Take the lead back after a newer coordinator took it.
-        maintains: Maintain tables between cycles, as the configuration says.
+        maintains: Maintain tables between cycles, as configured.
 
     Raises:
         ConnectError: The configuration is not acceptable here.
