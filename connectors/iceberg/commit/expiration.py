@@ -59,8 +59,8 @@ def expired_snapshots(
     """Return the snapshots that may expire now, oldest first.
 
     A snapshot expires at the age `keep`, or earlier if there are more than `snapshots` newer snapshots. The newest
-    `keep-snapshots` of the table and of each branch, snapshots younger than an hour, and the snapshots that a tag, a branch, or
-    a ledger names never expire.
+    `keep-snapshots` of the table and of each branch, snapshots younger than an hour, and the snapshots that a tag, a
+    branch, or a ledger names never expire.
     """
     limit = policy.auto_snapshots
     if not limit:
