@@ -212,7 +212,8 @@ SETTINGS: Final = (
     PolicySetting(
         "snapshots", "snapshots", "", _optional_count,
         f"Number of snapshots above which old snapshots expire. 0: never. Unset: {FULL_SNAPSHOTS}; with "
-        f"`enabled=auto`, {AUTO_SNAPSHOTS}, above which snapshots expire before they reach the age `keep`, but not within an hour.",
+        f"`enabled=auto`, {AUTO_SNAPSHOTS}, above which snapshots expire before they reach the age `keep`, but not "
+        "within an hour.",
     ),
     PolicySetting(
         "keep", "keep_ms", "5d", parse_duration, "Age up to which snapshots are kept; `snapshots` may overrule it."
