@@ -16,7 +16,7 @@ from fixtures.iceberg_commit import BY_REGION, KEY, Lake, Sink, lake, order
 from fixtures.refusing_catalog import refused_swaps
 from short_form import short_form
 
-from connectors.iceberg.catalog.table_update import PreparedCommit
+from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.commit import compaction, expiration, file_rewrite
 from connectors.iceberg.commit.compaction import CompactionOutcome, CompactionRequest, CompactionStatus
 from connectors.iceberg.config.maintenance_policy import CREATED_KEY, CREATED_PROPERTIES, MaintenancePolicy
@@ -252,15 +252,15 @@ def test_unpublished_commits_stop_a_compaction(lake: Lake, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("fault", ["refused", "no answer"])
 def test_commit_that_landed_without_an_answer_counts(lake: Lake, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    sink, swap = small(lake), PreparedCommit.swap
+    sink, swap = small(lake), TableUpdate.swap
     rows = sink.rows()
 
-    def unanswered(self: PreparedCommit, properties: Mapping[str, str]) -> None:
+    def unanswered(self: TableUpdate, properties: Mapping[str, str]) -> None:
         swap(self, properties)
         if fault == "no answer":
             raise CatalogUnavailableError("no answer")
 
-    monkeypatch.setattr(PreparedCommit, "swap", unanswered)
+    monkeypatch.setattr(TableUpdate, "swap", unanswered)
     with refused_swaps(lake) if fault == "refused" else nullcontext():
         outcome = compact(lake, sink)
     assert outcome.status is CompactionStatus.COMMITTED
@@ -269,15 +269,15 @@ def test_commit_that_landed_without_an_answer_counts(lake: Lake, monkeypatch: py
 
 
 def test_files_of_an_unknown_outcome_are_kept(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink, swap, late = small(lake), PreparedCommit.swap, []
+    sink, swap, late = small(lake), TableUpdate.swap, []
     rows = sink.rows()
 
-    def unanswered(self: PreparedCommit, properties: Mapping[str, str]) -> None:
+    def unanswered(self: TableUpdate, properties: Mapping[str, str]) -> None:
         late.append(lambda: swap(self, properties))
         raise CatalogUnavailableError("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(PreparedCommit, "swap", unanswered)
+        patch.setattr(TableUpdate, "swap", unanswered)
         with pytest.raises(CatalogUnavailableError, match="no answer"):
             compact(lake, sink)
     late[0]()  # the request arrives at last

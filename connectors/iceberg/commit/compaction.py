@@ -40,7 +40,7 @@ from connectors.iceberg.staging.staged_file_name import StagedFileName, table_di
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from connectors.iceberg.catalog.java_catalog import JavaTable
+    from connectors.iceberg.catalog.java_table import JavaTable
     from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
     from connectors.iceberg.protocol.positions import Epoch
     from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata

@@ -20,7 +20,7 @@ from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, ledger_key
 
 if TYPE_CHECKING:
-    from connectors.iceberg.catalog.java_catalog import JavaTable
+    from connectors.iceberg.catalog.java_table import JavaTable
     from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 

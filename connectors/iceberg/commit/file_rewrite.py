@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connect_py.api.errors import ConnectError
 from connectors.iceberg.catalog.java_errors import REFUSED, is_a, translating
-from connectors.iceberg.catalog.table_update import ValidationFailed
+from connectors.iceberg.catalog.table_update import StaleAttemptError
 from connectors.iceberg.config.spark_config import STAGING_CATALOG
 from connectors.iceberg.faults import fault_point
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from connectors.iceberg.catalog.java_catalog import JavaTable
     from connectors.iceberg.catalog.java_classes import JavaClasses
+    from connectors.iceberg.catalog.java_table import JavaTable
     from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
 
 log = logging.getLogger(__name__)
@@ -56,8 +56,8 @@ def write_tasks(
         open_file_bytes: Weight of opening a file when tasks are packed into splits; None: the table's setting.
     """
     name = f"rewrite_{uuid.uuid4().hex}"
-    sets, cache = java.iceberg("spark.ScanTaskSetManager").get(), java.iceberg("spark.SparkTableCache").get()
-    coordinator = java.iceberg("spark.FileRewriteCoordinator").get()
+    sets, cache = java.singleton("spark.ScanTaskSetManager"), java.singleton("spark.SparkTableCache")
+    coordinator = java.singleton("spark.FileRewriteCoordinator")
     target = java.iceberg("util.PropertyUtil").propertyAsLong(
         table.properties(), "write.target-file-size-bytes", 512 << 20
     )
@@ -117,33 +117,33 @@ def replace_files(table: JavaTable, rewrite: FileRewrite, refusal: Callable[[Tab
     refused: list[Any] = []  # snapshots of attempts that did not land
     why = "other commits got in first"
     for _ in range(_ATTEMPTS):
-        prepared = table.prepare()
-        base = prepared.base()
+        update = table.new_update()
+        base = update.base()
         if reason := refusal(base):
             why = reason
             break
         try:
-            prepared.rewrite(
+            update.rewrite(
                 rewrite.ref, rewrite.read, rewrite.replaced, rewrite.new_files, rewrite.replaced_deletes,
                 rewrite.summary,
             )  # fmt: skip
-        except ValidationFailed as failed:
+        except StaleAttemptError as failed:
             why = f"a concurrent commit changed rows of the rewritten files: {failed}"
             break
         fault_point(BEFORE_SWAP)
         try:
-            prepared.swap({})
+            update.swap({})
             fault_point(AFTER_SWAP)
             _delete_metadata(table, refused)
-            return prepared.snapshot_id
+            return update.snapshot_id
         except Exception as error:
             metadata = table.refresh()
-            if prepared.snapshot_id in metadata.snapshots:
+            if update.snapshot_id in metadata.snapshots:
                 _delete_metadata(table, refused)
-                return prepared.snapshot_id
+                return update.snapshot_id
             if metadata.head(rewrite.ref) == base.head(rewrite.ref) and not is_a(error, REFUSED):
                 raise
-            refused.append(prepared.snapshot)
+            refused.append(update.snapshot)
     for path in {str(each.location()) for each in rewrite.new_files} - _new_references(table, existing_snapshots):
         table.delete_file(path)
     _delete_metadata(table, refused)
