@@ -174,7 +174,9 @@ def test_cluster_executors_get_our_jars_unless_they_have_them(monkeypatch: pytes
 
 def test_heap_becomes_an_option_of_the_jvm() -> None:
     config = SparkConfig(spark_properties={"spark.driver.memory": "3g"})
-    assert config.jvm_options() == ["-Xmx3g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    assert config.jvm_options() == [
+        "-Xmx3g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m",
+    ]  # fmt: skip
 
 
 SQLITE = {"type": "jdbc", "uri": "jdbc:sqlite:/x"}

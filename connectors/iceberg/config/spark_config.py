@@ -19,7 +19,9 @@ RECORDED_CATALOG: Final = "connect_py_recorded"  # of tables whose MERGE is reco
 DEFAULT_HEAP: Final = "1g"
 JARS_VARIABLE: Final = "CONNECT_PY_SPARK_JARS"  # jars beside pyspark's own, joined by os.pathsep
 # Without C2: it took 7 of the 17 CPU seconds of a driver's first two minutes, for work that comes a few times a minute.
-JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# With C1 alone, Java reserves 48 MB for compiled code; the classes that Spark generates fill it within days, and then
+# Java stops compiling. 240 MB is Java's own default with C2. Only used memory counts.
+JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m")
 WORKER_PREFIX: Final = "connect_py.spark."  # of worker properties: the defaults of all drivers
 COMMAND_PREFIX: Final = "connect_py.command.spark."  # what a command's options say: it wins over the connector
 LOAD_PREFIX: Final = "connect_py.load.spark."  # the defaults of a load, below all others
