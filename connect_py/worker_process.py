@@ -9,7 +9,7 @@ import resource
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
@@ -23,6 +23,7 @@ from connect_py.clock import SystemClock
 from connect_py.config.bootstrap_servers import check_resolvable
 from connect_py.config.properties_file import read_properties
 from connect_py.config.worker_config import StorageTopic, WorkerConfig
+from connect_py.connector_file import ConnectorFile
 from connect_py.herder.abstract_herder import AbstractHerder
 from connect_py.kafka.broker_errors import BrokerNews
 from connect_py.kafka.client_config import translate
@@ -111,6 +112,7 @@ class WorkerProcess(ABC, Generic[C, H]):
     def _serve(self, config: C, herder: H, rest: RestService) -> int:
         log.info("Kafka Connect starting")
         herder.start()
+        herder.prestart_services(_announced_connectors(config["connect_py.services.connectors"]))
         status = 0
         try:
             rest.start(herder)
@@ -192,6 +194,18 @@ class WorkerProcess(ABC, Generic[C, H]):
                     ) from error
                 log.warning("Kafka at %s: %s; trying again", clients.settings.get("bootstrap.servers"), reason)
         return None
+
+
+def _announced_connectors(paths: Iterable[str]) -> dict[str, Mapping[str, str | None]]:
+    """Return the configurations in these files by connector. A file that cannot be read is logged and skipped."""
+    configs = {}
+    for path in paths:
+        try:
+            file = ConnectorFile.read(Path(path))
+            configs[file.name] = file.config
+        except (ConnectError, OSError, ValueError) as error:
+            log.warning("connect_py.services.connectors: %s cannot be read: %s", path, error)
+    return configs
 
 
 def version() -> str:

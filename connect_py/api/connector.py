@@ -47,11 +47,12 @@ class Connector(ABC):
     def shared_services(
         cls, props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
     ) -> Sequence[SharedService]:
-        """The services that tasks of this configuration will ask for; none unless overridden.
+        """Return the services that tasks of this configuration will request; none unless overridden.
 
-        Asked just before `start`, placeholders resolved: the worker starts them beside the tasks. One that no task has
-        asked for within a minute is stopped. Answers soon; an error is logged and changes nothing else.
-        `worker_settings` is the one of `SharedServices`.
+        Called when a worker of the group starts, wherever the connector runs, and just before `start`; placeholders are
+        resolved. The worker starts these services early. A service that no task has requested ten minutes after the
+        start of the worker, or a minute after the start of the connector, stops. Return soon; an error is logged and
+        has no other effect. `worker_settings` is the one of `SharedServices`.
         """
         return ()
 

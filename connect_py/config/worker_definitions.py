@@ -208,6 +208,9 @@ _OURS: tuple[Row, ...] = (
      "Whether the worker serves a page for people at /ui, and a description of its API at /docs."),
     ("connect_py.services.max", INT, 16, L, at_least(1),
      "How many shared services of one name, with different settings, may run on a worker."),
+    ("connect_py.services.connectors", LIST, "", L, None,
+     "Files of connectors, as connect-standalone reads them, whose shared services start with the worker: it is about "
+     "to get these connectors. Those of connectors that exist start anyway."),
 )  # fmt: skip
 
 _REST: tuple[Row, ...] = (

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import ClassVar, TypeVar
 
 from connect_py.api.errors import AlreadyExistsError, ConnectError, NotFoundError
@@ -30,7 +31,7 @@ from connect_py.herder.request_queue import RequestQueue
 from connect_py.herder.restart_plan import plan_restart
 from connect_py.herder.status_publisher import StatusPublisher
 from connect_py.herder.task_set import is_current
-from connect_py.herder.work_runner import WorkRunner
+from connect_py.herder.work_runner import WorkRunner, strings
 from connect_py.model import ConnectorTaskId, TargetState
 from connect_py.storage.config_state import (
     Change,
@@ -99,6 +100,16 @@ class AbstractHerder(HerderAnswers):
     @abstractmethod
     def _owner_request(self, id: StatusId, action: Callable[[], T | Future[T]]) -> Future[T]:  # noqa: A002 - as below
         """Like `_request`, for what only the worker that runs this connector or task may do."""
+
+    # ------------------------------------------------------------------ services
+
+    def prestart_services(self, configs: Mapping[str, Config]) -> None:
+        """Start the shared services that tasks of these connectors, by name, will request. Any thread."""
+        usable = {}
+        for name, config in configs.items():
+            with suppress(ConnectError):  # a value is null: the connector's start reports it
+                usable[name] = strings(config)
+        self._worker.prestart_services(usable)
 
     # ------------------------------------------------------------------ rounds
 

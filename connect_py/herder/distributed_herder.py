@@ -36,7 +36,7 @@ from connect_py.kafka.authorization_errors import RefusedError
 from connect_py.metrics.rebalance_metrics import RebalanceMetrics
 from connect_py.metrics.sampled import Window
 from connect_py.metrics.samples import AnySample
-from connect_py.model import KAFKA_VERSION, ConnectorTaskId
+from connect_py.model import KAFKA_VERSION, ConnectorTaskId, TargetState
 from connect_py.storage.config_state import Change, SessionKeyChanged
 from connect_py.storage.control_records import NOTHING, Items, Turn
 from connect_py.storage.offset_store import OffsetStore
@@ -155,13 +155,14 @@ class DistributedHerder(GroupRequests):
 
     def _main(self) -> None:
         log.info("Herder starting")
+        self._worker.start()  # its processes import their modules while the topics are read
         if not self._stores.start(self._config, self._clock, self._stages, self._refusals, self._stopping):
             return
         self._state_read.set_result(None)
         self._await_lone_leader()
         if self._stopping.is_set():
             return
-        self._worker.start()
+        self._prestart_services()
         self._member.start()
         self._sender.start()
         self._leadership.start()
@@ -175,6 +176,12 @@ class DistributedHerder(GroupRequests):
         while not self._stopping.is_set():
             self._tick()
             self._queue.wait(TICK_SECONDS)
+
+    def _prestart_services(self) -> None:
+        """Start services now: the group takes seconds to decide which worker runs the tasks that need them."""
+        state = self._state()
+        started = [name for name in state.connectors() if state.target_state(name) is TargetState.STARTED]
+        self.prestart_services({name: state.configs[name] for name in started})
 
     def _await_lone_leader(self) -> None:
         """Wait until the lease of another worker must have ended that led without transactions.

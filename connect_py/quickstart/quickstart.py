@@ -66,7 +66,11 @@ class Quickstart:
             broker = stack.enter_context(KafkaBroker(directory / "kafka"))
             self._said(f"Apache Kafka answers on {broker.bootstrap_servers}")
             feed = Feed(broker.bootstrap_servers, self._rate)
-            worker = ConnectProcess(directory, "worker", "quickstart", broker.bootstrap_servers)
+            connector = self._write_connector()
+            worker = ConnectProcess(
+                directory, "worker", "quickstart", broker.bootstrap_servers,
+                {"connect_py.services.connectors": str(connector)},
+            )  # fmt: skip
             worker.launch()
             stack.callback(worker.close)
             feed.create_topics()
@@ -76,7 +80,7 @@ class Quickstart:
             url = worker.url
             worker.wait_until_it_answers(self.interrupted)
             self._said(f"the worker answers on {url}")
-            self._post(url)
+            self._post(url, connector)
             tables = ShopTables(directory)
             write_spark_sql(directory)
             view = LiveView(feed, tables, f"connect-{CONNECTOR}", url, self._started, columns=console.width)
@@ -102,9 +106,12 @@ class Quickstart:
     def _said(self, text: str) -> None:
         self._console.print(f"[dim]{time.monotonic() - self._started:5.1f} s[/]  {text}", highlight=False)
 
-    def _post(self, url: str) -> None:
+    def _write_connector(self) -> Path:
         path = self._directory / f"{CONNECTOR}.json"
         path.write_text(json.dumps({"name": CONNECTOR, "config": connector_config(self._directory)}, indent=2) + "\n")
+        return path
+
+    def _post(self, url: str, path: Path) -> None:
         console = self._console
         console.print()
         console.print_json(path.read_text())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from connect_py.api.plugin import Plugin
+from connect_py.api.service import SharedService
 from connect_py.model import State, TargetState
 from connect_py.plugins.plugin_table import PluginTable
 from connect_py.task.messages import AcquireService, Answer, ReleaseService, RequestService, Waits
@@ -79,6 +80,25 @@ class Define:
 
 
 @dataclass(frozen=True, slots=True)
+class ListServices:
+    """List the services that tasks of these connectors will request; the reply is a list of `ConnectorService`.
+
+    `connectors`: name, plugin, and configuration. A connector whose class raises an error is logged and skipped.
+    """
+
+    number: int
+    connectors: Sequence[tuple[str, Plugin, Mapping[str, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorService:
+    """A service that tasks of a connector will request."""
+
+    connector: str
+    service: SharedService
+
+
+@dataclass(frozen=True, slots=True)
 class CallConnector:
     """Call a method of a connector class's fresh instance with plain arguments; the reply is what it returned."""
 
@@ -117,7 +137,9 @@ class AlterOffsets:
     start_number: int
 
 
-Question: TypeAlias = type[Validate] | type[Define] | type[CallConnector] | type[Operate] | type[AlterOffsets]
+Question: TypeAlias = (
+    type[Validate] | type[Define] | type[ListServices] | type[CallConnector] | type[Operate] | type[AlterOffsets]
+)
 """What may be asked of a plugin that does not run."""
 Request: TypeAlias = (
     StartConnector
@@ -126,6 +148,7 @@ Request: TypeAlias = (
     | MakeTaskConfigs
     | Validate
     | Define
+    | ListServices
     | CallConnector
     | Operate
     | AlterOffsets

@@ -39,7 +39,9 @@ from connect_py.worker.connector_messages import (
     ChangeTarget,
     ConnectorNews,
     ConnectorProcessSpec,
+    ConnectorService,
     Define,
+    ListServices,
     MakeTaskConfigs,
     Operate,
     Reconfigure,
@@ -234,6 +236,7 @@ class ConnectorProcess:
         self._instances: dict[str, ConnectorInstance] = {}
         self._guard = LeaseGuard()
         self._validators = ThreadPoolExecutor(VALIDATORS, "validate")
+        self._service_lister = ThreadPoolExecutor(1, "services")  # a connector that hangs keeps no validation waiting
 
     def tell_waiting(self) -> None:
         """Send what instances wait for, if that is news. Any thread."""
@@ -266,6 +269,8 @@ class ConnectorProcess:
                 self._with_instance(number, name, lambda i: i.task_configs(max_tasks))
             case Validate() | Define() | CallConnector():
                 self._validators.submit(self._reply, message.number, lambda: self._ask_plugin(message))
+            case ListServices():
+                self._service_lister.submit(self._reply, message.number, lambda: self._list_services(message))
             case Operate():
                 self._validators.submit(self._reply, message.number, lambda: self._operate(message))
             case AlterOffsets():
@@ -334,6 +339,20 @@ class ConnectorProcess:
             else:
                 values = config_def.validate(request.props)
         return plain_keys(config_def), {name: plain_value(value) for name, value in values.items()}
+
+    def _list_services(self, request: ListServices) -> list[ConnectorService]:
+        services = []
+        for name, plugin, props in request.connectors:
+            with log_context(name, scope="services"):
+                try:
+                    listed = self._registry.load(plugin).shared_services(dict(props), self._worker_settings)
+                    services += [ConnectorService(name, service) for service in listed]
+                except Exception:
+                    log.warning("services of connector %s are not started early", name, exc_info=True)
+        return services
+
+    def _worker_settings(self, prefix: str) -> Mapping[str, str]:
+        return {key: value for key, value in self._worker_props.items() if key.startswith(prefix)}
 
     def _operate(self, request: Operate) -> object:
         with (

@@ -104,7 +104,18 @@ class ServiceRegistry:
             if hold:
                 runner.add(user)
             else:
-                runner.keep()
+                runner.keep(self._times.early)
+
+    def prestart(self, user: ServiceUser, service: SharedService) -> None:
+        """Start a service before anybody needs it. It stops after `ServiceTimes.prestart` unless it gets a user.
+
+        Does nothing if its name has reached its limit: it takes no place from a service that is needed.
+        """
+        with self._lock:
+            known = service_key(service, user.location) in self._runners
+            if self._closed or (not known and len(self._running(service.name)) >= self._limit(service)):
+                return
+            self._runner(user, service).keep(self._times.prestart)
 
     def acquire(
         self, user: ServiceUser, service: SharedService, broken: int | None, timeout: float, reply: Reply
@@ -145,8 +156,10 @@ class ServiceRegistry:
         key = service_key(service, user.location)
         if (runner := self._runners.get(key)) is not None:
             return runner
-        running = [r for r in self._runners.values() if r.service.name == service.name and r.wanted]
-        limit = self._maximum if service.limit is None else service.limit
+        running, limit = self._running(service.name), self._limit(service)
+        if len(running) >= limit and (unused := next((each for each in running if not each.users), None)) is not None:
+            unused.drop()  # it was only started early
+            running.remove(unused)
         if len(running) >= limit:
             raise ConnectError(
                 f"{len(running)} services {service.name} with different settings run on this worker already: "
@@ -160,6 +173,12 @@ class ServiceRegistry:
         counts = self._counts.setdefault(service.name, ServiceCounts())
         runner = self._runners[key] = ServiceRunner(service, user.location, self._parts, counts, self._forget)
         return runner
+
+    def _running(self, name: str) -> list[ServiceRunner]:
+        return [each for each in self._runners.values() if each.service.name == name and each.wanted]
+
+    def _limit(self, service: SharedService) -> int:
+        return self._maximum if service.limit is None else service.limit
 
     def _forget(self, runner: ServiceRunner) -> None:
         self._runners = {key: other for key, other in self._runners.items() if other is not runner}

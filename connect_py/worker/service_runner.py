@@ -42,6 +42,7 @@ class ServiceTimes:
     grace: float = 5.0  # from the end of standard input to the kill
     linger: float = 2.0  # without users: a connector that is restarted finds its service again
     early: float = 60.0  # for a service that was requested early, until its first user comes
+    prestart: float = 600.0  # the same for a service that was started with the worker: another worker may get the task
     broken: float = 1.0  # for a process to be noticed as dead when a user says that it is broken
 
 
@@ -165,9 +166,14 @@ class ServiceRunner:
         self._waiters.append(Waiter(user, reply, broken, now, now + timeout))
         self._wake()
 
-    def keep(self) -> None:
-        """Run for a while without users."""
-        self._keep_until = max(self._keep_until, self._clock.monotonic() + self._times.early)
+    def keep(self, seconds: float) -> None:
+        """Run for this long without users."""
+        self._keep_until = max(self._keep_until, self._clock.monotonic() + seconds)
+        self._wake()
+
+    def drop(self) -> None:
+        """Stop running without users. A service that gets a user before it has stopped keeps running."""
+        self._keep_until = self._clock.monotonic()
         self._wake()
 
     def close(self) -> None:

@@ -28,7 +28,15 @@ from connect_py.task.messages import (
 from connect_py.task.topic_creation import TopicCreation
 from connect_py.worker.connector_host import ConnectorHost
 from connect_py.worker.connector_hosts import ConnectorHosts
-from connect_py.worker.connector_messages import CallConnector, Define, Operate, Question, Validate
+from connect_py.worker.connector_messages import (
+    CallConnector,
+    ConnectorService,
+    Define,
+    ListServices,
+    Operate,
+    Question,
+    Validate,
+)
 from connect_py.worker.connector_offsets import ConnectorOffsets
 from connect_py.worker.fork_server import ForkServer
 from connect_py.worker.measured_listener import MeasuredListener
@@ -207,6 +215,40 @@ class Worker:
         }
         if plugin.kind is PluginKind.SOURCE:
             TopicCreation.parse(config)
+
+    def prestart_services(self, configs: Mapping[str, Props]) -> None:
+        """Start the shared services of connectors, by name, that this worker may soon run; best effort.
+
+        A service that no task has requested after ten minutes stops.
+        """
+        if configs:
+            self._executor.submit(self._ask_for_services, dict(configs))
+
+    def _ask_for_services(self, configs: Mapping[str, Props]) -> None:
+        """Resolve the configurations, which may take long, and ask the processes that have the classes."""
+        connectors: dict[str | None, list[tuple[str, Plugin, Props]]] = {}
+        for name, config in configs.items():
+            try:
+                props = self._resolve(config)
+                plugin = self._plugins.connector_of(props)
+            except Exception as error:  # noqa: BLE001 - a provider may raise anything; the connector's start reports it
+                log.warning("services of connector %s are not started early: %s", name, error)
+                continue
+            connectors.setdefault(plugin.location, []).append((name, plugin, props))
+        for location, group in connectors.items():
+            self._connectors.host_of(location).ask(ListServices, group).add_done_callback(
+                partial(self._start_listed_services, location)
+            )
+
+    def _start_listed_services(self, location: str | None, answer: Future[list[ConnectorService]]) -> None:
+        if (error := answer.exception()) is not None:
+            log.warning("services are not started early: %s", error)
+            return
+        for each in answer.result():
+            try:
+                self._services.prestart(self._services.user(f"connector {each.connector}", location), each.service)
+            except ConnectError as refusal:
+                log.warning("services of connector %s are not started early: %s", each.connector, refusal)
 
     def stop_connector(self, name: str) -> Future[None]:
         """Stop a connector and forget it; it has 5 s. Done at once when it does not run here."""

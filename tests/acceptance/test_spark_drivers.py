@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -185,5 +186,49 @@ def test_worker_that_cannot_start_spark_refuses_an_iceberg_connector(
         assert answer.status_code == 400
         assert why in answer.json()["message"]
         assert worker.get("/connectors") == []
+    finally:
+        worker.close()
+
+
+def test_announced_or_existing_connector_uses_the_driver_that_started_with_the_worker(
+    spark_environment: Mapping[str, str], lakehouse: Lakehouse, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    """Static settings come from the connector, the worker, and a config provider; the catalog from the worker."""
+    (tmp_path / "secrets").write_text("heap=900m\ntasks=7\n")
+    properties = {
+        "config.providers": "file",
+        "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+        "connect_py.services.connectors": str(tmp_path / "announced.json"),
+        "connect_py.spark.driver.memory": f"${{file:{tmp_path}/secrets:heap}}",
+        **{f"connect_py.defaults.{key}": value for key, value in lakehouse.sink_config().items()},
+    }
+    worker = WorkerProcess(
+        tmp_path / "worker", kafka_broker.bootstrap_servers, tmp_path.name, properties, spark_environment
+    )
+    case = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, "starts-with-the-worker").create_topic()
+    config = {key: value for key, value in case.config().items() if key not in lakehouse.sink_config()}
+    config["iceberg.spark.ui.retainedTasks"] = f"${{file:{tmp_path}/secrets:tasks}}"
+    (tmp_path / "announced.json").write_text(json.dumps({"name": case.name, "config": config}))
+    try:
+        worker.start()
+        case.await_log("Spark session: version")
+        (announced,) = drivers(worker)
+        assert "-Xmx900m" in command_line(announced)
+        worker.put(case.name, config)
+        case.produce_ids([1])
+        case.assert_complete([1])
+        assert drivers(worker) == [announced]
+
+        (tmp_path / "announced.json").unlink()
+        assert worker.stop() == 0
+        worker.log_path.unlink()
+        worker.start()
+        case.produce_ids([2])
+        case.assert_complete([1, 2])
+        log = worker.log_path.read_text()
+        assert "announced.json cannot be read" in log
+        assert "service spark-driver (instance 1) is started" in log
+        assert "(instance 2)" not in log
+        assert len(drivers(worker)) == 1
     finally:
         worker.close()

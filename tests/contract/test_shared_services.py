@@ -26,7 +26,7 @@ from connect_py.worker.service_registry import ServiceRegistry
 from connect_py.worker.service_runner import ServiceTimes
 
 SECONDS = 20.0
-TIMES = ServiceTimes(first_backoff=0.1, longest_backoff=0.4, grace=1.0, linger=0.2, early=1.0)
+TIMES = ServiceTimes(first_backoff=0.1, longest_backoff=0.4, grace=1.0, linger=0.2, early=1.0, prestart=2.0)
 TESTS = Path(__file__).parents[1]
 
 
@@ -298,6 +298,43 @@ def test_service_requested_early_is_reused_and_ends_with_its_user(worker: Regist
     assert pid_of(user.shared_service(service)) == pid
     worker.end(user)
     assert gone(pid)
+
+
+def test_prestarted_service_is_reused_by_its_first_user_and_ends_with_it(worker: RegistryHost, tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    service = echo({"count.starts": str(starts)})
+    worker.registry.prestart(worker.registry.user("connector orders"), service)
+    until(lambda: starts.exists() and starts.read_text(), "it was not started")
+    user = worker.user()
+    pid = pid_of(user.shared_service(service))
+    assert pid == int(starts.read_text())
+    assert not gone(pid, TIMES.prestart + 0.5)  # its user needs it for longer than that
+    worker.end(user)
+    assert gone(pid)
+
+
+def test_prestarted_service_without_a_user_ends_after_its_time(worker: RegistryHost, tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    worker.registry.prestart(worker.registry.user("connector orders"), echo({"count.starts": str(starts)}))
+    until(lambda: starts.exists() and starts.read_text(), "it was not started")
+    pid = int(starts.read_text())
+    assert not gone(pid, TIMES.prestart / 2)
+    assert gone(pid, TIMES.prestart + TIMES.grace)
+
+
+def test_prestarted_service_gives_its_place_to_one_that_is_needed(worker: RegistryHost, tmp_path: Path) -> None:
+    starts = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
+    services = [echo({"count.starts": str(path)}) for path in starts]
+    for service in services:  # the third is beyond the limit of two
+        worker.registry.prestart(worker.registry.user("connector orders"), service)
+    until(lambda: all(path.exists() and path.read_text() for path in starts[:2]), "they were not started")
+    users = [worker.user(), worker.user()]
+    pids = [pid_of(user.shared_service(echo({"mark": mark}))) for user, mark in zip(users, "xy", strict=True)]
+    assert all(gone(int(path.read_text())) for path in starts[:2])
+    assert not starts[2].exists()
+    assert all(map(psutil.pid_exists, pids))
+    with pytest.raises(ConnectError, match=r"connect_py\.services\.max"):
+        worker.user().shared_service(echo({"mark": "z"}))  # both places are in use now
 
 
 def test_service_requested_while_it_ends_is_started_again(worker: RegistryHost) -> None:

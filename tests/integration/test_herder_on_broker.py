@@ -250,6 +250,20 @@ def test_restarted_worker_resumes_from_the_topics(kafka_broker: KafkaBroker, top
         eventually(lambda: two.herder.active_topics("a") == [])
 
 
+def test_worker_prestarts_services_of_connectors_that_are_to_run_wherever_they_do(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    with running(kafka_broker, topic_prefix) as one:
+        create(one)
+        one.herder.put_connector(
+            "paused", {**SINK, "name": "paused"}, replace=False, initial_state=InitialState.PAUSED
+        ).result(SECONDS)
+        assert one.worker.prestarted == {}
+        with running(kafka_broker, topic_prefix, url="http://w2:8083/") as other:
+            assert other.worker.prestarted == {"a": SINK}
+            assert other.worker.calls[0] == "start"
+
+
 def test_second_worker_takes_its_share_and_then_replaces_the_leader(
     kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:

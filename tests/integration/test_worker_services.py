@@ -185,6 +185,20 @@ def test_a_connector_has_its_service_started_before_any_task_asks(
     assert [service_pid(answer) for answer in answers(path)] == [int(starts.read_text())]
 
 
+def test_prestarted_service_serves_the_task_that_comes_later(
+    with_processes: Worker, news: News, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts, path = tmp_path / "starts", tmp_path / "answers"
+    more = {"early": "true", "echo.count.starts": str(starts)}
+    unknown = {"connector.class": "test.NoSuchConnector"}
+    with_processes.prestart_services({"broken": unknown, "refused": config(path), "c": config(path, **more)})
+    until(starts.exists, "the service was not started")
+    assert service_value(with_processes, "users") == 0
+    start_task(with_processes, news, path, **more)
+    assert [service_pid(answer) for answer in answers(path)] == [int(starts.read_text())]
+    assert "services of connector broken are not started early" in caplog.text
+
+
 def test_a_connector_uses_a_service_while_it_runs(with_processes: Worker, tmp_path: Path) -> None:
     whole = config(tmp_path / "answers", **{"use.in.start": "true"})
     with_processes.start_connector("c", whole, TargetState.STARTED).result(SECONDS)
