@@ -25,7 +25,8 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from connect_py.api.errors import CommitStateUnknownError
@@ -145,12 +146,23 @@ class _Faults:
 
 
 _faults: _Faults | None = None
+_exempt = threading.local()  # `active`: this thread passes fault points without an effect
 
 
 def fault_point(name: str) -> None:
     """A named step of the protocol; nothing happens unless the environment asks for it."""
-    if _faults is not None:
+    if _faults is not None and not getattr(_exempt, "active", False):
         _faults.hit(name)
+
+
+@contextmanager
+def no_fault_points() -> Iterator[None]:
+    """Ignore the fault points that this thread passes in the block: its work is not a step of the protocol."""
+    _exempt.active = True
+    try:
+        yield
+    finally:
+        _exempt.active = False
 
 
 def read_environment_again() -> None:

@@ -26,6 +26,7 @@ from connectors.iceberg.driver.driver_protocol import Failed, Opened, Request
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.driver.request_watch import RequestWatch
 from connectors.iceberg.driver.spark_runtime import SparkRuntime
+from connectors.iceberg.driver.warm_up import WarmUp
 from connectors.iceberg.errors import CatalogUnavailableError, JavaError, SparkDiedError, SparkLostError
 
 log = logging.getLogger(__name__)
@@ -58,22 +59,25 @@ class DriverMetrics:
 class _User:
     """One connection."""
 
-    def __init__(self, runtime: SparkRuntime, connection: Connection, metrics: DriverMetrics) -> None:
+    def __init__(self, runtime: SparkRuntime, connection: Connection, metrics: DriverMetrics, warm_up: WarmUp) -> None:
         self._runtime = runtime
         self._connection = connection
         self._metrics = metrics
+        self._warm_up = warm_up
         self._session: LakeSession | None = None
         self._spark: Any = None
         self._tag = f"connect-py-{id(self):x}"
 
     def serve(self) -> None:
-        opened: Opened = self._connection.recv()
+        with self._warm_up.request("open"):
+            opened: Opened = self._connection.recv()
         _thread.connector = opened.user
         log.info("a Spark session for %s", opened.user, extra={"connector": opened.user})
         while True:
             request: Request = self._connection.recv()
             started = time.monotonic()
-            answer = self._answer(opened, request)
+            with self._warm_up.request(request.method):
+                answer = self._answer(opened, request)
             self._metrics.add("requests_total")
             self._metrics.add("request_seconds_total", time.monotonic() - started)
             self._connection.send(answer)
@@ -142,12 +146,12 @@ def main() -> None:
         log.error("the Spark driver does not start: %s", error)
         sys.exit(1)
     ending = threading.Event()
-    metrics = DriverMetrics()
+    metrics, warm_up = DriverMetrics(), WarmUp(runtime)
 
     def serve_one(connection: Connection) -> None:
         metrics.add("sessions")
         try:
-            _User(runtime, connection, metrics).serve()
+            _User(runtime, connection, metrics, warm_up).serve()
         finally:
             metrics.add("sessions", -1)
 
@@ -158,6 +162,8 @@ def main() -> None:
     context = runtime.spark.sparkContext
     ui = context.uiWebUrl or "off"
     log.info("Spark session: version %s, master %s, UI %s, JVM %d", context.version, context.master, ui, runtime.pid)
+    if static["spark.master"].startswith("local"):  # the executors of a cluster cannot read the private table
+        warm_up.start()
     runtime.wait()
     if ending.is_set():
         os._exit(0)

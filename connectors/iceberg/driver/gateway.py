@@ -78,6 +78,11 @@ class SparkGateway:
             raise
 
     @property
+    def scratch(self) -> Path:
+        """A folder for temporary files. It is removed with the JVM, or by a later JVM if this process is killed."""
+        return self._scratch
+
+    @property
     def pid(self) -> int:
         """The JVM's process id."""
         return self._process.pid
