@@ -262,15 +262,20 @@ def _refuse(error: Exception) -> int:
 
 
 def _export_spark_environment() -> None:
-    """Tell the processes of tasks where Java and Spark's jars are, if that is known without a download."""
+    """Tell the processes of tasks where Java and Spark's jars are, or why they cannot have them. Downloads nothing."""
     from connect_py.embedded.jar_lock import JarLock, JarLockError
     from connect_py.embedded.java_runtime import JavaNotFoundError
-    from connect_py.embedded.spark_environment import JARS_VARIABLE, spark_environment
+    from connect_py.embedded.spark_environment import JARS_VARIABLE, PROBLEM_VARIABLE, spark_environment
 
+    os.environ.pop(PROBLEM_VARIABLE, None)
     try:
         if JARS_VARIABLE in os.environ or JarLock.shipped("spark").fetched:
             os.environ.update(spark_environment())
-        else:
-            log.warning("Iceberg connectors will not find Spark: run `connect-py jars spark` and restart the worker")
-    except (JavaNotFoundError, JarLockError, OSError) as error:
-        log.warning("Iceberg connectors will not find Spark: %s", error)
+            return
+        problem = "Spark's jars are missing: run `connect-py jars spark` and restart the worker"
+    except JavaNotFoundError as error:
+        problem = f"{error}: install Java 17 or 21, or set JAVA_HOME, and restart the worker"
+    except (JarLockError, OSError) as error:
+        problem = f"{error}: run `connect-py jars spark` and restart the worker"
+    os.environ[PROBLEM_VARIABLE] = problem
+    log.warning("Iceberg connectors cannot start Spark: %s", problem)

@@ -19,6 +19,7 @@ JAVA_VARIABLE = "CONNECT_PY_JAVA"
 JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"
 OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"
 CLASSES_VARIABLE = "CONNECT_PY_SPARK_CLASSES"
+PROBLEM_VARIABLE = "CONNECT_PY_SPARK_PROBLEM"  # set instead of the others: why there is no Spark, and the remedy
 
 
 def spark_environment(*more: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+STARTING: Final = re.compile(r"service spark-driver \(instance \d+\) is started")
 SESSION: Final = re.compile(r"Spark session: (.*?)(?: \([\w.]+:\d+\))?$")  # without its place in the code
 COMMIT: Final = re.compile(
     r"commit \S+ to \S+?(\w+): committed by engine ([\w ]+), (\d+) rows in \d+ files, (\d+) replaced"
@@ -21,9 +22,11 @@ class SparkLines:
         self._read = 0
 
     def new(self) -> Iterator[str]:
-        """What was logged since the last call: a line for a session, and one for all commits."""
+        """Return what was logged since the last call: the driver's start, its session, and a line for all commits."""
         lines = self._new_lines()
         for line in lines:
+            if STARTING.search(line) is not None:
+                yield "Spark is starting"
             if (session := SESSION.search(line)) is not None:
                 yield f"Spark session: {session[1]}"
         commits = [found.groups() for line in lines if (found := COMMIT.search(line)) is not None]

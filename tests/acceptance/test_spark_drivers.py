@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -16,6 +19,7 @@ from sink_case import SinkCase
 from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
+from connect_py.embedded.spark_environment import JAVA_VARIABLE as JAVA
 
 long_ = pytest.mark.long
 pytestmark = pytest.mark.timeout(400)  # ten tasks and a Spark driver on two busy cores
@@ -230,5 +234,46 @@ def test_announced_or_existing_connector_uses_the_driver_that_started_with_the_w
         assert "service spark-driver (instance 1) is started" in log
         assert "(instance 2)" not in log
         assert len(drivers(worker)) == 1
+    finally:
+        worker.close()
+
+
+def test_status_says_that_spark_is_starting_or_why_it_cannot_start(
+    spark_environment: Mapping[str, str], lakehouse: Lakehouse, kafka_broker: KafkaBroker, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    java, gate = tmp_path / "java", tmp_path / "gate"
+    java.write_text(f'#!/bin/sh\nwhile [ ! -e {gate} ]; do sleep 0.1; done\nexec {spark_environment[JAVA]} "$@"\n')
+    java.chmod(0o755)
+    worker = WorkerProcess(
+        tmp_path / "worker",
+        kafka_broker.bootstrap_servers,
+        tmp_path.name,
+        environment={**spark_environment, JAVA: str(java)},
+    )
+    case = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, "waits-for-spark").create_topic()
+    try:
+        worker.start()
+        begun = datetime.now(UTC)
+        case.start()
+        waiting = case.await_waiting("Spark")
+        assert waiting["reason"] == "Spark is starting"
+        assert begun - timedelta(seconds=1) < datetime.fromisoformat(waiting["since"]) < datetime.now(UTC)
+        shown = subprocess.run(
+            [Path(sys.executable).parent / "connect-py", "status", "--url", worker.url],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert "waits for Spark: Spark is starting" in " ".join(shown.stdout.split())
+        gate.touch()
+        case.produce_ids([1])
+        case.assert_complete([1])
+        worker.wait_until(lambda: case.waiting() is None, 30, "the task to wait for nothing")
+
+        assert worker.stop() == 0
+        for name in spark_environment:
+            monkeypatch.delenv(name)
+        worker.environment = {"CONNECT_PY_CACHE": str(tmp_path / "empty")}
+        worker.start()
+        assert "Spark's jars are missing: run `connect-py jars spark` and restart the worker" in case.await_failure()
     finally:
         worker.close()

@@ -87,7 +87,9 @@ def test_java_or_a_jar_that_is_not_there_is_named(
 
 
 def test_what_to_do_comes_before_the_variables_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = r"^Spark is not there: run `connect-py jars spark` .* \(CONNECT_PY_JAVA and CONNECT_PY_SPARK_JARS not set"
+    told = (
+        r"^Spark cannot start: .*: run `connect-py jars spark` .* \(CONNECT_PY_JAVA and CONNECT_PY_SPARK_JARS not set"
+    )
     for name in (JAVA_VARIABLE, JARS_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(SparkLostError, match=told):

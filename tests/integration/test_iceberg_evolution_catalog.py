@@ -15,7 +15,7 @@ from fixtures.iceberg_staging_rows import batch, config, record, stage, stager, 
 
 from connect_py.api.record import TopicPartition
 from connect_py.api.schema import INT32, INT64, STRING, Schema, Struct, Type, decimal, struct
-from connect_py.testing import FakePluginMetrics, FakeSharedServices
+from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
 from connectors.iceberg.coordinator.table_manager import TableManager
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
@@ -51,7 +51,7 @@ def make(lake: Lake, fields: Sequence[tuple[str, Any]], version: int = 3) -> str
 def keeper_of(lake: Lake, **props: str) -> TableManager:
     """A coordinator's keeper on the Spark session that all tests share."""
     listener: Any = None
-    made = TableManager(config(**props), listener, IcebergMetrics(FakePluginMetrics()), FakeSharedServices())
+    made = TableManager(config(**props), listener, IcebergMetrics(FakePluginMetrics()), FakeSinkTaskContext())
     made._lake = LocalLake(lake.catalog)  # type: ignore[assignment]
     return made
 

@@ -12,12 +12,12 @@ from iceberg_staging_rows import config, table
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceAddress
-from connect_py.testing import FakePluginMetrics, FakeSharedServices
+from connect_py.testing import FakePluginMetrics, FakeSharedServices, FakeSinkTaskContext
 from connectors.iceberg.commit.compaction import CompactionOutcome, CompactionStatus, TableHealth
 from connectors.iceberg.commit.expiration import ExpirationOutcome
 from connectors.iceberg.coordinator.health_monitor import HealthMonitor
 from connectors.iceberg.coordinator.maintenance_schedule import MaintenanceKind, MaintenanceTask
-from connectors.iceberg.coordinator.table_manager import DEATHS, TableManager, status_of
+from connectors.iceberg.coordinator.table_manager import DEATHS, SPARK, TableManager, status_of
 from connectors.iceberg.driver.lake_session import LoadedTable
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
@@ -49,11 +49,14 @@ class MortalLake:
         self.lives = 0
         self.living = False
         self.errors: list[Exception] = []
+        self.refusals: list[Exception] = []  # of starts
 
     def alive(self) -> bool:
         return self.living
 
     def start(self) -> None:
+        if self.refusals:
+            raise self.refusals.pop()
         self.lives += 1
         self.living = True
 
@@ -70,7 +73,7 @@ class MortalLake:
 def keeper_of(lake: object, **props: str) -> TableManager:
     """A coordinator's keeper whose tables are these."""
     listener: Any = None
-    made = TableManager(config(**props), listener, IcebergMetrics(FakePluginMetrics()), FakeSharedServices())
+    made = TableManager(config(**props), listener, IcebergMetrics(FakePluginMetrics()), FakeSinkTaskContext())
     made._lake = lake  # type: ignore[assignment]
     return made
 
@@ -118,8 +121,23 @@ def test_driver_is_requested_before_the_first_commit_needs_it() -> None:
     listener: Any = None
     address = ServiceAddress("/no/socket", "", 1)
     services = FakeSharedServices({"spark-driver": address})
-    TableManager(config(), listener, IcebergMetrics(FakePluginMetrics()), services).request()
+    context = FakeSinkTaskContext(services=services)
+    TableManager(config(), listener, IcebergMetrics(FakePluginMetrics()), context).request()
     assert [service.name for service in services.requested] == ["spark-driver"]
+    assert context.waiting_for == {SPARK: "Spark is starting"}
+
+
+def test_status_names_spark_until_a_session_is_open() -> None:
+    listener: Any = None
+    context, lake = FakeSinkTaskContext(), MortalLake()
+    tables = TableManager(config(), listener, IcebergMetrics(FakePluginMetrics()), context)
+    tables._lake = lake  # type: ignore[assignment]
+    lake.refusals = [CatalogUnavailableError("service spark-driver was not ready after 120 s")]
+    with pytest.raises(CatalogUnavailableError):
+        tables.start()
+    assert context.waiting_for == {SPARK: "Spark has not started: service spark-driver was not ready after 120 s"}
+    tables.start()
+    assert context.waiting_for == {}
 
 
 def test_commits_are_measured_by_table_engine_and_outcome() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from iceberg_staging_rows import config, table
 
-from connect_py.testing import FakePluginMetrics, FakeSharedServices
+from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
 from connectors.iceberg.catalog.java_errors import JavaError
 from connectors.iceberg.config.cycle_step import CycleStep
 from connectors.iceberg.coordinator.table_manager import DEATHS, TableManager
@@ -54,7 +54,9 @@ class Lake:
 
 def manager(lake: Lake, metrics: FakePluginMetrics | None = None, **props: str) -> TableManager:
     listener: Any = None
-    made = TableManager(config(**props), listener, IcebergMetrics(metrics or FakePluginMetrics()), FakeSharedServices())
+    made = TableManager(
+        config(**props), listener, IcebergMetrics(metrics or FakePluginMetrics()), FakeSinkTaskContext()
+    )
     made._lake = lake  # type: ignore[assignment] # a client
     return made
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from connect_py.quickstart.spark_lines import SparkLines
 
+STARTED = "[..] INFO service spark-driver (instance 1) is started as process 9182 (x:1)\n"
 SESSION = "[..] INFO Spark session: version 4.1.1, master local[2], UI off, JVM 7 (x:1)\n"
 COMMIT = "[..] INFO commit 1-2 to shop.%s: committed by engine %s, %d rows in 2 files, %d replaced, 90 ms (x:1)\n"
 
@@ -14,8 +15,9 @@ def test_sessions_and_commits_are_told_once_each(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     lines = SparkLines(log)
     assert list(lines.new()) == []
-    log.write_text(SESSION + COMMIT % ("orders", "append", 5, 0))
-    session, appended = lines.new()
+    log.write_text(STARTED + SESSION + COMMIT % ("orders", "append", 5, 0))
+    starting, session, appended = lines.new()
+    assert starting == "Spark is starting"
     assert session == "Spark session: version 4.1.1, master local[2], UI off, JVM 7"
     assert appended.endswith("5 to orders")
     with log.open("a") as file:

@@ -14,9 +14,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Protocol
 
-from connect_py.api.errors import ConnectError
+from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.service import SharedServices
+from connect_py.api.waiting import WaitReporter
 from connectors.iceberg.channel.control_events import EventPublisher
 from connectors.iceberg.commit.compaction import CompactionOutcome, CompactionRequest, CompactionStatus
 from connectors.iceberg.commit.expiration import ExpirationOutcome
@@ -72,6 +74,11 @@ log = logging.getLogger(__name__)
 
 VALID_THROUGH_KEY = "kafka.connect.valid-through-ts"
 DEATHS = 3  # of the driver while it makes one commit; then the task fails
+SPARK = "Spark"  # what the task waits for while the driver starts
+
+
+class TableManagerContext(SharedServices, WaitReporter, Protocol):
+    """The part of a task's context that a table manager uses."""
 
 
 class TableManager:
@@ -82,18 +89,19 @@ class TableManager:
         config: IcebergSinkConfig,
         events: EventPublisher,
         metrics: IcebergMetrics,
-        services: SharedServices,
+        context: TableManagerContext,
         lineage: Lineage | None = None,
     ) -> None:
         self._config = config
         self._events = events
         self._metrics = metrics
+        self._context = context
         self._lineage = lineage
         self._full_merge = config.full_merge
-        spark, seconds = worker_spark_config(config, services.worker_settings), config.commit_attempt_timeout_ms / 1000
+        spark, seconds = worker_spark_config(config, context.worker_settings), config.commit_attempt_timeout_ms / 1000
         settings = EngineSettings(config.full_merge, config.refuse_foreign_rows)
-        self._lake = LakeClient(services, spark, settings, config.connector, commit_deadline_seconds=seconds)
-        self._maintenance = MaintenanceThread(config, spark, services, metrics)
+        self._lake = LakeClient(context, spark, settings, config.connector, commit_deadline_seconds=seconds)
+        self._maintenance = MaintenanceThread(config, spark, context, metrics)
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
         self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, what tasks saw in its records
@@ -107,7 +115,8 @@ class TableManager:
         self._deaths: dict[str, int] = {}  # of the driver, by the commit that it was asked for at that time
 
     def request(self) -> None:
-        """Have the driver started beside the task, and not by the first commit."""
+        """Have the driver started now and not by the first commit. The status shows it until `start` returns."""
+        self._context.waits(SPARK, "Spark is starting")
         self._lake.request()
 
     def start(self) -> None:
@@ -124,7 +133,13 @@ class TableManager:
             self._metrics.driver_replaced()
             if self._stopping.is_set():
                 raise CatalogUnavailableError("the task stops")
-        self._lake.start()
+        self._context.waits(SPARK, "Spark is starting")
+        try:
+            self._lake.start()
+        except RetriableError as error:
+            self._context.waits(SPARK, f"Spark has not started: {error}")
+            raise
+        self._context.waits(SPARK, None)
         self._started = True
 
     def stop(self) -> None:

@@ -30,6 +30,7 @@ from connectors.iceberg.errors import CatalogUnavailableError, SparkLostError
 
 JAVA_VARIABLE = "CONNECT_PY_JAVA"  # path of the java executable
 OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"  # JVM options in shell quoting; may be missing
+PROBLEM_VARIABLE = "CONNECT_PY_SPARK_PROBLEM"  # why the worker set none of the above, and the remedy
 
 _MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"  # the launcher's word for whom the options are
 _GATEWAY = ("py4j.GatewayServer", "--enable-auth", "--die-on-broken-pipe", "0")  # says port and secret, ends with stdin
@@ -130,15 +131,12 @@ class SparkGateway:
 
 
 def why_absent(environment: Mapping[str, str]) -> str | None:
-    """What is missing for a JVM to start, and what to do about it; None: nothing."""
+    """Return what a JVM lacks to start, and the remedy; None if it lacks nothing."""
     if missing := [name for name in (JAVA_VARIABLE, JARS_VARIABLE) if not environment.get(name)]:
-        return (
-            "Spark is not there: run `connect-py jars spark` and restart the worker. It tells its tasks where Java "
-            "17 to 21 and the jars are, if it finds both; else its log says why not "
-            f"({' and '.join(missing)} not set)"
-        )
+        default = "Spark's jars are missing: run `connect-py jars spark` and restart the worker"
+        return f"Spark cannot start: {environment.get(PROBLEM_VARIABLE) or default} ({' and '.join(missing)} not set)"
     if importlib.util.find_spec("pyspark") is None:
-        return "Spark is not there: pyspark is not installed"
+        return "Spark cannot start: pyspark is not installed"
     if lost := [jar for jar in _jars(environment) if not Path(jar).is_file()]:
         return f"jars for Spark are missing: {', '.join(lost)}"
     if shutil.which(java := environment[JAVA_VARIABLE]) is None:  # the launcher could only end without a word
