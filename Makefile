@@ -42,26 +42,34 @@ install: $(STAMP)
 dev: $(DEV_STAMP)
 
 EXTRAS := java
+# Java starts Kafka and Spark in half the time with archives of their classes. The jars are downloaded for them, which the
+# first start would do otherwise. `make ARCHIVES=` leaves both to the first start.
+ARCHIVES ?= broker spark
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard native/*/Cargo.toml native/*/src/*.rs)
 # Python compiles what is imported when it is imported: compiling everything takes as long as installing it.
 # setuptools warns of every editable installation.
 PIP_INSTALL = PYTHONWARNINGS=ignore $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile -c constraints.txt
 
 # Rust's compiler and two calls of pip run at once and share no file: Spark, of which pip makes a wheel, and all other
-# packages. The last line finds them, installs what is missing, and says why if it cannot.
+# packages. The last call of pip finds them, installs what is missing, and says why if it cannot. The archives of $(2) are
+# recorded meanwhile.
 define INSTALL
 for crate in native/*; do \
   cargo rustc --quiet --lib --manifest-path $$crate/Cargo.toml --release --crate-type cdylib 2>/dev/null & done; \
 $(PIP_INSTALL) pyspark 2>/dev/null & \
 $(BIN)/python docker/requirements.py pyproject.toml $(subst $(comma), ,$(1)) | grep -v ^pyspark > $(VENV)/others.txt; \
 $(PIP_INSTALL) -r $(VENV)/others.txt 2>/dev/null; \
-wait; $(PIP_INSTALL) -e '.[$(1)]'
+wait; \
+for archive in $(2); do \
+  $(BIN)/python -m connect_py.embedded.archives $$archive 2>/dev/null || \
+    echo "make: no class archive of $$archive; \`connect-py archives\` records it, and says what is missing" & done; \
+status=0; $(PIP_INSTALL) -e '.[$(1)]' || status=$$?; wait; exit $$status
 endef
 
 # A stamp newer than what it was made from means that there is nothing to do.
 $(STAMP): $(SOURCES) | $(BIN)/pip
 	@echo "make: installing into $(VENV), which takes a few minutes the first time"
-	@$(call INSTALL,$(EXTRAS))
+	@$(call INSTALL,$(EXTRAS),$(ARCHIVES))
 	@touch $@
 
 $(DEV_STAMP): $(SOURCES) | $(BIN)/pip

@@ -1,8 +1,8 @@
-"""Making the start-up archives: half a minute of one core, once per Java and set of jars.
+"""Records class archives: half a minute of one core, once per Java and set of jars.
 
-`python -m connect_py.embedded.archives [broker] [spark]` makes those that are missing, of both unless it names one.
-`make_archives_in_background` is called after a first success: a user who waits for a first row should not wait for this
-too.
+`python -m connect_py.embedded.archives [broker] [spark]` records the missing ones, of both unless it names one. `make`
+and the image run it. `make_archives_in_background` is for a first start without them: at the lowest priority, it takes
+the time that the processors are idle.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from connect_py.embedded.spark_environment import (
 )
 
 _SPARK_SECONDS = 240.0
-_NICE = 15
+_NICE = 19
 # A plugin's module, run by name: the embedded runtime does not import plugins.
 _SPARK_TRAINING = "connectors.iceberg.driver.class_archive"
 

@@ -36,11 +36,6 @@ class LiveView:
         self._wide = columns >= WIDE_COLUMNS
         self._first_rows: float | None = None
 
-    @property
-    def has_rows(self) -> bool:
-        """Whether a row was seen in a table."""
-        return self._first_rows is not None
-
     def caught_up(self) -> bool:
         """Whether everything that was produced is in the tables: the group's offsets follow them and never lead."""
         committed = self._feed.committed(self._group)

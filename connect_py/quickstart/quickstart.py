@@ -63,6 +63,7 @@ class Quickstart:
             console.rule("[bold]connect-py quickstart")
             console.print(f"Everything is kept in {directory}", highlight=False)
             self._step("Java libraries", lambda: (JarLock.shipped("broker").resolve(), spark_environment()))
+            make_archives_in_background()  # the next start takes half the time
             broker = stack.enter_context(KafkaBroker(directory / "kafka"))
             self._said(f"Apache Kafka answers on {broker.bootstrap_servers}")
             feed = Feed(broker.bootstrap_servers, self._rate)
@@ -131,11 +132,7 @@ class Quickstart:
     # --- run
 
     def _watch(self, live: Live, view: LiveView, worker: ConnectProcess) -> None:
-        archives_asked = False
         while not self.interrupted.is_set():
-            if view.has_rows and not archives_asked:
-                make_archives_in_background()  # so that the next start is quicker; costs half a minute of one core once
-                archives_asked = True
             if self._seconds is not None and time.monotonic() - self._started >= self._seconds:
                 return
             self._look(live, view, worker)
