@@ -189,6 +189,7 @@ def connect_distributed() -> None:
     if len(arguments) != 1:
         _refuse_usage(*usage)
 
+    _start_fork_server()
     from connect_py.distributed_worker import run_distributed
 
     sys.exit(run_distributed(Path(arguments[0]), levels))
@@ -204,9 +205,17 @@ def connect_standalone() -> None:
     if not arguments:
         _refuse_usage(*usage)
 
+    _start_fork_server()
     from connect_py.standalone_worker import run_standalone
 
     sys.exit(run_standalone(Path(arguments[0]), list(map(Path, arguments[1:])), levels))
+
+
+def _start_fork_server() -> None:
+    """Start the server first: it imports its modules while this process imports those of the worker."""
+    from connect_py.early_start import start_fork_server
+
+    start_fork_server()
 
 
 def _worker_arguments(daemon_output: str, command: str, expected: str) -> tuple[list[str], dict[str, str]]:
@@ -278,6 +287,7 @@ def worker(
         from connect_py.daemon import become_daemon
 
         become_daemon("connectStandalone.out" if standalone else "connectDistributed.out")
+    _start_fork_server()
     if standalone:
         from connect_py.standalone_worker import run_standalone
 

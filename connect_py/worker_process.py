@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
-import resource
 import signal
 import threading
 from abc import ABC, abstractmethod
@@ -41,7 +40,6 @@ log = logging.getLogger(__name__)
 
 ENDED, NOT_STARTED, STARTED_BADLY = 1, 2, 3  # exit statuses
 NO_CLIENT: Final = "Failed to create new KafkaAdminClient"  # Java's words
-MOST_FILES: Final = 65_536
 CLUSTER_SECONDS: Final = 60.0  # how long Kafka may be unreachable at start
 CLUSTER_ATTEMPT_SECONDS: Final = 4.0
 CONNECTOR_STOP_SECONDS: Final = 5.0
@@ -82,7 +80,6 @@ class WorkerProcess(ABC, Generic[C, H]):
         begun = clock.monotonic()
         configure_logging()
         log.info("Kafka Connect worker initializing ...")
-        _raise_file_limit()
         try:
             config = self._read(properties)
             config.log_values()
@@ -240,20 +237,6 @@ def _plugins(config: WorkerConfig) -> PluginRegistry:
         except ConnectError as error:
             raise ConfigValueError(key, config[key], f"Class {config[key]} could not be found.") from error
     return plugins
-
-
-def _raise_file_limit() -> None:
-    """Let this process and its children open as many files as the system allows, as Java does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    except (OSError, ValueError) as error:  # some systems have a limit of their own below the hard one
-        log.warning("the limit of open files stays at %d: %s", soft, error)
-    else:
-        log.info("the limit of open files is raised from %d to %d", soft, wanted)
 
 
 def _refuse(error: Exception) -> int:

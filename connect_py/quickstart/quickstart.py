@@ -21,7 +21,7 @@ from rich.live import Live
 from connect_py.api.errors import ConnectError
 from connect_py.embedded.archives import make_archives_in_background
 from connect_py.embedded.broker import BrokerError, KafkaBroker
-from connect_py.embedded.connect_process import ConnectProcess
+from connect_py.embedded.connect_process import ConnectProcess, free_port
 from connect_py.embedded.ivy import IvyError
 from connect_py.embedded.jar_lock import JarLock, JarLockError
 from connect_py.embedded.java_runtime import JavaNotFoundError
@@ -64,16 +64,18 @@ class Quickstart:
             console.print(f"Everything is kept in {directory}", highlight=False)
             self._step("Java libraries", lambda: (JarLock.shipped("broker").resolve(), spark_environment()))
             make_archives_in_background()  # the next start takes half the time
-            broker = stack.enter_context(KafkaBroker(directory / "kafka"))
-            self._said(f"Apache Kafka answers on {broker.bootstrap_servers}")
-            feed = Feed(broker.bootstrap_servers, self._rate)
+            broker = KafkaBroker(directory / "kafka", port=free_port())
+            stack.callback(broker.close)
             connector = self._write_connector()
             worker = ConnectProcess(
                 directory, "worker", "quickstart", broker.bootstrap_servers,
                 {"connect_py.services.connectors": str(connector)},
             )  # fmt: skip
-            worker.launch()
+            worker.launch()  # it imports its modules while Kafka starts, and waits for Kafka
             stack.callback(worker.close)
+            broker.start()
+            self._said(f"Apache Kafka answers on {broker.bootstrap_servers}")
+            feed = Feed(broker.bootstrap_servers, self._rate)
             feed.create_topics()
             feed.start()
             stack.callback(feed.stop)

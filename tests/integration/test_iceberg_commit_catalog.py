@@ -24,10 +24,11 @@ from fixtures.iceberg_commit import BY_REGION, ENGINES, KEY, ORDERS_SCHEMA, Lake
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.catalog import own_classes
 from connectors.iceberg.config.spark_config import SparkConfig
-from connectors.iceberg.driver import driver_program
+from connectors.iceberg.driver import driver_program, lake_session
 from connectors.iceberg.driver.driver_protocol import Failed, Opened, Request
 from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.driver.lake_session import LakeSession
+from connectors.iceberg.driver.warm_up import WarmUp
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
     SparkDiedError,
@@ -259,13 +260,13 @@ class EndlessSession(LakeSession):
 
 def serve(lake: Lake, connection: Connection) -> None:
     with suppress(EOFError):  # the user is gone
-        driver_program._User(lake.runtime, connection, driver_program.DriverMetrics()).serve()
+        driver_program._User(lake.runtime, connection, driver_program.DriverMetrics(), WarmUp(lake.runtime)).serve()
 
 
 def test_statement_past_its_timeout_is_interrupted_and_the_session_continues(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_program, "LakeSession", EndlessSession)
+    monkeypatch.setattr(lake_session, "LakeSession", EndlessSession)
     mine, its = Pipe()
     serving = threading.Thread(target=serve, args=(lake, its))
     serving.start()

@@ -18,16 +18,18 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceLogHandler, ServiceProgram
 from connectors.iceberg.driver.driver_protocol import Failed, Opened, Request
-from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.driver.request_watch import RequestWatch
 from connectors.iceberg.driver.spark_runtime import SparkRuntime
-from connectors.iceberg.driver.warm_up import WarmUp
 from connectors.iceberg.errors import CatalogUnavailableError, JavaError, SparkDiedError, SparkLostError
+
+if TYPE_CHECKING:
+    from connectors.iceberg.driver.lake_session import LakeSession
+    from connectors.iceberg.driver.warm_up import WarmUp
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +117,8 @@ class _User:
 
     def _call(self, opened: Opened, request: Request) -> Any:
         if self._session is None:
+            from connectors.iceberg.driver.lake_session import LakeSession  # see _import_slow_modules
+
             self._spark = self._runtime.new_session(opened.settings)
             self._spark.sparkContext.addJobTag(self._tag)
             self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", opened.user)
@@ -137,6 +141,7 @@ def main() -> None:
     """See the module."""
     program = ServiceProgram.begin()
     _configure_logging()
+    threading.Thread(target=_import_slow_modules, name="spark-imports", daemon=True).start()
     options, static = json.loads(program.settings["jvm_options"]), json.loads(program.settings["static"])
     try:
         runtime = SparkRuntime(options, static)
@@ -145,6 +150,8 @@ def main() -> None:
     except ConnectError as error:
         log.error("the Spark driver does not start: %s", error)
         sys.exit(1)
+    from connectors.iceberg.driver.warm_up import WarmUp  # see _import_slow_modules
+
     ending = threading.Event()
     metrics, warm_up = DriverMetrics(), WarmUp(runtime)
 
@@ -169,6 +176,13 @@ def main() -> None:
         os._exit(0)
     log.error("the JVM of the Spark driver ended")
     os._exit(JVM_DIED)
+
+
+def _import_slow_modules() -> None:
+    """Import what takes a second, while Java starts in its own process."""
+    import pyspark.sql  # noqa: F401
+
+    import connectors.iceberg.driver.warm_up  # noqa: F401 - and with it LakeSession and pyarrow
 
 
 def _configure_logging() -> None:

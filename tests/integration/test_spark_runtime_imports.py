@@ -1,0 +1,42 @@
+"""A Spark driver imports what its commits need, and nothing that pyspark's tests need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(180)  # a JVM starts, on a busy machine
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import numpy
+from connectors.iceberg.driver.lake_session import LakeSession
+from connectors.iceberg.driver.spark_runtime import SparkRuntime
+from connectors.iceberg.driver.training import training_config, training_steps
+from connectors.iceberg.protocol.commit_request import EngineSettings
+
+folder = Path(sys.argv[1])
+config = training_config(folder)
+runtime = SparkRuntime(config.jvm_options(), config.static_settings(), folder / "spark.log")
+try:
+    session = runtime.new_session(config.session_settings())
+    for _ in training_steps(LakeSession(session, config.catalog, EngineSettings()), "t", 2):
+        pass
+    print(sorted({"pandas", "unittest", "pyspark.testing"} & sys.modules.keys()))
+    print(list(session._jvm.java.util.Arrays.asList(numpy.array(["a", "b"]))))
+finally:
+    runtime.stop()
+"""
+
+
+@pytest.mark.usefixtures("spark_environment")
+def test_driver_commits_without_pandas_and_still_passes_numpy_arrays_to_java(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["[]", "['a', 'b']"]
