@@ -51,7 +51,7 @@ SOURCES := pyproject.toml setup.py constraints.txt $(wildcard native/*/Cargo.tom
 PIP_INSTALL = PYTHONWARNINGS=ignore $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile -c constraints.txt
 
 # Rust's compiler and two calls of pip run at once and share no file: Spark, of which pip makes a wheel, and all other
-# packages. The last call of pip finds them, installs what is missing, and says why if it cannot. The archives of $(2) are
+# packages. The last call of pip finds them, installs missing packages, and reports errors. The archives of $(2) are
 # recorded meanwhile.
 define INSTALL
 for crate in native/*; do \
@@ -62,7 +62,7 @@ $(PIP_INSTALL) -r $(VENV)/others.txt 2>/dev/null; \
 wait; \
 for archive in $(2); do \
   $(BIN)/python -m connect_py.embedded.archives $$archive 2>/dev/null || \
-    echo "make: no class archive of $$archive; \`connect-py archives\` records it, and says what is missing" & done; \
+    echo "make: no class archive of $$archive; \`connect-py archives\` records it and reports errors" & done; \
 status=0; $(PIP_INSTALL) -e '.[$(1)]' || status=$$?; wait; exit $$status
 endef
 

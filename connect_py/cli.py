@@ -212,7 +212,7 @@ def connect_standalone() -> None:
 
 
 def _start_fork_server() -> None:
-    """Start the server first: it imports its modules while this process imports those of the worker."""
+    """Start the server first: it imports its modules while this process imports the worker."""
     from connect_py.early_start import start_fork_server
 
     start_fork_server()

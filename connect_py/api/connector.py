@@ -49,10 +49,10 @@ class Connector(ABC):
     ) -> Sequence[SharedService]:
         """Return the services that tasks of this configuration will request; none unless overridden.
 
-        Called when a worker of the group starts, wherever the connector runs, and just before `start`; placeholders are
-        resolved. The worker starts these services early. A service that no task has requested ten minutes after the
-        start of the worker, or a minute after the start of the connector, stops. Return soon; an error is logged and
-        has no other effect. `worker_settings` is the one of `SharedServices`.
+        Called when any worker of the group starts, and just before `start`; placeholders are resolved. The worker
+        starts these services early. A service that no task has requested ten minutes after the start of the worker, or
+        a minute after the start of the connector, stops. Return soon; an error is logged and has no other effect.
+        `worker_settings` is the one of `SharedServices`.
         """
         return ()
 

@@ -1,6 +1,6 @@
 """Records class archives: half a minute of one core, once per Java and set of jars.
 
-`python -m connect_py.embedded.archives [broker] [spark]` records the missing ones, of both unless it names one. `make`
+`python -m connect_py.embedded.archives [broker] [spark]` records the missing archives, both by default. `make`
 and the image run it. `make_archives_in_background` is for a first start without them: at the lowest priority, it takes
 the time that the processors are idle.
 """

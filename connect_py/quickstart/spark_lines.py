@@ -22,7 +22,7 @@ class SparkLines:
         self._read = 0
 
     def new(self) -> Iterator[str]:
-        """Return what was logged since the last call: the driver's start, its session, and a line for all commits."""
+        """Return the events logged since the last call: the driver's start, its session, and a line for all commits."""
         lines = self._new_lines()
         for line in lines:
             if STARTING.search(line) is not None:

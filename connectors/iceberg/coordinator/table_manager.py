@@ -74,7 +74,7 @@ log = logging.getLogger(__name__)
 
 VALID_THROUGH_KEY = "kafka.connect.valid-through-ts"
 DEATHS = 3  # of the driver while it makes one commit; then the task fails
-SPARK = "Spark"  # what the task waits for while the driver starts
+SPARK = "Spark"  # `for` in the status, while the driver starts
 
 
 class TableManagerContext(SharedServices, WaitReporter, Protocol):

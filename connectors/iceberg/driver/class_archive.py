@@ -4,8 +4,8 @@
         python -m connectors.iceberg.driver.class_archive -XX:ArchiveClassesAtExit=spark.jsa
 
 Run as a program only, to make the archive (see `connect-py archives`). Java writes the archive while it exits,
-which takes longer than the run itself. Our own classes are compiled by a JVM before, so that they are loaded in the way
-that they will be, and no compiler is archived with them.
+which takes longer than the run itself. Another JVM compiles our own classes first: this one loads them as a driver
+does, and no compiler is archived with them.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def main() -> None:
 
 
 def _import_slow_modules() -> None:
-    """Import what takes a second, while Java starts in its own process."""
+    """Import modules, which takes two seconds, while Java starts in its own process."""
     import pyspark.sql  # noqa: F401
 
     import connectors.iceberg.driver.warm_up  # noqa: F401 - and with it LakeSession and pyarrow

@@ -131,7 +131,7 @@ class SparkGateway:
 
 
 def why_absent(environment: Mapping[str, str]) -> str | None:
-    """Return what a JVM lacks to start, and the remedy; None if it lacks nothing."""
+    """Return the reason why no JVM can start, and the remedy; None if a JVM can start."""
     if missing := [name for name in (JAVA_VARIABLE, JARS_VARIABLE) if not environment.get(name)]:
         default = "Spark's jars are missing: run `connect-py jars spark` and restart the worker"
         return f"Spark cannot start: {environment.get(PROBLEM_VARIABLE) or default} ({' and '.join(missing)} not set)"

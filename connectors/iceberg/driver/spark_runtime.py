@@ -88,7 +88,7 @@ class SparkRuntime(SparkGateway):
 
 
 def _replace_numpy_converter() -> None:
-    """Replace pyspark's py4j converter of NumPy arrays by one that does the same without its imports.
+    """Replace pyspark's py4j converter of NumPy arrays by an equivalent without its imports.
 
     py4j asks each converter about each argument. With the first one, pyspark's converter imports pyspark.testing, and
     with it pandas, unittest, and grpc where they are installed: 1.5 CPU seconds, half as much as the start of the JVM.

@@ -1,4 +1,4 @@
-"""Commits on a private table: they make a JVM load and compile what the commits of connectors need.
+"""Commits on a private table: a JVM loads and compiles the classes that the commits of connectors need.
 
 The training run of the class archive and the warm-up of the driver share them.
 """

@@ -1,11 +1,11 @@
-"""`WarmUp`: commits on a private table while the driver waits, so that the first commit of a connector is a fast one.
+"""`WarmUp`: commits on a private table while the driver waits. They speed up the first commit of a connector.
 
 A JVM is slow at first: it loads classes, and it interprets them. The warm-up gives way to everything else. It starts a
 step only if no request is running and none has run for a while, and it ends with the first commit of a connector. A
 request never waits for it: it only shares the processor with the step that is running.
 
 No operating system priority is lowered. The threads that Spark and Iceberg create during a step would inherit it, and
-keep it for the commits of connectors.
+commits of connectors use the same threads.
 """
 
 from __future__ import annotations
