@@ -320,6 +320,7 @@ def test_prestarted_service_without_a_user_ends_after_its_time(worker: RegistryH
     pid = int(starts.read_text())
     assert not gone(pid, TIMES.prestart / 2)
     assert gone(pid, TIMES.prestart + TIMES.grace)
+    assert ServiceTimes().prestart == 600.0
 
 
 def test_prestarted_service_gives_its_place_to_one_that_is_needed(worker: RegistryHost, tmp_path: Path) -> None:
