@@ -17,13 +17,24 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from connect_py.api.command import JAVA, provide_configs, provide_pipelines, provide_services, provide_sink_hosts
+from connect_py.api.command import (
+    JAVA,
+    WORKER,
+    provide_configs,
+    provide_java,
+    provide_pipelines,
+    provide_services,
+    provide_sink_hosts,
+    provide_worker,
+)
+from connect_py.api.errors import ConnectError
 from connect_py.api.service import SharedServices
 from connect_py.doctor.doctor_command import doctor
 from connect_py.secret_mask import masked
 from connect_py.terminal import connectors_command, kafka_commands
 from connect_py.terminal.status_command import status
 from connect_py.terminal.top_command import top
+from connect_py.terminal.worker_options import may_ask_worker
 
 if TYPE_CHECKING:
     from connect_py.api.pipeline import PipelineFactory
@@ -121,11 +132,18 @@ def add_plugin_commands(group: typer.Typer) -> None:
         command = entry.load()
         if isinstance(command, typer.Typer):
             for inner in command.registered_commands:
-                if inner.callback is not None and hasattr(inner.callback, JAVA):
-                    inner.callback = _with_java(inner.callback)
+                if inner.callback is not None:
+                    inner.callback = _prepared(inner.callback)
             group.add_typer(command, name=entry.name, no_args_is_help=True)
         else:
-            group.command(entry.name)(_with_java(command) if hasattr(command, JAVA) else command)
+            group.command(entry.name)(_prepared(command))
+
+
+def _prepared(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a plugin's command with the preparation that its marks ask for."""
+    if hasattr(command, WORKER):
+        return may_ask_worker(_with_java_on_demand(command), provide_worker)
+    return _with_java(command) if hasattr(command, JAVA) else command
 
 
 def join_help_lines(group: typer.Typer) -> None:
@@ -175,6 +193,25 @@ def _with_java(command: Callable[..., None]) -> Callable[..., None]:
         except _embedded_errors() as error:
             raise _failure(error, NOT_STARTED) from error
         command(*arguments, **options)
+
+    return run
+
+
+def _with_java_on_demand(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command; it prepares the environment when it starts a JVM of its own."""
+
+    def prepare() -> None:
+        from connect_py.embedded.spark_environment import spark_environment
+
+        try:
+            os.environ.update(spark_environment(*getattr(command, JAVA)))
+        except _embedded_errors() as error:
+            raise ConnectError(str(error)) from error
+
+    @wraps(command)
+    def run(**options: object) -> None:
+        provide_java(prepare if hasattr(command, JAVA) else None)
+        command(**options)
 
     return run
 

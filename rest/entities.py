@@ -24,8 +24,12 @@ from connect_py.model import ConnectorOffset, ConnectorTaskId, State, Status
 
 def json_response(entity: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Answer with a JSON entity, members in the order given, non-ASCII raw."""
-    body = json.dumps(entity, separators=(",", ":"), ensure_ascii=False).encode()
-    return Response(body, status_code=status, media_type="application/json", headers=headers)
+    return Response(json_bytes(entity), status_code=status, media_type="application/json", headers=headers)
+
+
+def json_bytes(entity: Any) -> bytes:
+    """Return a JSON value without spaces, members in the order given, non-ASCII raw."""
+    return json.dumps(entity, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def empty_response(status: int) -> Response:

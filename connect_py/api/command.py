@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.api.service import SharedServices
@@ -18,6 +18,44 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., object])
 
 JAVA = "__connect_py_uses_java__"
+WORKER = "__connect_py_asks_worker__"
+
+
+class WorkerClient(Protocol):
+    """REST API of the worker that the command line names."""
+
+    @property
+    def url(self) -> str:
+        """Return the address of the worker."""
+
+    def connectors(self) -> Mapping[str, Any]:
+        """Return `info` and `status` of all connectors of the worker's group, by name.
+
+        Raises:
+            ConnectError: No worker answers, or it refuses the request.
+        """
+
+    def operate(
+        self,
+        name: str,
+        operation: str,
+        arguments: Mapping[str, Any],
+        progress: Callable[[str], None],
+        worker_id: str | None = None,
+    ) -> Any:
+        """Call an operation of a connector, and wait for its result, which may take hours.
+
+        Args:
+            name: The connector.
+            operation: The name of the operation.
+            arguments: The JSON object of the request.
+            progress: Called with a description of the current step, on the calling thread.
+            worker_id: The member of the group that gets the request (`host:port`) if it can be reached from here.
+
+        Raises:
+            NotFoundError: The connector, or the operation, does not exist. Nothing was changed.
+            ConnectError: The operation failed, or the worker was lost. The operation may have taken effect.
+        """
 
 
 def uses_java(command: F) -> F:
@@ -33,6 +71,17 @@ def uses_java(command: F) -> F:
 def reads_kafka_in_spark(command: F) -> F:
     """Mark a command as `uses_java` does; Spark's jars are followed by those of its Kafka source."""
     setattr(command, JAVA, ("spark-kafka",))
+    return command
+
+
+def asks_worker(command: F) -> F:
+    """Mark a command that calls operations of a running worker if there is one.
+
+    `connect-py` adds the options that name the worker. If the command is also marked by `uses_java` or
+    `reads_kafka_in_spark`, the environment is prepared by the first call of `command_services` or `sink_host`: a
+    command that needs the worker only runs without Java.
+    """
+    setattr(command, WORKER, True)
     return command
 
 
@@ -58,6 +107,39 @@ class _Provided:
     made: SharedServices | None = None
     pipelines: Callable[[Mapping[str, str], Path | None], PipelineFactory] | None = None
     hosts: Callable[[Mapping[str, str], Path | None, Mapping[str, str]], SinkHost] | None = None
+    worker: Callable[[], WorkerClient] | None = None
+    java: Callable[[], None] | None = None
+
+    @classmethod
+    def prepare_java(cls) -> None:
+        """Prepare the environment for a JVM, once."""
+        prepare, cls.java = cls.java, None
+        if prepare is not None:
+            prepare()
+
+
+def provide_worker(make: Callable[[], WorkerClient] | None) -> None:
+    """Set the source of `worker_client`: for `connect-py`, and for tests of commands."""
+    _Provided.worker = make
+
+
+def worker_client() -> WorkerClient | None:
+    """Return a client of the worker that the command line names; None if the command was not marked by `asks_worker`.
+
+    The client closes its connections when the process exits.
+
+    Raises:
+        ConfigError: The options are not valid.
+    """
+    return None if _Provided.worker is None else _Provided.worker()
+
+
+def provide_java(prepare: Callable[[], None] | None) -> None:
+    """Set the function that prepares the environment for a JVM before the first driver of the command starts.
+
+    It raises a `ConnectError` if Java or Spark's jars are missing.
+    """
+    _Provided.java = prepare
 
 
 def provide_services(make: Callable[[], SharedServices] | None) -> None:
@@ -74,6 +156,7 @@ def command_services() -> SharedServices:
     if _Provided.made is None:
         if _Provided.make is None:
             raise ConnectError("shared services are there for commands of connect-py only")
+        _Provided.prepare_java()
         _Provided.made = _Provided.make()
     return _Provided.made
 
@@ -145,4 +228,5 @@ def sink_host(connector: Mapping[str, str], worker: Path | None, settings: Mappi
     """
     if _Provided.hosts is None:
         raise ConnectError("hosts of sinks are there for commands of connect-py only")
+    _Provided.prepare_java()
     return _Provided.hosts(connector, worker, settings)

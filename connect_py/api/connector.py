@@ -42,6 +42,7 @@ class Connector(ABC):
 
     context: ConnectorContext
     services: SharedServices  # set before any method is called; any thread
+    report_progress: Callable[[str], None]  # shows a step of `operate` to its client; set before it, and only then
 
     @classmethod
     def shared_services(
@@ -91,7 +92,8 @@ class Connector(ABC):
         """Answer `POST /connectors/{connector}/operations/{operation}`: something that only this connector can do.
 
         Called on an instance that was not started, in whatever state the connector is, by any worker of the cluster.
-        It may take long, up to the deadline of requests.
+        It may take as long as the client waits: 90 seconds for a plain request, and any time if the client asked for
+        progress, which `report_progress` shows to it.
 
         Args:
             props: The connector's configuration, placeholders resolved.
@@ -106,6 +108,9 @@ class Connector(ABC):
             ConnectError: It did not work (HTTP 500).
         """
         raise NotFoundError(f"This connector has no operation {operation}")
+
+    def cancel_operation(self) -> None:
+        """End the call of `operate` early: its client is gone. Called on another thread; does nothing by default."""
 
 
 class SinkConnector(Connector):

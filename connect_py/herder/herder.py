@@ -7,6 +7,7 @@ classes below. Snapshots (`connectors`, statuses, topics, plugins) complete at o
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -80,6 +81,43 @@ class StagedFuture(Future[T]):
     def stage(self) -> Stage | None:
         """None when nothing is known but what the herder does."""
         return self.part.stage() if isinstance(self.part, StagedFuture) else self._stage()
+
+
+class RunningOperation:
+    """An operation of a connector without a deadline. Any thread."""
+
+    def __init__(self) -> None:
+        """Create an operation that has not reached its connector yet."""
+        self.result: Future[Any] = Future()
+        self._lock = threading.Lock()
+        self._step = ""
+        self._cancel: Callable[[], None] | None = None
+        self._canceled = False
+
+    @property
+    def step(self) -> str:
+        """Return the step that the connector reported last; empty if it has reported none."""
+        return self._step
+
+    def show(self, step: str) -> None:
+        """Take a step that the connector reports."""
+        self._step = step
+
+    def started(self, cancel: Callable[[], None]) -> None:
+        """Take the function that cancels the operation, which has reached its connector."""
+        with self._lock:
+            self._cancel = cancel
+            canceled = self._canceled
+        if canceled:
+            cancel()
+
+    def cancel(self) -> None:
+        """Have the connector end the operation early. Its result still arrives, with an error."""
+        with self._lock:
+            self._canceled = True
+            cancel = self._cancel
+        if cancel is not None:
+            cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +336,10 @@ class Herder(ABC):
     @abstractmethod
     def operate_connector(self, name: str, operation: str, arguments: Mapping[str, Any]) -> Future[Any]:
         """Have a connector do what only it can; the answer is for JSON. NotFoundError, ConfigError, ConnectError."""
+
+    @abstractmethod
+    def start_operation(self, name: str, operation: str, arguments: Mapping[str, Any]) -> RunningOperation:
+        """Start an operation without a deadline. The errors of `operate_connector` are those of its result."""
 
     @abstractmethod
     def active_topics(self, name: str) -> list[str]:

@@ -23,6 +23,7 @@ from connect_py.herder.herder import (
     Herder,
     LoggerLevel,
     PluginInfo,
+    RunningOperation,
     ServerInfo,
     Stage,
     StagedFuture,
@@ -181,6 +182,26 @@ class HerderAnswers(OffsetRequests, Herder):
                 raise ConnectError(f"Timed out while connector {name} carried out operation {operation}") from error
 
         return self._pool.submit(operate)
+
+    def start_operation(self, name: str, operation: str, arguments: Mapping[str, Any]) -> RunningOperation:
+        running = RunningOperation()
+
+        def start() -> None:  # config providers may block
+            try:
+                config = strings(self._known(name).configs[name])
+                answer, cancel = self._worker.start_operation(name, config, operation, arguments, running.show)
+            except Exception as error:  # noqa: BLE001 - the client gets it
+                running.result.set_exception(error)
+                return
+            running.started(cancel)
+            answer.add_done_callback(partial(pass_on, running.result))
+
+        def submitted(begun: Future[None]) -> None:
+            if begun.cancelled():
+                running.result.set_exception(ConnectError("the worker is stopping"))
+
+        self._pool.submit(start).add_done_callback(submitted)
+        return running
 
     def logger_levels(self) -> dict[str, LoggerLevel]:
         return self._loggers.all()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
-from connect_py.api.errors import ConnectError
+from connect_py.api.errors import ConnectError, NotFoundError
 from connect_py.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ REQUEST_SECONDS: Final = 100.0  # a worker gives a request up after 90 s, and sa
 CONFLICT_SECONDS: Final = 30.0  # how long a request is repeated that the worker refuses because of a rebalance
 CONFLICT_PAUSE_SECONDS: Final = 0.5
 _TEXT_CHARACTERS: Final = 300  # of an answer that is no worker's
+SILENCE_SECONDS: Final = 60.0  # between two lines of an operation; a worker sends one per second
+_LINES: Final = "application/x-ndjson"
 _EXISTS: Final = "already exists"
 
 
@@ -202,6 +204,61 @@ class RestClient:
         """Forget all offsets of a stopped connector; returns the worker's text."""
         return str(self._json("DELETE", _path(name, "offsets"))["message"])
 
+    def operate(
+        self,
+        name: str,
+        operation: str,
+        arguments: Mapping[str, Any],
+        progress: Callable[[str], None],
+        worker_id: str | None = None,
+    ) -> Any:
+        """Call an operation of a connector and wait for its result. See `connect_py.api.command.WorkerClient`."""
+        path = _path(name, f"operations/{quote(operation, safe='')}?progress=true")
+        bases = [self.url] if worker_id is None else [f"{self.url.partition('://')[0]}://{worker_id}", self.url]
+        for base in dict.fromkeys(bases):
+            try:
+                return self._operate(base + path, arguments, progress)
+            except WorkerUnreachableError as error:
+                if base == self.url or not isinstance(error.__cause__, _not_sent()):
+                    raise
+        raise AssertionError("returned or raised")
+
+    def _operate(self, url: str, arguments: Mapping[str, Any], progress: Callable[[str], None]) -> Any:
+        """Send the request of an operation and read its response, which may be a stream of JSON lines."""
+        import httpx
+
+        headers = {"accept": f"{_LINES}, application/json"}
+        timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
+        try:
+            with self._http.stream("POST", url, json=dict(arguments), headers=headers, timeout=timeout) as response:
+                if not response.headers.get("content-type", "").startswith(_LINES):
+                    response.read()
+                    self._check_operation(response)
+                    return _parsed(response)
+                for line in response.iter_lines():
+                    message = json.loads(line)
+                    if "result" in message:
+                        return message["result"]
+                    if "error_code" in message:
+                        raise RequestRefusedError(message["error_code"], str(message.get("message")))
+                    progress(str(message.get("progress", "")))
+        except httpx.InvalidURL as error:
+            raise WorkerUnreachableError(f"{url} is not a valid address: {error}") from error
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            raise WorkerUnreachableError(f"the connection to the worker at {url} failed: {reason}") from error
+        except ValueError as error:
+            raise WorkerUnreachableError(f"{url} does not answer as a worker does: {error}") from error
+        raise WorkerUnreachableError(f"the worker at {url} ended the response before the result: it may be stopping")
+
+    def _check_operation(self, response: httpx.Response) -> None:
+        try:
+            self._check(response)
+        except RequestRefusedError as error:
+            if error.status == 404:
+                raise NotFoundError(str(error)) from error
+            raise
+
     # --- HTTP
 
     def _json(self, method: str, path: str, body: Any = None) -> Any:
@@ -239,6 +296,13 @@ class RestClient:
         said = _object(answer).get("message") if "error_code" in answer.text else None
         text = str(said) if said else f"{answer.request.url} answers {answer.status_code}: {answer.text}"
         raise RequestRefusedError(answer.status_code, text if said else text[:_TEXT_CHARACTERS])
+
+
+def _not_sent() -> tuple[type[Exception], ...]:
+    """Errors of requests that did not reach a worker."""
+    import httpx
+
+    return (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL)
 
 
 def _path(name: str, rest: str = "") -> str:

@@ -59,6 +59,38 @@ def asks_worker(command: Callable[Concatenate[RestClient, P], None]) -> Callable
             command(worker, **options)  # type: ignore[call-arg] # options are those of the command
 
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
+    return _with_options(run, command, own)
+
+
+def may_ask_worker(
+    command: Callable[..., None], provide: Callable[[Callable[[], RestClient] | None], None]
+) -> Callable[..., None]:
+    """Add the options that name a worker to a command that also works without one.
+
+    Args:
+        command: The command, without these options.
+        provide: Called with a factory of the client before the command runs. The factory raises a `ConfigError` if
+            the options are not valid.
+    """
+
+    def run(
+        *,
+        url: Url = DEFAULT_URL,
+        user: User = None,
+        ca_file: Authorities = None,
+        cert_file: Certificate = None,
+        **options: Any,
+    ) -> None:
+        provide(lambda: RestClient(_address(url, user, ca_file, cert_file)))
+        command(**options)
+
+    return _with_options(run, command, list(inspect.signature(command, eval_str=True).parameters.values()))
+
+
+def _with_options(
+    run: Callable[..., None], command: Callable[..., None], own: list[inspect.Parameter]
+) -> Callable[..., None]:
+    """Give `run` the parameters `own`, those that it shares with other commands, and the name of the command."""
     *shared, _ = inspect.signature(run, eval_str=True).parameters.values()
     parameters = [*(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own), *shared]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # what typer reads

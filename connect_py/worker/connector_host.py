@@ -23,10 +23,13 @@ from connect_py.plugins.plugin_registry import PluginRegistry
 from connect_py.task.messages import AcquireService, Answer, ExtendLease, SetLogLevels, Waits
 from connect_py.worker.child_channel import ChildChannel
 from connect_py.worker.connector_messages import (
+    CancelOperation,
     ChangeTarget,
     ConnectorNews,
     ConnectorProcessSpec,
     MakeTaskConfigs,
+    Operate,
+    OperationProgress,
     Question,
     Reconfigure,
     Reply,
@@ -85,6 +88,7 @@ class ConnectorHost:
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._pending: dict[int, Future[Any]] = {}
+        self._progress: dict[int, Callable[[str], None]] = {}  # of operations, by the number of their request
         self._unsent: list[Request] = []
         self._instances: dict[str, _HostedConnector] = {}
         self._log_levels: dict[str, int | None] = {}
@@ -189,6 +193,26 @@ class ConnectorHost:
     def ask(self, question: Question, *arguments: Any) -> Future[Any]:
         """Ask a plugin of this process; the arguments are those of the question behind its number."""
         return self._request(question(next(self._numbers), *arguments))
+
+    def operate(self, progress: Callable[[str], None], *arguments: Any) -> tuple[Future[Any], Callable[[], None]]:
+        """Ask an `Operate` question; return its answer and a function that cancels it.
+
+        Args:
+            progress: Called with each step that the connector reports, on the thread that reads from the process.
+            arguments: Those of the question behind its number.
+        """
+        number = next(self._numbers)
+        with self._lock:
+            self._progress[number] = progress
+        future = self._request(Operate(number, *arguments))
+        future.add_done_callback(lambda _: self._progress.pop(number, None))
+
+        def cancel() -> None:
+            with self._lock:
+                if number in self._pending and self._channel is not None:
+                    self._channel.send(CancelOperation(number))
+
+        return future, cancel
 
     def set_log_levels(self, levels: Mapping[str, int | None]) -> None:
         """Change levels in the process, now and whenever it starts again."""
@@ -344,6 +368,11 @@ class ConnectorHost:
                     future.set_exception(error)
                 else:
                     future.set_result(value)
+            case OperationProgress(number, step):
+                with self._lock:
+                    show = self._progress.get(number)
+                if show is not None:
+                    show(step)
             case ConnectorNews():
                 self._news(message)
             case ServiceWanted():

@@ -121,6 +121,13 @@ class Operate:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelOperation:
+    """End the `Operate` request of this number early: its client is gone. Its reply still comes, with an error."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class AlterOffsets:
     """Call `alter_offsets` of a connector class's fresh instance; the reply is what it returned.
 
@@ -153,6 +160,14 @@ Request: TypeAlias = (
     | Operate
     | AlterOffsets
 )
+
+
+@dataclass(frozen=True, slots=True)
+class OperationProgress:
+    """The current step of the `Operate` request of this number, for its client."""
+
+    number: int
+    step: str
 
 
 @dataclass(frozen=True, slots=True)

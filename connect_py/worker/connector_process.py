@@ -36,6 +36,7 @@ from connect_py.task.wait_board import WaitBoard
 from connect_py.worker.connector_messages import (
     AlterOffsets,
     CallConnector,
+    CancelOperation,
     ChangeTarget,
     ConnectorNews,
     ConnectorProcessSpec,
@@ -44,6 +45,7 @@ from connect_py.worker.connector_messages import (
     ListServices,
     MakeTaskConfigs,
     Operate,
+    OperationProgress,
     Reconfigure,
     Reply,
     ServiceAnswered,
@@ -57,6 +59,7 @@ from connect_py.worker.connector_messages import (
 BEAT_SECONDS: Final = 1.0
 TASK_CONFIGS: Final = "task configurations"  # what waits: a connector whose `task_configs` raises
 VALIDATORS: Final = 4  # validations that may run at once, and hang
+OPERATIONS: Final = 4  # operations that may run at once; they may take hours, so that they have their own threads
 
 log = logging.getLogger(__name__)
 
@@ -237,6 +240,9 @@ class ConnectorProcess:
         self._guard = LeaseGuard()
         self._validators = ThreadPoolExecutor(VALIDATORS, "validate")
         self._service_lister = ThreadPoolExecutor(1, "services")  # a connector that hangs keeps no validation waiting
+        self._operators = ThreadPoolExecutor(OPERATIONS, "operate")
+        self._operations: dict[int, Connector | None] = {}  # by request; None: it waits for a thread
+        self._operations_lock = threading.Lock()
 
     def tell_waiting(self) -> None:
         """Send what instances wait for, if that is news. Any thread."""
@@ -272,7 +278,11 @@ class ConnectorProcess:
             case ListServices():
                 self._service_lister.submit(self._reply, message.number, lambda: self._list_services(message))
             case Operate():
-                self._validators.submit(self._reply, message.number, lambda: self._operate(message))
+                with self._operations_lock:
+                    self._operations[message.number] = None
+                self._operators.submit(self._reply, message.number, lambda: self._operate(message))
+            case CancelOperation(number):
+                self._cancel_operation(number)
             case AlterOffsets():
                 self._validators.submit(self._reply, message.number, lambda: self._alter_offsets(message))
 
@@ -359,12 +369,37 @@ class ConnectorProcess:
             self._with_services(request.plugin, request.number, request.name) as connector,
             log_context(request.name, scope="operations"),
         ):
+            connector.report_progress = lambda step: self._channel.send(OperationProgress(request.number, step))
             if isinstance(connector, SinkConnector):
                 connector.cluster = self._cluster(request.name, request.props, self._worker_props)
                 from connect_py.task.pipeline_factory import TaskPipelineFactory  # imports pyarrow
 
                 connector.pipelines = TaskPipelineFactory(dict(request.props), dict(self._worker_props))
-            return connector.operate(request.props, request.operation, request.arguments)
+            with self._operations_lock:
+                if request.number not in self._operations:
+                    raise ConnectError("the operation was canceled: its client is gone")
+                self._operations[request.number] = connector
+            try:
+                return connector.operate(request.props, request.operation, request.arguments)
+            except (ConfigError, NotFoundError):
+                raise
+            except ConnectError as error:
+                raise ConnectError(str(error)) from error  # its class may be the plugin's own
+            finally:
+                with self._operations_lock:
+                    self._operations.pop(request.number, None)
+
+    def _cancel_operation(self, number: int) -> None:
+        with self._operations_lock:
+            connector = self._operations.pop(number, None)
+        if connector is None:
+            return  # it has ended, or it was not started and will not be
+        if (services := self._services.get(number)) is not None:
+            services.stop()  # it may wait for a driver that starts
+        try:
+            connector.cancel_operation()
+        except Exception:
+            log.exception("the operation could not be canceled")
 
     def _cluster(
         self, name: str, props: Mapping[str, str], worker_props: Mapping[str, str], start_number: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -377,6 +377,14 @@ class Worker:
         """Have a connector's class do what only it can; `config` with placeholders. Errors: see `Connector.operate`."""
         props = dict(self._resolve(config))
         return self._ask(Operate, self._plugins.connector_of(config), name, props, operation, dict(arguments))
+
+    def start_operation(
+        self, name: str, config: Props, operation: str, arguments: Mapping[str, Any], progress: Callable[[str], None]
+    ) -> tuple[Future[Any], Callable[[], None]]:
+        """Start an operation whose steps are shown; return its answer and a function that cancels it."""
+        props, plugin = dict(self._resolve(config)), self._plugins.connector_of(config)
+        host = self._connectors.host_of(plugin.location)
+        return host.operate(progress, plugin, name, props, operation, dict(arguments))
 
     def _ask(self, question: Question, plugin: Plugin, *arguments: Any) -> Future[Any]:
         return self._connectors.host_of(plugin.location).ask(question, plugin, *arguments)

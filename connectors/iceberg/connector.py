@@ -20,8 +20,7 @@ from connectors.iceberg.config.worker_defaults import with_worker_catalog
 from connectors.iceberg.coordinator.offset_alteration import alter
 from connectors.iceberg.driver.gateway import why_absent
 from connectors.iceberg.driver.lake_client import driver_service
-from connectors.iceberg.operations.operation_request import OperationRequest
-from connectors.iceberg.operations.operations import operate
+from connectors.iceberg.operation_request import Cancellation, OperationRequest, operate
 from connectors.iceberg.task import IcebergSinkTask
 
 log = logging.getLogger(__name__)
@@ -32,6 +31,10 @@ class IcebergSinkConnector(SinkConnector):
 
     config_def = CONFIG_DEF
     task_class = IcebergSinkTask
+
+    def __init__(self) -> None:
+        """Create a connector that was not started."""
+        self._cancellation = Cancellation()
 
     def start(self, props: Mapping[str, str]) -> None:
         for warning in self._parsed(props).warnings:  # here, and not in every task
@@ -63,8 +66,14 @@ class IcebergSinkConnector(SinkConnector):
 
     def operate(self, props: Mapping[str, str], operation: str, arguments: Mapping[str, Any]) -> Any:
         cluster, pipelines = getattr(self, "cluster", None), getattr(self, "pipelines", None)
-        request = OperationRequest(self._parsed(props), props, self.services, arguments, cluster, pipelines)
+        progress: Callable[[str], None] = getattr(self, "report_progress", lambda _: None)
+        request = OperationRequest(
+            self._parsed(props), props, self.services, arguments, cluster, pipelines, progress, self._cancellation
+        )
         return operate(request, operation)
+
+    def cancel_operation(self) -> None:
+        self._cancellation.cancel()
 
     def transactional_id(self, props: Mapping[str, str]) -> str | None:
         """The coordinator's."""

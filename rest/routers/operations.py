@@ -8,7 +8,8 @@ from fastapi import APIRouter, Request, Response
 
 from connect_py.api.errors import ConfigError
 from connect_py.herder.herder import Herder
-from rest import deadline, entities
+from rest import deadline, entities, operation_stream
+from rest.description import FLAG
 from rest.errors import RestError
 from rest.json_body import expect_object, parse_json
 from rest.routers.path import name_in
@@ -22,12 +23,15 @@ def router(herder: Herder) -> APIRouter:
 
     @route(
         "POST", "/connectors/{connector}/operations/{operation}", "Have a connector do what only its kind can",
-        {200: {}}, body={"type": "object"}, refusals=[400, 404],
+        {200: {}}, body={"type": "object"}, query={"progress": FLAG}, refusals=[400, 404],
     )  # fmt: skip
     async def operate(request: Request) -> Response:
         body = parse_json(await request.body())
         arguments = json.loads(json.dumps(expect_object({} if body is None else body, _OBJECT)))  # plain texts
         operation = name_in(request, "operation")
+        if request.query_params.get("progress", "").lower() == "true":
+            running = herder.start_operation(name_in(request), operation, arguments)
+            return await operation_stream.response(running)
         try:
             found = await deadline.answer(herder, herder.operate_connector(name_in(request), operation, arguments))
         except ConfigError as error:

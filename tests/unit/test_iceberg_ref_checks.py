@@ -8,11 +8,11 @@ import pytest
 from fixtures.iceberg_history import CYCLE_1, CYCLE_2, CYCLE_4, EXPIRED, P0, P1, WHOLE, snapshot, table
 
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.commands.refs import refusal
-from connectors.iceberg.commands.rollback import look
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.tag_schedule import TagPeriod, TagRule, parse_duration, parse_tags
 from connectors.iceberg.history.table_point import NotInHistoryError
+from connectors.iceberg.operations.refs import refusal
+from connectors.iceberg.operations.rollback import preview_of
 from connectors.iceberg.refs.ledger_check import ReadAgain, effects
 
 DAY = 86_400_000
@@ -38,7 +38,7 @@ def test_roll_back_behind_the_first_commit_reads_from_the_opening() -> None:
 def test_roll_back_that_a_connector_would_not_notice_is_refused() -> None:
     [effect] = effects(EXPIRED, "main", 3)  # the commit below it was expired
     assert "expired" in effect.refused
-    assert look("t", EXPIRED, "main", "3", None).refused.startswith(f"connector group {GROUP}: ")
+    assert preview_of("t", EXPIRED, "main", "3", None).refused.startswith(f"connector group {GROUP}: ")
 
 
 def test_branches_without_commits_of_a_connector_concern_none() -> None:
@@ -70,13 +70,13 @@ def test_branch_of_a_connectors_last_commit_is_not_removed() -> None:
 
 
 def test_preview_lists_leaving_snapshots_and_refuses_other_lines() -> None:
-    preview = look("shop.orders", WHOLE, "main", "2", None)
+    preview = preview_of("shop.orders", WHOLE, "main", "2", None)
     assert [entry.id for entry in preview.leaving] == [4, 3]
     assert not preview.refused
     side = table(snapshot(1, CYCLE_1, None), snapshot(9, None, 1), snapshot(2, CYCLE_2, 1), property_of=(CYCLE_2, 2))
-    assert "not in the history of main" in look("shop.orders", side, "main", "9", None).refused
+    assert "not in the history of main" in preview_of("shop.orders", side, "main", "9", None).refused
     with pytest.raises(NotInHistoryError):
-        look("shop.orders", WHOLE, "mian", "2", None)
+        preview_of("shop.orders", WHOLE, "mian", "2", None)
 
 
 @pytest.mark.parametrize(

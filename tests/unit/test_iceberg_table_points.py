@@ -25,7 +25,7 @@ from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.diff import diff as diff_command
 from connectors.iceberg.commands.history import at as at_command
 from connectors.iceberg.commands.history import history as history_command
-from connectors.iceberg.commands.table_options import TablePlace, known_branch
+from connectors.iceberg.commands.table_options import TablePlace
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.history.offset_search import OffsetPlace, find_offset, parse_offset
 from connectors.iceberg.history.snapshot_entry import entries
@@ -220,9 +220,9 @@ def test_branch_is_the_one_typed_or_the_connectors(branch: str | None, expected:
         snapshot(1, None, None),
         refs={"main": {"snapshot-id": 1, "type": "branch"}, "audit": {"snapshot-id": 1, "type": "branch"}},
     )
-    assert known_branch(metadata, branch, TablePlace("shop.orders", SparkConfig("lake", {}), None)) == expected
+    assert TablePlace("shop.orders", SparkConfig("lake", {}), None).commit_ref(metadata, branch) == expected
 
 
 def test_branch_that_is_not_there_means_not_main() -> None:
     with pytest.raises(NotInHistoryError, match="no branch or tag mian"):
-        known_branch(WHOLE, "mian", TablePlace("shop.orders", SparkConfig("lake", {}), None))
+        TablePlace("shop.orders", SparkConfig("lake", {}), None).commit_ref(WHOLE, "mian")

@@ -18,11 +18,11 @@ from connect_py.config.command_config import connector_properties, worker_proper
 from connect_py.secret_mask import masked
 from connect_py.worker.sink_host import CommandSinkHost
 from connectors.iceberg.catalog.sql_names import shown
-from connectors.iceberg.commands.diff import key_columns
-from connectors.iceberg.commands.kafka_group import member_count, remove_group, remove_topic
 from connectors.iceberg.commands.rewind import rewind
 from connectors.iceberg.commands.rollback import rollback
 from connectors.iceberg.commands.table_options import table_place
+from connectors.iceberg.operations.diff import key_columns
+from connectors.iceberg.operations.kafka_group import member_count, remove_group, remove_topic
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 CONFIG = {

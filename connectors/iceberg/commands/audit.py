@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect_py.api.command import uses_java
+from connect_py.api.command import asks_worker, uses_java
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.table_options import (
     TIMEOUT,
@@ -18,8 +18,8 @@ from connectors.iceberg.commands.table_options import (
     Table,
     Timeout,
     Worker,
-    table_place,
 )
+from connectors.iceberg.commands.table_session import TableOptions, table_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 UNDECIDED = 2
 
 
+@asks_worker
 @uses_java
 def audit(
     table: Table,
@@ -49,16 +50,11 @@ def audit(
     the connector's own commits, and others have changed rows.
     """
     with errors_exit(UNDECIDED):
-        from connectors.iceberg.audit.table_audit import audit as judge
-        from connectors.iceberg.history.table_diff import read_metadata
-        from connectors.iceberg.protocol.own_refs import unpublished_branch
+        from connectors.iceberg.operations.audit import AUDIT, AuditArguments
 
-        place = table_place(table, config, worker, catalog_property, catalog)
-        with place.open(timeout) as lake:
-            ref, named = branch or place.ref, group or place.group
-            if named is not None:  # what readers do not see yet is audited as well
-                ref = lake.run(table, read_metadata).commit_ref(ref, unpublished_branch(named))
-            report = judge(lake.history(table, ref), named)
+        options = TableOptions(table, config, worker, catalog_property, catalog, timeout)
+        with table_session(options) as session:
+            report = session.run(AUDIT, AuditArguments(table=table, branch=branch, group=group))
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from connect_py.api.command import uses_java
+from connect_py.api.command import asks_worker, uses_java
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.table_options import (
@@ -21,20 +21,18 @@ from connectors.iceberg.commands.table_options import (
     CatalogProperties,
     Config,
     Table,
-    TablePlace,
     Timeout,
     Worker,
-    known_branch,
-    table_place,
 )
+from connectors.iceberg.commands.table_session import TableOptions, table_session
 
 if TYPE_CHECKING:
     from connectors.iceberg.history.table_diff import TableDiff
-    from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 DIFFERENT, UNDECIDED = 1, 2
 
 
+@asks_worker
 @uses_java
 def diff(
     table: Table,
@@ -67,21 +65,24 @@ def diff(
     Columns are matched by field id. Exit status 0: equal; 1: different; 2: not known.
     """
     with errors_exit(UNDECIDED):
-        from rich.console import Console
+        import msgspec
 
-        from connectors.iceberg.history.table_diff import DiffRequest, compare, read_metadata
-        from connectors.iceberg.history.table_point import find_point
+        from connectors.iceberg.operations.diff import DIFF, DiffArguments, LocalDiffArguments
 
         if key and without_key:
             raise ConfigError("--key", "cannot be combined with --without-key")
-        place = table_place(table, config, worker, catalog_property, catalog)
-        folder = parquet if parquet is None or "://" in parquet else f"file://{Path(parquet).absolute()}"
-        with Console(stderr=True).status(f"comparing {table}"), place.open(timeout) as lake:
-            metadata = lake.run(table, read_metadata)
-            ref = known_branch(metadata, branch, place)
-            points = find_point(metadata, before, ref), find_point(metadata, after, ref)
-            keys = () if without_key else tuple(key or ()) or key_columns(place, metadata, points)
-            found = lake.run(table, compare, DiffRequest(points[0], points[1], keys, limit, folder, to_table))
+        arguments = DiffArguments(
+            table=table, before=before, after=after, branch=branch, keys=tuple(key or ()), without_key=without_key,
+            limit=limit, to_table=to_table,
+        )  # fmt: skip
+        separate = None
+        if parquet is not None:
+            folder = parquet if "://" in parquet else f"file://{Path(parquet).absolute()}"
+            arguments = LocalDiffArguments(**msgspec.structs.asdict(arguments), parquet=folder)
+            separate = "--parquet writes files with your permissions"
+        options = TableOptions(table, config, worker, catalog_property, catalog, timeout)
+        with table_session(options, separate=separate) as session:
+            found = session.run(DIFF, arguments)
     if as_json:
         typer.echo(json.dumps({"table": table, **found.to_json()}, indent=2))
     else:
@@ -90,20 +91,6 @@ def diff(
         if sql:
             typer.echo(f"\n{found.sql}")
     raise typer.Exit(DIFFERENT if found.total else 0)
-
-
-def key_columns(place: TablePlace, metadata: TableMetadata, points: tuple[int, int]) -> tuple[str, ...]:
-    """The columns that make a row's key; empty: there is none, because rows are appended."""
-    from connectors.iceberg.history.table_diff import later_schema
-    from connectors.iceberg.schema.table import WriteMode
-
-    connector = place.connector
-    if connector is not None and connector.mode_of(place.table) is WriteMode.APPEND:
-        return ()
-    named = connector.table(place.table).id_columns if connector is not None else ()
-    schema = later_schema(metadata, *points)
-    fields = set(schema.get("identifier-field-ids") or ())
-    return tuple(named) or tuple(each["name"] for each in schema["fields"] if each["id"] in fields)
 
 
 def difference_lines(table: str, found: TableDiff) -> Iterator[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect_py.api.command import uses_java
+from connect_py.api.command import asks_worker, uses_java
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.table_options import (
@@ -19,18 +18,17 @@ from connectors.iceberg.commands.table_options import (
     Config,
     Table,
     Worker,
-    known_branch,
-    table_place,
 )
+from connectors.iceberg.commands.table_session import TableOptions, table_session
 
 if TYPE_CHECKING:
     from connectors.iceberg.history.snapshot_entry import SnapshotEntry
-    from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 NOT_THERE, UNDECIDED = 1, 2
 _PARTITIONS = 6  # that people are shown of a snapshot
 
 
+@asks_worker
 @uses_java
 def history(
     table: Table,
@@ -50,27 +48,21 @@ def history(
     Exit status 0: listed; 2: not known (no such table, no answer from the catalog).
     """
     with errors_exit(UNDECIDED):
-        from connectors.iceberg.history.snapshot_entry import entries
-        from connectors.iceberg.history.table_diff import read_metadata
-        from connectors.iceberg.history.table_point import known_ref
-        from connectors.iceberg.protocol.commit_request import MAIN
+        from connectors.iceberg.operations.history import HISTORY, HistoryArguments
 
-        place = table_place(table, config, worker, catalog_property, catalog)
-        with place.open() as lake:
-            metadata = lake.run(table, read_metadata)
-        ref = known_branch(metadata, branch, place)
-        if metadata.snapshots and ref != MAIN:  # the connector's branch is there from its first commit on
-            known_ref(metadata, ref)
-        found = entries(metadata, ref, everything=everything)
-    shown = found[: limit or None]
+        arguments = HistoryArguments(table=table, branch=branch, limit=limit, everything=everything)
+        with table_session(TableOptions(table, config, worker, catalog_property, catalog)) as session:
+            found = session.run(HISTORY, arguments)
+    shown, ref, count = found.snapshots, found.ref, found.count
     if as_json:
         listed = [entry.to_json() for entry in shown]
         typer.echo(json.dumps({"table": table, "ref": ref, "snapshots": listed}, indent=2))
         return
-    typer.echo(f"{table} ({ref}): {len(found)} snapshots" + (f", {limit} shown" if len(shown) < len(found) else ""))
+    typer.echo(f"{table} ({ref}): {count} snapshots" + (f", {limit} shown" if len(shown) < count else ""))
     _print_table(shown)
 
 
+@asks_worker
 @uses_java
 def at(
     table: Table,
@@ -92,68 +84,24 @@ def at(
     asked = {"time": time, "offset": offset, "snapshot": snapshot, "ref": ref}
     given = {name: text for name, text in asked.items() if text is not None}
     with errors_exit(UNDECIDED):
-        from connectors.iceberg.catalog.sql_names import shown
-        from connectors.iceberg.history.snapshot_entry import entries
-        from connectors.iceberg.history.table_diff import read_metadata
-        from connectors.iceberg.history.table_point import NotInHistoryError
+        from connectors.iceberg.operations.history import AT, AtArguments, check_point
 
         if len(given) != 1:
             raise ConfigError("", "say one of --time, --offset, --snapshot and --ref")
-        _check(given)
-        place = table_place(table, config, worker, catalog_property, catalog)
-        with place.open() as lake:
-            metadata = lake.run(table, read_metadata)
-        line = known_branch(metadata, branch, place)
-        try:
-            number, note = _find(metadata, given, line, place.group)
-        except NotInHistoryError as error:
-            typer.echo(f"connect-py: table {table}: {error}", err=True)
-            raise typer.Exit(NOT_THERE) from error
-        [entry] = [each for each in entries(metadata, line, everything=True) if each.id == number]
-    sql = f"SELECT * FROM {'.'.join(map(shown, (place.spark.catalog, *table.split('.'))))} VERSION AS OF {number}"
+        [(by, value)] = given.items()
+        check_point(by, value)
+        arguments = AtArguments(table=table, by=by, value=value, branch=branch)  # type: ignore[arg-type] # one of these
+        with table_session(TableOptions(table, config, worker, catalog_property, catalog)) as session:
+            found = session.run(AT, arguments)
+    entry, note, sql = found.entry, found.note, found.sql
+    if entry is None:
+        typer.echo(f"connect-py: table {table}: {note}", err=True)
+        raise typer.Exit(NOT_THERE)
     if as_json:
         typer.echo(json.dumps({"table": table, "asked": given, **entry.to_json(), "note": note, "sql": sql}, indent=2))
         return
     for label, text in _described(entry, note, sql).items():
         typer.echo(f"{label:<15} {text}")
-
-
-def _check(given: Mapping[str, str]) -> None:
-    """Refuse what is malformed before Spark starts. ConfigError: it is."""
-    from connectors.iceberg.history.offset_search import parse_offset
-    from connectors.iceberg.history.table_point import FIRST, LAST, parse_time
-
-    if "offset" in given:
-        parse_offset(given["offset"])
-    if "snapshot" in given and not given["snapshot"].isdecimal() and given["snapshot"] not in (FIRST, LAST):
-        raise ConfigError("--snapshot", f"{given['snapshot']} is no id of a snapshot, which is a number")
-    if "time" in given:
-        try:
-            parse_time(given["time"])
-        except ValueError as error:
-            raise ConfigError("--time", f"{given['time']} is no time such as 2026-01-02T03:04:05Z") from error
-
-
-def _find(metadata: TableMetadata, given: Mapping[str, str], ref: str, group: str | None) -> tuple[int, str]:
-    """The snapshot, and what there is to say about how it was found."""
-    from connectors.iceberg.history.offset_search import find_offset, parse_offset
-    from connectors.iceberg.history.table_point import (
-        find_point,
-        known_ref,
-        known_snapshot,
-        parse_time,
-        snapshot_at_time,
-    )
-
-    [(kind, text)] = given.items()
-    if kind == "offset":
-        place = find_offset(metadata, *parse_offset(text), ref, group)
-        return place.snapshot, place.note
-    if kind == "time":
-        return snapshot_at_time(metadata, parse_time(text), ref), ""
-    if kind == "ref":
-        return known_ref(metadata, text), ""
-    return (known_snapshot(metadata, int(text)) if text.isdecimal() else find_point(metadata, text, ref)), ""
 
 
 def _described(entry: SnapshotEntry, note: str, sql: str) -> dict[str, str]:

@@ -115,11 +115,11 @@ def _bounds(
         ConfigError: A bound makes no sense.
         ConnectError: The connector runs, there is nothing to read, or Kafka does not answer.
     """
-    from connectors.iceberg.commands.kafka_group import member_count
     from connectors.iceberg.config.keys import STOP_AT
     from connectors.iceberg.config.stop_at import LATEST
     from connectors.iceberg.coordinator.kafka_metadata import describe_topics, partitions_of
     from connectors.iceberg.load.bounds import EARLIEST, offsets_at
+    from connectors.iceberg.operations.kafka_group import member_count
 
     if members := member_count(host.client_config("admin"), host.group_id):
         raise ConnectError(f"the connector runs: group {host.group_id} has {members} members; stop it first")

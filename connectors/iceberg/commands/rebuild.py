@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect_py.api.command import reads_kafka_in_spark
+from connect_py.api.command import asks_worker, reads_kafka_in_spark
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.commands.diff import DIFFERENT, UNDECIDED, difference_lines, key_columns
+from connectors.iceberg.commands.diff import DIFFERENT, UNDECIDED, difference_lines
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.kafka_options import BootstrapServer
 from connectors.iceberg.commands.load_options import (
@@ -26,17 +26,16 @@ from connectors.iceberg.commands.load_options import (
     kafka_settings,
     spark_settings,
 )
-from connectors.iceberg.commands.rebuild_topics import RebuildOptions, missing_rows
+from connectors.iceberg.commands.rebuild_topics import RebuildOptions
 from connectors.iceberg.commands.table_options import (
     POINT,
     TIMEOUT,
     AsJson,
     Table,
-    TablePlace,
     Timeout,
     Worker,
-    table_place,
 )
+from connectors.iceberg.commands.table_session import TableOptions, table_session
 
 if TYPE_CHECKING:
     from connectors.iceberg.history.changelog_rebuild import RebuildRequest, Rebuilt
@@ -46,6 +45,7 @@ _OF_CHANGELOG = ("changelog", "at", "create", "timeout")
 _OF_TOPICS = ("bootstrap_server", "master", "step_rows", "split", "conf", "kafka_property", "archive")
 
 
+@asks_worker
 @reads_kafka_in_spark
 def rebuild(
     ctx: typer.Context,
@@ -98,6 +98,7 @@ def rebuild(
                 allow_missing=allow_missing, as_json=as_json,
             )  # fmt: skip
         else:
+            typer.echo("connect-py: starting a separate Spark driver: it reads the topics", err=True)
             settings = kafka_settings(bootstrap_server, kafka_property) | spark_settings(master, conf, archive)
             options = RebuildOptions(table, tuple(key or ()), limit, step_rows, split, publish, allow_missing)
             different = _from_topics(config, worker, settings, options, as_json=as_json)
@@ -143,70 +144,26 @@ def _from_changelog(
     table: str, config: Path, worker: Path | None, changelog: str | None, at: str, key: list[str] | None, limit: int,
     timeout: int, *, create: bool, publish: bool, allow_missing: bool, as_json: bool,
 ) -> bool:  # fmt: skip
-    """Rebuild from a change log; returns whether rows differ that were not published.
+    """Rebuild from a change log; return True if rows differ that were not published.
 
     Raises:
-        ConnectError: It ended before.
+        ConnectError: The rebuild failed.
     """
-    from rich.console import Console
+    from connectors.iceberg.operations.rebuild import REBUILD, RebuildArguments
 
-    from connectors.iceberg.history.changelog_rebuild import publish as publish_rows
-    from connectors.iceberg.history.changelog_rebuild import rebuild as rebuild_table
-    from connectors.iceberg.history.changelog_rebuild import remove_branch
-
-    place = table_place(table, config, worker, None, "")
-    with place.open(timeout) as lake, Console(stderr=True).status(f"rebuilding {table} from its change log"):
-        request = _request(lake, place, changelog, at, key, limit, create=create)
-        made: Rebuilt = lake.run(table, rebuild_table, request)
-        different = made.difference is not None and made.difference.total > 0
-        refused = missing_rows(made.difference) if made.difference and publish and not allow_missing else None
-        published = publish and different and not refused
-        if published:
-            lake.run(table, publish_rows, request, made.snapshot)
-        if made.difference is not None and not different:
-            lake.run(table, remove_branch)
+    with table_session(TableOptions(table, config, worker, None, "", timeout)) as session:
+        found = session.run(REBUILD, RebuildArguments(
+            table=table, changelog=changelog, at=at, keys=tuple(key or ()), limit=limit, create=create,
+            publish=publish, allow_missing=allow_missing,
+        ))  # fmt: skip
+    made, published, refused = found.rebuilt, found.published, found.refused
     if as_json:
-        found = {"table": table, "published": published, "refused": refused, **made.to_json()}
-        typer.echo(json.dumps(found, indent=2))
+        document = {"table": table, "published": published, "refused": refused, **made.to_json()}
+        typer.echo(json.dumps(document, indent=2))
     else:
-        for line in _lines(table, request, made, refused, published=published):
+        for line in _lines(table, found.request, made, refused, published=published):
             typer.echo(line)
-    return different and not published
-
-
-def _request(
-    lake: Any, place: TablePlace, changelog: str | None, at: str, key: list[str] | None, limit: int, *, create: bool
-) -> RebuildRequest:
-    """What the options ask for.
-
-    Raises:
-        ConfigError: They make no sense for this connector or this table.
-    """
-    from connectors.iceberg.history.changelog_rebuild import RebuildRequest
-    from connectors.iceberg.history.table_diff import read_metadata
-    from connectors.iceberg.history.table_point import find_point
-    from connectors.iceberg.protocol.ledger import ledger_key
-
-    connector, table = place.connector, place.table
-    assert connector is not None
-    if connector.marks_deletes(table):
-        raise ConfigError("--config", f"{table} keeps deleted rows, and a change log does not say which of them left")
-    suffix = connector.changelog_suffix
-    if changelog is None and suffix is None:
-        raise ConfigError("--changelog", "is needed: the connector has no `iceberg.ext.changelog-suffix`")
-    name = changelog or f"{table}{suffix}"
-    keys = tuple(key or ()) or tuple(connector.table(table).id_columns)
-    snapshot = None
-    if not create:
-        metadata = lake.run(table, read_metadata)
-        if metadata.has_unpublished(place.ref):
-            raise ConfigError("", f"{table} has unpublished commits: decide about them first, by connect-py gate")
-        snapshot = find_point(metadata, at, place.ref)
-        keys = keys or key_columns(place, metadata, (snapshot, snapshot))
-    branch = connector.table(name).commit_branch or "main"
-    return RebuildRequest(
-        name, branch, ledger_key(connector.connect_group), keys, place.ref, snapshot, connector.apply_truncates, limit
-    )
+    return found.different and not published
 
 
 def _lines(

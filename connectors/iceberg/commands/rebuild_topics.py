@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from connect_py.api.command import sink_host
 from connect_py.api.errors import ConfigError, ConnectError
 from connect_py.api.record import OffsetAndMetadata
-from connectors.iceberg.commands.kafka_group import remove_group, remove_topic
 from connectors.iceberg.config import keys
+from connectors.iceberg.operations.kafka_group import remove_group, remove_topic
 
 if TYPE_CHECKING:
     from connect_py.api.record import TopicPartition
@@ -178,6 +178,8 @@ class TopicsRebuild:
         if found.difference is None:
             found.difference = self._compare(lake)
         if self._options.publish and not self._options.allow_missing:
+            from connectors.iceberg.operations.rebuild import missing_rows  # reduces the startup time of commands
+
             found.refused = missing_rows(found.difference)
         if found.refused or not self._options.publish:
             return None
@@ -199,8 +201,8 @@ class TopicsRebuild:
 
     def _compare(self, lake: LakeClient) -> TableDiff:
         """The rows in which the branch differs from the state of the table with the same positions."""
-        from connectors.iceberg.commands.diff import key_columns
         from connectors.iceberg.history.table_diff import DiffRequest, compare, read_metadata
+        from connectors.iceberg.operations.diff import key_columns
         from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
 
         table = self._options.table
@@ -241,14 +243,6 @@ def refuse_decisions(config: IcebergSinkConfig, table: str) -> None:
                 f"{keys.EXPECT_PREFIX}{each.name}",
                 f"{each.action.value}: what was decided about rows is not in the topics; rebuild from a change log",
             )
-
-
-def missing_rows(found: TableDiff) -> str | None:
-    """Why a rebuilt state is not to be published unseen; None: it has all keys, or rows, of the table."""
-    from connectors.iceberg.history.table_diff import RowChange
-
-    count = found.counts.get(RowChange.DELETED, 0)
-    return f"{count:,} rows of the table would be missing; --allow-missing publishes all the same" if count else None
 
 
 def lines(table: str, found: RebuiltTable) -> Iterator[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from connect_py.api.command import uses_java
+from connect_py.api.command import asks_worker, uses_java
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.table_options import (
@@ -19,14 +19,12 @@ from connectors.iceberg.commands.table_options import (
     CatalogProperties,
     Config,
     Table,
-    TablePlace,
     Worker,
-    known_branch,
-    table_place,
 )
+from connectors.iceberg.commands.table_session import TableOptions, table_session
 
 if TYPE_CHECKING:
-    from connectors.iceberg.protocol.table_metadata import TableMetadata
+    from connectors.iceberg.operations.refs import NamedSnapshot
     from connectors.iceberg.refs.ledger_check import ConnectorEffect
 
 REFUSED, UNDECIDED = 1, 2
@@ -40,6 +38,7 @@ Move = Annotated[bool, typer.Option("--move", help="It may exist already, and is
 Delete = Annotated[bool, typer.Option("--delete", help="Remove it. Its snapshot may be expired then.")]
 
 
+@asks_worker
 @uses_java
 def tag(
     table: Table,
@@ -60,10 +59,11 @@ def tag(
     Exit status 0: done; 1: refused, and why; 2: not known (no such table, no answer from the catalog).
     """
     with errors_exit(UNDECIDED):
-        place = table_place(table, config, worker, catalog_property, catalog)
-        _change("tag", place, name, at, keep, branch, move=move, delete=delete, as_json=as_json)
+        options = TableOptions(table, config, worker, catalog_property, catalog)
+        _change("tag", options, name, at, keep, branch, move=move, delete=delete, as_json=as_json)
 
 
+@asks_worker
 @uses_java
 def branch(
     table: Table,
@@ -84,41 +84,42 @@ def branch(
     refused. Exit status 0: done; 1: refused, and why; 2: not known (no such table, no answer from the catalog).
     """
     with errors_exit(UNDECIDED):
-        place = table_place(table, config, worker, catalog_property, catalog)
-        _change("branch", place, name, at, keep, None, move=move, delete=delete, as_json=as_json)
+        options = TableOptions(table, config, worker, catalog_property, catalog)
+        _change("branch", options, name, at, keep, None, move=move, delete=delete, as_json=as_json)
 
 
 def _change(
-    kind: str, place: TablePlace, name: str | None, at: str, keep: str | None, line: str | None,
-    *, move: bool, delete: bool, as_json: bool,
+    kind: Literal["tag", "branch"], options: TableOptions, name: str | None, at: str, keep: str | None,
+    line: str | None, *, move: bool, delete: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from connectors.iceberg.config.tag_schedule import parse_duration
-    from connectors.iceberg.history.table_diff import read_metadata
-    from connectors.iceberg.history.table_point import LAST, find_point
-    from connectors.iceberg.refs.ref_changes import create_sql, drop_sql, run_sql
+    from connectors.iceberg.history.table_point import LAST
+    from connectors.iceberg.operations.refs import CHANGE_REF, REFS, ChangeRefArguments, RefsArguments
 
+    table = options.table
     keep_ms = None if keep is None else _parsed("--keep", keep, parse_duration)
     if name is None and (move or delete or keep is not None or at != LAST):
         raise ConfigError("NAME", f"is missing: which {kind}?")
-    with place.open() as lake:
-        metadata = lake.run(place.table, read_metadata)
+    with table_session(options) as session:
         if name is None:
-            _print_refs(kind, place.table, metadata, as_json=as_json)
-            return
-        point = None if delete else find_point(metadata, at, known_branch(metadata, line, place))
-        found = _effects(place, metadata, name, point) if kind == "branch" else []
-        if why := refusal(kind, metadata, name, found, move=move, delete=delete):
-            typer.echo(f"connect-py: table {place.table}: {why}", err=True)
-            raise typer.Exit(REFUSED)
-        names = place.spark.catalog, place.table, kind, name
-        sql = drop_sql(*names) if point is None else create_sql(*names, point, keep_ms, move=move)
-        lake.run(place.table, run_sql, sql)
-    if as_json:
-        document = {"table": place.table, kind: name, "snapshot": point, "sql": sql}
-        typer.echo(json.dumps({**document, "connectors": [each.to_json() for each in found]}, indent=2))
+            refs = session.run(REFS, RefsArguments(table=table, kind=kind))
+        else:
+            change = session.run(CHANGE_REF, ChangeRefArguments(
+                table=table, kind=kind, name=name, at=at, keep_ms=keep_ms, move=move, delete=delete, branch=line
+            ))  # fmt: skip
+    if name is None:
+        _print_refs(kind, table, refs, as_json=as_json)
         return
-    typer.echo(f"{place.table}: {kind} {name} " + ("is removed" if point is None else f"is at snapshot {point}"))
-    for line_ in effect_lines(found):
+    if change.refused:
+        typer.echo(f"connect-py: table {table}: {change.refused}", err=True)
+        raise typer.Exit(REFUSED)
+    point = change.snapshot
+    if as_json:
+        document = {"table": table, kind: name, "snapshot": point, "sql": change.sql}
+        typer.echo(json.dumps({**document, "connectors": [each.to_json() for each in change.effects]}, indent=2))
+        return
+    typer.echo(f"{table}: {kind} {name} " + ("is removed" if point is None else f"is at snapshot {point}"))
+    for line_ in effect_lines(change.effects):
         typer.echo(line_)
 
 
@@ -127,38 +128,6 @@ def _parsed(option: str, text: str, read: Any) -> Any:
         return read(text)
     except ValueError as error:
         raise ConfigError(option, str(error)) from error
-
-
-def _effects(place: TablePlace, metadata: TableMetadata, name: str, point: int | None) -> list[ConnectorEffect]:
-    from connectors.iceberg.refs.ledger_check import effects
-
-    return effects(metadata, name, point, {place.group: place.ref} if place.group is not None else None)
-
-
-def refusal(
-    kind: str, metadata: TableMetadata, name: str, found: list[ConnectorEffect], *, move: bool, delete: bool
-) -> str:
-    """Why this must not be done; empty: it may."""
-    from connectors.iceberg.history.table_point import FIRST, LAST
-    from connectors.iceberg.protocol.own_refs import OWN_REFS
-
-    other = "tag" if kind == "branch" else "branch"
-    if not delete and (name in ("", FIRST, LAST) or name.isdecimal()):
-        return f"{name or 'an empty text'} is no name: options would take it for something else"
-    if name.startswith(OWN_REFS):
-        return f"names that begin with {OWN_REFS} are the sink's own, and its commits set and remove them"
-    if name in metadata.refs and (name in metadata.tags) != (kind == "tag"):
-        return f"{name} is a {other}"
-    if delete and name not in metadata.refs:
-        return f"there is no {kind} {name}"
-    if not delete and name in metadata.refs and not move:
-        return f"{kind} {name} exists, at snapshot {metadata.refs[name]}; --move moves it"
-    if name == "main":
-        return "main is moved by `connect-py rollback`, and is never removed"
-    for each in found:
-        if delete and each.again:
-            return f"connector group {each.group} commits to {name}: its rows would be read again, to a branch of main"
-    return next((f"connector group {each.group}: {each.refused}" for each in found if each.refused), "")
 
 
 def effect_lines(found: list[ConnectorEffect]) -> Iterator[str]:
@@ -172,23 +141,15 @@ def effect_lines(found: list[ConnectorEffect]) -> Iterator[str]:
             )  # fmt: skip
 
 
-def _print_refs(kind: str, table: str, metadata: TableMetadata, *, as_json: bool) -> None:
-    """Those of a kind, by age of their snapshots."""
-    from connectors.iceberg.history.snapshot_entry import entries, utc
-    from connectors.iceberg.protocol.own_refs import OWN_REFS
+def _print_refs(kind: str, table: str, refs: list[NamedSnapshot], *, as_json: bool) -> None:
+    from connectors.iceberg.history.snapshot_entry import utc
 
-    known = {entry.id: entry for entry in entries(metadata, everything=True)}
-    chosen = [
-        (known[number], name)
-        for name, number in metadata.refs.items()
-        if (name in metadata.tags) == (kind == "tag") and not name.startswith(OWN_REFS)
-    ]
-    chosen.sort(key=lambda each: (each[0].timestamp_ms, each[1]), reverse=True)
     if as_json:
-        listed = [{"name": name, **entry.to_json()} for entry, name in chosen]
+        listed = [{"name": each.name, **each.entry.to_json()} for each in refs]
         typer.echo(json.dumps({"table": table, "refs": listed}, indent=2))
         return
-    typer.echo(f"{table}, {'branches' if kind == 'branch' else 'tags'}: {len(chosen)}")
-    for entry, name in chosen:
+    typer.echo(f"{table}, {'branches' if kind == 'branch' else 'tags'}: {len(refs)}")
+    for each in refs:
+        entry = each.entry
         offsets = " ".join(f"{t}-{p}:{n}" for t, parts in entry.offsets.items() for p, n in parts.items())
-        typer.echo(f"{name:<24} {utc(entry.timestamp_ms)[:19]}Z  {entry.id}  {offsets}".rstrip())
+        typer.echo(f"{each.name:<24} {utc(entry.timestamp_ms)[:19]}Z  {entry.id}  {offsets}".rstrip())

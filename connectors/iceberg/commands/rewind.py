@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from connect_py.api.command import confirmed, uses_java
-from connect_py.api.errors import ConfigError, ConnectError
+from connect_py.api.command import asks_worker, confirmed, uses_java
+from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.exit_status import errors_exit
-from connectors.iceberg.commands.kafka_group import member_count
 from connectors.iceberg.commands.kafka_options import BootstrapServer, ClientConfig, Properties, client_settings
-from connectors.iceberg.commands.rollback import Preview, look, preview_lines
-from connectors.iceberg.commands.table_options import POINT, AsJson, Table, TablePlace, Worker, table_place
+from connectors.iceberg.commands.rollback import preview_lines
+from connectors.iceberg.commands.table_options import POINT, AsJson, Table, TablePlace, Worker
+from connectors.iceberg.commands.table_session import TableOptions, table_session
 
 if TYPE_CHECKING:
-    from connect_py.api.record import TopicPartition
+    from connectors.iceberg.operations.rewind import RewindPreview
     from connectors.iceberg.refs.table_rewind import RewindMode
 
 REFUSED, UNDECIDED = 1, 2
 
 
+@asks_worker
 @uses_java
 def rewind(
     table: Table,
@@ -46,44 +47,46 @@ def rewind(
     one change; after an interruption run it again. Exit status 0: done, or it may be done; 1: refused; 2: not known.
     """
     with errors_exit(UNDECIDED):
-        from connectors.iceberg.history.table_diff import read_metadata
-        from connectors.iceberg.refs.table_rewind import RewindMode
+        from connectors.iceberg.operations.rewind import (
+            PREVIEW_REWIND,
+            REWIND,
+            PreviewRewindArguments,
+            RewindArguments,
+            RewoundTable,
+        )
 
         mode = _mode(replay=replay, skip=skip, asks=not (as_json and not yes))
-        place = table_place(table, config, worker, None, "")
-        assert place.connector is not None
-        group, names = place.connector.connect_group, _tables(table, also or (), place, all_tables=all_tables)
-        kafka = client_settings(bootstrap_server, kafka_property, client_config, place.host)
-        members = member_count(kafka, group)
-        with place.open() as lake:
-            previews = []
-            for name in names:
-                ref = place.connector.table(name).commit_branch or "main"
-                previews.append(look(name, lake.run(name, read_metadata), ref, to, {group: ref}))
-            refused = [f"table {each.table}: {each.refused}" for each in previews if each.refused]
-            refused += [f"the connector runs: group {group} has {members} members; stop it first"] if members else []
-            missing = _missing_offsets(kafka, previews) if mode is not RewindMode.SKIP else []
-            refused += missing if mode is RewindMode.REPLAY else []
-            others = sorted(set(place.connector.tables) - set(names))
+        options = TableOptions(table, config, worker, None, "")
+
+        def kafka(place: TablePlace) -> Mapping[str, Any]:
+            return client_settings(bootstrap_server, kafka_property, client_config, place.host)
+
+        heads: dict[str, int] = {}
+        with table_session(options, kafka) as session:
+            preview = session.run(PREVIEW_REWIND, PreviewRewindArguments(
+                table=table, to=to, also=tuple(also or ()), all_tables=all_tables, mode=mode
+            ))  # fmt: skip
+            session.pause_status()
             if not as_json:
-                for line in _lines(previews, others, mode, missing):
+                for line in _lines(preview, mode):
                     typer.echo(line)
-            for text in refused:
+            for text in preview.refused:
                 typer.echo(f"connect-py: {text}", err=True)
-            heads: dict[str, int] = {}
-            if mode is not None and not refused:
+            if mode is not None and not preview.refused:
                 if not yes and not confirmed("Rewind?"):
                     raise typer.Exit(REFUSED)
-                heads = _do(lake, previews, mode, group)
+                tables = tuple(RewoundTable(each.table, each.head, each.snapshot) for each in preview.tables)
+                heads = session.run(REWIND, RewindArguments(table=table, mode=mode, tables=tables)).heads
     if as_json:
         typer.echo(json.dumps({
-            "group": group, "mode": mode.value if mode else None, "tables": [each.to_json() for each in previews],
-            "other_tables": others, "refused": refused, "missing": missing, "heads": heads,
+            "group": preview.group, "mode": mode.value if mode else None,
+            "tables": [each.to_json() for each in preview.tables], "other_tables": preview.other_tables,
+            "refused": preview.refused, "missing": preview.missing, "heads": heads,
         }, indent=2))  # fmt: skip
     elif heads:
         for name, head in heads.items():
             typer.echo(f"{name} is at snapshot {head}")
-    raise typer.Exit(REFUSED if refused else 0)
+    raise typer.Exit(REFUSED if preview.refused else 0)
 
 
 def _mode(*, replay: bool, skip: bool, asks: bool) -> RewindMode | None:
@@ -101,76 +104,14 @@ def _mode(*, replay: bool, skip: bool, asks: bool) -> RewindMode | None:
     return RewindMode.SKIP if skip else RewindMode.REPLAY if replay else None
 
 
-def _tables(table: str, also: Sequence[str], place: TablePlace, *, all_tables: bool) -> list[str]:
-    """The tables to rewind.
-
-    Raises:
-        ConfigError: The connector names none, so that they must be given.
-    """
-    assert place.connector is not None
-    if all_tables and not place.connector.tables:
-        raise ConfigError("--all-tables", "the connector takes its tables from records: name each with --also")
-    return list(dict.fromkeys([table, *also, *(place.connector.tables if all_tables else ())]))
-
-
-def _do(lake: Any, previews: Sequence[Preview], mode: RewindMode, group: str) -> dict[str, int]:
-    from connectors.iceberg.protocol.ledger import ledger_key
-    from connectors.iceberg.refs.table_rewind import RewindRequest
-    from connectors.iceberg.refs.table_rewind import rewind as rewind_table
-
-    heads = {}
-    for each in previews:
-        request = RewindRequest(each.ref, each.head, each.snapshot, mode, ledger_key(group), group)
-        heads[each.table] = lake.run(each.table, rewind_table, request)
-    return heads
-
-
-def _missing_offsets(kafka: Mapping[str, str], previews: Sequence[Preview]) -> list[str]:
-    """Offsets that would be read again, and that the topic has no more.
-
-    Raises:
-        ConnectError: Kafka does not answer.
-    """
-    wanted: dict[TopicPartition, int] = {}
-    for part in (part for each in previews for effect in each.effects for part in effect.again):
-        first = part.first or 0
-        wanted[part.partition] = min(wanted.get(part.partition, first), first)
-    starts = _log_starts(kafka, list(wanted))
-    return [
-        f"{tp.topic}-{tp.partition}: offsets {first} to {starts[tp] - 1} are no longer in the topic"
-        for tp, first in wanted.items()
-        if first < starts[tp]
-    ]
-
-
-def _log_starts(kafka: Mapping[str, str], partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    from confluent_kafka import KafkaException
-    from confluent_kafka import TopicPartition as Asked
-    from confluent_kafka.admin import AdminClient, OffsetSpec
-
-    if not partitions:
-        return {}
-    earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # the client's
-    asked = {Asked(tp.topic, tp.partition): earliest for tp in partitions}
-    admin = AdminClient(dict(kafka))
-    try:
-        answers = admin.list_offsets(asked, request_timeout=15)
-        found = {(tp.topic, tp.partition): future.result().offset for tp, future in answers.items()}
-    except KafkaException as error:
-        raise ConnectError(f"Kafka does not say where the topics begin: {error}") from error
-    return {tp: found[tp.topic, tp.partition] for tp in partitions}
-
-
-def _lines(
-    previews: Sequence[Preview], others: Sequence[str], mode: RewindMode | None, missing: Sequence[str]
-) -> Iterator[str]:
-    """The preview for people."""
+def _lines(preview: RewindPreview, mode: RewindMode | None) -> Iterator[str]:
+    """Return the preview for people."""
     skips = mode is not None and mode.value == "skip"
-    for each in previews:
+    for each in preview.tables:
         yield from preview_lines(each, skips=skips)
-    if others:
-        yield f"other tables of the connector stay as they are: {', '.join(others)}"
+    if preview.other_tables:
+        yield f"other tables of the connector stay as they are: {', '.join(preview.other_tables)}"
     if mode is None:
-        for text in missing:
+        for text in preview.missing:
             yield f"--replay would be refused: {text}"
         yield "nothing was changed: say --replay or --skip"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect_py.api.command import uses_java
+from connect_py.api.command import asks_worker, uses_java
 from connectors.iceberg.commands.exit_status import errors_exit
 from connectors.iceberg.commands.table_options import (
     POINT,
@@ -21,9 +21,8 @@ from connectors.iceberg.commands.table_options import (
     Table,
     Timeout,
     Worker,
-    known_branch,
-    table_place,
 )
+from connectors.iceberg.commands.table_session import TableOptions, table_session
 
 if TYPE_CHECKING:
     from connectors.iceberg.history.scan_levels import ScanReport
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 UNDECIDED = 2
 
 
+@asks_worker
 @uses_java
 def scan(
     table: Table,
@@ -49,18 +49,11 @@ def scan(
     Exit status 0: here it is; 2: not known (no such table, a condition that is none, no answer from the catalog).
     """
     with errors_exit(UNDECIDED):
-        from rich.console import Console
+        from connectors.iceberg.operations.scan import SCAN, ScanArguments
 
-        from connectors.iceberg.history.scan_levels import ScanRequest, scan_levels
-        from connectors.iceberg.history.table_diff import read_metadata
-        from connectors.iceberg.history.table_point import find_point
-
-        place = table_place(table, config, worker, catalog_property, catalog)
-        with place.open(timeout) as lake, Console(stderr=True).status(f"{table}: reading manifests and footers"):
-            metadata = lake.run(table, read_metadata)
-            ref = known_branch(metadata, branch, place)
-            snapshot = None if metadata.head(ref) is None else find_point(metadata, at, ref)
-            report = lake.run(table, scan_levels, ScanRequest(where, snapshot))
+        options = TableOptions(table, config, worker, catalog_property, catalog, timeout)
+        with table_session(options) as session:
+            report = session.run(SCAN, ScanArguments(table=table, where=where, at=at, branch=branch))
     if as_json:
         typer.echo(json.dumps({"table": table, "where": where, **report.to_json()}, indent=2))
         return

@@ -13,13 +13,13 @@ import typer
 from connect_py.api.command import command_services
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.key_values import key_values
+from connectors.iceberg.operations.connector_table import MAX_SECONDS, ConnectorTable
 
 if TYPE_CHECKING:
     from connect_py.api.sink_host import SinkHost
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.config.spark_config import SparkConfig
     from connectors.iceberg.driver.lake_client import LakeClient
-    from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="Full name of the table: namespace.table.")]
 Config = Annotated[
@@ -40,34 +40,24 @@ Branch = Annotated[
 ]
 Timeout = Annotated[int, typer.Option(help="Seconds that Spark may take.", min=1)]
 TIMEOUT = 3600
-_MOST_SECONDS = 2_000_000  # 23 days: what operating systems wait at once
 POINT = "a snapshot id, a branch or tag, a time (2026-01-02T03:04:05Z), first or last"
 
 
 @dataclass(frozen=True, slots=True)
-class TablePlace:
-    """Where a table is."""
+class TablePlace(ConnectorTable):
+    """A table, and the catalog for a driver that the command starts."""
 
     table: str
     spark: SparkConfig
     connector: IcebergSinkConfig | None  # None: only the catalog was named
     host: SinkHost | None = None  # what the connector has from its worker, if that was named
 
-    @property
-    def ref(self) -> str:
-        """The ref that the connector commits to."""
-        return (self.connector and self.connector.table(self.table).commit_branch) or "main"
-
-    @property
-    def group(self) -> str | None:
-        return self.connector.connect_group if self.connector is not None else None
-
     @contextmanager
     def open(self, timeout_seconds: float = 120.0) -> Iterator[LakeClient]:
         """A session in a Spark driver that ends with the block."""
         from connectors.iceberg.driver.lake_client import LakeClient
 
-        with LakeClient(command_services(), self.spark, deadline_seconds=min(timeout_seconds, _MOST_SECONDS)) as lake:
+        with LakeClient(command_services(), self.spark, deadline_seconds=min(timeout_seconds, MAX_SECONDS)) as lake:
             yield lake
 
 
@@ -95,17 +85,3 @@ def table_place(
     else:
         spark = worker_spark_config(connector, host.worker_settings)
     return TablePlace(table, replace(spark, catalog_properties={**spark.catalog_properties, **given}), connector, host)
-
-
-def known_branch(metadata: TableMetadata, branch: str | None, place: TablePlace) -> str:
-    """The ref whose history counts.
-
-    Raises:
-        NotInHistoryError: The table has no such branch as was typed. Those of connectors are made by a first commit.
-    """
-    from connectors.iceberg.history.table_point import known_ref
-    from connectors.iceberg.protocol.commit_request import MAIN
-
-    if branch is not None and branch != MAIN:
-        known_ref(metadata, branch)
-    return branch or place.ref

@@ -16,7 +16,8 @@ from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord,
 from connectors.iceberg.dead_letters.dead_letter_table import DeadLetterTable
 from connectors.iceberg.dead_letters.replay_log import ReplayLog
 from connectors.iceberg.dead_letters.replay_rules import check_merged
-from connectors.iceberg.operations.operation_request import OperationRequest
+from connectors.iceberg.operation_request import OperationRequest
+from connectors.iceberg.operations.argument_names import takes
 
 SHOWN: Final = 50
 MOST: Final = 500
@@ -25,6 +26,7 @@ _LONGEST: Final = 20_000  # characters of a text that is shown
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@takes("topic", "reason", "limit")
 def dead_letters(request: OperationRequest) -> Any:
     """Counts by topic, reason and state, and the newest records with their errors."""
     config, limit = request.config, request.count("limit", SHOWN, MOST)
@@ -56,6 +58,7 @@ def _plain(record: DeadLetterRecord) -> dict[str, Any]:
     return {name: text[:_LONGEST] if isinstance(text, str) else text for name, text in made.items()}
 
 
+@takes("records", "only_missing_keys")
 def replay(request: OperationRequest) -> Any:
     """Have records tried again: `records` are places, with another key, value or headers if they have some."""
     config = request.config

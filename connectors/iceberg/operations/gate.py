@@ -8,7 +8,8 @@ from connect_py.api.errors import ConfigError, NotFoundError
 from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.history.table_diff import read_metadata
-from connectors.iceberg.operations.operation_request import OperationRequest
+from connectors.iceberg.operation_request import OperationRequest
+from connectors.iceberg.operations.argument_names import takes
 from connectors.iceberg.refs.gate_decision import (
     Decision,
     DecisionRequest,
@@ -21,6 +22,7 @@ from connectors.iceberg.refs.gate_decision import (
 REJECT = tuple(each.value for each in Decision if each is not Decision.PUBLISH)
 
 
+@takes("table")
 def unpublished(request: OperationRequest) -> Any:
     """Those of a table; without `table`, of all that the configuration names."""
     named = request.arguments.get("table") is None and request.config.tables
@@ -30,11 +32,13 @@ def unpublished(request: OperationRequest) -> Any:
     return {"tables": {name: each.to_json() for name, each in found.items() if each is not None}}
 
 
+@takes("table", "head")
 def publish(request: OperationRequest) -> Any:
     """Show readers the unpublished commits of a table."""
     return _decide(request, Decision.PUBLISH)
 
 
+@takes("table", "head", "rows")
 def reject(request: OperationRequest) -> Any:
     """Throw them away; `rows` says what becomes of theirs."""
     if request.arguments.get("rows") not in REJECT:

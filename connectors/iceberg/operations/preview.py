@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.operations.operation_request import OperationRequest
+from connectors.iceberg.operation_request import OperationRequest
+from connectors.iceberg.operations.argument_names import takes
 from connectors.iceberg.trial.topic_sample import SampleRequest, TopicSample
 from connectors.iceberg.trial.trial import Trial
 from connectors.iceberg.trial.trial_document import table_look_up, trial_document
@@ -16,6 +17,7 @@ SAMPLES: Final = 5
 SHOWN: Final = 100
 
 
+@takes("records", "newest")
 def preview(request: OperationRequest) -> Any:
     """Read records, convert, transform and route them: the document of `connect-py try --json`."""
     if request.pipelines is None:

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.history.table_diff import read_metadata
-from connectors.iceberg.operations.operation_request import OperationRequest
+from connectors.iceberg.operation_request import OperationRequest
+from connectors.iceberg.operations.argument_names import takes
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.staging.full_names import Field, columns_inside
 
@@ -21,6 +22,7 @@ _FORMS: Final = (
 )
 
 
+@takes("table", "change")
 def change_table(request: OperationRequest) -> Any:
     """Change the table; the rows that wait go on by themselves."""
     name, words = request.text("table"), request.text("change")

@@ -9,7 +9,8 @@ from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.history.snapshot_entry import SnapshotEntry, entries
 from connectors.iceberg.history.table_diff import read_metadata
 from connectors.iceberg.maintenance.operations_table import operations_of
-from connectors.iceberg.operations.operation_request import OperationRequest
+from connectors.iceberg.operation_request import OperationRequest
+from connectors.iceberg.operations.argument_names import takes
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 SNAPSHOTS: Final = 100
@@ -18,6 +19,7 @@ OPERATIONS: Final = 20
 _TOTALS: Final = ("records", "data-files", "delete-files", "position-deletes", "equality-deletes", "files-size")
 
 
+@takes("table", "limit")
 def table(request: OperationRequest) -> Any:
     """The table's columns, and its snapshots, newest first, with totals; `snapshots` is null without a table."""
     name, limit = request.text("table"), request.count("limit", SNAPSHOTS, MOST)
@@ -50,6 +52,7 @@ def _shown(type_: Any) -> str:
     return type_ if isinstance(type_, str) else str(type_["type"])
 
 
+@takes("table", "limit")
 def maintenance(request: OperationRequest) -> Any:
     """Whether the connector maintains the table, and what was done to it last, newest first."""
     name, limit = request.text("table"), request.count("limit", OPERATIONS, MOST)

@@ -1,0 +1,145 @@
+"""`OperationRequest`: a call of `POST /connectors/{connector}/operations/{operation}`, and its dispatch.
+
+Operations are entry points of the group `connect_py.iceberg.operations`: the name of the operation, and a function that
+takes an `OperationRequest` and returns a JSON value. The connector loads an operation when it is called and does not
+import it, so that it works without the package of the operations.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from connect_py.api.cluster import SinkCluster
+from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
+from connect_py.api.pipeline import PipelineFactory
+from connect_py.api.service import SharedServices
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg.driver.lake_client import LakeClient
+from connectors.iceberg.protocol.commit_request import MAIN
+
+OPERATIONS: Final = "connect_py.iceberg.operations"
+DEADLINE_SECONDS: Final = 120.0  # of one call of the driver
+
+
+class Cancellation:
+    """Ends the driver session of an operation whose client is gone. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lake: LakeClient | None = None
+        self.requested = False
+
+    def cancel(self) -> None:
+        """Interrupt the current call of the driver, and let no session start."""
+        with self._lock:
+            self.requested = True
+            if self._lake is not None:
+                self._lake.hang_up()
+
+    @contextmanager
+    def covering(self, lake: LakeClient) -> Iterator[LakeClient]:
+        """Open a session that `cancel` ends.
+
+        Raises:
+            ConnectError: The operation was canceled.
+        """
+        try:
+            with lake:
+                with self._lock:
+                    self._lake = lake
+                    if self.requested:
+                        raise ConnectError("the operation was canceled: its client is gone")
+                yield lake
+        finally:
+            with self._lock:
+                self._lake = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRequest:
+    """A connector, the worker that runs the operation, and the JSON object of the request. Numbers are strings."""
+
+    config: IcebergSinkConfig
+    props: Mapping[str, str]
+    services: SharedServices
+    arguments: Mapping[str, Any]
+    cluster: SinkCluster | None = None  # None: the operation was not called through a worker
+    pipelines: PipelineFactory | None = None
+    progress: Callable[[str], None] = lambda _: None  # shows the current step to the client
+    cancellation: Cancellation = field(default_factory=Cancellation)
+
+    @contextmanager
+    def lake(self, deadline_seconds: float = DEADLINE_SECONDS) -> Iterator[LakeClient]:
+        """Open a session in the worker's Spark driver for the duration of the block."""
+        spark = worker_spark_config(self.config, self.services.worker_settings)
+        lake = LakeClient(self.services, spark, user=self.config.connector, deadline_seconds=deadline_seconds)
+        with self.cancellation.covering(lake):
+            yield lake
+
+    def ref(self, table: str) -> str:
+        """Return the branch that the connector commits to."""
+        return self.config.table(table).commit_branch or MAIN
+
+    def kafka(self) -> dict[str, Any]:
+        """Return the settings of a Kafka client for the cluster of the connector's topics."""
+        if self.cluster is None:
+            raise ConfigError("", "only a worker knows how to reach Kafka")
+        return self.cluster.client_config("admin")
+
+    def refuse_unknown(self, names: tuple[str, ...], operation: str) -> None:
+        """Raise a `ConfigError` if the request has an argument with another name."""
+        for name in self.arguments.keys() - set(names):
+            raise ConfigError(name, f"unknown argument; {operation} takes {', '.join(names) or 'none'}")
+
+    def text(self, name: str) -> str:
+        """Return a required argument."""
+        value = self.arguments.get(name)
+        if not isinstance(value, str) or not value:
+            raise ConfigError(name, "must be a text that is not empty")
+        return value
+
+    def text_or_none(self, name: str) -> str | None:
+        """Return an optional argument."""
+        return self.text(name) if self.arguments.get(name) is not None else None
+
+    def count(self, name: str, default: int, most: int) -> int:
+        """Return a number from 1 to `most`."""
+        value = self.arguments.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, str) or not value.isdecimal() or not 1 <= int(value) <= most:
+            raise ConfigError(name, f"must be a number from 1 to {most}")
+        return int(value)
+
+    def flag(self, name: str) -> bool:
+        """Return an optional boolean, False by default."""
+        value = self.arguments.get(name, False)
+        if not isinstance(value, bool):
+            raise ConfigError(name, "must be true or false")
+        return value
+
+
+def operate(request: OperationRequest, operation: str) -> Any:
+    """Call an operation; the result is a JSON value.
+
+    Raises:
+        NotFoundError: The operation, or its subject, does not exist.
+        ConfigError: The arguments are not valid, or the request is not possible.
+        ConnectError: The catalog, the storage, or Kafka does not answer.
+    """
+    operations = registered_operations()
+    if operation not in operations:
+        names = ", ".join(sorted(operations)) or "none"
+        raise NotFoundError(f"The Iceberg sink has no operation {operation}: it has {names}")
+    return operations[operation].load()(request)
+
+
+def registered_operations() -> dict[str, EntryPoint]:
+    """Return the installed operations by name."""
+    return {entry.name: entry for entry in entry_points(group=OPERATIONS)}
