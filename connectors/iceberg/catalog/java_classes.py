@@ -142,6 +142,11 @@ class JavaClasses:
         make = getattr(expressions, term.transform)
         return make(term.column) if term.argument is None else make(term.column, term.argument)
 
+    def has_subquery(self, spark: SparkSession, sql: str) -> bool:
+        """Return True if a condition in SQL contains a query. The condition is parsed, and not analyzed."""
+        expression = spark._jsparkSession.sessionState().sqlParser().parseExpression(sql)
+        return bool(self("org.apache.spark.sql.catalyst.expressions.SubqueryExpression").hasSubquery(expression))
+
     def condition(self, spark: SparkSession, relation: str, sql: str) -> Any:
         """An Iceberg expression of a condition in SQL on a table's columns."""
         converter = self("org.apache.spark.sql.execution.datasources.SparkExpressionConverter")

@@ -19,7 +19,9 @@ EXPECT: Final = "expect"  # below a table's prefix
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _QUERY: Final = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
 # What reaches code of the JVM by a name in a text, and files by their path.
-FORBIDDEN_SQL: Final = re.compile(r"(?i)\b(reflect|java_method|try_reflect)\b|`[^`]*[/:][^`]*`")
+_CALLS_JAVA: Final = r"\b(reflect|java_method|try_reflect)\b"
+JAVA_FUNCTIONS: Final = re.compile(f"(?i){_CALLS_JAVA}")
+FORBIDDEN_SQL: Final = re.compile(rf"(?i){_CALLS_JAVA}|`[^`]*[/:][^`]*`")
 
 
 class ExpectationAction(Enum):

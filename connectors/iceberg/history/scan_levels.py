@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.catalog.sql_names import relation
+from connectors.iceberg.config.expectations import JAVA_FUNCTIONS
+from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.staging.write_settings import WriteSettings
 
 if TYPE_CHECKING:
@@ -60,11 +62,18 @@ class ScanRequest:
 def scan_levels(session: LakeSession, name: str, request: ScanRequest) -> ScanReport:
     """Look at every data file of a snapshot.
 
+    A client of a worker chooses the condition: it must not contain a query, which could read other tables or files, or
+    call Java.
+
     Raises:
-        TableUnsuitableError: The condition is no SQL, or names no columns of the table.
+        TableUnsuitableError: The condition is not SQL about the columns of the table alone.
     """
     table = session.table(name)
     java = table.java
+    if (function := JAVA_FUNCTIONS.search(request.where)) is not None:
+        raise TableUnsuitableError(name, f"the condition calls Java: {function[0]}")
+    if java.has_subquery(session.spark, request.where):
+        raise TableUnsuitableError(name, "the condition contains a query: use columns of the table only")
     condition = java.condition(session.spark, relation(session.catalog_name, name), request.where)
     report = ScanReport(request.snapshot, str(condition))
     report.bloom_columns = [*WriteSettings.of(table.metadata().properties).bloom_filters]
