@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from connect_py.api.errors import ConnectError, NotFoundError
 from connect_py.api.plugin import PluginKind
 from connect_py.model import TargetState
 from connect_py.plugins.plugin_registry import PluginRegistry, PluginTable, UnknownPluginError
+from connect_py.worker.connector_process import OPERATIONS
 from connect_py.worker.worker import TooManyTasksError, Worker
 
 DEADLINE_SECONDS = 20.0
@@ -218,3 +220,30 @@ time.sleep(60)
         front.wait()
         if front.stdout is not None:
             front.stdout.close()
+
+
+OPERATING = {"name": "c", "connector.class": "test.OperatingSinkConnector", "topics": "t"}
+
+
+def test_operations_show_steps_and_end_when_canceled_beside_validations(worker: Worker) -> None:
+    """As many as may run at once, and one that waits for them."""
+    steps: queue.Queue[str] = queue.Queue()
+    started = [worker.start_operation("c", OPERATING, "wait", {}, steps.put) for _ in range(OPERATIONS)]
+    assert [steps.get(timeout=DEADLINE_SECONDS) for _ in started] == ["waiting as c"] * OPERATIONS
+    answer, cancel = worker.start_operation("c", OPERATING, "wait", {}, steps.put)
+    validated = worker.validate_connector("test.RecordingSinkConnector", config()).result(DEADLINE_SECONDS)
+    assert validated.values
+    cancel()
+    cancel()  # once more changes nothing
+    for running, cancel_running in started:
+        assert not running.done()
+        cancel_running()
+        with pytest.raises(ConnectError, match="canceled"):
+            running.result(DEADLINE_SECONDS)
+    with pytest.raises(ConnectError, match="the operation was canceled: its client is gone"):
+        answer.result(DEADLINE_SECONDS)
+    assert steps.empty()
+    echoed, cancel = worker.start_operation("c", OPERATING, "echo", {"n": "1"}, steps.put)
+    assert echoed.result(DEADLINE_SECONDS) == {"n": "1"}
+    cancel()  # it has ended
+    assert worker.operate("c", OPERATING, "echo", {}).result(DEADLINE_SECONDS) == {}
