@@ -56,16 +56,18 @@ class _OperationStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        gone = asyncio.ensure_future(_disconnected(receive))
+        disconnect = asyncio.ensure_future(_disconnected(receive))
         try:
-            while not self._outcome.done() and not gone.done():
+            while not self._outcome.done() and not disconnect.done():
                 await _send_line(send, entities.json_bytes({"progress": self._running.step}))
-                await asyncio.wait([self._outcome, gone], timeout=PROGRESS_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    [self._outcome, disconnect], timeout=PROGRESS_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
             if self._outcome.done():
                 await _send_line(send, await asyncio.to_thread(self._last_line))
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            gone.cancel()
+            disconnect.cancel()
             if not self._outcome.done():
                 log.info("an operation is canceled: its client disconnected")
                 self._outcome.add_done_callback(lambda ended: ended.cancelled() or ended.exception())

@@ -114,9 +114,9 @@ def test_commands_use_the_driver_of_the_worker(commands: Commands) -> None:
     assert commands.document("branch", "trial", "--at", "before")["snapshot"] == first
     assert commands.document("scan", "--where", "id = 7")["levels"][0]["rows"] >= 8
     assert commands.document("audit")["verdict"] == "proven"
-    assert "nothing is due" in commands.on_worker(
-        "maintain", "--dry-run", "--set", "small-files=0", "--set", "manifests=0"
-    )
+    none_due = ("small-files=0", "manifests=0", "delete-ratio=0", "delete-files=0")
+    settings = [word for each in none_due for word in ("--set", each)]
+    assert "nothing is due" in commands.on_worker("maintain", "--dry-run", *settings)
     assert "compact data files" in commands.on_worker("maintain", "--now", "--set", "small-files=1")
     assert commands.document("rollback", "--to", "first", "--dry-run")["to"] == first
 

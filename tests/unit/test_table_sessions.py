@@ -132,7 +132,6 @@ def test_catalog_without_a_connector_is_that_of_a_running_sink() -> None:
 @pytest.mark.parametrize(
     ("worker", "reason"),
     [
-        (None, "no worker was named"),
         (FakeWorker({}, error=ConnectError("no worker answers at http://x")), "no worker answers at http://x"),
         (FakeWorker({"other": SINK}), "the worker at http://worker has no Iceberg sink sink"),
         (FakeWorker({"sink": {"connector.class": "FileStreamSink"}}), "has no Iceberg sink sink"),
@@ -144,7 +143,7 @@ def test_catalog_without_a_connector_is_that_of_a_running_sink() -> None:
     ],
 )
 def test_separate_driver_is_announced_in_one_line(
-    posted: Path, worker: FakeWorker | None, reason: str, capsys: pytest.CaptureFixture[str]
+    posted: Path, worker: FakeWorker, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SeparateDriverError), session_at(worker, posted) as session:
         list_snapshots(session)

@@ -122,7 +122,8 @@ class TableSession:
         from connectors.iceberg.operations.table_operation import TableTarget
 
         place = self._options.place()
-        typer.echo(f"connect-py: starting a separate Spark driver: {self._reason}", err=True)
+        if self._reason:
+            typer.echo(f"connect-py: starting a separate Spark driver: {self._reason}", err=True)
         lake = self._closing.enter_context(place.open(self._options.timeout_seconds))
         return TableTarget(
             place.table, lake, place.spark.catalog, place.connector, lambda: self._kafka(place), self._show
@@ -162,6 +163,8 @@ def _no_kafka(_: TablePlace) -> Mapping[str, Any]:
 def _worker_connector(options: TableOptions) -> _WorkerConnector | str:
     """Return the connector of a running worker that knows the table's catalog, or the reason why there is none.
 
+    The reason is empty for a caller other than `connect-py`, which offers no options to name a worker.
+
     Raises:
         ConfigError: The options are not valid.
     """
@@ -174,7 +177,7 @@ def _worker_connector(options: TableOptions) -> _WorkerConnector | str:
     if posted is None and not catalog:
         return "no catalog was named"
     if (client := worker_client()) is None:
-        return "no worker was named"
+        return ""
     try:
         connectors = client.connectors()
     except ConfigError:
