@@ -6,13 +6,15 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from connect_py.api.command import resolved_connector, sink_host
 from connect_py.api.errors import ConfigError
 from connect_py.api.sink_host import SinkHost
 from connectors.iceberg import PLUGINS
-from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.config.worker_defaults import with_worker_catalog
+
+if TYPE_CHECKING:
+    from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
 _CLASSES = (*(each.name for each in PLUGINS), "IcebergSinkConnector", "IcebergSink")  # and what Java shortens them to
 _NO_WORKER = "name the worker's properties by --worker"
@@ -78,6 +80,10 @@ def parse_connector(path: Path, worker: Path | None) -> tuple[IcebergSinkConfig,
     Raises:
         ConfigError: A file is not one of these, a value is not available, or is not acceptable.
     """
+    # Imported here to reduce the startup time of commands that use a worker's driver.
+    from connectors.iceberg.config.sink_config import IcebergSinkConfig
+    from connectors.iceberg.config.worker_defaults import with_worker_catalog
+
     if worker is None:
         props = read_connector(path)
         refuse_providers(props, _NO_WORKER)
