@@ -25,13 +25,13 @@ from connectors.iceberg.catalog.java_errors import MISSING_FILE, caused_by, tran
 from connectors.iceberg.catalog.table_update import StaleAttemptError
 from connectors.iceberg.commit.attempt import (
     Attempt,
-    CommitRun,
     LedgerMovedError,
     check_ledger,
     find_commit,
     snapshot_summary,
 )
 from connectors.iceberg.commit.change_builder import ChangeBuilder, choose_strategy
+from connectors.iceberg.commit.commit_run import CommitRun
 from connectors.iceberg.commit.cycle_rows import complete_rows
 from connectors.iceberg.commit.cycle_table import CycleTable
 from connectors.iceberg.commit.output_columns import SchemaEvolvedError

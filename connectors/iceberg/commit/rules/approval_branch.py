@@ -55,16 +55,16 @@ class _ApprovalBranchRun(RuleRun):
         base, ref = update.base(), attempt.cycle.request.ref
         if self._branch in base.refs and attempt.target_ref != self._branch:
             update.remove_ref(self._branch)
-        held = _failures_to_hold(attempt)
+        failed_check = _failures_to_hold(attempt)
         state = self._state(base)
         if ref != self._branch:  # no commit was held until now
-            state = Unpublished((), state.again, ref if held is not None else "")
+            state = Unpublished((), state.again, ref if failed_check is not None else "")
         is_visible = attempt.target_ref != self._branch  # a held commit may be discarded again
         if is_visible and state.again is not None and state.again.is_over(self._ledger):
             state = dataclasses.replace(state, again=None)
-        if held is not None:
+        if failed_check is not None:
             now_ms = int(time.time() * 1000)
-            commit = UnpublishedCommit(update.snapshot_id, self._request.commit_id, now_ms, held.failed)
+            commit = UnpublishedCommit(update.snapshot_id, self._request.commit_id, now_ms, failed_check.failed)
             state = state.with_commit(commit)
         text = state.to_text()
         if text != base.properties.get(self._key, ""):
