@@ -153,7 +153,7 @@ def test_death_at_every_point_loses_and_doubles_nothing(
     die_and_recover(POINTS, tmp_path, kafka_broker, topic_prefix)
 
 
-@pytest.mark.long  # in every run: the crashes in test_iceberg_compaction
+@pytest.mark.long  # in every run: test_crash_at_each_step_leaves_rows_and_files_that_the_next_epoch_removes
 @pytest.mark.timeout(600)
 def test_death_at_every_step_of_a_compaction_loses_and_doubles_nothing(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
