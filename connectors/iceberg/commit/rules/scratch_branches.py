@@ -1,4 +1,4 @@
-"""Rule 40: the first commit to a table removes the scratch branches of releases that ran the MERGE on a branch."""
+"""Rule 40: commits remove the scratch branches of releases that ran the MERGE on a branch."""
 
 from __future__ import annotations
 
@@ -21,26 +21,22 @@ _STAGED_KEY: Final = "connect-py.staged"  # the same, if the snapshot only refer
 
 
 class ScratchBranches(CommitRule):
-    """Looks at each table once per session: nothing creates scratch branches any more."""
-
-    def __init__(self) -> None:
-        self._clean_tables: set[str] = set()
+    """Removes scratch branches with every commit: a late MERGE of the earlier release may still create one."""
 
     def begin(self, request: CommitRequest) -> RuleRun | None:
-        """Return the hooks for the first commit to a table."""
-        return None if request.table in self._clean_tables else _ScratchBranchesRun(request, self._clean_tables)
+        """Return the hooks for every commit."""
+        return _ScratchBranchesRun(request.work_branch)
 
 
 class _ScratchBranchesRun(RuleRun):
-    def __init__(self, request: CommitRequest, clean_tables: set[str]) -> None:
-        self._request = request
-        self._clean_tables = clean_tables
+    def __init__(self, work_branch: str) -> None:
+        self._work_branch = work_branch
         self._removed: list[Any] = []  # Java snapshots that the last update removes
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
         """Remove the branches of this connector and their snapshots, in the change that commits the cycle."""
         base = update.base()
-        branches = [name for name in base.refs if name.startswith(self._request.work_branch)]
+        branches = [name for name in base.refs if name.startswith(self._work_branch)]
         for name in branches:
             update.remove_ref(name)
         snapshots = [snapshot for snapshot in _scratch_snapshots(base, branches) if snapshot != update.snapshot_id]
@@ -48,7 +44,6 @@ class _ScratchBranchesRun(RuleRun):
 
     def committed(self, attempt: Attempt, table: JavaTable) -> None:
         """Delete the files of the removed snapshots: no metadata references them any more."""
-        self._clean_tables.add(self._request.table)
         if not self._removed:
             return
         log.info("table %s: removed %d scratch snapshots of an earlier release", table.name, len(self._removed))
@@ -58,7 +53,7 @@ class _ScratchBranchesRun(RuleRun):
                     paths = set(table.own_metadata_files(snapshot))
                     if _STAGED_KEY not in table.java.json(snapshot.summary()):
                         paths.update(table.files_added_by(snapshot))
-                    for path in paths - set(_landed_paths(attempt)):
+                    for path in paths - {file.path for file in attempt.cycle.request.files}:
                         table.delete_file(path)
         except ConnectError as error:
             log.info("table %s: files of scratch branches remain as orphan files: %s", table.name, error)
@@ -73,8 +68,3 @@ def _scratch_snapshots(metadata: TableMetadata, branches: list[str]) -> list[int
             snapshots.append(int(snapshot["snapshot-id"]))
             snapshot = metadata.snapshots.get(snapshot.get("parent-snapshot-id", -1))
     return snapshots
-
-
-def _landed_paths(attempt: Attempt) -> list[str]:
-    """Return the staged files of the commit that landed: a full MERGE on a scratch branch may have added them."""
-    return [file.path for file in attempt.cycle.request.files]
