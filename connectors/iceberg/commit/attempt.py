@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 from connectors.iceberg.catalog.table_update import StaleAttemptError
 from connectors.iceberg.commit.cycle_rows import CycleRows
@@ -15,8 +14,6 @@ from connectors.iceberg.protocol.commit_request import (
 )
 from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, table_version
 from connectors.iceberg.protocol.table_metadata import TableMetadata
-
-T = TypeVar("T")
 
 
 class LedgerMovedError(Exception):
@@ -33,10 +30,6 @@ class Attempt:
     rows: CycleRows
     change: TableChange
     reads_table: bool = False  # set by rules: their results depend on the rows at the head
-
-    def find(self, kind: type[T]) -> T | None:
-        """Return what a rule noted about this attempt."""
-        return self.cycle.findings.get(kind)
 
     def check_valid_for(self, base: TableMetadata, request: CommitRequest) -> None:
         """Check that the change of this attempt can be applied to newer metadata (rule 16).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +12,7 @@ from connectors.iceberg.catalog.java_errors import translating
 from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.commit.attempt import Attempt, LedgerMovedError
 from connectors.iceberg.commit.cycle_table import CycleTable
-from connectors.iceberg.commit.rules.rule import RuleRuns
+from connectors.iceberg.commit.rules.rule import RuleRun
 from connectors.iceberg.errors import TableError
 from connectors.iceberg.protocol.commit_request import (
     CommitCounts,
@@ -24,6 +24,7 @@ from connectors.iceberg.protocol.commit_request import (
 
 if TYPE_CHECKING:
     from connectors.iceberg.catalog.java_table import JavaTable
+    from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 log = logging.getLogger(__name__)
 
@@ -33,11 +34,10 @@ _BACKOFF_SECONDS: Final = (0.0, 0.1, 0.3, 1.0)
 class CommitRun:
     """One call of `CommitEngine.commit`: its attempts, the swaps that it sent, and what it has to clean up."""
 
-    def __init__(self, request: CommitRequest, rules: RuleRuns) -> None:
+    def __init__(self, request: CommitRequest, rules: Sequence[RuleRun]) -> None:
         self.request = request
         self.rules = rules
         self.is_outcome_unknown = False  # a swap was sent, and the table has not been read since
-        self._attempts: list[Attempt] = []
         self._cycles: list[CycleTable] = []
         self._swaps: list[tuple[TableUpdate, Attempt]] = []
         self._table: JavaTable | None = None
@@ -58,10 +58,12 @@ class CommitRun:
         self._cycles.append(cycle)
         return cycle
 
-    def add(self, attempt: Attempt) -> Attempt:
-        """Remember an attempt."""
-        self._attempts.append(attempt)
-        return attempt
+    def resolve(self, metadata: TableMetadata) -> CommitRequest:
+        """Return the request for this metadata."""
+        request = self.request
+        for rule in self.rules:
+            request = rule.resolve(request, metadata)
+        return request
 
     @contextmanager
     def sending_swap(self, update: TableUpdate, attempt: Attempt) -> Iterator[None]:
@@ -136,8 +138,11 @@ class CommitRun:
             older_changes=rows.older_changes,
             foreign_conflicts=self._conflicts,
         )
-        outcome = CommitOutcome(CommitStatus.COMMITTED, attempt.cycle.strategy, snapshot_id, "", counts, attempt.reason)
-        return self.rules.outcome(attempt, outcome)
+        strategy = attempt.cycle.strategy
+        outcome = CommitOutcome(CommitStatus.COMMITTED, strategy, snapshot_id, "", counts, attempt.reason)
+        for rule in self.rules:
+            outcome = rule.outcome(attempt, outcome)
+        return outcome
 
     def conflict(self, error: LedgerMovedError) -> CommitOutcome:
         """Return the outcome if another coordinator committed."""
@@ -169,12 +174,14 @@ class CommitRun:
         if table is None or (self._swaps and landed is None):
             return
         paths: set[str] = set()
-        for cycle in self._cycles:
-            paths.update(cycle.superseded if landed is not None and cycle is landed.cycle else cycle.written)
         try:
-            for attempt in self._attempts:
-                if attempt is not landed:
-                    self.rules.discard(attempt)
+            for cycle in self._cycles:
+                if landed is not None and cycle is landed.cycle:
+                    paths.update(cycle.superseded)
+                    continue
+                paths.update(cycle.written)
+                for rule in self.rules:
+                    rule.discard(cycle)
             with translating(table.name):
                 for update, _ in self._swaps:
                     if update.snapshot_id != self._landed:

@@ -77,7 +77,8 @@ class CommitEngine:
                 failed. The caller repeats the same request.
         """
         started = time.monotonic()
-        run = CommitRun(request, self._rules.begin(request))
+        runs = (rule.begin(request) for rule in self._rules)
+        run = CommitRun(request, [rule_run for rule_run in runs if rule_run is not None])
         with ExitStack() as stack:
             try:
                 outcome = self._run(run, stack)
@@ -101,7 +102,8 @@ class CommitEngine:
         Raises:
             CatalogUnavailableError: The table cannot be opened yet.
         """
-        self._rules.settle(table, property_key, None)
+        for rule in self._rules:
+            rule.settle(table, property_key, None)
 
     def _run(self, run: CommitRun, stack: ExitStack) -> CommitOutcome:
         # Survives a lost race as long as its change is valid for the new head.
@@ -110,11 +112,13 @@ class CommitEngine:
             if run.is_outcome_unknown:
                 fault_point(LOOKING_AGAIN)
             table = run.loaded(self._load(run.request.table))  # 4a, also after the last try (rule 17)
-            self._rules.settle(table, run.request.property_key, run.request)
-            request = run.rules.resolve(run.request, table.metadata())
-            if (snapshot_id := find_commit(table.metadata(), request)) is not None:
+            for rule in self._rules:
+                rule.settle(table, run.request.property_key, run.request)
+            metadata = table.metadata()
+            request = run.resolve(metadata)
+            if (snapshot_id := find_commit(metadata, request)) is not None:
                 return run.committed(snapshot_id)
-            check_ledger(table.metadata(), request)
+            check_ledger(metadata, request)
             run.raise_refusal()
             if not run.has_tries_left:
                 return run.exhausted()
@@ -138,7 +142,8 @@ class CommitEngine:
                 # None if an earlier call of commit() sent the swap that landed.
                 if (landed := run.attempt_of(snapshot_id)) is not None:
                     run.landed(snapshot_id)
-                    run.rules.committed(landed, table)
+                    for rule_run in run.rules:
+                        rule_run.committed(landed, table)
                 return run.committed(snapshot_id)
 
     def _load(self, name: str) -> JavaTable:
@@ -148,7 +153,7 @@ class CommitEngine:
     def _raise_if_ledger_moved(self, run: CommitRun) -> None:
         """Raise LedgerMovedError if a newer coordinator has committed: its cleanup may have caused an error."""
         metadata = self._load(run.request.table).metadata()
-        request = run.rules.resolve(run.request, metadata)
+        request = run.resolve(metadata)
         if find_commit(metadata, request) is None:
             check_ledger(metadata, request)
 
@@ -164,13 +169,14 @@ class CommitEngine:
         cycle = run.begin(CycleTable(self._spark, self._catalog_name, table, request, strategy, stack))
         with translating(table.name):
             try:
-                rows = complete_rows(cycle, rows_are_final=not run.rules.change_rows)
-                rows = run.rules.rows(cycle, rows)
+                rows = complete_rows(cycle, rows_are_final=not any(rule.changes_rows for rule in run.rules))
+                for rule in run.rules:
+                    rows = rule.rows(cycle, rows)
                 fault_point(AFTER_ROWS)
                 attempt = Attempt(cycle, reason, request.ref, rows, self._change_builder.build(cycle, rows))
                 fault_point(AFTER_MERGE)
-                run.add(attempt)
-                run.rules.inspect(attempt)
+                for rule in run.rules:
+                    rule.inspect(attempt)
             except Exception as error:
                 if caused_by(error, *MISSING_FILE) and table.has_changed():
                     raise StaleAttemptError("another writer removed a file while it was read") from error
@@ -188,14 +194,15 @@ class CommitEngine:
         with translating(table.name):
             update = table.new_update()
             base = update.base()
-            request = run.rules.resolve(run.request, base)
+            request = run.resolve(base)
             if (snapshot_id := find_commit(base, request)) is not None:
                 return snapshot_id  # an earlier swap with an unknown outcome has landed
             check_ledger(base, request)
             attempt.check_valid_for(base, request)
             update.start_branch(attempt.target_ref, request.ref)
             attempt.change.add_to(update, attempt.target_ref, snapshot_summary(request, attempt.rows))
-            run.rules.amend(attempt, update)
+            for rule in run.rules:
+                rule.amend(attempt, update)
             ledger_property = request.property_template.replace(SNAPSHOT_ID, str(update.snapshot_id))
             update.set_properties({**request.properties, **attempt.rows.properties})
             fault_point(BEFORE_SWAP)

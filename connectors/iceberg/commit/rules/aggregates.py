@@ -149,7 +149,7 @@ class Aggregates(CommitRule):
         try:
             made.extend(self._prepared(cycle, each, rows).to_json() for each in cycle.request.aggregates)
         except Exception:
-            self.discard(json.dumps({"made": made}))
+            self.delete_files(json.dumps({"made": made}))
             raise
         fault_point("after_aggregate")
         return json.dumps({"commit": cycle.request.commit_id, "made": made}, separators=(",", ":"))
@@ -334,7 +334,7 @@ class Aggregates(CommitRule):
 
     # --- leftovers
 
-    def discard(self, pending: str) -> None:
+    def delete_files(self, pending: str) -> None:
         """Delete the files that a text of the property names which no swap has set."""
         for each in json.loads(pending)["made"] if pending else ():
             prepared = _Prepared.from_json(each)
@@ -359,17 +359,17 @@ class _AggregatesRun(RuleRun):
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
         """Announce the commits to the aggregates, or clear the property if there are none."""
-        key, value = PENDING + group_of(self._request.property_key), _pending_value(attempt)
+        key, value = PENDING + group_of(self._request.property_key), _pending_value(attempt.cycle)
         if update.base().properties.get(key, "") != value:
             update.set_properties({key: value})
 
     def committed(self, attempt: Attempt, table: JavaTable) -> None:
         """Commit to the aggregates."""
-        self._aggregates.settle_text(self._request.table, self._request.property_key, _pending_value(attempt))
+        self._aggregates.settle_text(self._request.table, self._request.property_key, _pending_value(attempt.cycle))
 
-    def discard(self, attempt: Attempt) -> None:
+    def discard(self, cycle: CycleTable) -> None:
         """Delete the files that were written for aggregates."""
-        self._aggregates.discard(_pending_value(attempt))
+        self._aggregates.delete_files(_pending_value(cycle))
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,8 +379,8 @@ class _Pending:
     value: str
 
 
-def _pending_value(attempt: Attempt) -> str:
-    pending = attempt.find(_Pending)
+def _pending_value(cycle: CycleTable) -> str:
+    pending = cycle.findings.get(_Pending)
     return "" if pending is None else pending.value
 
 

@@ -80,5 +80,5 @@ class _ApprovalBranchRun(RuleRun):
 
 def _failures_to_hold(attempt: Attempt) -> ExpectationCheck | None:
     """Return the expectations that hold this commit, or None if it is not held."""
-    check = attempt.find(ExpectationCheck)
+    check = attempt.cycle.findings.get(ExpectationCheck)
     return check if check is not None and check.holds else None

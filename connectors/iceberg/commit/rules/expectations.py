@@ -68,7 +68,7 @@ class _ExpectationsRun(RuleRun):
 
     def inspect(self, attempt: Attempt) -> None:
         """Run the queries on the table before and after the change."""
-        check = attempt.find(ExpectationCheck)
+        check = attempt.cycle.findings.get(ExpectationCheck)
         if check is not None and check.has_queries:
             check.ask(
                 attempt.cycle.spark,
@@ -82,7 +82,7 @@ class _ExpectationsRun(RuleRun):
 
     def outcome(self, attempt: Attempt, outcome: CommitOutcome) -> CommitOutcome:
         """Report the expectations that were not met."""
-        check = attempt.find(ExpectationCheck)
+        check = attempt.cycle.findings.get(ExpectationCheck)
         return outcome if check is None else dataclasses.replace(outcome, failed=check.failed)
 
 

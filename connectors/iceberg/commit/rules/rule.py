@@ -1,13 +1,13 @@
 """`CommitRule` and `RuleRun`: how an optional feature takes part in commits.
 
-A rule is one object per Spark session. For each commit that uses the feature, it provides a run, whose hooks the engine
-calls on the commit thread of the driver, in the order of this class.
+A rule is one object per Spark session. For each commit that uses the feature, it provides a run. The engine calls the
+hooks on the commit thread of the driver, in the order of `RuleRun` and, within a hook, in the order of `all_rules`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -83,68 +83,5 @@ class RuleRun:
         """Return the outcome with the results of this rule."""
         return outcome
 
-    def discard(self, attempt: Attempt) -> None:
+    def discard(self, cycle: CycleTable) -> None:
         """Delete what the rule wrote to other tables for an attempt that can no longer land."""
-
-
-class RuleRuns:
-    """The runs of one commit, called one after the other."""
-
-    def __init__(self, runs: Sequence[RuleRun]) -> None:
-        self._runs = runs
-        self.change_rows = any(run.changes_rows for run in runs)
-
-    def resolve(self, request: CommitRequest, metadata: TableMetadata) -> CommitRequest:
-        """See `RuleRun.resolve`."""
-        for run in self._runs:
-            request = run.resolve(request, metadata)
-        return request
-
-    def rows(self, cycle: CycleTable, rows: CycleRows) -> CycleRows:
-        """See `RuleRun.rows`."""
-        for run in self._runs:
-            rows = run.rows(cycle, rows)
-        return rows
-
-    def inspect(self, attempt: Attempt) -> None:
-        """See `RuleRun.inspect`."""
-        for run in self._runs:
-            run.inspect(attempt)
-
-    def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """See `RuleRun.amend`."""
-        for run in self._runs:
-            run.amend(attempt, update)
-
-    def committed(self, attempt: Attempt, table: JavaTable) -> None:
-        """See `RuleRun.committed`."""
-        for run in self._runs:
-            run.committed(attempt, table)
-
-    def outcome(self, attempt: Attempt, outcome: CommitOutcome) -> CommitOutcome:
-        """See `RuleRun.outcome`."""
-        for run in self._runs:
-            outcome = run.outcome(attempt, outcome)
-        return outcome
-
-    def discard(self, attempt: Attempt) -> None:
-        """See `RuleRun.discard`."""
-        for run in self._runs:
-            run.discard(attempt)
-
-
-class Rules:
-    """The rules of one session, in the order in which their hooks are called."""
-
-    def __init__(self, rules: Sequence[CommitRule]) -> None:
-        self._rules = rules
-
-    def begin(self, request: CommitRequest) -> RuleRuns:
-        """Return the hooks for one commit."""
-        runs = (rule.begin(request) for rule in self._rules)
-        return RuleRuns([run for run in runs if run is not None])
-
-    def settle(self, table: JavaTable, property_key: str, request: CommitRequest | None) -> None:
-        """See `CommitRule.settle`."""
-        for rule in self._rules:
-            rule.settle(table, property_key, request)
