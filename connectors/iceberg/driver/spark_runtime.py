@@ -75,7 +75,7 @@ class SparkRuntime(SparkGateway):
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
 
-        _replace_numpy_converter()
+        _replace_numpy_converters()
         SparkContext._ensure_initialized()
         jvm: Any = SparkContext._jvm
         define_classes(SparkContext._gateway)
@@ -87,20 +87,25 @@ class SparkRuntime(SparkGateway):
         return SparkSession.builder.config(conf=configuration).getOrCreate()
 
 
-def _replace_numpy_converter() -> None:
-    """Replace pyspark's py4j converter of NumPy arrays by an equivalent without its imports.
+def _replace_numpy_converters() -> None:
+    """Replace pyspark's py4j converters of NumPy values by equivalents without their imports.
 
-    py4j asks each converter about each argument. With the first one, pyspark's converter imports pyspark.testing, and
-    with it pandas, unittest, and grpc where they are installed: 1.5 CPU seconds, half as much as the start of the JVM.
+    py4j asks each converter about each argument. With the first argument, pyspark's converters import pyspark.testing,
+    and with it pandas, unittest, and grpc where they are installed: 1.5 CPU seconds, half as much as the JVM needs.
     """
     import numpy
     from py4j.protocol import INPUT_CONVERTER
-    from pyspark.sql.types import NumpyArrayConverter
+    from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
-    class QuickNumpyArrayConverter(NumpyArrayConverter):
+    class QuickArrayConverter(NumpyArrayConverter):
         def can_convert(self, obj: Any) -> bool:
             return isinstance(obj, numpy.ndarray) and obj.ndim == 1
 
+    class QuickScalarConverter(NumpyScalarConverter):
+        def can_convert(self, obj: Any) -> bool:
+            return isinstance(obj, numpy.generic)
+
+    replacements = {NumpyArrayConverter: QuickArrayConverter, NumpyScalarConverter: QuickScalarConverter}
     for index, converter in enumerate(INPUT_CONVERTER):
-        if type(converter) is NumpyArrayConverter:
-            INPUT_CONVERTER[index] = QuickNumpyArrayConverter()
+        if (replacement := replacements.get(type(converter))) is not None:
+            INPUT_CONVERTER[index] = replacement()
