@@ -15,7 +15,7 @@ from pathlib import Path
 from connect_py.embedded.cache_directory import cache_directory, exclusive
 from connect_py.embedded.java_runtime import JavaRuntime
 
-_OTHER_PROCESS_SECONDS = 300.0
+_OTHER_PROCESS_SECONDS = 660.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ClassDataArchive:
                 order, which takes seconds longer than usual because Java writes the archive then.
 
         Raises:
-            TimeoutError: Another process has been recording for five minutes.
+            TimeoutError: Another process has been recording for eleven minutes.
         """
         path = self.path
         path.parent.mkdir(parents=True, exist_ok=True)
