@@ -60,6 +60,7 @@ class Status:
     trace: str | None = None  # the error's full text, for FAILED
     version: str | None = None  # of the plugin; None when unknown
     waiting: Waiting | None = None  # of what is RUNNING
+    warnings: tuple[str, ...] = ()  # of a running task
 
 
 @dataclass(frozen=True, slots=True)

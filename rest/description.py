@@ -47,12 +47,17 @@ _WAITING: Final[Schema] = {
     **_entity(**{"for": TEXT}, since={"type": "string", "format": "date-time"}, reason=TEXT),
     "description": "Only while it runs and can do no work; not in Kafka Connect.",
 }
+_WARNINGS: Final[Schema] = {
+    **array_of(TEXT),
+    "description": "Only of a running task that works and needs attention; not in Kafka Connect.",
+}
 _STOPPED: Final[Schema] = {
     **_entity(reason=TEXT),
     "description": "Only where a task of the connector had it stopped; not in Kafka Connect.",
 }
 _INSTANCE: Final[Mapping[str, Schema]] = {
     "state": _STATES, "worker_id": TEXT_OR_NULL, "version": TEXT_OR_NULL, "trace": TEXT, "waiting": _WAITING,
+    "warnings": _WARNINGS,
 }  # fmt: skip
 ENTITIES: Final[Mapping[str, Schema]] = {
     "Error": _entity(error_code=INTEGER, message=TEXT_OR_NULL),
@@ -76,8 +81,8 @@ ENTITIES: Final[Mapping[str, Schema]] = {
         tasks=array_of(ref("TaskId")),
         type={"type": "string", "enum": ["sink", "source", "unknown"]},
     ),
-    "InstanceState": _entity(("trace", "version", "waiting", "stopped"), **_INSTANCE, stopped=_STOPPED),
-    "TaskState": _entity(("trace", "version", "waiting"), id=INTEGER, **_INSTANCE),
+    "InstanceState": _entity(("trace", "version", "waiting", "warnings", "stopped"), **_INSTANCE, stopped=_STOPPED),
+    "TaskState": _entity(("trace", "version", "waiting", "warnings"), id=INTEGER, **_INSTANCE),
     "ConnectorStateInfo": _entity(
         name=TEXT,
         connector=ref("InstanceState"),

@@ -73,6 +73,8 @@ def _state(status: Status) -> dict[str, Any]:
             "since": since.replace("+00:00", "Z"),
             "reason": status.waiting.reason,
         }
+    if status.warnings:
+        entity["warnings"] = [*status.warnings]
     return entity
 
 

@@ -20,6 +20,12 @@ class WaitReporter(Protocol):
 class BoundedWaitReporter(WaitReporter, Protocol):
     """The same for tasks, which may give up."""
 
+    def warns(self, subject: str, warning: str | None) -> None:
+        """Show a warning in the status of the running task, in addition to its state; None: withdraw it.
+
+        A warning concerns something that works and needs attention. A subject has at most one.
+        """
+
     def bound_waiting(self, milliseconds: int | None, key: str) -> None:
         """Have the task fail once anything is waited for so long; None, as at first: never.
 

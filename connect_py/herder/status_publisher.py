@@ -30,6 +30,7 @@ class StatusPublisher:
         self.may_publish: Callable[[], bool] = lambda: True  # the herder's: False once this worker's lease has ended
         self._last: dict[StatusId, tuple[State, str | None, float]] = {}  # what was said of what runs here, and when
         self._waits: dict[StatusId, Waiting] = {}
+        self._warnings: dict[StatusId, tuple[str, ...]] = {}
         self.version_of: Callable[[StatusId], str | None] = lambda _: None  # the herder's
         self.on_tasks_wanted: Callable[[str], None] = lambda _: (
             None
@@ -41,7 +42,7 @@ class StatusPublisher:
         if not self.may_publish():
             log.info("status %s of %s is not published: this worker lost its place in the group", state.value, id)
             self._last.pop(id, None)  # it ends here; when it starts again, that is news
-            self._waits.pop(id, None)
+            self._forget(id)
             return
         trace = None if trace is None else masked(trace)
         ended = state is State.UNASSIGNED
@@ -50,11 +51,12 @@ class StatusPublisher:
         else:
             self._last[id] = state, trace, self._clock.monotonic()
         if ended or state in (State.FAILED, State.RESTARTING):
-            self._waits.pop(id, None)
+            self._forget(id)
         waiting = self._waits.get(id) if state is State.RUNNING else None
+        warnings = self._warnings.get(id, ()) if state is State.RUNNING else ()
         version = None if ended else self.version_of(id)
         try:
-            self._store.put(id, Status(state, self._worker_id, self.generation, trace, version, waiting))
+            self._store.put(id, Status(state, self._worker_id, self.generation, trace, version, waiting, warnings))
         except ConnectError as error:
             log.error("status %s of %s is not published: %s", state.value, id, error)
 
@@ -80,9 +82,21 @@ class StatusPublisher:
             self._waits.pop(id, None)
         else:
             self._waits[id] = replace(waiting, reason=masked(waiting.reason))
+        self._publish_again(id)
+
+    def on_warnings(self, id: ConnectorTaskId, warnings: tuple[str, ...]) -> None:  # noqa: A002 - Connect's word
+        """Publish the warnings of a task, next to RUNNING."""
+        self._warnings[id] = tuple(map(masked, warnings))
+        self._publish_again(id)
+
+    def _publish_again(self, id: StatusId) -> None:  # noqa: A002 - Connect's word
         last = self._last.get(id)
         if last is not None and last[0] is State.RUNNING:
             self.publish(id, State.RUNNING)
+
+    def _forget(self, id: StatusId) -> None:  # noqa: A002 - Connect's word
+        self._waits.pop(id, None)
+        self._warnings.pop(id, None)
 
     def on_state(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
         self.publish(id, state, trace)

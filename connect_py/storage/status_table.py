@@ -51,6 +51,8 @@ def status_value(status: Status) -> bytes | None:
     waiting = status.waiting
     if waiting is not None:  # ours: a Java worker passes over it
         members["waiting"] = {"for": waiting.what, "since": waiting.since_ms, "reason": waiting.reason}
+    if status.warnings:  # the same
+        members["warnings"] = status.warnings
     return compact_json.encode(members)
 
 
@@ -193,9 +195,14 @@ def _status(data: Any) -> Status | None:
     if not isinstance(worker_id, str) or not isinstance(generation, int) or abs(generation) > INT32_MAX:
         return None
     try:
-        return Status(State(state), worker_id, generation, trace or None, version, _waiting(data.get("waiting")))
+        waiting, warnings = _waiting(data.get("waiting")), _warnings(data.get("warnings"))
+        return Status(State(state), worker_id, generation, trace or None, version, waiting, warnings)
     except ValueError:
         return None
+
+
+def _warnings(data: Any) -> tuple[str, ...]:
+    return tuple(each for each in data if isinstance(each, str)) if isinstance(data, list) else ()
 
 
 def _waiting(data: Any) -> Waiting | None:

@@ -110,6 +110,13 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
+class Warns:
+    """The warnings of the running task have changed."""
+
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RequestStop:
     """The task wants its connector stopped; not answered."""
 
@@ -206,6 +213,6 @@ class ReleaseService:
 SourceQuestion: TypeAlias = ReadSourceOffsets | WriteSourceOffsets | MakeOffsetKeys | FenceZombies | VerifyTask
 Question: TypeAlias = SourceQuestion | AcquireService
 FromTask: TypeAlias = (
-    Started | Paused | Resumed | Stopped | Failed | Waits | RequestStop | TopicUsed | Beat | LogLine | Question
+    Started | Paused | Resumed | Stopped | Failed | Waits | Warns | RequestStop | TopicUsed | Beat | LogLine | Question
     | CopySourceOffsets | RequestService | ReleaseService
 )  # fmt: skip

@@ -45,6 +45,7 @@ class WorkerSinkTaskContext(KafkaSinkCluster, WorkerSharedServices):
         self._reporter = reporter
         self._metrics = metrics
         self.waits = waiting.waits
+        self.warns = waiting.warns
         self.bound_waiting = waiting.bound_waiting
 
     @property

@@ -31,7 +31,7 @@ from connect_py.secret_mask import hide
 from connect_py.storage.storage_clients import ConnectorStorageClients, Settings
 from connect_py.task.at_least_once_committer import AtLeastOnceCommitter
 from connect_py.task.exactly_once_committer import ExactlyOnceCommitter
-from connect_py.task.messages import Failed, Paused, Stopped, TaskSpec, TopicUsed, Waits
+from connect_py.task.messages import Failed, Paused, Stopped, TaskSpec, TopicUsed, Waits, Warns
 from connect_py.task.record_pipeline import Converters
 from connect_py.task.sink_consumer import SinkConsumer
 from connect_py.task.sink_loop import LoopSettings, SinkTaskRunner
@@ -69,7 +69,11 @@ class TaskMain:
         self._source: SourceTaskRunner | None = None
         self._errors: ErrorHandler | None = None
         self._plugin_metrics = TaskPluginMetrics()
-        self._waits = WaitBoard(self._clock, lambda waiting: control.send(Waits(waiting)))
+        self._waits = WaitBoard(
+            self._clock,
+            lambda waiting: control.send(Waits(waiting)),
+            lambda warnings: control.send(Warns(warnings)),
+        )
         self._statistics: list[tuple[str, ClientStatistics]] = []
         self._texts: Mapping[str, str] = {}
         self._links: Sequence[tuple[str, str, str, str]] = ()

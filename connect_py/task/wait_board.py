@@ -27,10 +27,17 @@ class _Wait:
 class WaitBoard:
     """Satisfies `connect_py.api.waiting.BoundedWaitReporter`. All methods may be called from any thread."""
 
-    def __init__(self, clock: Clock, send: Callable[[Waiting | None], None]) -> None:
-        """`send` takes what is to be shown, each time that it changes; None: nothing."""
+    def __init__(
+        self,
+        clock: Clock,
+        send: Callable[[Waiting | None], None],
+        send_warnings: Callable[[tuple[str, ...]], None] = lambda _: None,
+    ) -> None:
+        """`send` takes what is to be shown, each time that it changes; None: nothing. `send_warnings`: the same."""
         self._clock = clock
         self._send = send
+        self._send_warnings = send_warnings
+        self._warnings: dict[str, str] = {}
         self._lock = threading.Lock()
         self._waits: dict[str, _Wait] = {}
         self._limit: tuple[int, str] | None = None  # ms, and the key that says so
@@ -47,6 +54,16 @@ class WaitBoard:
                 self._waits[what] = _Wait(now, Waiting(what, self._clock.time_ms(), reason[:REASON_LENGTH]))
             else:
                 known.waiting = Waiting(what, known.waiting.since_ms, reason[:REASON_LENGTH])
+
+    def warns(self, subject: str, warning: str | None) -> None:
+        with self._lock:
+            shown = dict(self._warnings)
+            if warning is None:
+                self._warnings.pop(subject, None)
+            else:
+                self._warnings[subject] = warning[:REASON_LENGTH]
+            if self._warnings != shown:
+                self._send_warnings(tuple(self._warnings.values()))  # under the lock: in order
 
     def bound_waiting(self, milliseconds: int | None, key: str) -> None:
         with self._lock:

@@ -22,6 +22,7 @@ class FakeWaiting:
 
     def __init__(self) -> None:
         self.waiting_for: dict[str, str] = {}
+        self.warnings: dict[str, str] = {}
         self.waiting_limit: tuple[int, str] | None = None  # ms, and the configuration key that says so
 
     def waits(self, what: str, reason: str | None) -> None:
@@ -29,6 +30,12 @@ class FakeWaiting:
             self.waiting_for.pop(what, None)
         else:
             self.waiting_for[what] = reason
+
+    def warns(self, subject: str, warning: str | None) -> None:
+        if warning is None:
+            self.warnings.pop(subject, None)
+        else:
+            self.warnings[subject] = warning
 
     def bound_waiting(self, milliseconds: int | None, key: str) -> None:
         self.waiting_limit = None if milliseconds is None else (milliseconds, key)

@@ -26,6 +26,9 @@ class MeasuredListener:
         self._metrics.waits(id, waiting)
         self._listener.on_waiting(id, waiting)
 
+    def on_warnings(self, id: ConnectorTaskId, warnings: tuple[str, ...]) -> None:  # noqa: A002 - Connect's word
+        self._listener.on_warnings(id, warnings)
+
     def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - Connect's word
         self._listener.on_topic_used(id, topic)
 

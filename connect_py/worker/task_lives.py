@@ -37,6 +37,7 @@ from connect_py.task.messages import (
     TopicUsed,
     VerifyTask,
     Waits,
+    Warns,
     WriteSourceOffsets,
 )
 from connect_py.worker.service_registry import ServiceUser
@@ -298,6 +299,8 @@ def _hear(
             listener.on_state(task, State.FAILED, trace)
         case Waits(waiting):
             listener.on_waiting(task, waiting)
+        case Warns(warnings):
+            listener.on_warnings(task, warnings)
         case RequestStop(reason):
             listener.on_stop_requested(task, spec.start_number, reason)
         case TopicUsed(topic):

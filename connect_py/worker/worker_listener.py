@@ -28,6 +28,9 @@ class WorkerListener(Protocol):
     def on_waiting(self, id: StatusId, waiting: Waiting | None) -> None:  # noqa: A002 - Connect's word
         """What a running connector or task waits for has changed; None: nothing."""
 
+    def on_warnings(self, id: ConnectorTaskId, warnings: tuple[str, ...]) -> None:  # noqa: A002 - Connect's word
+        """The warnings of a running task have changed."""
+
     def on_topic_used(self, id: ConnectorTaskId, topic: str) -> None:  # noqa: A002 - Connect's word
         """The task read or wrote this topic for the first time in its life."""
 

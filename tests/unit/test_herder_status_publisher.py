@@ -71,3 +71,18 @@ def test_connectors_wait_too_and_repairs_say_it_again() -> None:
     publisher._clock.sleep(10)
     publisher.repair(["c"])
     assert shown(store)[-1] == (State.RUNNING, CATALOG)
+
+
+def test_warnings_are_shown_while_the_task_runs() -> None:
+    publisher, store = made()
+    publisher.on_warnings(TASK, ("many snapshots",))
+    publisher.on_state(TASK, State.RUNNING)
+    publisher.on_state(TASK, State.PAUSED)
+    publisher.on_state(TASK, State.RUNNING)
+    publisher.on_warnings(TASK, ())
+    publisher.on_warnings(TASK, ("many files",))
+    publisher.on_state(TASK, State.FAILED, "trace")
+    publisher.on_state(TASK, State.RUNNING)
+    assert [status.warnings for _, status in store.written] == [
+        ("many snapshots",), (), ("many snapshots",), (), ("many files",), (), (),
+    ]  # fmt: skip

@@ -514,7 +514,8 @@ def test_failed_maintenance_is_counted_and_ends_no_task(error: Exception) -> Non
 
 def test_tables_with_too_many_snapshots_or_files_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     metrics = FakePluginMetrics()
-    monitor = HealthMonitor(IcebergMetrics(metrics))
+    status: dict[str, str | None] = {}
+    monitor = HealthMonitor(IcebergMetrics(metrics), status.__setitem__)
     crowded = dataclasses.replace(HEALTH, maintained=False, snapshots=5001, small_files=501, data_files=501)
 
     def excesses() -> dict[str, float]:
@@ -529,5 +530,7 @@ def test_tables_with_too_many_snapshots_or_files_are_reported_once(caplog: pytes
     assert [text.partition(":")[0] for text in warnings] == [
         "table db.t has 5001 unexpired snapshots, more than 5000", "table db.t has 501 small data files, more than 500",
     ]  # fmt: skip
+    assert [*status.values()] == warnings
     monitor.update("db.t", dataclasses.replace(HEALTH, small_files=None))
+    assert [*status.values()] == [None, None]
     assert excesses() == {"snapshots": 0, "small files": 0}

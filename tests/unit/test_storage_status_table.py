@@ -6,6 +6,7 @@ import pytest
 
 from connect_py.model import ConnectorTaskId, State, Status, Waiting
 from connect_py.storage.status_table import StatusTable, TopicStatus, status_key, status_value, topic_key, topic_value
+from rest.entities import task_state
 
 TASK = ConnectorTaskId("a-b", 3)
 
@@ -113,3 +114,18 @@ def test_what_has_the_wrong_shape_is_skipped(key: str, text: str) -> None:
     put(table, key, text)
     assert list(table.ids()) == []
     assert table.topics("a") == []
+
+
+def test_warnings_member_is_written_only_while_there_are_warnings() -> None:
+    table = StatusTable()
+    status = Status(State.RUNNING, "w:1", 2, version="1.2", warnings=("many files", "many snapshots"))
+    written = status_value(status)
+    assert written is not None
+    assert written.endswith(b'"version":"1.2","warnings":["many files","many snapshots"]}')
+    table.apply(0, 0, status_key(TASK), written)
+    assert table.tasks("a-b") == {3: status}
+    assert task_state(3, status)["warnings"] == ["many files", "many snapshots"]
+    for invalid in ('"x"', "[1]", "null", "{}"):
+        put(table, "status-task-a-b-3", f'{{"state":"RUNNING","worker_id":"w:1","generation":2,"warnings":{invalid}}}')
+        assert table.tasks("a-b") == {3: Status(State.RUNNING, "w:1", 2)}
+    assert "warnings" not in task_state(3, Status(State.RUNNING, "w:1", 2))

@@ -88,3 +88,15 @@ def test_task_fails_after_the_configured_wait_and_names_the_key() -> None:
     waits.bound_waiting(None, "x.fail-after-ms")
     clock.now += 1e9
     waits.check()
+
+
+def test_warnings_are_sent_at_once_and_when_they_change() -> None:
+    sent: list[tuple[str, ...]] = []
+    waits = WaitBoard(FakeClock(), lambda _: None, sent.append)
+    for warning in ("6,000 snapshots", "6,000 snapshots"):
+        waits.warns("snapshots of db.t", warning)
+    waits.warns("files of db.t", "x" * (REASON_LENGTH + 1))
+    waits.warns("snapshots of db.t", None)
+    waits.warns("snapshots of db.t", None)
+    long = "x" * REASON_LENGTH
+    assert sent == [("6,000 snapshots",), ("6,000 snapshots", long), (long,)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from connectors.iceberg.commit.compaction import TableHealth
@@ -18,8 +19,10 @@ _NAMES: Final = {SNAPSHOTS: "unexpired snapshots", SMALL_FILES: "small data file
 class HealthMonitor:
     """Reports each excess once, until it is over. Used on the coordinator's table thread."""
 
-    def __init__(self, metrics: IcebergMetrics) -> None:
+    def __init__(self, metrics: IcebergMetrics, warns: Callable[[str, str | None], None]) -> None:
+        """`warns`: shows the warning of a subject in the status of the task; None: withdraws it."""
         self._metrics = metrics
+        self._warns = warns
         self._excesses: set[tuple[str, str]] = set()
 
     def update(self, table: str, health: TableHealth) -> None:
@@ -39,8 +42,10 @@ class HealthMonitor:
         if is_excessive == (key in self._excesses):
             return
         self._metrics.excessive(table, objects, is_excessive=is_excessive)
+        subject = f"{objects} of table {table}"
         if not is_excessive:
             self._excesses.remove(key)
+            self._warns(subject, None)
             log.info("table %s: %d %s, no longer more than %d", table, count, _NAMES[objects], LIMITS[objects])
             return
         self._excesses.add(key)
@@ -48,4 +53,5 @@ class HealthMonitor:
             f"table {table} has {count} {_NAMES[objects]}, more than {LIMITS[objects]}: queries and commits are slow; "
             f"run connect-py maintain {table}, or set iceberg.table.{table}.maintenance.enabled=true"
         )
+        self._warns(subject, warning)
         log.warning("%s", warning, extra={"action": "table_excessive", "table": table})

@@ -25,7 +25,7 @@ def started_coordinator(
     outlets = Outlets.of(config, context)
     writer = EventWriter(context.client_config, config.control_topic, config.kafka)
     events = EventPublisher(config.connect_group, config.catalog_name, writer)
-    tables = TableManager(config, events, outlets.metrics, context, outlets.lineage)
+    tables = TableManager(config, events, outlets.metrics, context, outlets.lineage, context.warns)
     tables.request()
     coordinator = Coordinator(
         config, context, tables, events, outlets.metrics, outlets.all(), begins_anew=begins_anew, maintains=maintains

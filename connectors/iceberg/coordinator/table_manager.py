@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Protocol
@@ -91,7 +91,9 @@ class TableManager:
         metrics: IcebergMetrics,
         context: TableManagerContext,
         lineage: Lineage | None = None,
+        warns: Callable[[str, str | None], None] = lambda *_: None,
     ) -> None:
+        """`warns`: see `BoundedWaitReporter.warns`."""
         self._config = config
         self._events = events
         self._metrics = metrics
@@ -110,7 +112,7 @@ class TableManager:
         self._waiting_steps: set[str] = set()  # tables whose step returns columns that only a person may add
         self._stopping = threading.Event()
         self._started = False
-        self._health = HealthMonitor(metrics)
+        self._health = HealthMonitor(metrics, warns)
         self._expired_tables: set[str] = set()  # whose first expiration has been logged
         self._deaths: dict[str, int] = {}  # of the driver, by the commit that it was asked for at that time
 

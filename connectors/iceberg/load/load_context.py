@@ -73,6 +73,9 @@ class LoadContext:
             since = self.waiting[what][1] if what in self.waiting else time.monotonic()
             self.waiting[what] = reason, since
 
+    def warns(self, subject: str, warning: str | None) -> None:
+        return
+
     def bound_waiting(self, milliseconds: int | None, key: str) -> None:
         self._bound_seconds = None if milliseconds is None else milliseconds / 1000
 

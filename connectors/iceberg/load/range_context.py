@@ -65,6 +65,9 @@ class RangeContext:
     def waits(self, what: str, reason: str | None) -> None:
         return
 
+    def warns(self, subject: str, warning: str | None) -> None:
+        return
+
     def bound_waiting(self, milliseconds: int | None, key: str) -> None:
         return
 
