@@ -121,6 +121,15 @@ def test_running_task_reports_the_start_and_end_of_a_wait(make: Make, news: Any,
     news.wait_for_all("started", "waiting", "waiting")
 
 
+def test_running_task_reports_its_warnings(make: Make, news: Any, tmp_path: Path) -> None:
+    (tmp_path / "warning").touch()
+    host = make(spec(tmp_path), news)
+    host.start()
+    assert news.wait_for("warns", TASK) == ("warns", TASK, ("needs attention",))
+    (tmp_path / "warning").unlink()
+    assert news.wait_for("warns", TASK, count=2) == ("warns", TASK, ())
+
+
 def test_cancelled_task_reports_nothing_after_its_cancellation(make: Make, news: Any, tmp_path: Path) -> None:
     host = make(spec(tmp_path), news)
     host.start()
