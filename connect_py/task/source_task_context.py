@@ -53,6 +53,7 @@ class WorkerSourceTaskContext(WorkerSharedServices):
         self._transactions = transactions
         self._metrics = metrics
         self.waits = waiting.waits
+        self.warns = waiting.warns
         self.bound_waiting = waiting.bound_waiting
 
     @property

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixtures import iceberg_commit
 from fixtures.iceberg_commit import BY_REGION, KEY, Lake, Sink, lake, order
 from fixtures.refusing_catalog import refused_swaps
 from short_form import short_form
@@ -217,17 +218,19 @@ def every_referenced_file_exists(sink: Sink) -> None:
 def test_compaction_of_an_overtaken_epoch_gives_up(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newer coordinator commits and removes files of older epochs, those of this compaction among them."""
     sink = small(lake)
-    rows = [*sink.rows("shop, number")]
+    rows = sink.rows("shop, number")
 
     def overtaken() -> None:
-        sink.commit(sink.stage([order(9, "new")]))  # of epoch 7
+        monkeypatch.setattr(iceberg_commit, "Epoch", lambda *_: Epoch(8, "b1"))
+        sink.commit(sink.stage([order(9, "new")]))
         prefix = StagedFileName.prefix("connect-orders")
-        assert lake.catalog.remove_files(sink.name, sink.description().uuid, prefix, 7) == 1
+        assert lake.catalog.remove_files(sink.name, sink.description().uuid, prefix, 8) == 1
 
-    between(monkeypatch, file_rewrite.BEFORE_SWAP, overtaken)
-    outcome = compact(lake, sink, epoch=Epoch(6, "a0"))  # first the swap loses, then the base has a newer epoch
+    passed = between(monkeypatch, file_rewrite.BEFORE_SWAP, overtaken)
+    outcome = compact(lake, sink)  # the swap loses, and the next base has the newer epoch
     assert outcome.status is CompactionStatus.REFUSED
-    assert "epoch 7" in outcome.reason
+    assert "epoch 8" in outcome.reason
+    assert passed.count(file_rewrite.BEFORE_SWAP) == 1
     assert len(sink.rows("shop, number")) == len(rows) + 1
     every_referenced_file_exists(sink)
 
@@ -318,13 +321,23 @@ def test_crash_at_each_step_leaves_rows_and_files_that_the_next_epoch_removes(
     assert len(sink.rows("shop, number, region")) == len(rows) + 1
 
 
-def test_compaction_that_overruns_is_canceled(lake: Lake) -> None:
+def test_compaction_that_overruns_is_canceled(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = small(lake)
     rows = sink.rows()
-    outcome = compact(lake, sink, seconds=0.0)
+    real = compaction.write_tasks
+
+    def slow(spark: Any, *arguments: Any, **named: Any) -> Any:
+        spark.range(10**14).selectExpr("sum(id % 7)").collect()
+        return real(spark, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "write_tasks", slow)
+        outcome = compact(lake, sink, seconds=1.0)
     assert outcome.status is CompactionStatus.CANCELED, outcome
+    assert 1.0 <= outcome.seconds < 30.0
+    assert outcome.reason == "it did not finish within 1.0 s"
     assert sink.rows() == rows
-    assert len(files(sink)) == CYCLES
+    assert (len(files(sink)), own_files(sink)) == (CYCLES, set())
     assert compact(lake, sink).status is CompactionStatus.COMMITTED
 
 

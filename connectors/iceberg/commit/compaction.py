@@ -425,9 +425,11 @@ def _canceled_after(spark: SparkSession, seconds: float) -> Iterator[threading.E
         if done.wait(max(seconds, 0.0)):
             return
         canceled.set()
-        while not done.wait(_CANCEL_SECONDS):
+        while True:
             with suppress(Exception):  # the JVM may be gone, which the block notices
                 context.cancelJobsWithTag(tag)
+            if done.wait(_CANCEL_SECONDS):
+                return
 
     context.addJobTag(tag)
     thread = threading.Thread(target=watch, name="compaction-deadline", daemon=True)
