@@ -123,6 +123,21 @@ def test_setting_that_makes_no_sense_is_refused_by_name(name: str, text: str) ->
         assert raised.value.key == key
 
 
+@pytest.mark.parametrize("mode", MaintenanceMode)
+def test_mode_of_the_connector_and_of_a_table(mode: MaintenanceMode) -> None:
+    assert IcebergSinkConfig.parse(PROPS).table("shop.a").maintenance.mode is MaintenanceMode.AUTO
+    key = "iceberg.ext.maintenance.enabled"
+    config = IcebergSinkConfig.parse({**PROPS, key: mode.value, "iceberg.table.shop.b.maintenance.enabled": "auto"})
+    assert config.table("shop.a").maintenance.mode is mode
+    assert config.table("shop.b").maintenance.mode is MaintenanceMode.AUTO
+
+
+def test_limit_of_snapshots_depends_on_the_mode_unless_it_is_set() -> None:
+    default, explicit = MaintenancePolicy(), MaintenancePolicy(snapshots=7)
+    assert (default.auto_snapshots, default.full_snapshots) == (1000, 100)
+    assert (explicit.auto_snapshots, explicit.full_snapshots) == (7, 7)
+
+
 def test_misspelt_settings_of_a_table_are_named_in_warnings() -> None:
     [warning] = IcebergSinkConfig.parse({**PROPS, "iceberg.table.shop.a.maintenance.keeps": "1d"}).warnings
     assert "did you mean iceberg.table.shop.a.maintenance.keep?" in warning

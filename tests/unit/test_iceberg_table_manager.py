@@ -384,6 +384,26 @@ def test_position_deletes_of_new_tables_are_kept_by_partition(settings: dict[str
     assert catalog.properties.get("write.delete.granularity") == granularity
 
 
+@pytest.mark.parametrize(
+    ("settings", "versions"),
+    [
+        ({}, "100"),
+        ({"tables__auto_create_props__write__metadata__previous_versions_max": "7"}, "7"),
+        ({"ext__maintenance__enabled": "false"}, None),
+    ],
+)
+def test_new_tables_are_marked_and_limit_their_metadata_files(settings: dict[str, str], versions: str | None) -> None:
+    catalog = EmptyCatalog()
+    keeper = keeper_of(catalog, tables__auto_create_enabled="true", **settings)
+    schema = json.loads(table([("id", "long")]).schema)
+    with pytest.raises(TableMissingError):  # this catalog stores nothing
+        keeper.prepare("db.orders", Need.CREATE, TableRequest(schema).to_text())
+    assert catalog.properties["connect-py.created-by-sink"] == "true"
+    assert catalog.properties.get("write.metadata.previous-versions-max") == versions
+    deletes = catalog.properties.get("write.metadata.delete-after-commit.enabled")
+    assert deletes == (None if versions is None else "true")
+
+
 def test_recreated_table_uses_the_key_seen_by_another_task() -> None:
     settings = {"tables__auto_create_enabled": "true", "tables__upsert_mode_enabled": "true"}
     catalog = EmptyCatalog()
