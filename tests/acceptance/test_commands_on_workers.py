@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -55,7 +56,8 @@ class Commands:
         where = catalog or ("--config", str(self.posted))
         line = [PROGRAM, name, self.case.table, *more, *where, "--url", url or self.case.worker.url]
         java = str(self.folder / "java")
-        environment = {"PATH": f"{java}/bin:/usr/bin:/bin", "HOME": str(self.folder), "JAVA_HOME": java}
+        kept = {name: os.environ[name] for name in ("HOME", "XDG_CACHE_HOME") if name in os.environ}  # Spark's jars
+        environment = {**kept, "PATH": f"{java}/bin:/usr/bin:/bin", "JAVA_HOME": java}
         environment["PYTHONPATH"] = ":".join(filter(None, sys.path))
         begun = time.monotonic()
         done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=100, check=False)
@@ -131,8 +133,8 @@ def test_changes_of_the_past_use_the_driver_of_the_worker(commands: Commands) ->
     assert commands.document("rewind", "--to", "first", "--replay", "--yes")["heads"] == {commands.case.table: first}
     commands.case.resume()
     commands.case.await_running()
-    commands.case.await_caught_up()
-    assert sorted(commands.case.ids()) == list(range(8))
+    refilled = list(range(8))
+    commands.case.worker.wait_until(lambda: sorted(commands.case.ids()) == refilled, 90, "the replay of the rows")
     middle, *_ = commands.history()
     assert commands.document("rollback", "--to", str(middle), "--yes")["done"]
     refused = commands.run("rebuild", status=2)
