@@ -49,21 +49,44 @@ class Commands:
         """Write the file that `--config` names."""
         self.posted.write_text(json.dumps({"name": self.case.name, "config": config}))
 
-    def run(
-        self, *words: str, status: int = 0, catalog: tuple[str, ...] = (), url: str | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        name, *more = words
-        where = catalog or ("--config", str(self.posted))
-        line = [PROGRAM, name, self.case.table, *more, *where, "--url", url or self.case.worker.url]
-        java = str(self.folder / "java")
-        kept = {name: os.environ[name] for name in ("HOME", "XDG_CACHE_HOME") if name in os.environ}  # Spark's jars
-        environment = {**kept, "PATH": f"{java}/bin:/usr/bin:/bin", "JAVA_HOME": java}
-        environment["PYTHONPATH"] = ":".join(filter(None, sys.path))
+    def run(self, *words: str, status: int = 0, catalog: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
         begun = time.monotonic()
-        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=100, check=False)
+        done = subprocess.run(
+            self.line(*words, catalog=catalog), env=self.environment(), capture_output=True, text=True, timeout=100,
+            check=False,
+        )  # fmt: skip
         print(f"connect-py {' '.join(words)}: {time.monotonic() - begun:.2f} s")
         assert done.returncode == status, done.stdout + done.stderr
         return done
+
+    def line(self, *words: str, catalog: tuple[str, ...] = (), url: str | None = None) -> list[str]:
+        name, *more = words
+        where = catalog or ("--config", str(self.posted))
+        return [PROGRAM, name, self.case.table, *more, *where, "--url", url or self.case.worker.url]
+
+    def environment(self) -> dict[str, str]:
+        java = str(self.folder / "java")
+        kept = {name: os.environ[name] for name in ("HOME", "XDG_CACHE_HOME") if name in os.environ}  # Spark's jars
+        paths = {"PATH": f"{java}/bin:/usr/bin:/bin", "PYTHONPATH": ":".join(filter(None, sys.path))}
+        return {**kept, **paths, "JAVA_HOME": java}
+
+    def first_line(self, *words: str, url: str | None = None) -> str:
+        """Return the first line on standard error of a command, which is then killed: its driver cannot start."""
+        process = subprocess.Popen(
+            self.line(*words, url=url), env=self.environment(), stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            deadline = time.monotonic() + 60
+            while not self.mark.exists() and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert self.mark.exists()
+            self.mark.unlink()
+        finally:
+            process.kill()
+            process.communicate()
+        return line
 
     def on_worker(self, *words: str, status: int = 0, catalog: tuple[str, ...] = ()) -> str:
         """Run a command that must not start Java; return its output."""
@@ -158,15 +181,14 @@ def test_catalog_without_a_connector_is_found_on_the_worker(commands: Commands) 
 @pytest.mark.timeout(300)
 def test_separate_driver_is_announced_with_its_reason(commands: Commands) -> None:
     """Here it cannot start: Java fails."""
-    absent = commands.run("history", status=2, url="http://127.0.0.1:9").stderr
+    absent = commands.first_line("history", url="http://127.0.0.1:9")
     assert f"{SEPARATE}: no worker answers at http://127.0.0.1:9" in absent
-    assert commands.mark.exists()
     commands.post({**commands.case.config(), "iceberg.tables.default-commit-branch": "other"})
-    changed = commands.run("history", status=2).stderr
+    changed = commands.first_line("history")
     assert f"connector {commands.case.name} at {commands.case.worker.url} has another" in changed
     assert "iceberg.tables.default-commit-branch" in changed
     commands.post(commands.case.config())
-    files = commands.run("diff", "first", "last", "--parquet", str(commands.folder / "out"), status=2).stderr
+    files = commands.first_line("diff", "first", "last", "--parquet", str(commands.folder / "out"))
     assert f"{SEPARATE}: --parquet writes files with your permissions" in files
 
 
