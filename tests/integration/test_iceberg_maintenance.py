@@ -498,7 +498,7 @@ def test_move_spares_files_of_an_expired_snapshot(lake: Lake, monkeypatch: pytes
         raise CatalogUnavailableError("no answer")
 
     monkeypatch.setattr(TableUpdate, "swap", buried)
-    with pytest.raises(CatalogUnavailableError, match="were changed"):
+    with pytest.raises(CatalogUnavailableError, match="concurrent commit changed rows"):
         do(lake, sink, MaintenanceKind.MOVE, TIERED)
     assert [dict(row)["number"] for row in sink.rows("number")] == ["0", "1", "50"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from connect_py.api.errors import ConnectError
-from connectors.iceberg.catalog.java_errors import REFUSED, is_a, translating
+from connectors.iceberg.catalog.java_errors import REFUSED, is_a, java_exception_of, translating
 from connectors.iceberg.catalog.table_update import StaleAttemptError
 from connectors.iceberg.config.spark_config import STAGING_CATALOG
 from connectors.iceberg.faults import fault_point
@@ -128,7 +128,7 @@ def replace_files(table: JavaTable, rewrite: FileRewrite, refusal: Callable[[Tab
                 rewrite.summary,
             )  # fmt: skip
         except StaleAttemptError as failed:
-            why = f"a concurrent commit changed rows of the rewritten files: {failed}"
+            why = f"a concurrent commit changed rows of the rewritten files: {_message(failed)}"
             break
         fault_point(BEFORE_SWAP)
         try:
@@ -148,6 +148,12 @@ def replace_files(table: JavaTable, rewrite: FileRewrite, refusal: Callable[[Tab
         table.delete_file(path)
     _delete_metadata(table, refused)
     raise RewriteRefusedError(why)
+
+
+def _message(failed: StaleAttemptError) -> str:
+    """Return the message of the Java exception; py4j's own begins with the ID of an object."""
+    exception = None if failed.__cause__ is None else java_exception_of(failed.__cause__)
+    return str(failed if exception is None else exception.getMessage())
 
 
 def _new_references(table: JavaTable, existing_snapshots: Collection[int]) -> set[str]:
