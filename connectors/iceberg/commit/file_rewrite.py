@@ -5,14 +5,12 @@ Compaction and tiering use it. It is the only module of both that prepares and s
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from connect_py.api.errors import ConnectError
-from connectors.iceberg.catalog.java_errors import REFUSED, is_a, java_exception_of, translating
+from connectors.iceberg.catalog.java_errors import REFUSED, is_a, java_exception_of
 from connectors.iceberg.catalog.table_update import StaleAttemptError
 from connectors.iceberg.config.spark_config import STAGING_CATALOG
 from connectors.iceberg.faults import fault_point
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
     from connectors.iceberg.catalog.java_classes import JavaClasses
     from connectors.iceberg.catalog.java_table import JavaTable
     from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
-
-log = logging.getLogger(__name__)
 
 BEFORE_SWAP, AFTER_SWAP = "before_rewrite_swap", "after_rewrite_swap"  # fault points
 _ATTEMPTS: Final = 5  # while other commits land between the base and the swap
@@ -102,7 +98,8 @@ def replace_files(table: JavaTable, rewrite: FileRewrite, refusal: Callable[[Tab
     The commit is built on the newest metadata and validated from the snapshot that was read: if another commit since
     then removed a replaced file or deleted rows of it, the rewrite is refused. If the swap fails or its answer is
     lost, the table is read again before anything else happens: a commit cannot land any more once its ref has moved,
-    and a catalog may refuse a commit that it has made.
+    and a catalog may refuse a commit that it has made. Manifests of refused attempts remain, and the search for orphan
+    files removes them: such an attempt may have landed and expired, and a later snapshot may use its manifests.
 
     Args:
         refusal: Called with the metadata that the swap compares with; returns why the rewrite must not be committed,
@@ -114,7 +111,6 @@ def replace_files(table: JavaTable, rewrite: FileRewrite, refusal: Callable[[Tab
         Exception: The outcome is unknown. The new files are kept, because the commit may still land.
     """
     existing_snapshots = set(table.metadata().snapshots)
-    refused: list[Any] = []  # snapshots of attempts that did not land
     why = "other commits got in first"
     for _ in range(_ATTEMPTS):
         update = table.new_update()
@@ -134,19 +130,15 @@ def replace_files(table: JavaTable, rewrite: FileRewrite, refusal: Callable[[Tab
         try:
             update.swap({})
             fault_point(AFTER_SWAP)
-            _delete_metadata(table, refused)
             return update.snapshot_id
         except Exception as error:
             metadata = table.refresh()
             if update.snapshot_id in metadata.snapshots:
-                _delete_metadata(table, refused)
                 return update.snapshot_id
             if metadata.head(rewrite.ref) == base.head(rewrite.ref) and not is_a(error, REFUSED):
                 raise
-            refused.append(update.snapshot)
     for path in {str(each.location()) for each in rewrite.new_files} - _new_references(table, existing_snapshots):
         table.delete_file(path)
-    _delete_metadata(table, refused)
     raise RewriteRefusedError(why)
 
 
@@ -165,14 +157,3 @@ def _new_references(table: JavaTable, existing_snapshots: Collection[int]) -> se
     manifests = {str(each.path()): each for snapshot in snapshots for each in table.manifests(snapshot)}
     new_manifests = [each for each in manifests.values() if each.snapshotId() not in existing_snapshots]
     return {path for each in new_manifests for path in table.files_of_manifest(each)}
-
-
-def _delete_metadata(table: JavaTable, refused: Sequence[Any]) -> None:
-    """Delete the manifest lists and manifests of attempts that did not land."""
-    try:
-        with translating(table.name):
-            for snapshot in refused:
-                for path in table.own_metadata_files(snapshot):
-                    table.delete_file(path)
-    except ConnectError as error:  # orphan files, which nothing refers to
-        log.info("table %s: manifests of a refused rewrite remain: %s", table.name, error)
