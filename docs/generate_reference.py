@@ -31,7 +31,7 @@ from connectors.iceberg.pipeline.file_fields import (
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Made by `make docs` from the definitions in the code. Change those, not this page. -->"
-DEPENDS_ON_THE_MACHINE = {"iceberg.control.commit.threads": "two per processor core"}
+DEPENDS_ON_THE_MACHINE = {"iceberg.control.commit.threads": "two per processor core, at most 4"}
 SHOWN_BOUNDS = ("String must be one of", "Value must be at least", "Value must be no more than")
 # The keys of a class under headings: each goes below the first one with a part of its name.
 GROUPS = {

@@ -10,7 +10,7 @@ from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitStat
 
 
 class IcebergMetrics:
-    """Of one task; the coordinator's are updated on its table thread."""
+    """Metrics of one task. Any thread."""
 
     def __init__(self, metrics: PluginMetrics, now_seconds: Callable[[], float] = time.time) -> None:
         self._metrics = metrics

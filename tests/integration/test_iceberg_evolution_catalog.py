@@ -18,6 +18,7 @@ from connect_py.api.schema import INT32, INT64, STRING, Schema, Struct, Type, de
 from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
 from connectors.iceberg.coordinator.table_manager import TableManager
 from connectors.iceberg.driver.lake_session import LakeSession
+from connectors.iceberg.driver.lake_sessions import LakeSessions
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import PrepareTable, Send
 from connectors.iceberg.protocol.commit_request import EngineSettings
@@ -52,7 +53,8 @@ def keeper_of(lake: Lake, **props: str) -> TableManager:
     """A coordinator's keeper on the Spark session that all tests share."""
     listener: Any = None
     made = TableManager(config(**props), listener, IcebergMetrics(FakePluginMetrics()), FakeSinkTaskContext())
-    made._lake = LocalLake(lake.catalog)  # type: ignore[assignment]
+    client: Any = LocalLake(lake.catalog)
+    made._sessions = LakeSessions(lambda: client, lambda _: None, made._metrics.driver_replaced)
     return made
 
 

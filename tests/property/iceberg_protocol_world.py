@@ -103,6 +103,9 @@ class World:
         self.draw_compaction = random.Random(f"compactions {seed}")
         self.compacts = self.draw_compaction.random() < 0.6  # whether coordinators compact tables between cycles
         self.pairs = self.draw_pair.random() < 0.4  # whether keys change
+        self.draw_parallel = random.Random(f"parallel {seed}")
+        # Rules are switched off one by one for seeds whose tables are committed one after another.
+        self.commits_in_parallel = not off and self.draw_parallel.random() < 0.5
         self.alive: set[str] = set()  # keys that the source has
         self.written = 0  # rows of the source
         self.effects: Counter[Effect] = Counter()
@@ -661,8 +664,7 @@ class World:
     def committing(self) -> str | None:
         """A table that somebody is committing to."""
         for coordinator in (self.coordinator, *self.sleepers):
-            under_way = coordinator.todo[0] if coordinator and coordinator.todo else None
-            if isinstance(under_way, Committing):
+            for under_way in coordinator.committing() if coordinator else ():
                 return under_way.commit.request.table
         return None
 
@@ -1330,12 +1332,15 @@ class ManyRangesCycle(CommitCycle):
         return whole
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Committing:
     """A commit under way."""
 
     commit: Commit
     steps: Steps
+
+
+TABLE_ACTIONS = (act.LoadTable, act.PrepareTable, act.CommitTable, act.CleanFiles)
 
 
 class SimCoordinator:
@@ -1362,12 +1367,15 @@ class SimCoordinator:
         if self.state is None:
             self.begin()
         elif self.state.ended:
+            if self.world.commits_in_parallel and (commits := self.committing()):
+                self.go_on(commits[0])  # its thread does not end before; the answer is ignored
+                return
             for action in self.todo:
                 if isinstance(action, act.Fail):
                     self.world.told_of(action.reason)
             self.end()
-        elif self.todo:
-            self.do(self.todo.pop(0))
+        elif (action := self.next_action()) is not None:
+            self.do(action)
         elif self.world.random.random() < 0.6:
             self.read_channel()
         else:
@@ -1378,6 +1386,34 @@ class SimCoordinator:
                 self.look()
         if self.world.compacts and self.state is not None:
             self.compact()
+
+    def committing(self) -> list[Committing]:
+        """The commits in progress, each of a different table."""
+        return [action for action in self.todo if isinstance(action, Committing)]
+
+    def next_action(self) -> act.CoordinatorAction | Committing | None:
+        """What is done next; None: the channel is read, or time passes.
+
+        In parallel worlds, commits take their steps in any order, and everything else goes on meanwhile. Only what
+        uses the table of a commit in progress waits for its end, as in `TableExecutor`.
+        """
+        if not self.world.commits_in_parallel:
+            return self.todo.pop(0) if self.todo else None
+        choices: list[act.CoordinatorAction | Committing | None] = [*self.committing()]
+        busy = {under_way.commit.request.table for under_way in self.committing()}
+        others = [action for action in self.todo if not isinstance(action, Committing)]
+        if not others:
+            choices.append(None)
+        for action in others:
+            table = action.table if isinstance(action, TABLE_ACTIONS) else None
+            if table not in busy:
+                choices.append(action)
+                break
+            busy.add(table)  # what follows for the same table waits, too
+        action = self.world.draw_parallel.choice(choices)
+        if action is not None:
+            self.todo.remove(action)
+        return action
 
     def idle(self) -> bool:
         return self.state is None or (not self.todo and self.world.producer is not self)
@@ -1525,15 +1561,25 @@ class SimCoordinator:
             self.state.ended = True
             return
         else:
-            if not world.chance(Fault.DRIVER_LOST, 0.15 if under_way.commit.pending else 0.05):
-                self.todo.insert(0, under_way)
-                return
-            world.lose(under_way)
-            unknown = under_way.commit.unknown or world.random.random() < 0.5
-            answer = (CommitStatus.UNKNOWN if unknown else CommitStatus.FAILED), None
-        outcome, snapshot = answer
+            self.todo.insert(0, under_way)
+            if world.chance(Fault.DRIVER_LOST, 0.15 if under_way.commit.pending else 0.05):
+                self.lose_driver()
+            return
+        self.commit_ended(request, answer)
+
+    def lose_driver(self) -> None:
+        """All commits in progress end with the driver."""
+        for under_way in self.committing():
+            self.todo.remove(under_way)
+            self.world.lose(under_way)
+            unknown = under_way.commit.unknown or self.world.random.random() < 0.5
+            status = CommitStatus.UNKNOWN if unknown else CommitStatus.FAILED
+            self.commit_ended(under_way.commit.request, (status, None))
+
+    def commit_ended(self, request: act.CommitTable, answer: Answer) -> None:
         assert self.state is not None
-        self.take(self.state.on_commit_outcome(request.table, request.commit, outcome, "why", snapshot, world.now))
+        status, snapshot = answer
+        self.take(self.state.on_commit_outcome(request.table, request.commit, status, "why", snapshot, self.world.now))
 
     def die(self) -> None:
         self.leave_compaction()

@@ -422,6 +422,6 @@ def test_former_commit_engine_is_read_as_auto_with_a_warning(engine: str) -> Non
     assert [w for w in made.warnings if f"commit-engine={engine} means auto" in w]
 
 
-def test_commit_threads_setting_is_accepted_with_a_no_effect_warning() -> None:
-    made = parse(iceberg__control__commit__threads="4")
-    assert [w for w in made.warnings if "commit.threads has no effect" in w]
+def test_commit_threads_default_to_at_most_four() -> None:
+    assert 1 <= parse().commit_threads <= 4
+    assert parse(iceberg__control__commit__threads="7").commit_threads == 7

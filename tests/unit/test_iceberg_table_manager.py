@@ -19,6 +19,7 @@ from connectors.iceberg.coordinator.health_monitor import HealthMonitor
 from connectors.iceberg.coordinator.maintenance_schedule import MaintenanceKind, MaintenanceTask
 from connectors.iceberg.coordinator.table_manager import DEATHS, SPARK, TableManager, status_of
 from connectors.iceberg.driver.lake_session import LoadedTable
+from connectors.iceberg.driver.lake_sessions import LakeSessions
 from connectors.iceberg.errors import (
     CatalogUnavailableError,
     PairUnreadError,
@@ -51,6 +52,10 @@ class MortalLake:
         self.errors: list[Exception] = []
         self.refusals: list[Exception] = []  # of starts
 
+    @property
+    def generation(self) -> int:
+        return self.lives
+
     def alive(self) -> bool:
         return self.living
 
@@ -63,6 +68,8 @@ class MortalLake:
     def stop(self) -> None:
         self.living = False
 
+    hang_up = stop
+
     def commit(self, _request: object) -> CommitOutcome:
         if self.errors:
             self.living = False
@@ -73,8 +80,12 @@ class MortalLake:
 def keeper_of(lake: object, **props: str) -> TableManager:
     """A coordinator's keeper whose tables are these."""
     listener: Any = None
-    made = TableManager(config(**props), listener, IcebergMetrics(FakePluginMetrics()), FakeSinkTaskContext())
-    made._lake = lake  # type: ignore[assignment]
+    context = FakeSinkTaskContext()
+    made = TableManager(config(**props), listener, IcebergMetrics(FakePluginMetrics()), context)
+    client: Any = lake
+    made._sessions = LakeSessions(
+        lambda: client, lambda reason: context.waits(SPARK, reason), made._metrics.driver_replaced
+    )
     return made
 
 
@@ -99,7 +110,7 @@ def test_a_driver_that_died_is_replaced_unless_the_task_stops() -> None:
         lake.stop()
     assert lake.lives == 5
     keeper.stop()
-    with pytest.raises(CatalogUnavailableError, match="the task stops"):
+    with pytest.raises(CatalogUnavailableError, match="the task is stopping"):
         keeper.start()
     assert lake.lives == 5
 
@@ -128,10 +139,9 @@ def test_driver_is_requested_before_the_first_commit_needs_it() -> None:
 
 
 def test_status_names_spark_until_a_session_is_open() -> None:
-    listener: Any = None
-    context, lake = FakeSinkTaskContext(), MortalLake()
-    tables = TableManager(config(), listener, IcebergMetrics(FakePluginMetrics()), context)
-    tables._lake = lake  # type: ignore[assignment]
+    lake = MortalLake()
+    tables = keeper_of(lake)
+    context: Any = tables._context
     lake.refusals = [CatalogUnavailableError("service spark-driver was not ready after 120 s")]
     with pytest.raises(CatalogUnavailableError):
         tables.start()

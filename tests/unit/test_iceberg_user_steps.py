@@ -14,6 +14,7 @@ from connectors.iceberg.config.cycle_step import CycleStep
 from connectors.iceberg.coordinator.table_manager import DEATHS, TableManager
 from connectors.iceberg.driver.driver_program import _noted
 from connectors.iceberg.driver.lake_session import LoadedTable
+from connectors.iceberg.driver.lake_sessions import LakeSessions
 from connectors.iceberg.errors import CatalogUnavailableError, SparkDiedError, SparkLostError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest, CommitStatus, EngineName
@@ -57,7 +58,8 @@ def manager(lake: Lake, metrics: FakePluginMetrics | None = None, **props: str) 
     made = TableManager(
         config(**props), listener, IcebergMetrics(metrics or FakePluginMetrics()), FakeSinkTaskContext()
     )
-    made._lake = lake  # type: ignore[assignment] # a client
+    client: Any = lake
+    made._sessions = LakeSessions(lambda: client, lambda _: None, made._metrics.driver_replaced)
     return made
 
 

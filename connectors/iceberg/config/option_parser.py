@@ -172,8 +172,6 @@ class OptionParser:
             self._warnings.append(
                 f"{keys.COMMIT_TIMEOUT} is not below {keys.COMMIT_INTERVAL}: a slow task delays the next commit"
             )
-        if keys.COMMIT_THREADS in self._props:
-            self._warnings.append(f"{keys.COMMIT_THREADS} has no effect: tables are committed one after the other")
 
     def _check_group(self) -> None:
         group, usual = self._group(), f"connect-{self._connector}"

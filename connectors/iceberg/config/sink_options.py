@@ -185,8 +185,8 @@ class SinkOptions:
         keys.COMMIT_INTERVAL, INT, 300_000, M, "Milliseconds between table commits.", at_least(1))
     commit_timeout_ms: int = _option(keys.COMMIT_TIMEOUT, INT, 30_000, M,
         "Milliseconds to wait for all tasks; then what was reported is committed.", at_least(1))
-    _define(keys.COMMIT_THREADS, INT, 2 * (os.cpu_count() or 1), M,
-        "Accepted without effect: one thread commits the tables, one after the other.", at_least(1))
+    commit_threads: int = _option(keys.COMMIT_THREADS, INT, min(2 * (os.cpu_count() or 1), 4), M,
+        "Tables that are opened or committed at the same time, each in its own Spark session.", at_least(1))
     commit_max_failures: int | None = _option(  # None: not set; a table that cannot be committed holds its rows
         keys.COMMIT_MAX_FAILURES, INT, 1, M,
         "Consecutive cycles without a commit of a table, after which the task fails. Commit intervals count, too, if "

@@ -1,8 +1,8 @@
 """The coordinator: one thread in task 0 that carries out what `CoordinatorState` decides.
 
 It reads the channel, keeps time, and hands everything that may take long (catalog, commits, questions to the cluster)
-to one table thread, which owns the Spark driver. So a commit under way keeps no task waiting that only asks where a
-partition stands.
+to the threads of a `TableExecutor`: calls on different tables run in parallel, calls on one table one after another. So
+a commit under way keeps no task waiting that only asks where a partition stands.
 
 A life begins with fencing every earlier coordinator and ends when a newer one is seen, a write's outcome is unknown,
 or the ground moved; then the next life reads everything again. What a crash leaves after each numbered step, and who
@@ -18,11 +18,11 @@ import time
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError, RetriableError
 from connect_py.api.task import SinkTaskContext
@@ -50,6 +50,7 @@ from connectors.iceberg.coordinator.kafka_metadata import (
 )
 from connectors.iceberg.coordinator.maintenance_schedule import MaintenanceSchedule
 from connectors.iceberg.coordinator.retry_tracker import RetryTracker
+from connectors.iceberg.coordinator.table_executor import EVERY_TABLE, TableExecutor
 from connectors.iceberg.coordinator.table_manager import TableManager, status_of
 from connectors.iceberg.errors import (
     DuplicateKeyError,
@@ -96,7 +97,10 @@ LOOKS = 10  # tables that are looked at each time: each costs a request to the c
 SCHEDULE_MS = 200  # between two questions whether maintenance is due
 FIRST_BACKOFF_SECONDS = 0.5
 LAST_BACKOFF_SECONDS = 30.0
+NO_TABLE: Final = frozenset({""})  # of calls that need no table; they run one after another
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 Answer = Callable[[], list[CoordinatorAction]]
 
 
@@ -108,7 +112,7 @@ class Outlet(Protocol):
 
 
 class Coordinator:
-    """Owns its thread, the table thread and the table manager; started and stopped by task 0."""
+    """Owns its thread, the table threads, and the table manager; started and stopped by task 0."""
 
     def __init__(
         self,
@@ -236,7 +240,7 @@ class _CoordinatorEpoch:
     _bounded: BoundedRun | None  # None: the connector does not stop by itself
     _schedule: MaintenanceSchedule | None  # None: no table is maintained here
     _stopping: threading.Event
-    _executor: Executor = field(init=False)  # one thread for everything that talks to tables
+    _executor: TableExecutor = field(init=False)
     _writer: CoordinatorWriter = field(init=False)
     _state: CoordinatorState = field(init=False)
     _answers: queue.SimpleQueue[Answer] = field(default_factory=queue.SimpleQueue)
@@ -258,10 +262,10 @@ class _CoordinatorEpoch:
         """
         config, context = self._config, self._context
         with ExitStack() as stack:
-            executor = self._executor = ThreadPoolExecutor(1, "tables")
+            executor = self._executor = TableExecutor(config.commit_threads)
             # A life does not begin while a commit of the last one runs; but who stops us also ends the driver.
-            stack.callback(lambda: executor.shutdown(wait=not self._stopping.is_set(), cancel_futures=True))
-            starting = executor.submit(self._tables.start)
+            stack.callback(lambda: executor.shutdown(wait=not self._stopping.is_set()))
+            starting = executor.submit(NO_TABLE, self._tables.start)
             create_channel(context.client_config, config.channel_topic)
             reader = stack.enter_context(closing(ChannelReader(context.client_config, config.channel_topic)))
             self._writer = CoordinatorWriter(
@@ -297,7 +301,7 @@ class _CoordinatorEpoch:
                 self._stop_at_bounds()
 
     def _await(self, future: Future[Any]) -> Any:
-        """Wait for a call on the table thread, unless a stop is asked for meanwhile."""
+        """Wait for a call on a table thread, unless a stop is requested meanwhile."""
         while True:
             try:
                 return future.result(POLL_SECONDS)
@@ -305,7 +309,7 @@ class _CoordinatorEpoch:
                 if future.done():
                     raise
                 if self._stopping.is_set():
-                    raise RetriableError("stopped while the table thread was busy") from None
+                    raise RetriableError("stopped while a table thread was busy") from None
 
     def _say_bounds(self) -> None:
         """Write where the connector stops to the channel, if that is due."""
@@ -322,7 +326,7 @@ class _CoordinatorEpoch:
             return
         fault_point("before_stop_request")
         later = partial(_warned, "the group's offsets are not known, asked again later")
-        self._then(self._executor.submit(bounded.stop_if_committed), lambda _: [], later)
+        self._then(self._executor.submit(NO_TABLE, bounded.stop_if_committed), lambda _: [], later)
 
     # --- the start of a life
 
@@ -331,7 +335,8 @@ class _CoordinatorEpoch:
         topics = describe_topics(context)
         known = likely_tables(config, topics)
         group = group_offsets(context, topics)
-        views = {name: self._await(self._executor.submit(self._tables.view, name)) for name in known}
+        loads = {name: self._submit(name, self._tables.view, name) for name in known}
+        views = {name: self._await(load) for name, load in loads.items()}
         begins = not group and not any(view and look_up(view).ledger for view in views.values())
         if begins and begins_at_end(context):  # `auto.offset.reset=latest` becomes numbers once, afterwards never
             group = {tp: GroupOffset(offset, None) for tp, offset in first_positions(context, topics).items()}
@@ -403,28 +408,29 @@ class _CoordinatorEpoch:
             case DescribeTopics():
                 self._describe()
             case ReadGroupOffsets():
-                topics = self._executor.submit(describe_topics, self._context)
+                topics = self._executor.submit(NO_TABLE, describe_topics, self._context)
                 self._then(topics, lambda found: state.on_group_offsets(group_offsets(self._context, found)))
             case LoadTable(table):
                 self._then(
-                    self._executor.submit(self._tables.view_to_commit, table),
+                    self._submit(table, self._tables.view_to_commit, table),
                     lambda view: state.on_table_loaded(table, view, _now_ms()),
                     lambda error: state.on_load_failed(table, _why(table, error), _now_ms()),
                 )
             case PrepareTable(table, need, schema):
                 self._then(
-                    self._executor.submit(self._tables.prepare, table, need, schema),
+                    self._submit(table, self._tables.prepare, table, need, schema),
                     lambda found: self._prepared(table, *found),
                     lambda error: self._not_prepared(table, error),
                 )
             case CommitTable(table, commit):
+                used_tables = EVERY_TABLE if self._tables.is_suspect(table) else self._tables.tables_of_commit(table)
                 self._then(
-                    self._executor.submit(self._tables.commit, action, state.epoch),
+                    self._executor.submit(used_tables, self._tables.commit, action, state.epoch),
                     partial(self._committed, table, commit),
                     lambda error: self._not_committed(table, commit, error),
                 )
             case CleanFiles(table, table_uuid, epoch):
-                cleaned = self._executor.submit(self._tables.clean, table, table_uuid, epoch)
+                cleaned = self._submit(table, self._tables.clean, table, table_uuid, epoch)
                 later = partial(_warned, "files of earlier epochs stay until the next start")
                 self._then(cleaned, lambda _: [], later)
 
@@ -487,13 +493,13 @@ class _CoordinatorEpoch:
             return _warned(f"table {task.table}: could not {task.kind.value}, retrying later", error)
 
         self._is_maintaining = True
-        self._then(self._executor.submit(self._tables.maintain, task, self._state.epoch), ended, failed)
+        self._then(self._submit(task.table, self._tables.maintain, task, self._state.epoch), ended, failed)
 
     def _look(self) -> None:
         """Look at some of the tables for which no rows come, the next ones the next time: see `on_table_seen`."""
         self._looked_at = time.monotonic()
         for name in self._to_look_at.next(self._state.quiet_tables, LOOKS):
-            future = self._executor.submit(self._tables.view, name)
+            future = self._submit(name, self._tables.view, name)
             self._then(future, partial(self._state.on_table_seen, name), lambda _: [])
 
     def _describe(self) -> None:
@@ -505,7 +511,11 @@ class _CoordinatorEpoch:
             return actions
 
         later = partial(_warned, "topics could not be described, tried again later")
-        self._then(self._executor.submit(describe_topics, self._context), described, later)
+        self._then(self._executor.submit(NO_TABLE, describe_topics, self._context), described, later)
+
+    def _submit(self, table: str, function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> Future[_T]:
+        """Call a function of the table manager when no earlier call for the table is unfinished."""
+        return self._executor.submit(self._tables.tables_of_commit(table), function, *arguments, **named)
 
     def _then(
         self,
@@ -513,7 +523,7 @@ class _CoordinatorEpoch:
         answer: Callable[[Any], list[CoordinatorAction]],
         failed: Callable[[ConnectError], list[CoordinatorAction]] | None = None,
     ) -> None:
-        """When the table thread is done, give its result to the state, on the coordinator's own thread."""
+        """When a table thread is done, give its result to the state, on the coordinator's own thread."""
 
         def decide() -> list[CoordinatorAction]:
             error = future.exception()

@@ -17,7 +17,7 @@ _NAMES: Final = {SNAPSHOTS: "unexpired snapshots", SMALL_FILES: "small data file
 
 
 class HealthMonitor:
-    """Reports each excess once, until it is over. Used on the coordinator's table thread."""
+    """Reports each excess once, until it is over. Calls for one table never overlap."""
 
     def __init__(self, metrics: IcebergMetrics, warns: Callable[[str, str | None], None]) -> None:
         """`warns`: shows the warning of a subject in the status of the task; None: withdraws it."""

@@ -1,9 +1,9 @@
 """`MaintenanceSchedule`: which table is maintained when, between the cycles of a coordinator. Pure.
 
-Compaction and expiration run in the driver of the commits, on the thread that also commits. An action is started in
-the gap before the next cycle if it is expected to end before that cycle. Where the gaps are too short, an action that
-is due may delay commits: such actions get at most `SHARE` of the time. Estimates follow the measured durations, and
-begin conservative.
+Compaction and expiration run in the driver of the commits, never during a commit to the same table. An action is
+started in the gap before the next cycle if it is expected to end before that cycle. Where the gaps are too short, an
+action that is due may delay commits: such actions get at most `SHARE` of the time. Estimates follow the measured
+durations, and begin conservative.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What the coordinator does to tables: open, create, evolve, commit, clean up.
 
-Everything runs on the coordinator's table thread, through the one Spark driver of the coordinator.
+The coordinator calls from several threads, but never for the same table at once (`TableManager.tables_of_commit`).
+All of them use one Spark driver, each in its own session.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Protocol
 
-from connect_py.api.errors import ConnectError, RetriableError
+from connect_py.api.errors import ConnectError
 from connect_py.api.service import SharedServices
 from connect_py.api.waiting import WaitReporter
 from connectors.iceberg.channel.control_events import EventPublisher
@@ -34,8 +35,8 @@ from connectors.iceberg.coordinator.maintenance_schedule import MaintenanceKind,
 from connectors.iceberg.coordinator.new_table import check_merged, new_table
 from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.driver.lake_session import LoadedTable
+from connectors.iceberg.driver.lake_sessions import LakeSessions
 from connectors.iceberg.errors import (
-    CatalogUnavailableError,
     PairUnreadError,
     SparkDiedError,
     SparkLostError,
@@ -82,7 +83,11 @@ class TableManagerContext(SharedServices, WaitReporter, Protocol):
 
 
 class TableManager:
-    """Owns a session in the Spark driver. All methods but `stop` are called on one thread at a time."""
+    """Owns the sessions in the Spark driver.
+
+    All methods may be called from any thread, but calls whose tables overlap (`tables_of_commit`) must not run at the
+    same time. All mutable state is kept per table or commit: the call for a table owns its entries, and needs no lock.
+    """
 
     def __init__(
         self,
@@ -102,7 +107,11 @@ class TableManager:
         self._full_merge = config.full_merge
         spark, seconds = worker_spark_config(config, context.worker_settings), config.commit_attempt_timeout_ms / 1000
         settings = EngineSettings(config.full_merge, config.refuse_foreign_rows)
-        self._lake = LakeClient(context, spark, settings, config.connector, commit_deadline_seconds=seconds)
+        self._sessions = LakeSessions(
+            lambda: LakeClient(context, spark, settings, config.connector, commit_deadline_seconds=seconds),
+            lambda reason: context.waits(SPARK, reason),
+            metrics.driver_replaced,
+        )
         self._maintenance = MaintenanceThread(config, spark, context, metrics)
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
@@ -111,44 +120,41 @@ class TableManager:
         self._pending = PendingSchemaChanges(metrics)
         self._waiting_steps: set[str] = set()  # tables whose step returns columns that only a person may add
         self._stopping = threading.Event()
-        self._started = False
         self._health = HealthMonitor(metrics, warns)
         self._expired_tables: set[str] = set()  # whose first expiration has been logged
         self._deaths: dict[str, int] = {}  # of the driver, by the commit that it was asked for at that time
+        self._suspects: set[str] = set()  # tables: see `is_suspect`
 
     def request(self) -> None:
         """Have the driver started now and not by the first commit. The status shows it until `start` returns."""
-        self._context.waits(SPARK, "Spark is starting")
-        self._lake.request()
+        self._sessions.request()
 
     def start(self) -> None:
-        """Have a session; makes one in the next driver when the last one died.
+        """Open a session, if there is none; after the death of the driver, in the next one.
 
         Raises:
             RetriableError: The driver does not start now.
             ConnectError: It cannot start.
         """
-        if self._lake.alive():
-            return
-        if self._started:
-            log.warning("the Spark driver died: a session is made in the next one")
-            self._metrics.driver_replaced()
-            if self._stopping.is_set():
-                raise CatalogUnavailableError("the task stops")
-        self._context.waits(SPARK, "Spark is starting")
-        try:
-            self._lake.start()
-        except RetriableError as error:
-            self._context.waits(SPARK, f"Spark has not started: {error}")
-            raise
-        self._context.waits(SPARK, None)
-        self._started = True
+        with self._sessions.session():
+            pass
 
     def stop(self) -> None:
-        """End the session, for good. From any thread; a call under way fails."""
+        """End all sessions permanently; calls in progress fail."""
         self._stopping.set()
         self._maintenance.stop()
-        self._lake.stop()
+        self._sessions.stop()
+
+    def tables_of_commit(self, name: str) -> frozenset[str]:
+        """Return the tables that a commit to a table may write: the table, its aggregates, and its rejected rows."""
+        return frozenset({name, _rejected(name), *(each.table for each in self._config.table(name).aggregates)})
+
+    def is_suspect(self, name: str) -> bool:
+        """Return True if the driver died during the last commit to a table, which may be the cause.
+
+        The next commit to it has to run alone, so that it cannot interrupt the commits to other tables again.
+        """
+        return name in self._suspects
 
     def view(self, name: str) -> TableView | None:
         """What the protocol wants to know of a table, from the catalog; None: it does not exist.
@@ -157,7 +163,8 @@ class TableManager:
             ConnectError: The catalog does not answer, or refuses.
         """
         try:
-            return self._load(name).view
+            with self._sessions.session(name) as lake:
+                return self._load(lake, name).view
         except TableMissingError:
             return None
 
@@ -181,12 +188,11 @@ class TableManager:
                 self._metrics.not_committed(name, status_of(error))
             raise
 
-    def _load(self, name: str) -> LoadedTable:
-        self.start()
+    def _load(self, lake: LakeClient, name: str) -> LoadedTable:
         table = self._config.table(name)
         if table.aggregates:
-            self._lake.settle(name, self._property_key)
-        loaded = self._lake.load(
+            lake.settle(name, self._property_key)
+        loaded = lake.load(
             name, self._property_key, table.commit_branch or MAIN, self._config.mode_of(name), table.id_columns,
             unpublished_branch(self._config.connect_group),
         )  # fmt: skip
@@ -212,16 +218,8 @@ class TableManager:
         config, request = self._config, TableRequest.from_text(request_text)
         if request.keys:
             self._record_keys[name] = request.keys
-        try:
-            loaded = self._load(name)
-        except TableMissingError:
-            self._create(name, request)
-            loaded = self._load(name)
-        if need is Need.EVOLVE and request.changes:
-            loaded = self._evolve(loaded, request)
-        if why := why_not_written(loaded.description) or why_not_merged(loaded.description):
-            raise TableUnsuitableError(name, why)
-        loaded = self._with_write_mode(self._with_order(self._with_layout(loaded)))
+        with self._sessions.session(name) as lake:
+            loaded = self._open(lake, name, need, request)
         description = dataclasses.replace(loaded.description, sort_by=_file_order(config.table(name).sort_by))
         if description.mode is WriteMode.MERGE:
             check_merged(name, description.key_columns, json.loads(description.schema))
@@ -231,6 +229,19 @@ class TableManager:
         answer = dataclasses.replace(description, io_properties=lent)
         return loaded.view, json.dumps(answer.to_json(), separators=(",", ":"))
 
+    def _open(self, lake: LakeClient, name: str, need: Need, request: TableRequest) -> LoadedTable:
+        """Load a table, and change it as tasks and the configuration require."""
+        try:
+            loaded = self._load(lake, name)
+        except TableMissingError:
+            self._create(lake, name, request)
+            loaded = self._load(lake, name)
+        if need is Need.EVOLVE and request.changes:
+            loaded = self._evolve(lake, loaded, request)
+        if why := why_not_written(loaded.description) or why_not_merged(loaded.description):
+            raise TableUnsuitableError(name, why)
+        return self._with_write_mode(lake, self._with_order(lake, self._with_layout(lake, loaded)))
+
     def _warn_ignored(self, table: TableDescription) -> None:
         """Warn of properties of a table that its staged files do not follow, once for each table and property."""
         ignored = ignored_properties({**table.properties, **self._config.write_props})
@@ -239,54 +250,54 @@ class TableManager:
                 self._warned_properties.add((table.uuid, text))
                 log.warning("table %s: %s", table.name, text, extra={"action": "property_ignored", "table": table.name})
 
-    def _with_order(self, loaded: LoadedTable) -> LoadedTable:
+    def _with_order(self, lake: LakeClient, loaded: LoadedTable) -> LoadedTable:
         """With a column for the order of rows, where the changes of a key come in several partitions."""
         table = loaded.description
         columns = {column["name"] for column in json.loads(table.schema)["fields"]}
         if not self._config.ordering_columns or table.mode is not WriteMode.MERGE or ORDER in columns:
             return loaded
-        self._lake.evolve(table.name, [SchemaChange(ChangeKind.ADD, (ORDER,), '"string"')])
+        lake.evolve(table.name, [SchemaChange(ChangeKind.ADD, (ORDER,), '"string"')])
         log.info("table %s: column %s keeps the order of rows", table.name, ORDER)
-        return self._load(table.name)
+        return self._load(lake, table.name)
 
-    def _with_layout(self, loaded: LoadedTable) -> LoadedTable:
+    def _with_layout(self, lake: LakeClient, loaded: LoadedTable) -> LoadedTable:
         """With the sort order of the configuration, and with its partition fields if they may change."""
         name, config = loaded.description.name, self._config
         table = config.table(name)
         partition_by = table.partition_by if config.evolve_partitions else None
         if not table.sort_by and partition_by is None:
             return loaded
-        if not self._lake.set_layout(name, table.sort_by, partition_by):
+        if not lake.set_layout(name, table.sort_by, partition_by):
             return loaded
         log.info(
             "table %s: new files have the sort order and the partition fields of the configuration", name,
             extra={"action": "layout_set", "table": name},
         )  # fmt: skip
-        return self._load(name)
+        return self._load(lake, name)
 
-    def _with_write_mode(self, loaded: LoadedTable) -> LoadedTable:
+    def _with_write_mode(self, lake: LakeClient, loaded: LoadedTable) -> LoadedTable:
         """With merge-on-read, where the table's owner says nothing: Iceberg's default rewrites whole files."""
         table = loaded.description
         if table.mode is not WriteMode.MERGE or table.format_version < 2 or self._full_merge:
             return loaded
         if WRITE_MODES[0] in table.properties or self._config.keep_write_mode:
             return loaded
-        self._lake.set_properties(table.name, dict.fromkeys(WRITE_MODES, "merge-on-read"))
+        lake.set_properties(table.name, dict.fromkeys(WRITE_MODES, "merge-on-read"))
         log.info(
             "table %s says nothing of %s: it is set to merge-on-read (iceberg.ext.keep-write-mode=true would keep it)",
             table.name, WRITE_MODES[0], extra={"action": "write_mode_set", "table": table.name},
         )  # fmt: skip
-        return self._load(table.name)
+        return self._load(lake, table.name)
 
-    def _evolve(self, loaded: LoadedTable, request: TableRequest) -> LoadedTable:
+    def _evolve(self, lake: LakeClient, loaded: LoadedTable, request: TableRequest) -> LoadedTable:
         """Make the changes that may be made; hold the rows if they need others."""
         policy, name = self._config.evolution, loaded.description.name
         wanted = [c for c in request.changes if policy[c.kind] is ChangeAction.APPLY]
-        if wanted and self._lake.evolve(name, wanted):
+        if wanted and lake.evolve(name, wanted):
             made = ", ".join(map(str, wanted))
             log.info("table %s: %s", name, made, extra={"action": "table_evolved", "table": name})
             self._metrics.evolved(name, [*map(str, wanted)])
-            loaded = self._load(name)
+            loaded = self._load(lake, name)
         pending = [c for c in request.changes if policy[c.kind] is ChangeAction.HOLD]
         if pending and loaded.description.schema_id == request.schema_id:
             self._pending.hold(name, pending)
@@ -294,9 +305,9 @@ class TableManager:
         self._pending.release(name)
         return loaded
 
-    def _create(self, name: str, request: TableRequest) -> None:
+    def _create(self, lake: LakeClient, name: str, request: TableRequest) -> None:
         new = new_table(self._config, name, request, self._record_keys.get(name, ()))
-        created = self._lake.create(name, json.dumps(new.schema), json.dumps(new.spec), new.properties)
+        created = lake.create(name, json.dumps(new.schema), json.dumps(new.spec), new.properties)
         fault_point("after_create_table")
         if created:
             log.info("created table %s", name, extra={"action": "table_created", "table": name})
@@ -308,7 +319,6 @@ class TableManager:
             ConnectError: Certainly nothing was committed.
         """
         with self._attempt(request.table):
-            self.start()
             fault_point("before_prepare")
             outcome = self._commit(self._request(request, epoch))
         fault_point("after_compare_and_swap")
@@ -375,7 +385,7 @@ class TableManager:
             aggregates=table.aggregates,
             evolution=config.evolution,
             creates=config.may_create(request.table),
-            rejected_table=f"{request.table}_rejected",
+            rejected_table=_rejected(request.table),
             work_branch=scratch_prefix(config.connect_group),
             file_prefix=StagedFileName.epoch_prefix(  # so that `clean` finds orphans
                 config.connector, epoch, table_digits(description.uuid)
@@ -385,8 +395,10 @@ class TableManager:
     def _commit(self, request: CommitRequest) -> CommitOutcome:
         """Ask the driver; a request that killed it several times fails its own task, and no other connector's."""
         try:
-            with self._maintenance.commit(request.table, *(each.table for each in request.aggregates)):
-                outcome = self._lake.commit(request)
+            following = [each.table for each in request.aggregates]
+            with self._sessions.session(request.table) as lake, self._maintenance.commit(request.table, *following):
+                outcome = lake.commit(request)
+            self._suspects.discard(request.table)
             if request.table in self._waiting_steps:
                 self._waiting_steps.remove(request.table)
                 self._pending.release(request.table)
@@ -396,6 +408,7 @@ class TableManager:
             self._pending.hold(request.table, pending.changes)
             raise
         except SparkDiedError as error:
+            self._suspects.add(request.table)
             deaths = self._deaths[request.commit_id] = self._deaths.get(request.commit_id, 0) + 1
             if deaths < DEATHS:
                 raise
@@ -412,10 +425,10 @@ class TableManager:
         """
         started = time.monotonic()
         try:
-            self.start()
-            if task.kind is MaintenanceKind.EXPIRE:
-                return self._expired(task)
-            return self._compacted(task, epoch)
+            with self._sessions.session(task.table) as lake:
+                if task.kind is MaintenanceKind.EXPIRE:
+                    return self._expired(lake, task)
+                return self._compacted(lake, task, epoch)
         except Exception as error:
             if not self._stopping.is_set():
                 action = LOOK if task.kind is MaintenanceKind.MEASURE else task.kind.value
@@ -425,13 +438,13 @@ class TableManager:
             log.exception("table %s: %s failed", task.table, task.kind.value)
             raise ConnectError(f"{type(error).__name__}: {error}") from error
 
-    def _compacted(self, task: MaintenanceTask, epoch: Epoch) -> CompactionOutcome:
+    def _compacted(self, lake: LakeClient, task: MaintenanceTask, epoch: Epoch) -> CompactionOutcome:
         table = self._config.table(task.table)
         request = CompactionRequest(
             table.maintenance, self._config.connector, epoch, self._property_key, table.commit_branch or MAIN,
             task.cost_limit, task.seconds,
         )  # fmt: skip
-        outcome = self._lake.compact(task.table, request)
+        outcome = lake.compact(task.table, request)
         self._health.update(task.table, outcome.health)
         if outcome.status in (CompactionStatus.COMMITTED, CompactionStatus.CANCELED, CompactionStatus.REFUSED):
             self._metrics.maintained(task.table, MaintenanceKind.COMPACT.value, outcome.status.value, outcome.seconds)
@@ -443,9 +456,9 @@ class TableManager:
             )  # fmt: skip
         return outcome
 
-    def _expired(self, task: MaintenanceTask) -> ExpirationOutcome:
+    def _expired(self, lake: LakeClient, task: MaintenanceTask) -> ExpirationOutcome:
         table = self._config.table(task.table)
-        outcome = self._lake.expire(task.table, table.maintenance, table.commit_branch or MAIN)
+        outcome = lake.expire(task.table, table.maintenance, table.commit_branch or MAIN)
         if outcome.reason:
             log.info("table %s: no snapshot expires: %s", task.table, outcome.reason)
             return outcome
@@ -469,15 +482,21 @@ class TableManager:
         """Remove what earlier epochs left: staged files that no snapshot references."""
         config = self._config
         fault_point("before_clean")
-        removed = self._lake.remove_files(name, table_uuid, StagedFileName.prefix(config.connector), epoch.number)
-        for each in config.table(name).aggregates:
-            uuid = self._lake.load(each.table, self._property_key).description.uuid
-            self._lake.remove_files(each.table, uuid, StagedFileName.prefix(config.connector), epoch.number)
+        with self._sessions.session(name) as lake:
+            removed = lake.remove_files(name, table_uuid, StagedFileName.prefix(config.connector), epoch.number)
+            for each in config.table(name).aggregates:
+                uuid = lake.load(each.table, self._property_key).description.uuid
+                lake.remove_files(each.table, uuid, StagedFileName.prefix(config.connector), epoch.number)
         fault_point("after_clean")
         if removed is None:
             log.warning("table %s is too large to look for staged files of earlier epochs: they stay", name)
         elif removed:
             log.info("table %s: removed %d staged files of earlier epochs", name, removed)
+
+
+def _rejected(name: str) -> str:
+    """Return the name of the table that keeps the rejected rows of a table."""
+    return f"{name}_rejected"
 
 
 def status_of(error: ConnectError) -> CommitStatus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Callable
@@ -45,8 +46,8 @@ def _asked(method: Callable[Concatenate[LakeSession, str, P], T]) -> Callable[Co
 class LakeClient:
     """A session in a Spark driver process, and the connection to it.
 
-    Each method of `LakeSession` raises a `SparkDiedError` besides what it says there. One thread calls; `alive` and
-    `stop` from any thread.
+    Each method of `LakeSession` raises a `SparkDiedError` besides what it says there. One thread calls at a time;
+    `stop` and `hang_up` may be called from any thread.
     """
 
     def __init__(
@@ -113,8 +114,9 @@ class LakeClient:
             RetriableError: It does not start now.
             ConnectError: It cannot start. The text says why.
         """
-        broken = self._address.generation if self._address is not None else None
-        self._address = self._services.shared_service(self._service, broken=broken, timeout_seconds=_START_SECONDS)
+        self._address = self._services.shared_service(
+            self._service, broken=self.generation, timeout_seconds=_START_SECONDS
+        )
         config = self._config
         try:
             connection = connect(self._address)
@@ -123,9 +125,19 @@ class LakeClient:
             raise CatalogUnavailableError(f"the Spark driver cannot be reached: {error}") from error
         self._connection = connection
 
+    @property
+    def generation(self) -> int | None:
+        """The generation of the driver process that this client connected to last."""
+        return self._address.generation if self._address is not None else None
+
     def alive(self) -> bool:
-        """Whether there is a connection. The process may have died since the last call."""
-        return self._connection is not None
+        """Return True if there is a connection that the driver has not closed. Not called during a request."""
+        connection = self._connection
+        with contextlib.suppress(OSError, ValueError):  # another thread closed it
+            if connection is not None and not connection.poll():  # only its end makes an idle connection readable
+                return True
+        self._disconnect()
+        return False
 
     def stop(self) -> None:
         """End the session; the process ends with its last user. A call under way fails."""

@@ -87,7 +87,7 @@ class MaintenanceThread:
         self._tables: dict[str, _Watched] = {}
         self._condition = threading.Condition()
         self._busy: str | None = None  # the table at which an action is under way
-        self._committing: set[str] = set()  # the table of a commit under way, and those that follow it
+        self._committing: set[str] = set()  # the tables of commits in progress, and those that follow them
         self._worker: LakeClient | None = None  # of the round, and for a while of the next one
         self._used_at = 0.0  # monotonic: when the last round ended
         self._interrupted = False
@@ -96,10 +96,13 @@ class MaintenanceThread:
 
     @contextmanager
     def commit(self, table: str, *following: str) -> Iterator[None]:
-        """Around a commit: no action runs meanwhile on this table, nor on those that follow its commits."""
+        """Around a commit: no action runs meanwhile on this table, nor on those that follow its commits.
+
+        Several commits may be in progress, each on other tables.
+        """
         tables = {table, *following}
         with self._condition:
-            self._committing = tables
+            self._committing |= tables
             watched = self._tables.get(self._busy or "")
             seconds = YIELD_SECONDS if watched is None else watched.yield_seconds
             if not self._condition.wait_for(lambda: self._busy not in tables, seconds):
@@ -113,7 +116,7 @@ class MaintenanceThread:
             yield
         finally:
             with self._condition:
-                self._committing = set()
+                self._committing -= tables
                 self._condition.notify_all()
             self.watch(table, changed=True)
 

@@ -24,7 +24,7 @@ class SchemaChangesPendingError(TableError):
 
 
 class PendingSchemaChanges:
-    """Of one coordinator; used on its table thread."""
+    """Pending changes of one coordinator's tables. Calls for one table never overlap."""
 
     def __init__(self, metrics: IcebergMetrics) -> None:
         self._metrics = metrics
