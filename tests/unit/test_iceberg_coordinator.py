@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -13,6 +14,7 @@ from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
 from connectors.iceberg.coordinator.coordinator import RoundRobin, _CoordinatorEpoch
 from connectors.iceberg.coordinator.freshness import STALE_MS, Freshness
 from connectors.iceberg.coordinator.retry_tracker import RetryTracker
+from connectors.iceberg.coordinator.table_executor import TableExecutor
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import CommitTable
@@ -120,29 +122,95 @@ def test_table_of_unknown_age_has_no_lag_metric() -> None:
     assert not any("lag" in name or "through" in name for name, _ in metrics.made)
 
 
+class Cycle:
+    """One cycle of a coordinator whose tables all get rows from one partition."""
+
+    def __init__(self, tables: Tables, executor: Any, *names: str) -> None:
+        self.channel, self.names = Channel(), names
+        metrics = IcebergMetrics(FakePluginMetrics())
+        made: Any = (config(tables=",".join(names)), FakeSinkTaskContext(connector="c", topics={"orders": 1}))
+        troubles = RetryTracker(metrics, FakeSinkTaskContext(), None, 1000)
+        listener: Any = Silent()
+        manager: Any = tables
+        self.run = _CoordinatorEpoch(
+            *made, manager, listener, troubles, Freshness(metrics), None, None, threading.Event()
+        )
+        settings = CoordinatorSettings("k", 0, 1000, 300, max_tries=1)
+        writer: Any = self.channel
+        self.state = CoordinatorState(settings, "x", new_uuid=iter("abcdefgh").__next__)
+        self.run._state, self.run._executor, self.run._writer = self.state, executor, writer
+        self.state.begin({"orders": TopicInfo("id", (0,))}, {}, {name: tables.view(name) for name in names}, None, 0)
+
+    def start(self) -> None:
+        """Begin the cycle and report five rows for each table."""
+        self.run._carry_out(self.state.on_tick(1000))
+        file = StagedFile(StagedKind.ROWS, "f", 5, 1, 0, 0)
+        parts = {name: TablePart(name, 0, 0, (file,)) for name in self.names}
+        report = Report("task", 0, self.state.epoch, 1, {ORDERS_0: Range("id", 0, 0, "n", 0, 5, parts)})
+        self.run._carry_out(self.state.on_message(report))
+
+    def finish(self) -> CommitComplete:
+        """Carry out answers until the cycle is complete."""
+        while not (complete := [message for message in self.channel.sent if isinstance(message, CommitComplete)]):
+            self.run._carry_out(self.run._answers.get(timeout=10)())
+        return complete[0]
+
+
 def test_table_that_cannot_commit_does_not_stop_other_tables() -> None:
-    tables, channel, executor = Tables(), Channel(), Here()
-    made: Any = (config(tables=f"{GOOD},{BAD}"), FakeSinkTaskContext(connector="c", topics={"orders": 1}))
-    troubles = RetryTracker(IcebergMetrics(FakePluginMetrics()), FakeSinkTaskContext(), None, 1000)
-    freshness = Freshness(IcebergMetrics(FakePluginMetrics()))
-    life = _CoordinatorEpoch(*made, tables, Silent(), troubles, freshness, None, threading.Event())  # type: ignore[arg-type]
-    settings = CoordinatorSettings("k", 0, 1000, 300, max_tries=1)
-    state = CoordinatorState(settings, "x", new_uuid=iter("abcd").__next__)
-    life._state, life._executor, life._writer = state, executor, channel  # type: ignore[assignment]
-    state.begin({"orders": TopicInfo("id", (0,))}, {}, {name: tables.view(name) for name in (GOOD, BAD)}, None, 0)
-
-    def carry_out(actions: list[Any]) -> None:
-        life._carry_out(actions)
-        while not life._answers.empty():
-            carry_out(life._answers.get()())
-
-    carry_out(state.on_tick(1000))
-    file = StagedFile(StagedKind.ROWS, "f", 5, 1, 0, 0)
-    parts = {name: TablePart(name, 0, 0, (file,)) for name in (GOOD, BAD)}
-    report = Report("task", 0, state.epoch, 1, {ORDERS_0: Range("id", 0, 0, "n", 0, 5, parts)})
-    carry_out(state.on_message(report))
+    tables = Tables()
+    cycle = Cycle(tables, Here(), GOOD, BAD)
+    cycle.start()
+    complete = cycle.finish()
     assert tables.landed == [GOOD]
-    assert not state.ended
-    (complete,) = [message for message in channel.sent if isinstance(message, CommitComplete)]
+    assert not cycle.state.ended
     assert complete.releases[ORDERS_0].floor == 0, "the rows of the other one are read again"
-    assert state._progress.tables[GOOD].needs[ORDERS_0] == 5
+    assert cycle.state._progress.tables[GOOD].needs[ORDERS_0] == 5
+
+
+class SimultaneousTables(Tables):
+    """A commit lands once both commits of the cycle are in progress."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = threading.Barrier(2, timeout=10)
+
+    def commit(self, request: CommitTable, epoch: Epoch) -> CommitOutcome:
+        self.both.wait()
+        return super().commit(request, epoch)
+
+
+def test_tables_of_a_cycle_are_committed_in_parallel() -> None:
+    tables, executor = SimultaneousTables(), TableExecutor(2)
+    cycle = Cycle(tables, executor, GOOD, "db.other")
+    cycle.start()
+    complete = cycle.finish()
+    executor.shutdown(wait=True)
+    assert {*tables.landed} == {GOOD, "db.other"}
+    assert complete.releases[ORDERS_0].floor == 5
+
+
+class SuspectTables(Tables):
+    """The driver died during the last commit to one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_progress = 0
+
+    def is_suspect(self, name: str) -> bool:
+        return name == GOOD
+
+    def commit(self, request: CommitTable, epoch: Epoch) -> CommitOutcome:
+        self.in_progress += 1
+        assert self.in_progress == 1, "a commit to a suspect table runs alone"
+        time.sleep(0.05)
+        self.in_progress -= 1
+        return super().commit(request, epoch)
+
+
+def test_commit_during_which_the_driver_died_is_repeated_alone() -> None:
+    tables, executor = SuspectTables(), TableExecutor(3)
+    cycle = Cycle(tables, executor, "db.other", GOOD)
+    cycle.start()
+    cycle.finish()
+    executor.shutdown(wait=True)
+    assert {*tables.landed} == {GOOD, "db.other"}
