@@ -35,9 +35,14 @@ class _FakeServiceProcess:
         self._address: ServiceAddress | None = None
         self._reader: threading.Thread | None = None
         self._ready = threading.Event()
+        self._lock = threading.RLock()  # several threads may ask for the next process after a death
 
     def start(self) -> None:
         """Start the program unless it runs."""
+        with self._lock:
+            self._start()
+
+    def _start(self) -> None:
         if self._process is not None and self._process.poll() is None:
             return
         self.stop()
@@ -72,9 +77,10 @@ class _FakeServiceProcess:
         if self._process is not None and self._address is not None and self._address.generation == broken:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
-        if self.failed is None:
-            self.start()
-        ready, process, address = self._ready, self._process, self._address
+        with self._lock:
+            if self.failed is None:
+                self.start()
+            ready, process, address = self._ready, self._process, self._address
         assert process is not None
         assert address is not None
         in_time = ready.wait(timeout_seconds)

@@ -134,7 +134,8 @@ def test_death_between_the_commits_of_two_tables_leaves_both_right(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
     """Then with files that nobody knows of, then with rows in the tables that the group does not know of."""
-    sink = TwoTables(tmp_path, kafka_broker, topic_prefix, "append")
+    one_after_another = {"iceberg.control.commit.threads": "1"}
+    sink = TwoTables(tmp_path, kafka_broker, topic_prefix, "append", one_after_another)
     try:
         sink.live_until_death_at("after_compare_and_swap")
         assert sorted(_snapshots(sink)) == [0, 1], "one table is ahead of the other"

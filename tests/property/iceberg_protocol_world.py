@@ -1368,7 +1368,8 @@ class SimCoordinator:
             self.begin()
         elif self.state.ended:
             if self.world.commits_in_parallel and (commits := self.committing()):
-                self.go_on(commits[0])  # its thread does not end before; the answer is ignored
+                self.todo.remove(commits[0])
+                self.go_on(commits[0])  # the coordinator waits for the commits in progress, and ignores their outcome
                 return
             for action in self.todo:
                 if isinstance(action, act.Fail):
