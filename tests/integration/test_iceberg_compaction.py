@@ -17,11 +17,12 @@ from fixtures.iceberg_commit import BY_REGION, KEY, Lake, Sink, lake, order
 from fixtures.refusing_catalog import refused_swaps
 from short_form import short_form
 
+from connectors.iceberg.catalog import file_rewrite
 from connectors.iceberg.catalog.table_update import TableUpdate
-from connectors.iceberg.commit import compaction, expiration, file_rewrite
-from connectors.iceberg.commit.compaction import CompactionOutcome, CompactionRequest, CompactionStatus
 from connectors.iceberg.config.maintenance_policy import CREATED_KEY, CREATED_PROPERTIES, MaintenancePolicy
 from connectors.iceberg.errors import CatalogUnavailableError
+from connectors.iceberg.maintenance import compaction, expiration
+from connectors.iceberg.maintenance.compaction import CompactionOutcome, CompactionRequest, CompactionStatus
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.own_refs import UNPUBLISHED_PREFIX
 from connectors.iceberg.protocol.positions import Epoch
@@ -52,7 +53,7 @@ def small(lake: Lake, version: int = 3, spec: str | None = None) -> Sink:
 
 def compact(lake: Lake, sink: Sink, **changes: Any) -> CompactionOutcome:
     request = CompactionRequest(POLICY, "connect-orders", OWN_EPOCH, KEY, cost_limit=1 << 30)
-    return lake.catalog.compact(sink.name, dataclasses.replace(request, **changes))
+    return compaction.compact(lake.catalog, sink.name, dataclasses.replace(request, **changes))
 
 
 def files(sink: Sink) -> list[str]:
@@ -135,7 +136,8 @@ def test_tables_of_others_are_measured_only(lake: Lake) -> None:
     outcome = compact(lake, sink)
     assert (outcome.status, outcome.health.maintained) == (CompactionStatus.NOT_DUE, False)
     assert (outcome.health.data_files, outcome.health.small_files) == (5, None)
-    assert lake.catalog.expire(sink.name, POLICY).reason == f"the table does not have the property {CREATED_KEY}"
+    refused = expiration.expire(lake.catalog, sink.name, POLICY)
+    assert refused.reason == f"the table does not have the property {CREATED_KEY}"
 
 
 def test_files_with_many_deletes_are_rewritten_or_dropped(lake: Lake) -> None:
@@ -396,15 +398,15 @@ def test_expiration_keeps_what_readers_and_ledgers_need(lake: Lake, monkeypatch:
     oldest = min(lake.catalog.table(sink.name).metadata().snapshots.values(), key=time_of)
     lake.sql(f"ALTER TABLE lake.{sink.name} CREATE TAG old AS OF VERSION {oldest['snapshot-id']}")
     policy = dataclasses.replace(POLICY, snapshots=3, keep_snapshots=1)
-    assert lake.catalog.expire(sink.name, policy).expired == 0  # all are younger than an hour
+    assert expiration.expire(lake.catalog, sink.name, policy).expired == 0  # all are younger than an hour
     monkeypatch.setattr(expiration, "_YOUNG_MS", -1)
     rows, before = sink.rows(), look_up(sink.load().view)
-    outcome = lake.catalog.expire(sink.name, policy)
+    outcome = expiration.expire(lake.catalog, sink.name, policy)
     assert (outcome.expired, outcome.remaining) == (2, 4)  # the tag, and the newest three with the ledger's
     assert sink.rows() == rows
     every_referenced_file_exists(sink)
     tight = dataclasses.replace(policy, snapshots=1)
-    assert lake.catalog.expire(sink.name, tight).remaining == 3  # the head, the ledger's, and the tag's
+    assert expiration.expire(lake.catalog, sink.name, tight).remaining == 3  # the head, the ledger's, and the tag's
     after = look_up(sink.load().view)
     assert (after.standing, after.ledger) == (Standing.FOUND, before.ledger)
     old = lake.catalog.spark.sql(f"SELECT * FROM lake.{sink.name} VERSION AS OF 'old'")
@@ -426,7 +428,7 @@ def test_expiration_deletes_files_and_none_that_a_snapshot_needs(lake: Lake, mon
     policy = dataclasses.replace(POLICY, snapshots=1, keep_snapshots=1)
     folder = Path(sink.description().data_location.removeprefix("file://"))
     before = len([*folder.rglob("*.parquet")])
-    assert lake.catalog.expire(sink.name, policy).expired > 0
+    assert expiration.expire(lake.catalog, sink.name, policy).expired > 0
     assert len([*folder.rglob("*.parquet")]) < before
     every_referenced_file_exists(sink)
 
@@ -443,6 +445,6 @@ def test_expiration_of_a_crashed_process_is_made_again(lake: Lake, monkeypatch: 
     with monkeypatch.context() as patch:
         between(patch, expiration.BEFORE_EXPIRATION, crash)
         with pytest.raises(Crash):
-            lake.catalog.expire(sink.name, policy)
-    assert lake.catalog.expire(sink.name, policy).remaining == 2
+            expiration.expire(lake.catalog, sink.name, policy)
+    assert expiration.expire(lake.catalog, sink.name, policy).remaining == 2
     every_referenced_file_exists(sink)

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from fixtures.iceberg_history import CYCLE_1, KEY, snapshot, table
 
-from connectors.iceberg.commit.compaction import (
+from connectors.iceberg.config.maintenance_policy import DAYS, HOURS, MaintenancePolicy
+from connectors.iceberg.maintenance.compaction import (
     OPEN_FILE_BYTES,
     DataFileStats,
     _read_plan,
     mergeable_files,
     select_files,
 )
-from connectors.iceberg.commit.expiration import expired_snapshots, ledger_snapshots
-from connectors.iceberg.config.maintenance_policy import DAYS, HOURS, MaintenancePolicy
+from connectors.iceberg.maintenance.expiration import expired_snapshots, ledger_snapshots
 from connectors.iceberg.protocol.ledger import LedgerProperty
 
 MB = 1 << 20

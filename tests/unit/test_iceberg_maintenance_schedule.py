@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from connectors.iceberg.commit.compaction import OPEN_FILE_BYTES, CompactionOutcome, CompactionStatus, TableHealth
-from connectors.iceberg.commit.expiration import ExpirationOutcome
 from connectors.iceberg.config.maintenance_policy import HourWindow, MaintenanceMode, MaintenancePolicy
 from connectors.iceberg.coordinator.maintenance_schedule import (
     SHARE,
@@ -13,6 +11,8 @@ from connectors.iceberg.coordinator.maintenance_schedule import (
     MaintenanceSchedule,
     MaintenanceTask,
 )
+from connectors.iceberg.maintenance.compaction import OPEN_FILE_BYTES, CompactionOutcome, CompactionStatus, TableHealth
+from connectors.iceberg.maintenance.expiration import ExpirationOutcome
 from connectors.iceberg.protocol.commit_request import CommitCounts
 
 TABLE = "db.orders"

@@ -13,8 +13,6 @@ from iceberg_staging_rows import config, table
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import ServiceAddress
 from connect_py.testing import FakePluginMetrics, FakeSharedServices, FakeSinkTaskContext
-from connectors.iceberg.commit.compaction import CompactionOutcome, CompactionStatus, TableHealth
-from connectors.iceberg.commit.expiration import ExpirationOutcome
 from connectors.iceberg.coordinator.health_monitor import HealthMonitor
 from connectors.iceberg.coordinator.maintenance_schedule import MaintenanceKind, MaintenanceTask
 from connectors.iceberg.coordinator.table_manager import DEATHS, SPARK, TableManager, status_of
@@ -29,6 +27,8 @@ from connectors.iceberg.errors import (
     TableUnsuitableError,
 )
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.maintenance.compaction import CompactionOutcome, CompactionStatus, TableHealth
+from connectors.iceberg.maintenance.expiration import ExpirationOutcome
 from connectors.iceberg.protocol.commit_request import (
     CommitCounts,
     CommitOutcome,
@@ -489,14 +489,15 @@ class MaintainedLake(MortalLake):
         self.answers = [*answers]
         self.requests: list[object] = []
 
-    def _next(self, *request: object) -> Any:
-        self.requests.append(request)
+    def run(self, name: str, _: object, *arguments: object) -> Any:
+        self.requests.append((name, *arguments))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    compact = expire = _next
+    def run_within(self, _: float, name: str, function: object, *arguments: object) -> Any:
+        return self.run(name, function, *arguments)
 
 
 COMPACTION = MaintenanceTask(MaintenanceKind.COMPACT, "db.t", 2.0, 1 << 20)

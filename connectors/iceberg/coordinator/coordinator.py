@@ -34,8 +34,6 @@ from connectors.iceberg.channel.channel_topic import (
     create_channel,
 )
 from connectors.iceberg.channel.control_events import EventPublisher
-from connectors.iceberg.commit.compaction import CompactionOutcome
-from connectors.iceberg.commit.expiration import ExpirationOutcome
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import Unrouted
 from connectors.iceberg.coordinator.bounded_run import BoundedRun
@@ -63,6 +61,8 @@ from connectors.iceberg.errors import (
 )
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.maintenance.compaction import CompactionOutcome
+from connectors.iceberg.maintenance.expiration import ExpirationOutcome
 from connectors.iceberg.protocol.actions import (
     CleanFiles,
     CommitTable,

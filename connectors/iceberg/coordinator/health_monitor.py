@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from connectors.iceberg.commit.compaction import TableHealth
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.maintenance.compaction import TableHealth
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from connectors.iceberg.commit.compaction import OPEN_FILE_BYTES, CompactionOutcome, CompactionStatus, TableHealth
-from connectors.iceberg.commit.expiration import ExpirationOutcome
 from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
+from connectors.iceberg.maintenance.compaction import OPEN_FILE_BYTES, CompactionOutcome, CompactionStatus, TableHealth
+from connectors.iceberg.maintenance.expiration import ExpirationOutcome
 from connectors.iceberg.protocol.commit_request import CommitCounts
 
 SHARE: Final = 0.2  # of the time, for actions that delay commits

@@ -21,8 +21,6 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.service import SharedServices
 from connect_py.api.waiting import WaitReporter
 from connectors.iceberg.channel.control_events import EventPublisher
-from connectors.iceberg.commit.compaction import CompactionOutcome, CompactionRequest, CompactionStatus
-from connectors.iceberg.commit.expiration import ExpirationOutcome
 from connectors.iceberg.commit.rules.expectations import described
 from connectors.iceberg.config.file_io_properties import file_io_properties
 from connectors.iceberg.config.keys import ATTEMPT_TIMEOUT, TABLE_PREFIX
@@ -45,6 +43,8 @@ from connectors.iceberg.errors import (
 )
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.maintenance.compaction import CompactionOutcome, CompactionRequest, CompactionStatus, compact
+from connectors.iceberg.maintenance.expiration import ExpirationOutcome, expire
 from connectors.iceberg.maintenance.maintenance_thread import LOOK, MaintenanceThread
 from connectors.iceberg.notices.lineage import Lineage
 from connectors.iceberg.protocol.actions import CommitTable
@@ -444,7 +444,7 @@ class TableManager:
             table.maintenance, self._config.connector, epoch, self._property_key, table.commit_branch or MAIN,
             task.cost_limit, task.seconds,
         )  # fmt: skip
-        outcome = lake.compact(task.table, request)
+        outcome = lake.run_within(request.seconds, task.table, compact, request)
         self._health.update(task.table, outcome.health)
         if outcome.status in (CompactionStatus.COMMITTED, CompactionStatus.CANCELED, CompactionStatus.REFUSED):
             self._metrics.maintained(task.table, MaintenanceKind.COMPACT.value, outcome.status.value, outcome.seconds)
@@ -458,7 +458,7 @@ class TableManager:
 
     def _expired(self, lake: LakeClient, task: MaintenanceTask) -> ExpirationOutcome:
         table = self._config.table(task.table)
-        outcome = lake.expire(task.table, table.maintenance, table.commit_branch or MAIN)
+        outcome = lake.run(task.table, expire, table.maintenance, table.commit_branch or MAIN)
         if outcome.reason:
             log.info("table %s: no snapshot expires: %s", task.table, outcome.reason)
             return outcome

@@ -11,7 +11,6 @@ from multiprocessing.connection import Connection
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from connect_py.api.service import ServiceAddress, SharedService, SharedServices
-from connectors.iceberg.commit.compaction import CompactionOutcome, CompactionRequest
 from connectors.iceberg.config.spark_config import DRIVERS_MAX_KEY, SparkConfig
 from connectors.iceberg.driver.driver_protocol import Failed, Opened, Request, connect, hang_up
 from connectors.iceberg.driver.lake_session import LakeSession
@@ -90,18 +89,24 @@ class LakeClient:
     delete_rows = _asked(LakeSession.delete_rows)
     run = _asked(LakeSession.run)
     settle = _asked(LakeSession.settle)
-    expire = _asked(LakeSession.expire)
 
     def commit(self, request: CommitRequest) -> CommitOutcome:
         call = Request(request.table, "commit", (request,), self._commit_deadline_seconds)
         outcome: CommitOutcome = self.call(call)
         return outcome
 
-    def compact(self, name: str, request: CompactionRequest) -> CompactionOutcome:
-        """Call `LakeSession.compact`, which cancels its Spark job in time; the deadline is for what else may hang."""
-        deadline_seconds = request.seconds + self.deadline_seconds
-        outcome: CompactionOutcome = self.call(Request(name, "compact", (name, request), deadline_seconds))
-        return outcome
+    def run_within(
+        self,
+        seconds: float,
+        name: str,
+        function: Callable[Concatenate[LakeSession, str, P], T],
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """Call `LakeSession.run` for a function that ends within this time; a later deadline covers what may hang."""
+        deadline_seconds = seconds + self.deadline_seconds
+        result: T = self.call(Request(name, "run", (name, function, *args), deadline_seconds, named))
+        return result
 
     def request(self) -> None:
         """Have the process started, and return at once."""

@@ -15,13 +15,10 @@ from connectors.iceberg.catalog.java_errors import REFUSED, is_a, translating
 from connectors.iceberg.catalog.java_table import JavaTable
 from connectors.iceberg.catalog.sql_names import relation
 from connectors.iceberg.catalog.staged_rows import content_file, extra_columns
-from connectors.iceberg.commit import compaction, expiration, orphan_files
-from connectors.iceberg.commit.compaction import CompactionOutcome, CompactionRequest
+from connectors.iceberg.commit import orphan_files
 from connectors.iceberg.commit.engine import CommitEngine
-from connectors.iceberg.commit.expiration import ExpirationOutcome
 from connectors.iceberg.commit.partial_rows import open_pairs
 from connectors.iceberg.config.file_io_properties import file_io_properties
-from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
 from connectors.iceberg.config.partition_by import PartitionTerm
 from connectors.iceberg.config.sort_by import SortTerm
 from connectors.iceberg.faults import fault_point
@@ -175,18 +172,6 @@ class LakeSession:
     def commit(self, request: CommitRequest) -> CommitOutcome:
         """See `CommitEngine.commit`."""
         return self.engine.commit(request)
-
-    def compact(self, name: str, request: CompactionRequest) -> CompactionOutcome:
-        """Measure a table, and rewrite small files and files with many deleted rows; see `compaction.compact`."""
-        fault_point("catalog_compact")
-        with translating(name):
-            return compaction.compact(self.spark, self._catalog.load(name), request)
-
-    def expire(self, name: str, policy: MaintenancePolicy, ref: str = "main") -> ExpirationOutcome:
-        """Expire snapshots of a table that the sink created; see `expiration.expire`."""
-        fault_point("catalog_expire")
-        with translating(name):
-            return expiration.expire(self._catalog.load(name), policy, ref)
 
     def settle(self, name: str, property_key: str) -> None:
         """Have the tables that follow this one in step with its last commit, if a crash kept them from it."""

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from connect_py.api.errors import ConnectError
 from connectors.iceberg.catalog.java_errors import translating
 from connectors.iceberg.catalog.sql_names import literal, quoted, relation
-from connectors.iceberg.commit.compaction import SMALL
 from connectors.iceberg.maintenance.cold_partitions import cold_location, cold_partitions, move_partitions
+from connectors.iceberg.maintenance.compaction import SMALL
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
 from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
 from connectors.iceberg.maintenance.operations_table import record_operation

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from connectors.iceberg.catalog.file_rewrite import FileRewrite, RewriteRefusedError, replace_files, write_tasks
 from connectors.iceberg.catalog.sql_names import relation
-from connectors.iceberg.commit.file_rewrite import FileRewrite, RewriteRefusedError, replace_files, write_tasks
 from connectors.iceberg.errors import CatalogUnavailableError
 
 if TYPE_CHECKING:

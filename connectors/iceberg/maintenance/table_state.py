@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.catalog.sql_names import quoted, relation
-from connectors.iceberg.commit.compaction import SMALL, TARGET_BYTES, target_size
 from connectors.iceberg.maintenance.cold_partitions import cold_partitions
+from connectors.iceberg.maintenance.compaction import SMALL, TARGET_BYTES, target_size
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty
 if TYPE_CHECKING:
     from connectors.iceberg.catalog.java_table import JavaTable
     from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
+    from connectors.iceberg.driver.lake_session import LakeSession
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 log = logging.getLogger(__name__)
@@ -85,13 +86,15 @@ def expired_snapshots(
     return expired[::-1]
 
 
-def expire(table: JavaTable, policy: MaintenancePolicy, ref: str = MAIN) -> ExpirationOutcome:
-    """Expire snapshots of a table that the sink created.
+def expire(session: LakeSession, name: str, policy: MaintenancePolicy, ref: str = MAIN) -> ExpirationOutcome:
+    """Expire snapshots of a table that the sink created. Runs in the driver.
 
     Raises:
         ConnectError: The catalog does not answer.
     """
+    fault_point("catalog_expire")
     started = time.monotonic()
+    table = session.table(name)
     metadata = table.metadata()
     if reason := refusal(metadata, ref):
         return ExpirationOutcome(0, len(metadata.snapshots), time.monotonic() - started, reason)

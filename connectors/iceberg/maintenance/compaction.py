@@ -27,12 +27,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.iceberg.catalog.file_rewrite import FileRewrite, RewriteRefusedError, replace_files, write_tasks
 from connectors.iceberg.catalog.java_errors import NOT_FOUND, caused_by
-from connectors.iceberg.commit import expiration
-from connectors.iceberg.commit.expiration import expired_snapshots, ledger_snapshots
-from connectors.iceberg.commit.file_rewrite import FileRewrite, RewriteRefusedError, replace_files, write_tasks
 from connectors.iceberg.config.maintenance_policy import CREATED_KEY
 from connectors.iceberg.faults import fault_point
+from connectors.iceberg.maintenance import expiration
+from connectors.iceberg.maintenance.expiration import expired_snapshots, ledger_snapshots
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import look_up
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from connectors.iceberg.catalog.java_table import JavaTable
     from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
+    from connectors.iceberg.driver.lake_session import LakeSession
     from connectors.iceberg.protocol.positions import Epoch
     from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
 
@@ -217,13 +218,15 @@ def small_files(files: Sequence[DataFileStats], target_bytes: int) -> Mapping[st
     return groups
 
 
-def compact(spark: SparkSession, table: JavaTable, request: CompactionRequest) -> CompactionOutcome:
-    """Measure a table and rewrite the files that are due, within the limits of the request.
+def compact(session: LakeSession, name: str, request: CompactionRequest) -> CompactionOutcome:
+    """Measure a table and rewrite the files that are due, within the limits of the request. Runs in the driver.
 
     Raises:
         ConnectError: The catalog or the storage does not answer, or the outcome of the swap is unknown.
     """
+    fault_point("catalog_compact")
     started = time.monotonic()
+    spark, table = session.spark, session.table(name)
     metadata = table.metadata()
     head = metadata.head(request.ref)
     health = _health(metadata, head, request)
