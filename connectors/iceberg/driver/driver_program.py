@@ -180,7 +180,7 @@ def main() -> None:
 
 def _import_slow_modules() -> None:
     """Import modules, which takes two seconds, while Java starts in its own process."""
-    import pyspark.sql  # noqa: F401
+    import pyspark.sql  # noqa: F401 - loaded while the JVM starts
 
     import connectors.iceberg.driver.warm_up  # noqa: F401 - and with it LakeSession and pyarrow
 

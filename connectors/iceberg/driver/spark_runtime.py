@@ -93,17 +93,18 @@ def _replace_numpy_converters() -> None:
     py4j asks each converter about each argument. With the first argument, pyspark's converters import pyspark.testing,
     and with it pandas, unittest, and grpc where they are installed: 1.5 CPU seconds, half as much as the JVM needs.
     """
-    import numpy
     from py4j.protocol import INPUT_CONVERTER
     from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
     class QuickArrayConverter(NumpyArrayConverter):
         def can_convert(self, obj: Any) -> bool:
-            return isinstance(obj, numpy.ndarray) and obj.ndim == 1
+            numpy = sys.modules.get("numpy")  # not imported: no object is an array
+            return numpy is not None and isinstance(obj, numpy.ndarray) and obj.ndim == 1
 
     class QuickScalarConverter(NumpyScalarConverter):
         def can_convert(self, obj: Any) -> bool:
-            return isinstance(obj, numpy.generic)
+            numpy = sys.modules.get("numpy")
+            return numpy is not None and isinstance(obj, numpy.generic)
 
     replacements = {NumpyArrayConverter: QuickArrayConverter, NumpyScalarConverter: QuickScalarConverter}
     for index, converter in enumerate(INPUT_CONVERTER):
