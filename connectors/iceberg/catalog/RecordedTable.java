@@ -15,6 +15,7 @@ import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.LocationProviders;
 import org.apache.iceberg.OverwriteFiles;
 import org.apache.iceberg.RowDelta;
+import org.apache.iceberg.SerializableTable;
 import org.apache.iceberg.TableMetadata;
 import org.apache.iceberg.TableOperations;
 import org.apache.iceberg.encryption.EncryptionManager;
@@ -137,6 +138,11 @@ public class RecordedTable extends BaseTable implements InvocationHandler {
         rows.addAll(removedRows);
         deletes.addAll(removedDeletes);
         update.deleteFiles(rows, deletes);
+    }
+
+    /** Executors get a copy without our class: the inherited method is private to the package of `BaseTable`. */
+    Object writeReplace() {
+        return SerializableTable.copyOf(this);
     }
 
     private Object recorder(Class type) {
