@@ -143,8 +143,8 @@ PYTEST = $(BIN)/pytest -o cache_dir=.pytest_cache/$@
 
 # Some files are where a lane has time for them.
 MORE_COMMITS = $(addprefix tests/integration/test_,embedded_broker.py standalone_worker.py)
-MORE_TABLES = $(addprefix tests/integration/test_,iceberg_ref_commands.py iceberg_rest_commands.py kafka_security.py \
-  spark_commit_connect.py) $(wildcard tests/contract/test_transforms_against_*.py)
+MORE_TABLES = $(addprefix tests/integration/test_,iceberg_ref_commands.py iceberg_rest_commands.py kafka_security.py) \
+  $(wildcard tests/contract/test_transforms_against_*.py)
 MORE_PARTS = tests/contract/test_transforms_golden.py
 MORE_SPARK = $(addprefix tests/integration/test_,services_of_workers.py try_command.py)
 MORE_WORKERS = $(wildcard tests/contract/test_rest_*.py)
