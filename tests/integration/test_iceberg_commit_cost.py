@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,6 +59,7 @@ def test_plain_small_commit_makes_few_calls_one_statement_and_two_jobs(
         return run(spark, statement, *arguments, **options)
 
     jobs = jobs_so_far(lake)
+    gc.collect()  # py4j releases the Java objects of earlier commits with a call each
     with monkeypatch.context() as patch, py4j_calls(monkeypatch) as calls:
         patch.setattr(type(lake.catalog.spark), "sql", recorded)
         outcome = engine.commit(request)
