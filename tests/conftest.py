@@ -74,6 +74,14 @@ def _one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_warm_up() -> Iterator[None]:
+    """Drivers of tests commit at once, so that their warm-up would only take processor time from other tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONNECT_PY_SPARK_WARM_UP", "false")
+        yield
+
+
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[KafkaBroker]:
     """The session's broker. Tests that stop, pause or kill a broker start one of their own."""

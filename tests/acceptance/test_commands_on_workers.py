@@ -147,6 +147,7 @@ def test_commands_use_the_driver_of_the_worker(commands: Commands) -> None:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long  # in every run: test_commands_use_the_driver_of_the_worker
 def test_changes_of_the_past_use_the_driver_of_the_worker(commands: Commands) -> None:
     first, *_ = commands.history()
     assert "the connector runs" in commands.run("rewind", "--to", "first", "--skip", "--yes", status=1).stderr
@@ -166,6 +167,7 @@ def test_changes_of_the_past_use_the_driver_of_the_worker(commands: Commands) ->
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long  # in every run: test_commands_use_the_driver_of_the_worker
 def test_catalog_without_a_connector_is_found_on_the_worker(commands: Commands) -> None:
     config = commands.case.config()
     prefix = "iceberg.catalog."
@@ -179,6 +181,7 @@ def test_catalog_without_a_connector_is_found_on_the_worker(commands: Commands) 
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long  # in every run: test_commands_use_the_driver_of_the_worker
 def test_separate_driver_is_announced_with_its_reason(commands: Commands) -> None:
     """Here it cannot start: Java fails."""
     absent = commands.first_line("history", url="http://127.0.0.1:9")

@@ -98,6 +98,7 @@ def case(spark_environment: dict[str, str], tmp_path: Path) -> Iterator[Case]:
 
 
 @pytest.mark.timeout(300)  # starts Spark
+@pytest.mark.long  # in every run: test_driver_that_dies_during_commits_is_replaced_for_all_sessions
 def test_three_tables_in_parallel_take_less_time_than_one_after_another(case: Case) -> None:
     sequential, parallel = TableExecutor(1), TableExecutor(4)
     for _ in range(WARM_UP):

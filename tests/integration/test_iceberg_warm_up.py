@@ -47,6 +47,7 @@ def warm_up(lake: Lake, caplog: pytest.LogCaptureFixture) -> Iterator[WarmUp]:
         assert warm_up.join(SECONDS)
 
 
+@pytest.mark.long  # in every run: test_no_step_starts_while_a_request_runs_and_none_after_a_commit
 def test_idle_driver_commits_to_private_tables_and_removes_them(
     lake: Lake, warm_up: WarmUp, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +82,7 @@ def test_no_step_starts_while_a_request_runs_and_none_after_a_commit(
     assert not folder.exists()
 
 
+@pytest.mark.long  # in every run: test_no_step_starts_while_a_request_runs_and_none_after_a_commit
 def test_driver_that_is_killed_during_its_warm_up_leaves_nothing_to_the_next_one(
     spark_environment: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

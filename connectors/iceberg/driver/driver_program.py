@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JVM_DIED: Final = 3
+WARM_UP_VARIABLE: Final = "CONNECT_PY_SPARK_WARM_UP"  # false: the driver does nothing until it is asked
 REPORT_SECONDS: Final = 5.0
 _END_SECONDS: Final = 1.0  # from a connection that broke until the end of the JVM is known
 _SILENCE_SECONDS: Final = 60.0  # without a report: this process or the JVM was stopped, and the worker ends both
@@ -169,7 +170,8 @@ def main() -> None:
     context = runtime.spark.sparkContext
     ui = context.uiWebUrl or "off"
     log.info("Spark session: version %s, master %s, UI %s, JVM %d", context.version, context.master, ui, runtime.pid)
-    if static["spark.master"].startswith("local"):  # the executors of a cluster cannot read the private table
+    is_local = static["spark.master"].startswith("local")  # executors of a cluster cannot read the private table
+    if is_local and os.environ.get(WARM_UP_VARIABLE, "true").lower() != "false":
         warm_up.start()
     runtime.wait()
     if ending.is_set():
