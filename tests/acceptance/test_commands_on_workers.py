@@ -126,11 +126,13 @@ def commands(tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str) -> It
 def test_commands_use_the_driver_of_the_worker(commands: Commands) -> None:
     table = commands.case.table
     first, *_, last = commands.history()
-    found = commands.document("diff", "first", "last", status=1)
+    found = commands.document("diff", str(first), str(last), status=1)  # a commit without rows may follow
     assert (found["before"], found["after"], found["keys"]) == (first, last, ["id"])
     assert found["counts"]["inserted"] == 3
     assert [row["key"] for row in found["rows"]] == [{"id": number} for number in (5, 6, 7)]
-    assert f"{table}: {first} -> {last}, rows by key (id)" in commands.on_worker("diff", "first", "last", status=1)
+    assert f"{table}: {first} -> {last}, rows by key (id)" in commands.on_worker(
+        "diff", str(first), str(last), status=1
+    )
     assert commands.document("at", "--offset", f"{commands.case.name}:0:2")["snapshot"] == first
     assert commands.on_worker("at", "--offset", f"{commands.case.name}:0:5000", status=1) == ""
     assert commands.on_worker("tag", "before", "--at", "first") == f"{table}: tag before is at snapshot {first}\n"
@@ -217,4 +219,4 @@ def test_rest_client_cannot_do_what_the_commands_refuse(commands: Commands) -> N
     tables = [{"table": commands.case.table, "head": last, "snapshot": first}]
     assert "the connector runs" in operate("rewind", 500, mode="skip", tables=tables)
     assert not Path(folder).exists()
-    assert commands.history()[-1] == last
+    assert last in commands.history()

@@ -184,7 +184,6 @@ CONFLICTS = (own_upsert, foreign_delete, foreign_compaction)
 CASES = [(version, act, step) for version in (2, 3) for act in ACTS for step in STEPS]
 IN_SHORT = [
     (3, own_upsert, file_rewrite.BEFORE_SWAP), (3, foreign_delete, file_rewrite.BEFORE_SWAP),
-    (3, own_insert, file_rewrite.BEFORE_SWAP), (2, foreign_delete, compaction.AFTER_WRITE),
     (2, own_upsert, file_rewrite.BEFORE_SWAP),
 ]  # fmt: skip
 
