@@ -98,8 +98,10 @@ def test_records_of_a_new_table_show_its_statement_and_rows(shop: Shop, lake: La
         "    shop string",
         "  ) USING iceberg",
         "  PARTITIONED BY (bucket(4, id))",
-        "  TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read', "
-        "'write.merge.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read')",
+        "  TBLPROPERTIES ('connect-py.created-by-sink' = 'true', 'format-version' = '3', "
+        "'write.delete.mode' = 'merge-on-read', 'write.merge.mode' = 'merge-on-read', "
+        "'write.metadata.delete-after-commit.enabled' = 'true', 'write.metadata.previous-versions-max' = '100', "
+        "'write.update.mode' = 'merge-on-read')",
         '  {"id": 0, "at": "2026-01-02", "who": {"name": "a b"}, "shop": "north"}',
         '  {"id": 1, "at": "2026-01-02", "who": {"name": "a b"}, "shop": "north"}',
         '  {"id": 2, "at": "2026-01-02", "who": {"name": "a b"}, "shop": "north"}', "",
