@@ -72,8 +72,8 @@ class CommitRequest:
     evolution: EvolutionPolicy = field(default_factory=dict)  # of what the step and aggregates return
     creates: bool = False  # whether the sink creates such tables: a new one gets the columns of the step
     rejected_table: str = ""  # where rows go that are left out and kept
-    work_branch: str = "connect-work"  # what names of scratch branches begin with, and of no other connector's
-    file_prefix: str = "connect-"  # of delete files; that of the epoch's staged files, so that orphans are found
+    work_branch: str = "connect-work"  # prefix of scratch branches that earlier releases left behind (rule 40)
+    file_prefix: str = "connect-"  # of the files that a commit writes; rule 18 finds them by it
     attempt_limit: int = 8  # how often a commit is prepared anew because a foreign one came in between
 
     def __post_init__(self) -> None:

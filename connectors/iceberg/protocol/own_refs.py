@@ -12,7 +12,10 @@ REBUILT_BRANCH: Final = f"{OWN_REFS}rebuilt"  # of `connect-py rebuild`
 
 
 def scratch_prefix(connect_group: str) -> str:
-    """What the names of a connector's scratch branches begin with, and of no other's: names may begin each other."""
+    """Return the prefix of the scratch branches that earlier releases created for a connector (rule 40).
+
+    It contains a hash, because the name of one group may be a prefix of another.
+    """
     return f"{OWN_REFS}scratch-{_digest(connect_group)}-"
 
 
