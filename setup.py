@@ -10,8 +10,8 @@ from setuptools import setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
-# `.so`, without a version of Python in it: the compiled libraries use nothing of Python. connect_py/api/compiled.py
-# looks for the same name.
+# `.so`, without a version of Python in it: the compiled libraries use nothing of Python.
+# connect_py/api/compiled.py looks for the same name.
 SUFFIX = EXTENSION_SUFFIXES[-1]
 
 
@@ -23,11 +23,13 @@ class BuildLibraries(build_ext):
 
 
 class TaggedWheel(bdist_wheel):
-    """One wheel for all versions of Python 3: of a platform if the libraries were compiled, else for any machine."""
+    """One wheel for all versions of Python 3: of a platform if the libraries were compiled, else
+    for any machine."""
 
     def run(self) -> None:
         built = Path(self.get_finalized_command("build").build_lib)
-        shutil.rmtree(built, ignore_errors=True)  # modules that were removed since would be in the wheel
+        # modules that were removed since would be in the wheel
+        shutil.rmtree(built, ignore_errors=True)
         self.run_command("build")
         self.skip_build = True
         if next(built.rglob(f"*{SUFFIX}"), None) is None:

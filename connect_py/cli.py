@@ -1,6 +1,7 @@
 """The commands: the one place where the parts of a process are put together.
 
-Imports stand inside the commands: `connect-py --help` answers at once, and no command loads what another needs.
+Imports stand inside the commands: `connect-py --help` answers at once, and no command loads what
+another needs.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 kafka = typer.Typer(
-    help="A real Apache Kafka broker on this machine, reachable from this machine only; topics and records of any one."
+    help="A real Apache Kafka broker on this machine, reachable from this machine only; topics and "
+    "records of any one."
 )
 kafka.command("topics")(kafka_commands.topics)
 kafka.command("produce")(kafka_commands.produce)
@@ -77,13 +79,16 @@ JARS = {
     "transforms": "transformations in Java, for tests side by side",
     "peers": "other sinks, for benchmarks side by side",
 }
-JARS_HELP = "Fetch and check Java libraries, so that everything works offline from then on.\n\n" + "\n\n".join(
-    f"{name}: {purpose}." for name, purpose in JARS.items()
+JARS_HELP = (
+    "Fetch and check Java libraries, so that everything works offline from then on.\n\n"
+    + "\n\n".join(f"{name}: {purpose}." for name, purpose in JARS.items())
 )
 
 KafkaDirectory = Annotated[
     Path | None,
-    typer.Option("--dir", help="Where topics and the log are kept.", show_default="per user", file_okay=False),
+    typer.Option(
+        "--dir", help="Where topics and the log are kept.", show_default="per user", file_okay=False
+    ),
 ]
 
 
@@ -98,7 +103,10 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Options of `connect-py` itself."""
@@ -107,8 +115,9 @@ def options(
 def connect_py() -> None:
     """Run the `connect-py` command: the subcommands of this module, and those that plugins bring.
 
-    A plugin's subcommand is an entry point of the group `connect_py.commands`: its name, and a function for one
-    command or a `typer.Typer` for a group of them. Its module imports what a command needs only when that runs.
+    A plugin's subcommand is an entry point of the group `connect_py.commands`: its name, and a
+    function for one command or a `typer.Typer` for a group of them. Its module imports what a
+    command needs only when that runs.
     """
     add_plugin_commands(app)
     join_help_lines(app)
@@ -147,9 +156,12 @@ def _prepared(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def join_help_lines(group: typer.Typer) -> None:
-    """Let the help of all commands break lines where the terminal ends, and not where the docstring does."""
+    """Let the help of all commands break lines where the terminal ends, and not where the docstring
+    does."""
     for command in group.registered_commands:
-        text = inspect.cleandoc(command.help or (command.callback and command.callback.__doc__) or "")
+        text = inspect.cleandoc(
+            command.help or (command.callback and command.callback.__doc__) or ""
+        )
         command.help = "\n\n".join(paragraph.replace("\n", " ") for paragraph in text.split("\n\n"))
     for inner in group.registered_groups:
         if inner.typer_instance is not None:
@@ -170,16 +182,22 @@ def _pipelines(connector: Mapping[str, str], worker: Path | None) -> PipelineFac
 
 
 def _sink_host(
-    closing: ExitStack, connector: Mapping[str, str], worker: Path | None, settings: Mapping[str, str]
+    closing: ExitStack,
+    connector: Mapping[str, str],
+    worker: Path | None,
+    settings: Mapping[str, str],
 ) -> SinkHost:
     from connect_py.config.command_config import worker_properties
     from connect_py.worker.sink_host import CommandSinkHost
 
-    return closing.enter_context(CommandSinkHost(connector, {**worker_properties(worker), **settings}))
+    return closing.enter_context(
+        CommandSinkHost(connector, {**worker_properties(worker), **settings})
+    )
 
 
 def _with_java(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, run with the places of Java and its libraries in the environment; exit status 2: they are missing.
+    """The command, run with the places of Java and its libraries in the environment; exit status 2:
+    they are missing.
 
     1 would be an answer: of `rebuild` that rows differ, of `try` that records have no place.
     """
@@ -219,7 +237,8 @@ def _with_java_on_demand(command: Callable[..., None]) -> Callable[..., None]:
 def connect_distributed() -> None:
     """Run the `connect-distributed` command.
 
-    Exit status 1: wrong usage, or the worker ended by itself; 2: it could not start; 3: its start failed late.
+    Exit status 1: wrong usage, or the worker ended by itself; 2: it could not start; 3: its start
+    failed late.
     """
     usage = "connect-distributed", "worker.properties"
     arguments, levels = _worker_arguments("connectDistributed.out", *usage)
@@ -255,8 +274,11 @@ def _start_fork_server() -> None:
     start_fork_server()
 
 
-def _worker_arguments(daemon_output: str, command: str, expected: str) -> tuple[list[str], dict[str, str]]:
-    """What follows the options, and the levels of loggers; goes into the background if that is asked for."""
+def _worker_arguments(
+    daemon_output: str, command: str, expected: str
+) -> tuple[list[str], dict[str, str]]:
+    """What follows the options, and the levels of loggers; goes into the background if that is
+    asked for."""
     arguments, levels, daemon = sys.argv[1:], dict[str, str](), False
     while arguments and arguments[0].startswith("-"):
         option = arguments.pop(0)
@@ -296,21 +318,33 @@ def _log_level(given: str) -> dict[str, str]:
 @app.command("worker")
 def worker(
     properties: Annotated[
-        Path, typer.Argument(metavar="WORKER.PROPERTIES", help="The worker's properties.", exists=True, dir_okay=False)
+        Path,
+        typer.Argument(
+            metavar="WORKER.PROPERTIES",
+            help="The worker's properties.",
+            exists=True,
+            dir_okay=False,
+        ),
     ],
     connectors: Annotated[
-        list[Path] | None, typer.Argument(metavar="CONNECTOR...", help="With --standalone: files of connectors.")
+        list[Path] | None,
+        typer.Argument(metavar="CONNECTOR...", help="With --standalone: files of connectors."),
     ] = None,
-    standalone: Annotated[bool, typer.Option("--standalone", help="One worker without a group.")] = False,
-    daemon: Annotated[bool, typer.Option("--daemon", help="In the background, with its log in $LOG_DIR.")] = False,
+    standalone: Annotated[
+        bool, typer.Option("--standalone", help="One worker without a group.")
+    ] = False,
+    daemon: Annotated[
+        bool, typer.Option("--daemon", help="In the background, with its log in $LOG_DIR.")
+    ] = False,
     log_level: Annotated[
-        list[str] | None, typer.Option(metavar="[LOGGER=]LEVEL", help="Wins over the properties. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="[LOGGER=]LEVEL", help="Wins over the properties. Repeatable."),
     ] = None,
 ) -> None:
     """Run a worker, as connect-distributed and connect-standalone do.
 
-    Exit status 0: stopped by a signal; 1: the worker ended by itself; 2: it could not start, or wrong usage; 3: its
-    start failed late, or a connector of the command line failed.
+    Exit status 0: stopped by a signal; 1: the worker ended by itself; 2: it could not start, or
+    wrong usage; 3: its start failed late, or a connector of the command line failed.
     """
     levels: dict[str, str] = {}
     for given in log_level or ():
@@ -319,7 +353,9 @@ def worker(
         except ValueError as error:
             raise typer.BadParameter(f"{given}: {error}", param_hint="--log-level") from error
     if connectors and not standalone:
-        raise typer.BadParameter("a worker of a group gets its connectors over REST", param_hint="CONNECTOR")
+        raise typer.BadParameter(
+            "a worker of a group gets its connectors over REST", param_hint="CONNECTOR"
+        )
     if daemon:
         from connect_py.daemon import become_daemon
 
@@ -345,7 +381,10 @@ def _refuse_usage(command: str, expected: str, reason: str | None = None) -> NoR
 def kafka_start(
     directory: KafkaDirectory = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="For clients. 0: the folder's last port, or a free one.")
+        int,
+        typer.Option(
+            min=0, max=65535, help="For clients. 0: the folder's last port, or a free one."
+        ),
     ] = 0,
 ) -> None:
     """Start the broker, leave it running and print its bootstrap servers."""
@@ -356,7 +395,10 @@ def kafka_start(
         bootstrap_servers, started = DetachedBroker(folder).start(port)
     except _embedded_errors() as error:
         raise _failure(error) from error
-    typer.echo(f"Kafka {'started' if started else 'was running already'}; topics are kept in {folder}", err=True)
+    typer.echo(
+        f"Kafka {'started' if started else 'was running already'}; topics are kept in {folder}",
+        err=True,
+    )
     typer.echo(bootstrap_servers)
 
 
@@ -376,10 +418,12 @@ def kafka_stop(directory: KafkaDirectory = None) -> None:
 @app.command("quickstart")
 def quickstart(
     directory: Annotated[
-        Path, typer.Option("--dir", help="Where topics, tables and logs are kept; emptied at the start.")
+        Path,
+        typer.Option("--dir", help="Where topics, tables and logs are kept; emptied at the start."),
     ] = Path("quickstart-data"),
     seconds: Annotated[
-        float | None, typer.Option(min=1, help="End by itself, and compare the tables with what was produced.")
+        float | None,
+        typer.Option(min=1, help="End by itself, and compare the tables with what was produced."),
     ] = None,
     rate: Annotated[float, typer.Option(min=1, max=5000, help="Changes per second.")] = 200,
 ) -> None:
@@ -392,17 +436,23 @@ def quickstart(
 @app.command("demo")
 def demo(
     directory: Annotated[
-        Path, typer.Option("--dir", help="Where data, tables and logs are kept; emptied at the start.")
+        Path,
+        typer.Option("--dir", help="Where data, tables and logs are kept; emptied at the start."),
     ] = Path("demo-data"),
     seconds: Annotated[
-        float | None, typer.Option(min=1, help="End so long after the first rows arrived, and compare all tables.")
+        float | None,
+        typer.Option(
+            min=1, help="End so long after the first rows arrived, and compare all tables."
+        ),
     ] = None,
-    tour: Annotated[bool, typer.Option("--tour", help="Take all steps by itself, and end.")] = False,
+    tour: Annotated[
+        bool, typer.Option("--tour", help="Take all steps by itself, and end.")
+    ] = False,
 ) -> None:
     """Land a PostgreSQL database in Iceberg with Debezium: all on this machine.
 
-    Needs PostgreSQL's server, which it runs in a folder of its own. Exit status 0: every table equals PostgreSQL's, or
-    Ctrl-C ended it before the comparison.
+    Needs PostgreSQL's server, which it runs in a folder of its own. Exit status 0: every table
+    equals PostgreSQL's, or Ctrl-C ended it before the comparison.
     """
     if tour and seconds is not None:
         raise typer.BadParameter("the tour ends by itself", param_hint="--seconds")
@@ -413,11 +463,14 @@ def demo(
 
 @app.command("java-connect")
 def java_connect(
-    properties: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The worker's properties.")],
+    properties: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="The worker's properties.")
+    ],
 ) -> None:
     """Run Java's Kafka Connect worker, for connectors in Java such as Debezium's. Ctrl-C stops it.
 
-    Its libraries are those of `connect-py jars connect`. `plugin.path` of the properties names folders with connectors.
+    Its libraries are those of `connect-py jars connect`. `plugin.path` of the properties names
+    folders with connectors.
     """
     from connect_py.embedded.java_connect import java_connect_command
 
@@ -430,9 +483,12 @@ def java_connect(
 
 @app.command("jars", help=JARS_HELP)
 def jars(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", show_default="broker and spark")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", show_default="broker and spark")
+    ] = None,
     unpack: Annotated[
-        Path | None, typer.Option(help="Unpack archives among them, such as Debezium's, into this folder.")
+        Path | None,
+        typer.Option(help="Unpack archives among them, such as Debezium's, into this folder."),
     ] = None,
 ) -> None:
     """Fetch and check Java libraries."""
@@ -454,23 +510,31 @@ def jars(
 
 @app.command("archives")
 def archives() -> None:
-    """Make the archives that let Kafka and Spark start in half the time. Takes half a minute, once."""
+    """Make the archives that let Kafka and Spark start in half the time. Takes half a minute,
+    once."""
     from connect_py.embedded.archives import make_archives
 
     try:
         made = make_archives()
     except _embedded_errors() as error:
         raise _failure(error) from error
-    typer.echo(f"made: {', '.join(made)}" if made else "nothing to do: they exist, or this Java cannot make them")
+    typer.echo(
+        f"made: {', '.join(made)}"
+        if made
+        else "nothing to do: they exist, or this Java cannot make them"
+    )
 
 
 @app.command("spark-archive")
 def spark_archive(
-    path: Annotated[Path, typer.Argument(help="The file to write, such as connect-py.tar.gz.", dir_okay=False)],
+    path: Annotated[
+        Path, typer.Argument(help="The file to write, such as connect-py.tar.gz.", dir_okay=False)
+    ],
 ) -> None:
     """Pack this Python and connect-py for Spark's executors, for clusters that do not have it.
 
-    `connect-py load --archive FILE` sends it to them. They need the operating system and the processor of this machine.
+    `connect-py load --archive FILE` sends it to them. They need the operating system and the
+    processor of this machine.
     """
     from rich.console import Console
 
@@ -485,7 +549,8 @@ def spark_archive(
 
 
 def _embedded_errors() -> tuple[type[Exception], ...]:
-    """What can go wrong on the way to a broker or its jars and has a message worth reading without a trace."""
+    """What can go wrong on the way to a broker or its jars and has a message worth reading without
+    a trace."""
     from connect_py.embedded.archives import ArchiveError
     from connect_py.embedded.broker import BrokerError
     from connect_py.embedded.ivy import IvyError

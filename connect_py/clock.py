@@ -1,4 +1,5 @@
-"""The one place that asks what time it is, so that everything else can be tested without waiting."""
+"""The one place that asks what time it is, so that everything else can be tested without
+waiting."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ class Clock(Protocol):
         """Wait."""
 
 
-_BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)  # Linux's; where it is missing, sleep is not counted
+# Linux's; where it is missing, sleep is not counted
+_BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class SystemClock:

@@ -23,7 +23,8 @@ class ConnectorFile:
 
     @classmethod
     def read(cls, path: Path) -> ConnectorFile:
-        """Read a flat JSON object with `name`, a JSON request to create a connector, or a properties file.
+        """Read a flat JSON object with `name`, a JSON request to create a connector, or a
+        properties file.
 
         Raises:
             OSError: It cannot be read.
@@ -45,7 +46,9 @@ def _flat(data: bytes, path: Path) -> ConnectorFile:
 def _named(config: dict[str, str | None], path: Path) -> ConnectorFile:
     name = config.get("name")
     if name is None:
-        raise ConnectError(f"Connector configuration at '{path}' is missing the mandatory 'name' configuration")
+        raise ConnectError(
+            f"Connector configuration at '{path}' is missing the mandatory 'name' configuration"
+        )
     return ConnectorFile(name, config)
 
 
@@ -55,7 +58,8 @@ def _create_request(data: bytes, path: Path) -> ConnectorFile:
     config = string_map(members.get("config"))
     if config.setdefault("name", name) != name:
         raise ConnectError(
-            f"Connector name configuration in 'config' doesn't match the one specified in 'name' at '{path}'"
+            f"Connector name configuration in 'config' doesn't match the one specified in 'name' "
+            f"at '{path}'"
         )
     return ConnectorFile(name, config, _initial_state(optional_text(members.get("initial_state"))))
 

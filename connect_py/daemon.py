@@ -10,7 +10,8 @@ from pathlib import Path
 def become_daemon(output_name: str) -> None:
     """Return in a process that no terminal controls; the calling process exits with status 0.
 
-    Output goes to a file of this name in the folder LOG_DIR, `logs` unless set. Call before any thread starts.
+    Output goes to a file of this name in the folder LOG_DIR, `logs` unless set. Call before any
+    thread starts.
     """
     folder = Path(os.environ.get("LOG_DIR", "logs"))
     folder.mkdir(parents=True, exist_ok=True)

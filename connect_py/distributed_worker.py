@@ -34,7 +34,9 @@ class DistributedWorker(WorkerProcess[DistributedConfig, DistributedHerder]):
             advertised_url=rest.advertised_url,
             commit=version(),
             leader_calls=rest.leader_calls,
-            make_worker=partial(make_worker, config, plugins, offset_topic=config.storage_topic("offset")),
+            make_worker=partial(
+                make_worker, config, plugins, offset_topic=config.storage_topic("offset")
+            ),
         )
 
 

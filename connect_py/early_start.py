@@ -1,7 +1,8 @@
-"""What a worker starts before it imports its own modules: the server that its other processes fork from.
+"""What a worker starts before it imports its own modules: the server that its other processes fork
+from.
 
-The server imports pyarrow and the modules of plugins, which takes as long as the imports of the worker itself. This
-way, both happen at once, on two processors.
+The server imports pyarrow and the modules of plugins, which takes as long as the imports of the
+worker itself. This way, both happen at once, on two processors.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ log = logging.getLogger(__name__)
 
 
 def start_fork_server() -> None:
-    """Start the server in the background. Call it once, before the worker runs and after it has become a daemon."""
+    """Start the server in the background. Call it once, before the worker runs and after it has
+    become a daemon."""
     configure_logging()
     _raise_file_limit()  # the server and its children inherit it
     ForkServer(PluginRegistry.discover().preload()).start()

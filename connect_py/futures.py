@@ -32,7 +32,8 @@ def settle(futures: Iterable[Future[None]], error: BaseException | None) -> None
 
 
 def error_of(ended: Future[Any]) -> BaseException | None:
-    """Why a future failed; one that was given up, as the worker stops, would raise instead of telling."""
+    """Why a future failed; one that was given up, as the worker stops, would raise instead of
+    telling."""
     return CancelledError() if ended.cancelled() else ended.exception()
 
 

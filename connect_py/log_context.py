@@ -24,13 +24,18 @@ LEVELS: Final[Mapping[str, int]] = {  # Connect's words, from the quietest on
     "ALL": logging.NOTSET + 1,
 }
 
-# Theirs at INFO tell operators nothing; those of the HTTP clients show each URL, with the password in it.
+# Theirs at INFO tell operators nothing; those of the HTTP clients show each URL, with the password
+# in it.
 NOISY_LOGGERS: Final = ("py4j", "uvicorn.error", "httpx", "httpx2", "httpcore", "httpcore2")
 
 # What a record always has; anything else came in through `extra` and rides along for machines.
 STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
-    "message", "asctime", "connector_context", "context", "shown_level",
-}  # fmt: skip
+    "message",
+    "asctime",
+    "connector_context",
+    "context",
+    "shown_level",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,8 @@ class _ProcessContext:
 
 
 def set_process_context(context: LogContext) -> None:
-    """Make this the context of every thread of the process that is in no other, also of client libraries' threads."""
+    """Make this the context of every thread of the process that is in no other, also of client
+    libraries' threads."""
     _ProcessContext.value = context
 
 
@@ -75,7 +81,9 @@ def current_context() -> LogContext:
 
 
 @contextmanager
-def log_context(connector: str, task: int | None = None, scope: str | None = None) -> Iterator[None]:
+def log_context(
+    connector: str, task: int | None = None, scope: str | None = None
+) -> Iterator[None]:
     """Log lines of this thread, inside the block, are about this connector or task."""
     token = _current.set(LogContext(connector, task, scope))
     try:
@@ -100,10 +108,13 @@ def shown_level(record: logging.LogRecord) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """Connect's default pattern: `[2026-08-22 10:00:00,123] INFO [orders|task-0] text (module:123)`."""
+    """Connect's default pattern: `[2026-08-22 10:00:00,123] INFO [orders|task-0] text
+    (module:123)`."""
 
     def __init__(self) -> None:
-        super().__init__("[%(asctime)s] %(shown_level)s %(connector_context)s%(message)s (%(name)s:%(lineno)d)")
+        super().__init__(
+            "[%(asctime)s] %(shown_level)s %(connector_context)s%(message)s (%(name)s:%(lineno)d)"
+        )
 
     def format(self, record: logging.LogRecord) -> str:
         return masked(super().format(record))
@@ -142,9 +153,16 @@ class LogLine:
         }
         context = getattr(record, "context", None) or current_context()
         return cls(
-            record.name, record.levelno, record.getMessage(), record.created, record.lineno,
-            record.threadName or "", context, trace, fields,
-        )  # fmt: skip
+            record.name,
+            record.levelno,
+            record.getMessage(),
+            record.created,
+            record.lineno,
+            record.threadName or "",
+            context,
+            trace,
+            fields,
+        )
 
     def emit(self) -> None:
         """Log it here, if this process's levels let it through."""

@@ -1,4 +1,5 @@
-"""Where a worker's log goes: lines on standard output, as text in Connect's pattern or as JSON; and whose are shown."""
+"""Where a worker's log goes: lines on standard output, as text in Connect's pattern or as JSON; and
+whose are shown."""
 
 from __future__ import annotations
 
@@ -24,12 +25,15 @@ ROOT: Final = "root"
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message; connector, task, scope, trace; what else the line has."""
+    """One JSON object a line: time, level, logger, message; connector, task, scope, trace; what
+    else the line has."""
 
     def format(self, record: logging.LogRecord) -> str:
         context: LogContext = record.context  # type: ignore[attr-defined]  # ContextFilter put it there
         entry: dict[str, object] = {
-            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(
+                timespec="milliseconds"
+            ),
             "level": shown_level(record),
             "logger": record.name,
             "message": record.getMessage(),
@@ -38,7 +42,12 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
         own = {name: value for name, value in vars(record).items() if name not in STANDARD_FIELDS}
-        about = {"connector": context.connector, "task": context.task, "scope": context.scope, "trace": record.exc_text}
+        about = {
+            "connector": context.connector,
+            "task": context.task,
+            "scope": context.scope,
+            "trace": record.exc_text,
+        }
         entry |= {name: value for name, value in about.items() if value is not None}
         return masked(json.dumps({**own, **entry}, ensure_ascii=False, default=str))
 
@@ -55,6 +64,7 @@ def configure_logging(form: str = "text") -> None:
 
 
 def set_log_levels(levels: Mapping[str, str]) -> None:
-    """Give loggers levels in Connect's words; `root` is all that have none of their own. The herder tells children."""
+    """Give loggers levels in Connect's words; `root` is all that have none of their own. The herder
+    tells children."""
     for name, level in levels.items():
         logging.getLogger(None if name.lower() == ROOT else name).setLevel(LEVELS[level.upper()])

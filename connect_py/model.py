@@ -67,8 +67,8 @@ class Status:
 class ConnectorOffset:
     """What a connector has committed, or is to have, for one of its partitions.
 
-    A sink's partition is `{"kafka_partition": 0, "kafka_topic": "orders"}`, its offset `{"kafka_offset": 123}`, the
-    next one to read; a source's are its own, of JSON scalars.
+    A sink's partition is `{"kafka_partition": 0, "kafka_topic": "orders"}`, its offset
+    `{"kafka_offset": 123}`, the next one to read; a source's are its own, of JSON scalars.
     """
 
     partition: Mapping[str, Any] | None

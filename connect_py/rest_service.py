@@ -1,4 +1,5 @@
-"""`RestService`: the REST API of a worker as its properties want it: listeners, TLS, users, headers, advertised URL."""
+"""`RestService`: the REST API of a worker as its properties want it: listeners, TLS, users,
+headers, advertised URL."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ EVERY_INTERFACE: Final = ("0.0.0.0", "::", "")
 
 
 class _LateApplication:
-    """An ASGI application that is known only after its sockets are open: the herder must know their ports first."""
+    """An ASGI application that is known only after its sockets are open: the herder must know their
+    ports first."""
 
     application: ASGIApp
 
@@ -71,9 +73,10 @@ class RestService:
             if name.strip() not in (EXTENSION, EXTENSION.rpartition(".")[2]):
                 # Ignoring it would open an API that its owner believes protected.
                 raise ConfigError(
-                    "rest.extension.classes", f"{name} is a Java class and cannot be loaded (known: {EXTENSION}); "
+                    "rest.extension.classes",
+                    f"{name} is a Java class and cannot be loaded (known: {EXTENSION}); "
                     "protect the REST API with a proxy in front of it and remove this property",
-                )  # fmt: skip
+                )
             auth = BasicAuth(jaas_users(environment))
         options = RestOptions(
             admin=config["admin.listeners"] is None,
@@ -89,7 +92,8 @@ class RestService:
         return options
 
     def _tls_props(self, prefix: str) -> dict[str, str]:
-        """The settings with this prefix, or the plain ones if there is none of them: Java's rule."""
+        """The settings with this prefix, or the plain ones if there is none of them: Java's
+        rule."""
         own = with_prefix(self._config.props, prefix)
         if own:
             return own
@@ -99,7 +103,10 @@ class RestService:
     def _server_tls(self, listeners: list[Listener], prefix: str) -> ssl.SSLContext | None:
         if all(listener.protocol == "http" for listener in listeners):
             return None
-        from connect_py.api.tls_context import server_context  # needs cryptography, which few workers do
+        # needs cryptography, which few workers do
+        from connect_py.api.tls_context import (
+            server_context,
+        )
 
         return server_context(self._tls_props(prefix))
 
@@ -127,7 +134,10 @@ class RestService:
             raise ConfigError("rest.advertised.listener", "must be http or https")
         has_http = any(listener.protocol == "http" for listener in self.addresses)
         protocol = asked or ("http" if has_http else "https")
-        bound = next((listener for listener in self.addresses if listener.protocol == protocol), self.addresses[0])
+        bound = next(
+            (listener for listener in self.addresses if listener.protocol == protocol),
+            self.addresses[0],
+        )
         host = config["rest.advertised.host.name"] or bound.host
         if host in EVERY_INTERFACE:
             host = _own_address()

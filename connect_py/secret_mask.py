@@ -1,4 +1,5 @@
-"""Secrets that must not leave the process in texts: what configuration providers gave, passwords and keys in URLs."""
+"""Secrets that must not leave the process in texts: what configuration providers gave, passwords
+and keys in URLs."""
 
 from __future__ import annotations
 
@@ -25,14 +26,17 @@ class SecretMask:
         self._pattern: re.Pattern[str] | None = None
 
     def add(self, values: Iterable[str]) -> None:
-        """Hide these values from now on, also as they stand in URLs and in JSON; short ones are left out."""
+        """Hide these values from now on, also as they stand in URLs and in JSON; short ones are
+        left out."""
         added = {value for value in map(str.strip, values) if len(value) >= SHORTEST}
         if added <= self._secrets:
             return
         with self._lock:
             self._secrets |= added
             forms = {form for secret in self._secrets for form in _forms(secret)}
-            self._pattern = re.compile("|".join(map(re.escape, sorted(forms, key=len, reverse=True))))
+            self._pattern = re.compile(
+                "|".join(map(re.escape, sorted(forms, key=len, reverse=True)))
+            )
 
     def found_in(self, texts: Iterable[str]) -> tuple[str, ...]:
         """The secrets that stand in these texts: what a process needs to know that gets them."""
@@ -52,8 +56,19 @@ class SecretMask:
 def _forms(secret: str) -> set[str]:
     lines = secret.splitlines()
     long_lines = {line for line in lines if len(line) >= _LINE} if len(lines) > 1 else set()
-    escaped = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1]}
-    return {secret, quote(secret, safe=""), quote(secret), quote_plus(secret), *escaped, *long_lines}
+    escaped = {
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        repr(secret)[1:-1],
+    }
+    return {
+        secret,
+        quote(secret, safe=""),
+        quote(secret),
+        quote_plus(secret),
+        *escaped,
+        *long_lines,
+    }
 
 
 _of_process: Final = SecretMask()

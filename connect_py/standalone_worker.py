@@ -1,4 +1,5 @@
-"""The standalone worker: one process that shares nothing, with the connectors that its command line names."""
+"""The standalone worker: one process that shares nothing, with the connectors that its command line
+names."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ class StandaloneWorker(WorkerProcess[StandaloneConfig, StandaloneHerder]):
 
     config_type = StandaloneConfig
 
-    def __init__(self, connectors: Sequence[Path], log_levels: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, connectors: Sequence[Path], log_levels: Mapping[str, str] | None = None
+    ) -> None:
         """Name the files of the connectors that are created at the start."""
         super().__init__(log_levels)
         self._files = connectors
@@ -56,7 +59,9 @@ class StandaloneWorker(WorkerProcess[StandaloneConfig, StandaloneHerder]):
         for path in self._files:
             try:
                 file = ConnectorFile.read(path)
-                created = herder.put_connector(file.name, file.config, replace=False, initial_state=file.initial_state)
+                created = herder.put_connector(
+                    file.name, file.config, replace=False, initial_state=file.initial_state
+                )
                 if not self._finished(created, herder):
                     return
                 log.info("Created connector %s", created.result().info.name)
@@ -73,6 +78,8 @@ class StandaloneWorker(WorkerProcess[StandaloneConfig, StandaloneHerder]):
         return True
 
 
-def run_standalone(properties: Path, connectors: Sequence[Path], log_levels: Mapping[str, str] | None = None) -> int:
+def run_standalone(
+    properties: Path, connectors: Sequence[Path], log_levels: Mapping[str, str] | None = None
+) -> int:
     """Run a worker until SIGTERM or SIGINT and return the process's exit status."""
     return StandaloneWorker(connectors, log_levels).run(properties)

@@ -1,4 +1,5 @@
-"""`WorkerProcess`: the life of a worker's process in either mode: properties, REST, Kafka, herder, and how it ends."""
+"""`WorkerProcess`: the life of a worker's process in either mode: properties, REST, Kafka, herder,
+and how it ends."""
 
 from __future__ import annotations
 
@@ -47,27 +48,35 @@ FORWARDING_STOP_SECONDS: Final = 10.0
 SERVICE_STOP_SECONDS: Final = 8.0  # a grace, and what takes a kill to be gone
 POLL_SECONDS: Final = 0.2
 CONVERTERS: Final = {
-    "key.converter": PluginKind.CONVERTER, "value.converter": PluginKind.CONVERTER,
+    "key.converter": PluginKind.CONVERTER,
+    "value.converter": PluginKind.CONVERTER,
     "header.converter": PluginKind.HEADER_CONVERTER,
-}  # fmt: skip
+}
 
 C = TypeVar("C", bound=WorkerConfig)
 H = TypeVar("H", bound=AbstractHerder)
 
 
 class WorkerProcess(ABC, Generic[C, H]):
-    """One run of one worker on the main thread. A mode says which herder there is, and what follows its start."""
+    """One run of one worker on the main thread. A mode says which herder there is, and what follows
+    its start."""
 
     config_type: ClassVar[type[Any]]
 
     def __init__(self, log_levels: Mapping[str, str] | None = None) -> None:
-        """`log_levels`, from the command line: Connect's words by logger, "root" for all; they win over the file's."""
+        """`log_levels`, from the command line: Connect's words by logger, "root" for all; they win
+        over the file's."""
         self._log_levels = dict(log_levels or {})
         self._stopping = threading.Event()
 
     @abstractmethod
     def make_herder(
-        self, config: C, plugins: PluginRegistry, clients: StorageClients, cluster_id: str, rest: RestService
+        self,
+        config: C,
+        plugins: PluginRegistry,
+        clients: StorageClients,
+        cluster_id: str,
+        rest: RestService,
     ) -> H:
         """Make the herder; nothing runs yet."""
 
@@ -95,7 +104,9 @@ class WorkerProcess(ABC, Generic[C, H]):
         if herder is None:
             rest.stop()
             return 0
-        log.info("Kafka Connect worker initialization took %d ms", 1000 * (clock.monotonic() - begun))
+        log.info(
+            "Kafka Connect worker initialization took %d ms", 1000 * (clock.monotonic() - begun)
+        )
         status = self._serve(config, herder, rest)
         log.info("Kafka Connect stopped")
         return status
@@ -139,7 +150,8 @@ class WorkerProcess(ABC, Generic[C, H]):
         return status
 
     def _listen_to_signals(self) -> None:
-        """The first SIGTERM or SIGINT asks for a graceful stop, the second ends the process at once."""
+        """The first SIGTERM or SIGINT asks for a graceful stop, the second ends the process at
+        once."""
 
         def stop(number: int, _frame: FrameType | None) -> None:
             if self._stopping.is_set():
@@ -160,7 +172,9 @@ class WorkerProcess(ABC, Generic[C, H]):
             check_resolvable(config["bootstrap.servers"])
         except ConfigError as error:
             raise ConfigError("", f"{NO_CLIENT}: {error.why}") from error
-        clients = StorageClients(cast(Settings, translate(config.kafka_settings(), "admin")), config.client_id_prefix)
+        clients = StorageClients(
+            cast(Settings, translate(config.kafka_settings(), "admin")), config.client_id_prefix
+        )
         try:
             cluster_id = self._cluster_id(clients)
         except KafkaException as error:
@@ -186,15 +200,21 @@ class WorkerProcess(ABC, Generic[C, H]):
                 reason = f"{error} ({news.reason})" if news.reason else str(error)
                 if clock.monotonic() >= deadline:
                     raise ConnectError(
-                        "Failed to connect to and describe Kafka cluster. Check worker's broker connection and "
-                        f"security properties. bootstrap.servers={clients.settings.get('bootstrap.servers')}: {reason}"
+                        "Failed to connect to and describe Kafka cluster. Check worker's broker "
+                        "connection and security properties. "
+                        f"bootstrap.servers={clients.settings.get('bootstrap.servers')}: {reason}"
                     ) from error
-                log.warning("Kafka at %s: %s; trying again", clients.settings.get("bootstrap.servers"), reason)
+                log.warning(
+                    "Kafka at %s: %s; trying again",
+                    clients.settings.get("bootstrap.servers"),
+                    reason,
+                )
         return None
 
 
 def _announced_connectors(paths: Iterable[str]) -> dict[str, Mapping[str, str | None]]:
-    """Return the configurations in these files by connector. A file that cannot be read is logged and skipped."""
+    """Return the configurations in these files by connector. A file that cannot be read is logged
+    and skipped."""
     configs = {}
     for path in paths:
         try:
@@ -219,9 +239,13 @@ def make_worker(
 ) -> Worker:
     """The worker of either mode; without `offset_topic` the offsets are kept in a file."""
     return Worker(
-        config.props, plugins=plugins, listener=listener, resolve=config.resolver.resolve, source_offsets=offsets,
+        config.props,
+        plugins=plugins,
+        listener=listener,
+        resolve=config.resolver.resolve,
+        source_offsets=offsets,
         offset_stores=ConnectorOffsetStores(offsets, config.props, offset_topic),
-    )  # fmt: skip
+    )
 
 
 def _plugins(config: WorkerConfig) -> PluginRegistry:
@@ -235,7 +259,9 @@ def _plugins(config: WorkerConfig) -> PluginRegistry:
         try:
             plugins.find(config[key], kind, versions=config[f"{key}.plugin.version"])
         except ConnectError as error:
-            raise ConfigValueError(key, config[key], f"Class {config[key]} could not be found.") from error
+            raise ConfigValueError(
+                key, config[key], f"Class {config[key]} could not be found."
+            ) from error
     return plugins
 
 
@@ -245,10 +271,15 @@ def _refuse(error: Exception) -> int:
 
 
 def _export_spark_environment() -> None:
-    """Tell the processes of tasks where Java and Spark's jars are, or why they cannot have them. Downloads nothing."""
+    """Tell the processes of tasks where Java and Spark's jars are, or why they cannot have them.
+    Downloads nothing."""
     from connect_py.embedded.jar_lock import JarLock, JarLockError
     from connect_py.embedded.java_runtime import JavaNotFoundError
-    from connect_py.embedded.spark_environment import JARS_VARIABLE, PROBLEM_VARIABLE, spark_environment
+    from connect_py.embedded.spark_environment import (
+        JARS_VARIABLE,
+        PROBLEM_VARIABLE,
+        spark_environment,
+    )
 
     os.environ.pop(PROBLEM_VARIABLE, None)
     try:

@@ -1,8 +1,10 @@
 #!/opt/connect-py/bin/python
-"""What a container of the image runs: a worker whose properties come from a file and from the environment.
+"""What a container of the image runs: a worker whose properties come from a file and from the
+environment.
 
-`connect-distributed` without a file gets /etc/connect-py/worker.properties (or $CONNECT_PY_PROPERTIES), with the
-variables CONNECT_... in place of the file's keys. Any other command runs as it is.
+`connect-distributed` without a file gets /etc/connect-py/worker.properties (or
+$CONNECT_PY_PROPERTIES), with the variables CONNECT_... in place of the file's keys. Any other
+command runs as it is.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ WRONG_USAGE = 1
 
 
 def key_of(variable: str) -> str:
-    """The property of a variable: CONNECT_A_B is a.b; two underscores are one, three are a hyphen."""
+    """The property of a variable: CONNECT_A_B is a.b; two underscores are one, three are a
+    hyphen."""
     name = variable.removeprefix(PREFIX).lower()
     return name.replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
 
@@ -46,7 +49,9 @@ def write_properties(properties: Mapping[str, str]) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / "worker.properties"
     path.unlink(missing_ok=True)  # of an earlier start of this container
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="latin-1") as made:
+    with os.fdopen(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="latin-1"
+    ) as made:
         javaproperties.dump(dict(properties), made, timestamp=False)
     return path
 
@@ -65,7 +70,8 @@ def main(arguments: list[str]) -> NoReturn:
         properties = properties_of(file, os.environ)
         if not properties.get("bootstrap.servers"):
             print(
-                f"connect-py: bootstrap.servers is not set: set CONNECT_BOOTSTRAP_SERVERS, or mount {path}",
+                f"connect-py: bootstrap.servers is not set: set CONNECT_BOOTSTRAP_SERVERS, or "
+                f"mount {path}",
                 file=sys.stderr,
             )
             sys.exit(WRONG_USAGE)

@@ -1,5 +1,6 @@
 #!/opt/connect-py/bin/python
-"""Ask the worker of this container whether it can work; exit status 0 if so. $CONNECT_PY_HEALTH_URL: where to ask."""
+"""Ask the worker of this container whether it can work; exit status 0 if so.
+$CONNECT_PY_HEALTH_URL: where to ask."""
 
 import http.client
 import os
@@ -14,7 +15,9 @@ url = os.environ.get("CONNECT_PY_HEALTH_URL") or "http://127.0.0.1:8083/health"
 unchecked = ssl.create_default_context()
 unchecked.check_hostname = False
 unchecked.verify_mode = ssl.CERT_NONE
-direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=unchecked))
+direct = urllib.request.build_opener(
+    urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=unchecked)
+)
 try:
     with direct.open(url, timeout=SECONDS) as answer:
         print(answer.read(1000).decode(errors="replace"))

@@ -1,7 +1,9 @@
-"""The bill of materials of the image: Python packages as cyclonedx-py lists them, with jars and Debian's packages.
+"""The bill of materials of the image: Python packages as cyclonedx-py lists them, with jars and
+Debian's packages.
 
-`make_sbom.py PYTHON_SBOM PREFIX OUTPUT`: PREFIX is the folder of the environment with its jars. The result is checked
-against CycloneDX's schema, so a wrong one ends the build. Needs the package cyclonedx-bom.
+`make_sbom.py PYTHON_SBOM PREFIX OUTPUT`: PREFIX is the folder of the environment with its jars. The
+result is checked against CycloneDX's schema, so a wrong one ends the build. Needs the package
+cyclonedx-bom.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from urllib.parse import quote
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-PACKAGES = Path("/usr/share/connect-py/packages.txt")  # name, version and architecture, with tabs between them
+# name, version and architecture, with tabs between them
+PACKAGES = Path("/usr/share/connect-py/packages.txt")
 # group--artifact--version[--variant].jar: the names of a lock's files.
 LOCKED = re.compile(r"(?P<group>.+?)--(?P<artifact>.+?)--(?P<version>.+?)(--(?P<variant>.+))?\.jar")
 # Spark's own, in the package pyspark, without a group: artifact-version.jar.
@@ -26,7 +29,8 @@ BUNDLED = re.compile(r"(?P<artifact>.+?)-(?P<version>\d.*)\.jar")
 
 
 def jars(prefix: Path) -> Iterator[dict[str, Any]]:
-    """Every jar below the folder: those of the locks by their Maven names, Spark's by their files' names."""
+    """Every jar below the folder: those of the locks by their Maven names, Spark's by their files'
+    names."""
     for path in sorted(prefix.rglob("*.jar")):
         if path.is_relative_to(prefix / "cache" / "classes"):
             continue  # made of our own source
@@ -36,13 +40,17 @@ def jars(prefix: Path) -> Iterator[dict[str, Any]]:
             "type": "library",
             "bom-ref": str(path.relative_to(prefix)),
             "name": found["artifact"] if found else path.stem,
-            "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(path.read_bytes()).hexdigest()}],
+            "hashes": [
+                {"alg": "SHA-256", "content": hashlib.sha256(path.read_bytes()).hexdigest()}
+            ],
         }
         if found:
             component["version"] = found["version"]
         if locked:
             component["group"] = locked["group"]
-            component["purl"] = f"pkg:maven/{locked['group']}/{locked['artifact']}@{quote(locked['version'])}"
+            component["purl"] = (
+                f"pkg:maven/{locked['group']}/{locked['artifact']}@{quote(locked['version'])}"
+            )
         yield component
 
 

@@ -12,7 +12,12 @@ from pathlib import Path
 from connect_py.api.config import ConfigDef, ConfigKey, Parsed, Password, Type, to_text
 from connect_py.api.errors import ConfigError
 from connect_py.api.plugin import Plugin, PluginKind
-from connect_py.config.connector_config import FrameworkDefaults, common_config_def, sink_config_def, source_config_def
+from connect_py.config.connector_config import (
+    FrameworkDefaults,
+    common_config_def,
+    sink_config_def,
+    source_config_def,
+)
 from connect_py.config.worker_definitions import distributed_config_def, standalone_config_def
 from connect_py.plugins.plugin_registry import PluginRegistry
 from connectors.iceberg.pipeline.file_fields import (
@@ -36,10 +41,12 @@ SHOWN_BOUNDS = ("String must be one of", "Value must be at least", "Value must b
 # The keys of a class under headings: each goes below the first one with a part of its name.
 GROUPS = {
     "IcebergSinkConnector": {
-        "Tables and routes": ("iceberg.tables dynamic-enabled route-field topic-to-table ext.unrouted missing-table"),
+        "Tables and routes": (
+            "iceberg.tables dynamic-enabled route-field topic-to-table ext.unrouted missing-table"
+        ),
         "Merge": (
-            "write-mode cdc-field upsert-mode id-columns null-key ordering-columns unavailable-value key-source "
-            "foreign-writers delete-mode"
+            "write-mode cdc-field upsert-mode id-columns null-key ordering-columns "
+            "unavailable-value key-source foreign-writers delete-mode"
         ),
         "Debezium's events": "envelope -events changelog-suffix",
         "New tables and schema changes": (
@@ -47,10 +54,12 @@ GROUPS = {
         ),
         "Types": "lenient-conversion logical-types json-type out-of-range",
         "Commits": (
-            "control.topic control.commit commit-branch commit-engine commit-attempt recreated-topic waiting-ms"
+            "control.topic control.commit commit-branch commit-engine commit-attempt "
+            "recreated-topic waiting-ms"
         ),
         "Memory and files": "staged staging target-file-size",
-        "Catalog, storage and Spark": "iceberg.catalog iceberg.catalog. hadoop iceberg.kafka. spark-driver",
+        "Catalog, storage and Spark": "iceberg.catalog iceberg.catalog. hadoop iceberg.kafka. "
+        "spark-driver",
         "Dead letters": "errors.",
         "Others": "",
     },
@@ -58,21 +67,30 @@ GROUPS = {
 FREE_PART = {
     "IcebergSinkConnector": (
         ("`iceberg.table.<table>.id-columns`", "key columns of one table"),
-        ("`iceberg.table.<table>.partition-by`", "partition fields of one table, if the sink creates it"),
         (
-            "`iceberg.table.<table>.sort-by`",
-            "[sort order](../how-to/create-tables.md#sort-a-table) of one table, also if it is there",
+            "`iceberg.table.<table>.partition-by`",
+            "partition fields of one table, if the sink creates it",
         ),
         (
-            "`iceberg.ext.expect.<name>`, `iceberg.ext.expect.<name>.action`, `iceberg.ext.expect.<name>.tables`",
-            "an [expectation](../how-to/expect-rows.md): SQL, what happens otherwise, and a pattern of tables",
+            "`iceberg.table.<table>.sort-by`",
+            "[sort order](../how-to/create-tables.md#sort-a-table) of one table, also if it is "
+            "there",
+        ),
+        (
+            "`iceberg.ext.expect.<name>`, `iceberg.ext.expect.<name>.action`, "
+            "`iceberg.ext.expect.<name>.tables`",
+            "an [expectation](../how-to/expect-rows.md): SQL, what happens otherwise, and a "
+            "pattern of tables",
         ),
         (
             "`iceberg.ext.cycle-aggregate.<table>`, and below it `.keys`, `.add`, `.from`",
-            "an [aggregate](../how-to/transform-commits.md#keep-an-aggregate-in-step): its query, the columns that "
-            "name a row, those that are added up, and the table that it follows",
+            "an [aggregate](../how-to/transform-commits.md#keep-an-aggregate-in-step): its query, "
+            "the columns that name a row, those that are added up, and the table that it follows",
         ),
-        ("`iceberg.table.<table>.expect.<name>`, `iceberg.table.<table>.expect.<name>.action`", "of one table"),
+        (
+            "`iceberg.table.<table>.expect.<name>`, `iceberg.table.<table>.expect.<name>.action`",
+            "of one table",
+        ),
         (
             "`iceberg.table.<table>.maintenance.<setting>`",
             "a setting of [maintenance](../how-to/maintain-tables.md) of one table",
@@ -82,10 +100,16 @@ FREE_PART = {
             "[tags on a schedule](../how-to/table-refs.md#set-tags-on-a-schedule) of one table",
         ),
         ("`iceberg.table.<table>.commit-branch`", "branch of one table to commit to"),
-        ("`iceberg.table.<table>.route-regex`", "values of the route field whose rows go to the table"),
+        (
+            "`iceberg.table.<table>.route-regex`",
+            "values of the route field whose rows go to the table",
+        ),
         ("`iceberg.table.<table>.renamed`", "pairs `new:old` of columns that were renamed"),
         ("`iceberg.tables.auto-create-props.*`", "a property of tables that the sink creates"),
-        ("`iceberg.tables.write-props.*`", "overrides a table's property that begins with `write.`"),
+        (
+            "`iceberg.tables.write-props.*`",
+            "overrides a table's property that begins with `write.`",
+        ),
         (
             "`iceberg.catalog.*`",
             "a property of the catalog or its storage, in the words of Iceberg's Java library",
@@ -113,43 +137,57 @@ def pages() -> dict[str, str]:
     return {
         "worker.md": _page(
             "Worker properties",
-            "Keys of `worker.properties`. Settings for the clients of tasks follow after `producer.`, `consumer.` and "
-            "`admin.`, those of converters after `key.converter.` and `value.converter.`, those of internal topics "
-            "after `config.storage.`, `status.storage.`, `offset.storage.` and `control.storage.`.",
+            "Keys of `worker.properties`. Settings for the clients of tasks follow after "
+            "`producer.`, `consumer.` and `admin.`, those of converters after `key.converter.` "
+            "and `value.converter.`, those of internal topics after `config.storage.`, "
+            "`status.storage.`, `offset.storage.` and `control.storage.`.",
             _worker_tables(),
         ),
         "connector.md": _page(
             "Connector configuration: keys of the worker",
-            "Keys that the worker itself knows of every connector; the connector's own come beside them. "
-            "`producer.override.`, `consumer.override.` and `admin.override.` begin settings of its Kafka clients.",
+            "Keys that the worker itself knows of every connector; the connector's own come "
+            "beside them. `producer.override.`, `consumer.override.` and `admin.override.` begin "
+            "settings of its Kafka clients.",
             _connector_tables(),
         ),
         "iceberg-sink.md": _page(
             "Iceberg sink",
-            "[How the Iceberg sink works](../iceberg-sink.md) explains them, and names the pages that show their use.",
+            "[How the Iceberg sink works](../iceberg-sink.md) explains them, and names the pages "
+            "that show their use.",
             _plugin_tables(registry, [PluginKind.SINK], "connectors.iceberg"),
         ),
         "file-stream.md": _page(
             "FileStream connectors",
             "Lines of a file, one record each: for trying things out.",
-            _plugin_tables(registry, [PluginKind.SINK, PluginKind.SOURCE], "connectors.file_stream"),
+            _plugin_tables(
+                registry, [PluginKind.SINK, PluginKind.SOURCE], "connectors.file_stream"
+            ),
         ),
         "converters.md": _page(
             "Converters",
-            "Named by `key.converter`, `value.converter` and `header.converter`; their keys follow after that name and "
+            "Named by `key.converter`, `value.converter` and `header.converter`; their keys follow "
+            "after that name and "
             "a dot. Each of them but AvroConverter converts headers too.",
-            _plugin_tables(registry, [PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER], "connect_py.converters"),
+            _plugin_tables(
+                registry,
+                [PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER],
+                "connect_py.converters",
+            ),
         ),
         "transformations.md": _page(
             "Transformations and predicates",
-            "Named by `transforms.<alias>.type` and `predicates.<alias>.type`; their keys follow after "
-            "`transforms.<alias>.` and `predicates.<alias>.`. Every transformation also takes `predicate`, the alias "
-            "of a predicate that decides which records it sees, and `negate`.",
-            _plugin_tables(registry, [PluginKind.TRANSFORMATION, PluginKind.PREDICATE], "transforms"),
+            "Named by `transforms.<alias>.type` and `predicates.<alias>.type`; their keys follow "
+            "after `transforms.<alias>.` and `predicates.<alias>.`. Every transformation also "
+            "takes `predicate`, the alias of a predicate that decides which records it sees, and "
+            "`negate`.",
+            _plugin_tables(
+                registry, [PluginKind.TRANSFORMATION, PluginKind.PREDICATE], "transforms"
+            ),
         ),
         "pipeline-file.md": _page(
             "Pipeline file",
-            "The fields of the YAML file that `connect-py pipeline` reads. [Pipelines](../how-to/pipelines.md) shows "
+            "The fields of the YAML file that `connect-py pipeline` reads. "
+            "[Pipelines](../how-to/pipelines.md) shows "
             "their use. `connect-py pipeline schema` prints them as JSON schema.",
             _pipeline_tables(),
         ),
@@ -183,7 +221,9 @@ def _connector_tables() -> Iterator[str]:
         yield from (f"## {title}", "", *_table(ConfigDef(own)), "")
 
 
-def _plugin_tables(registry: PluginRegistry, kinds: list[PluginKind], package: str) -> Iterator[str]:
+def _plugin_tables(
+    registry: PluginRegistry, kinds: list[PluginKind], package: str
+) -> Iterator[str]:
     shown: set[str] = set()  # a class of several kinds is shown under the first
     for kind in kinds:
         classes: dict[str, list[Plugin]] = {}
@@ -209,12 +249,24 @@ def _pipeline_tables() -> Iterator[str]:
     shared = {field.name for field in SHARED}
     for title, introduction, fields in (
         ("The file", "", FILE.fields),
-        ("A target", "And all fields below `defaults`.", [each for each in TARGET if each.name not in shared]),
-        ("Defaults and targets", "A target's own value wins; mappings are joined key by key.", SHARED),
+        (
+            "A target",
+            "And all fields below `defaults`.",
+            [each for each in TARGET if each.name not in shared],
+        ),
+        (
+            "Defaults and targets",
+            "A target's own value wins; mappings are joined key by key.",
+            SHARED,
+        ),
         ("A table", "Below `tables.<table>` of a target.", TABLE.fields),
         ("A rule of a route", "An item of `route`, if it is a list.", ROUTE_RULE.fields),
         ("A route by a field", "`route`, if it is a mapping.", ROUTE_FIELD.fields),
-        ("A transformation", "An item of `transforms`; further keys are its settings.", TRANSFORM.fields),
+        (
+            "A transformation",
+            "An item of `transforms`; further keys are its settings.",
+            TRANSFORM.fields,
+        ),
         ("An expectation", "A text alone is its `sql`.", EXPECTATION),
         ("Dead letters", "", DEAD_LETTERS.fields),
         ("A catalog", "Further keys as after `iceberg.catalog.`.", CATALOG.fields),
@@ -224,10 +276,18 @@ def _pipeline_tables() -> Iterator[str]:
         for field in fields:
             name = f"**`{field.name}`**" if field.required else f"`{field.name}`"
             key = field.key.replace(SETTING_PREFIX, "iceberg.table.<table>.")
-            cells = (name, _escaped(field.kind.words), f"`{key}`" if key else "", _escaped(field.doc))
+            cells = (
+                name,
+                _escaped(field.kind.words),
+                f"`{key}`" if key else "",
+                _escaped(field.doc),
+            )
             yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
         yield ""
-    yield "Fields in bold are required. Settings of `maintenance`: [maintain tables](../how-to/maintain-tables.md)."
+    yield (
+        "Fields in bold are required. Settings of `maintenance`: [maintain "
+        "tables](../how-to/maintain-tables.md)."
+    )
 
 
 def _grouped(name: str, definition: ConfigDef) -> Iterator[str]:
@@ -237,7 +297,11 @@ def _grouped(name: str, definition: ConfigDef) -> Iterator[str]:
         return
     left = list(definition)
     for title, words in GROUPS[name].items():
-        own = [key for key in left if not words or any(_is_meant(word, key.name) for word in words.split())]
+        own = [
+            key
+            for key in left
+            if not words or any(_is_meant(word, key.name) for word in words.split())
+        ]
         left = [key for key in left if key not in own]
         if own:
             yield from (f"#### {title}", "", *_table(ConfigDef(own)), "")
@@ -257,7 +321,13 @@ def _table(definition: ConfigDef) -> list[str]:
     lines = ["| key | type | default | importance | |", "|---|---|---|---|---|"]
     for key in definition:
         if not key.internal:
-            cells = (f"`{key.name}`", key.type.value.lower(), _default(key), key.importance.value.lower(), _doc(key))
+            cells = (
+                f"`{key.name}`",
+                key.type.value.lower(),
+                _default(key),
+                key.importance.value.lower(),
+                _doc(key),
+            )
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return lines
 
@@ -281,7 +351,9 @@ def _doc(key: ConfigKey) -> str:
 def _escaped(text: str) -> str:
     """Keep `<` from starting a tag, but for code, where it stands for itself."""
     parts = text.split("`")
-    return "`".join(part if code % 2 else part.replace("<", "&lt;") for code, part in enumerate(parts))
+    return "`".join(
+        part if code % 2 else part.replace("<", "&lt;") for code, part in enumerate(parts)
+    )
 
 
 def _bounds(key: ConfigKey) -> Iterator[str]:
@@ -309,11 +381,16 @@ def _bounds(key: ConfigKey) -> Iterator[str]:
 def main(arguments: list[str]) -> int:
     wanted = pages()
     found = {path.name: path.read_text() for path in REFERENCE.glob("*.md")}
-    found = {name: text for name, text in found.items() if NOTE in text}  # others are written by hand
-    stale = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    # others are written by hand
+    found = {name: text for name, text in found.items() if NOTE in text}
+    stale = sorted(
+        name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)
+    )
     if arguments == ["--check"]:
         for name in stale:
-            print(f"docs/reference/{name} is not what the code says; run `make docs`", file=sys.stderr)
+            print(
+                f"docs/reference/{name} is not what the code says; run `make docs`", file=sys.stderr
+            )
         return 1 if stale else 0
     REFERENCE.mkdir(exist_ok=True)
     for name in stale:

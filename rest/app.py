@@ -16,10 +16,21 @@ from rest.description import ENTITIES
 from rest.forwarding import Forwarder
 from rest.http_rules import Endpoint, HttpRules
 from rest.response_headers import HeaderRule, ResponseHeaders
-from rest.routers import connector_plugins, connectors, internal, loggers, metrics, offsets, operations, page, root
+from rest.routers import (
+    connector_plugins,
+    connectors,
+    internal,
+    loggers,
+    metrics,
+    offsets,
+    operations,
+    page,
+    root,
+)
 from rest.same_origin import SameOrigin
 
-DESCRIPTION = Endpoint.of("/openapi.json", "GET", negotiates=False)  # ours: the description of all this
+# ours: the description of all this
+DESCRIPTION = Endpoint.of("/openapi.json", "GET", negotiates=False)
 METRICS = Endpoint.of("/metrics", "GET", negotiates=False)  # ours, too
 ENDPOINTS = (
     Endpoint.of("/", "GET"),
@@ -76,7 +87,10 @@ def create_app(herder: Herder, options: RestOptions | None = None) -> ASGIApp:
     """Build the ASGI application that answers for this herder."""
     options = options or RestOptions()
     parts = (root, connectors, offsets, operations, connector_plugins, internal)
-    routers = [*(part.router(herder) for part in parts), metrics.router(herder, options.metric_names)]
+    routers = [
+        *(part.router(herder) for part in parts),
+        metrics.router(herder, options.metric_names),
+    ]
     if options.admin:
         routers.append(loggers.router(herder))
     endpoints = (*ENDPOINTS, *ADMIN_ENDPOINTS) if options.admin else ENDPOINTS
@@ -93,14 +107,20 @@ def create_app(herder: Herder, options: RestOptions | None = None) -> ASGIApp:
 def create_admin_app(herder: Herder, options: RestOptions) -> ASGIApp:
     """Build the application for listeners that serve the admin paths and nothing else."""
     routers = [loggers.router(herder), metrics.router(herder, options.metric_names)]
-    app = HttpRules(_routed(herder, routers, options), (*ADMIN_ENDPOINTS, DESCRIPTION, METRICS), options.auth)
+    app = HttpRules(
+        _routed(herder, routers, options), (*ADMIN_ENDPOINTS, DESCRIPTION, METRICS), options.auth
+    )
     return SameOrigin(app, options.origins)
 
 
 def _routed(herder: Herder, routers: Iterable[APIRouter], options: RestOptions) -> FastAPI:
     version = herder.server_info().version
     app = FastAPI(
-        title="Kafka Connect REST API", version=version, docs_url=None, redoc_url=None, redirect_slashes=False
+        title="Kafka Connect REST API",
+        version=version,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
     )
     for router in routers:
         app.include_router(router)

@@ -10,12 +10,15 @@ from typing import Final
 
 from rest.errors import RestError
 
-EXTENSION: Final = "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
+EXTENSION: Final = (
+    "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
+)
 REFUSED: Final = "User cannot access the resource."
 
 
 class BasicAuth:
-    """Knows users and passwords; an empty list of users lets everybody in, as Java's login module does."""
+    """Knows users and passwords; an empty list of users lets everybody in, as Java's login module
+    does."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = dict(users)

@@ -15,7 +15,8 @@ MAX_AGE_SECONDS: Final = 60
 
 
 class CrossOrigin:
-    """ASGI middleware. Requests pass whatever their origin is: browsers obey the headers, or their absence."""
+    """ASGI middleware. Requests pass whatever their origin is: browsers obey the headers, or their
+    absence."""
 
     def __init__(self, app: ASGIApp, origins: str, methods: str) -> None:
         """Read `access.control.allow.origin` and `access.control.allow.methods`.
@@ -26,7 +27,9 @@ class CrossOrigin:
         self._app = app
         self._any = "*" in origins.split(",")
         self._origins = self.patterns(origins)
-        self._methods: Sequence[str] = [m.strip() for m in methods.split(",") if m.strip()] or DEFAULT_METHODS
+        self._methods: Sequence[str] = [
+            m.strip() for m in methods.split(",") if m.strip()
+        ] or DEFAULT_METHODS
 
     @staticmethod
     def patterns(origins: str) -> list[re.Pattern[str]]:
@@ -36,9 +39,15 @@ class CrossOrigin:
             ConfigError: An origin is no regular expression.
         """
         try:
-            return [re.compile(item, re.IGNORECASE) for item in origins.split(",") if item and item != "*"]
+            return [
+                re.compile(item, re.IGNORECASE)
+                for item in origins.split(",")
+                if item and item != "*"
+            ]
         except re.error as error:
-            raise ConfigError("access.control.allow.origin", f"is no regular expression: {error}") from error
+            raise ConfigError(
+                "access.control.allow.origin", f"is no regular expression: {error}"
+            ) from error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

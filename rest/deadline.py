@@ -1,4 +1,5 @@
-"""Waiting for the herder, with Connect's deadlines and with words for what it was doing meanwhile."""
+"""Waiting for the herder, with Connect's deadlines and with words for what it was doing
+meanwhile."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def _instant(ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-async def answer(herder: Herder, future: Future[T], *, period: bool = True, seconds: float | None = None) -> T:
+async def answer(
+    herder: Herder, future: Future[T], *, period: bool = True, seconds: float | None = None
+) -> T:
     """Wait for a herder's answer, as long as any request may take unless `seconds` says otherwise.
 
     Raises:
@@ -70,7 +73,8 @@ async def call(herder: Herder, function: Callable[[], T]) -> T:
 
 async def _within(operation: asyncio.Future[T], seconds: float) -> T:
     """Wait so long; the operation goes on, and its outcome is ignored then."""
-    operation.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # asyncio would log it as lost
+    # asyncio would log it as lost
+    operation.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
         return await asyncio.wait_for(asyncio.shield(operation), seconds)
     except asyncio.CancelledError as error:

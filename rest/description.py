@@ -1,4 +1,5 @@
-"""What `/openapi.json` says: each route's parameters, body and answers, in a few words beside the route."""
+"""What `/openapi.json` says: each route's parameters, body and answers, in a few words beside the
+route."""
 
 from __future__ import annotations
 
@@ -28,7 +29,12 @@ def array_of(items: Schema) -> Schema:
 
 def _entity(optional: Iterable[str] = (), **members: Schema) -> Schema:
     required = [name for name in members if name not in optional]
-    return {"type": "object", "properties": members, "required": required, "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": members,
+        "required": required,
+        "additionalProperties": False,
+    }
 
 
 def map_of(values: Schema) -> Schema:
@@ -56,15 +62,22 @@ _STOPPED: Final[Schema] = {
     "description": "Only where a task of the connector had it stopped; not in Kafka Connect.",
 }
 _INSTANCE: Final[Mapping[str, Schema]] = {
-    "state": _STATES, "worker_id": TEXT_OR_NULL, "version": TEXT_OR_NULL, "trace": TEXT, "waiting": _WAITING,
+    "state": _STATES,
+    "worker_id": TEXT_OR_NULL,
+    "version": TEXT_OR_NULL,
+    "trace": TEXT,
+    "waiting": _WAITING,
     "warnings": _WARNINGS,
-}  # fmt: skip
+}
 ENTITIES: Final[Mapping[str, Schema]] = {
     "Error": _entity(error_code=INTEGER, message=TEXT_OR_NULL),
     "ServerInfo": _entity(version=TEXT, commit=TEXT, kafka_cluster_id=TEXT),
-    "WorkerStatus": _entity(status={"type": "string", "enum": ["healthy", "starting", "unhealthy"]}, message=TEXT),
+    "WorkerStatus": _entity(
+        status={"type": "string", "enum": ["healthy", "starting", "unhealthy"]}, message=TEXT
+    ),
     "Config": {
-        "description": "Keys and values; numbers and booleans are taken as the texts that they are written as.",
+        "description": "Keys and values; numbers and booleans are taken as the texts that they are "
+        "written as.",
         **map_of({"type": ["string", "number", "boolean", "null"]}),
     },
     "StoredConfig": map_of(TEXT_OR_NULL),
@@ -72,7 +85,11 @@ ENTITIES: Final[Mapping[str, Schema]] = {
         ("name", "initial_state"),
         name=TEXT_OR_NULL,
         config=ref("Config"),
-        initial_state={"type": "string", "enum": ["RUNNING", "PAUSED", "STOPPED"], "description": "in any case"},
+        initial_state={
+            "type": "string",
+            "enum": ["RUNNING", "PAUSED", "STOPPED"],
+            "description": "in any case",
+        },
     ),
     "TaskId": _entity(connector=TEXT, task=INTEGER),
     "ConnectorInfo": _entity(
@@ -81,7 +98,9 @@ ENTITIES: Final[Mapping[str, Schema]] = {
         tasks=array_of(ref("TaskId")),
         type={"type": "string", "enum": ["sink", "source", "unknown"]},
     ),
-    "InstanceState": _entity(("trace", "version", "waiting", "warnings", "stopped"), **_INSTANCE, stopped=_STOPPED),
+    "InstanceState": _entity(
+        ("trace", "version", "waiting", "warnings", "stopped"), **_INSTANCE, stopped=_STOPPED
+    ),
     "TaskState": _entity(("trace", "version", "waiting", "warnings"), id=INTEGER, **_INSTANCE),
     "ConnectorStateInfo": _entity(
         name=TEXT,
@@ -110,7 +129,17 @@ ENTITIES: Final[Mapping[str, Schema]] = {
         name=TEXT,
         type={
             "type": "string",
-            "enum": ["BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD"],
+            "enum": [
+                "BOOLEAN",
+                "STRING",
+                "INT",
+                "SHORT",
+                "LONG",
+                "DOUBLE",
+                "LIST",
+                "CLASS",
+                "PASSWORD",
+            ],
         },
         required={"type": "boolean"},
         default_value=TEXT_OR_NULL,
@@ -121,10 +150,17 @@ ENTITIES: Final[Mapping[str, Schema]] = {
         display_name=TEXT,
         dependents=TEXTS,
         order_in_group=INTEGER,
-        order={**INTEGER, "description": "The same as order_in_group, under the name that it had before 4.2."},
+        order={
+            **INTEGER,
+            "description": "The same as order_in_group, under the name that it had before 4.2.",
+        },
     ),
     "ConfigValueInfo": _entity(
-        name=TEXT, value=TEXT_OR_NULL, recommended_values=TEXTS, errors=TEXTS, visible={"type": "boolean"}
+        name=TEXT,
+        value=TEXT_OR_NULL,
+        recommended_values=TEXTS,
+        errors=TEXTS,
+        visible={"type": "boolean"},
     ),
     "ConfigInfos": _entity(
         name=TEXT,
@@ -137,7 +173,9 @@ ENTITIES: Final[Mapping[str, Schema]] = {
             )
         ),
     ),
-    "LoggerLevel": _entity(level=TEXT, last_modified={"type": ["integer", "null"], "format": "int64"}),
+    "LoggerLevel": _entity(
+        level=TEXT, last_modified={"type": ["integer", "null"], "format": "int64"}
+    ),
     "LevelRequest": {
         "type": "object",
         "properties": {
@@ -163,7 +201,8 @@ _REFUSALS: Final[Mapping[int, str]] = {
     414: "The path with its parameters is longer than 8 KiB",
     415: "The body is not JSON",
     431: "The headers are larger than 8 KiB",
-    500: "A body that cannot be read, a time-out (the message names what the worker was doing), or a failure",
+    500: "A body that cannot be read, a time-out (the message names what the worker was doing), or "
+    "a failure",
     503: "The worker is not ready for this yet",
 }
 _PATHS: Final[Mapping[str, Schema]] = {"task": INTEGER}
@@ -197,7 +236,8 @@ def describe(
     if body is not None:
         statuses |= {413, 415}
     responses: dict[int | str, dict[str, Any]] = {
-        status: _answer(_REFUSALS[status], ref("Error")) for status in sorted(statuses - set(answers))
+        status: _answer(_REFUSALS[status], ref("Error"))
+        for status in sorted(statuses - set(answers))
     }
     responses[401] = {"description": _REFUSALS[401], "content": {JSON: {}}}
     for status, entity in answers.items():
@@ -206,7 +246,9 @@ def describe(
         {"name": name, "in": "path", "required": True, "schema": _PATHS.get(name, TEXT)}
         for name in (part[1:-1] for part in path.split("/") if part.startswith("{"))
     ]
-    parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in (query or {}).items()]
+    parameters += [
+        {"name": name, "in": "query", "schema": schema} for name, schema in (query or {}).items()
+    ]
     extra: dict[str, Any] = {"parameters": parameters}
     if body is not None:
         extra["requestBody"] = {"required": True, "content": {JSON: {"schema": body}}}

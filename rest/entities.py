@@ -1,4 +1,5 @@
-"""The JSON forms of answers: member names, their order, and which are left out are part of the contract."""
+"""The JSON forms of answers: member names, their order, and which are left out are part of the
+contract."""
 
 from __future__ import annotations
 
@@ -22,9 +23,13 @@ from connect_py.herder.herder import (
 from connect_py.model import ConnectorOffset, ConnectorTaskId, State, Status
 
 
-def json_response(entity: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_response(
+    entity: Any, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
     """Answer with a JSON entity, members in the order given, non-ASCII raw."""
-    return Response(json_bytes(entity), status_code=status, media_type="application/json", headers=headers)
+    return Response(
+        json_bytes(entity), status_code=status, media_type="application/json", headers=headers
+    )
 
 
 def json_bytes(entity: Any) -> bytes:
@@ -42,7 +47,11 @@ def empty_response(status: int) -> Response:
 
 
 def server_info(info: ServerInfo) -> dict[str, Any]:
-    return {"version": info.version, "commit": info.commit, "kafka_cluster_id": info.kafka_cluster_id}
+    return {
+        "version": info.version,
+        "commit": info.commit,
+        "kafka_cluster_id": info.kafka_cluster_id,
+    }
 
 
 def task_id(id: ConnectorTaskId) -> dict[str, Any]:  # noqa: A002 - Connect's word
@@ -67,7 +76,9 @@ def _state(status: Status) -> dict[str, Any]:
     if status.trace:
         entity["trace"] = status.trace
     if status.waiting is not None:
-        since = datetime.fromtimestamp(status.waiting.since_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        since = datetime.fromtimestamp(status.waiting.since_ms / 1000, UTC).isoformat(
+            timespec="milliseconds"
+        )
         entity["waiting"] = {
             "for": status.waiting.what,
             "since": since.replace("+00:00", "Z"),
@@ -99,7 +110,9 @@ def task_info(info: TaskInfo) -> dict[str, Any]:
 
 
 def connector_offsets(offsets: Sequence[ConnectorOffset]) -> dict[str, Any]:
-    return {"offsets": [{"partition": entry.partition, "offset": entry.offset} for entry in offsets]}
+    return {
+        "offsets": [{"partition": entry.partition, "offset": entry.offset} for entry in offsets]
+    }
 
 
 def plugin_info(info: PluginInfo) -> dict[str, Any]:

@@ -12,7 +12,12 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 
 from connect_py.api.errors import AlreadyExistsError, NotFoundError
-from connect_py.herder.herder import BadRequestError, RequestConflictError, RequestTargetError, UnavailableError
+from connect_py.herder.herder import (
+    BadRequestError,
+    RequestConflictError,
+    RequestTargetError,
+    UnavailableError,
+)
 from connect_py.secret_mask import masked
 
 log = logging.getLogger(__name__)
@@ -57,7 +62,9 @@ def status_and_message(error: Exception) -> tuple[int, str | None]:
 def error_body(status: int, message: str | None) -> bytes:
     """The error entity: exactly two members, in this order."""
     message = None if message is None else masked(message)
-    text = json.dumps({"error_code": status, "message": message}, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(
+        {"error_code": status, "message": message}, separators=(",", ":"), ensure_ascii=False
+    )
     return text.encode("utf-8", "replace")
 
 
@@ -66,7 +73,8 @@ def error_response(status: int, message: str | None) -> Response:
 
 
 class AnsweringRoute(APIRoute):
-    """A route whose every failure becomes an answer of Connect's shape; unforeseen ones are logged whole.
+    """A route whose every failure becomes an answer of Connect's shape; unforeseen ones are logged
+    whole.
 
     What another worker must answer is forwarded to it. What fails because the worker stops is 503.
     """
@@ -86,10 +94,21 @@ class AnsweringRoute(APIRoute):
             except Exception as error:
                 status, message = status_and_message(error)
                 if status == 500 and request.app.state.herder.stopping():
-                    log.info("%s %s failed as the worker stops: %s", request.method, request.url.path, message)
+                    log.info(
+                        "%s %s failed as the worker stops: %s",
+                        request.method,
+                        request.url.path,
+                        message,
+                    )
                     return error_response(503, SHUTTING_DOWN)
                 if status >= 500 and not isinstance(error, RestError):
-                    log.error("%s %s failed: %s", request.method, request.url.path, message, exc_info=error)
+                    log.error(
+                        "%s %s failed: %s",
+                        request.method,
+                        request.url.path,
+                        message,
+                        exc_info=error,
+                    )
                 return error_response(status, message)
 
         return answering

@@ -1,4 +1,5 @@
-"""One connection of a client: uvicorn's, with time-outs, and with Jetty's answer to a head that is too large."""
+"""One connection of a client: uvicorn's, with time-outs, and with Jetty's answer to a head that is
+too large."""
 
 from __future__ import annotations
 
@@ -23,12 +24,14 @@ class ConnectionLimits:
     """How many connections clients may hold, and how long one may keep the server waiting."""
 
     connections: int = 1000
-    head_seconds: float = 30.0  # from its first byte, or from the connection, to the end of a request's head
+    # from its first byte, or from the connection, to the end of a request's head
+    head_seconds: float = 30.0
     idle_seconds: float = 30.0  # between two requests, and between two pieces of a body
 
 
 class OpenConnections:
-    """The connections of all listeners. When there are too many, the one that has waited longest makes room.
+    """The connections of all listeners. When there are too many, the one that has waited longest
+    makes room.
 
     Everything happens on the event loop's thread.
     """
@@ -36,7 +39,9 @@ class OpenConnections:
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self._open: set[HttpConnection] = set()
-        self._waiting: dict[HttpConnection, None] = {}  # for a request; who waits longest comes first
+        self._waiting: dict[
+            HttpConnection, None
+        ] = {}  # for a request; who waits longest comes first
         self._closed = 0
         self._logged: float | None = None  # by the event loop's clock
 
@@ -73,8 +78,10 @@ class OpenConnections:
         if self._logged is None or now - self._logged >= LOG_SECONDS:
             log.warning(
                 "clients hold %d connections, the limit; %d were closed to make room",
-                self.limits.connections, self._closed, extra={"action": "connections_closed"},
-            )  # fmt: skip
+                self.limits.connections,
+                self._closed,
+                extra={"action": "connections_closed"},
+            )
             self._logged, self._closed = now, 0
 
 
@@ -104,7 +111,8 @@ class HttpConnection(H11Protocol):
         super().data_received(data)
         if self.transport.is_closing():
             return
-        if self.cycle is None or self.cycle.response_complete:  # a part of a head: what trickles gets no more time
+        # a part of a head: what trickles gets no more time
+        if self.cycle is None or self.cycle.response_complete:
             if self._deadline is None:
                 self._end_in(self._limits.head_seconds)
             return
@@ -135,11 +143,15 @@ class HttpConnection(H11Protocol):
             status, message = (431, HEAD_TOO_LARGE) if ended else (414, TARGET_TOO_LONG)
         body = error_body(status, message)
         headers = [
-            (b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()),
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
-        ]  # fmt: skip
+        ]
         reason = STATUS_PHRASES[status]
-        events = (h11.Response(status_code=status, headers=headers, reason=reason), h11.Data(data=body))
+        events = (
+            h11.Response(status_code=status, headers=headers, reason=reason),
+            h11.Data(data=body),
+        )
         for event in (*events, h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()

@@ -1,7 +1,8 @@
 """The HTTP layer in front of the routers: paths, verbs, media types, HEAD and OPTIONS.
 
-Clients of Kafka Connect meet an embedded Jetty and Jersey; these are the rules of those two that clients can see. They
-stand before routing, so that no answer of the framework (422, redirects, `{"detail":…}`) ever escapes.
+Clients of Kafka Connect meet an embedded Jetty and Jersey; these are the rules of those two that
+clients can see. They stand before routing, so that no answer of the framework (422, redirects,
+`{"detail":…}`) ever escapes.
 """
 
 from __future__ import annotations
@@ -39,14 +40,16 @@ _MEDIA_TYPE = re.compile(r"\s*([!#$%&'*+.^_`|~\w-]+)/([!#$%&'*+.^_`|~\w-]+)\s*(;
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One path of the API: its verbs, which of them read a body, and whether the media rules apply."""
+    """One path of the API: its verbs, which of them read a body, and whether the media rules
+    apply."""
 
     pattern: re.Pattern[str]
     verbs: frozenset[str]
     body_verbs: frozenset[str] = frozenset()
     signed_verbs: frozenset[str] = frozenset()  # for other workers, which sign their requests
     negotiates: bool = True
-    login: bool = False  # whether a browser asks its user for a name and a password; Java's worker has none do that
+    # whether a browser asks its user for a name and a password; Java's worker has none do that
+    login: bool = False
 
     @staticmethod
     def of(
@@ -60,7 +63,14 @@ class Endpoint:
         """`path` has `{name}` for any segment and `{name:int}` for a 32-bit integer."""
         text = re.sub(r"\\\{\w+:int\\\}", r"(?P<number>[+-]?[0-9]+)", re.escape(path))
         text = re.sub(r"\\\{\w+\\\}", r"[^/]+", text)
-        return Endpoint(re.compile(text), frozenset(verbs), frozenset(body), frozenset(signed), negotiates, login)
+        return Endpoint(
+            re.compile(text),
+            frozenset(verbs),
+            frozenset(body),
+            frozenset(signed),
+            negotiates,
+            login,
+        )
 
     def matches(self, path: str) -> bool:
         found = self.pattern.fullmatch(path)
@@ -77,7 +87,8 @@ class Endpoint:
 def segments(raw_path: bytes) -> list[str] | None:
     """Decode a request path segment by segment; None when it is malformed.
 
-    One trailing slash is dropped, and so is what follows `;` inside a segment. A decoded segment may hold a slash.
+    One trailing slash is dropped, and so is what follows `;` inside a segment. A decoded segment
+    may hold a slash.
     """
     parts = raw_path.split(b"/")[1:]
     if len(parts) > 1 and parts[-1] == b"":
@@ -98,18 +109,23 @@ def segments(raw_path: bytes) -> list[str] | None:
 
 
 def _routable(parts: Sequence[str]) -> str:
-    """The path that the router matches: each segment encoded again, so that a slash in a name stays in it."""
+    """The path that the router matches: each segment encoded again, so that a slash in a name stays
+    in it."""
     numbers = [str(int(p)) if re.fullmatch(r"[+-]?[0-9]+", p) else quote(p, safe="") for p in parts]
     return "/" + "/".join(
-        n if i == 3 else quote(p, safe="") for i, (p, n) in enumerate(zip(parts, numbers, strict=True))
+        n if i == 3 else quote(p, safe="")
+        for i, (p, n) in enumerate(zip(parts, numbers, strict=True))
     )
 
 
 class HttpRules:
     """ASGI middleware that applies the rules to the endpoints of the API."""
 
-    def __init__(self, app: ASGIApp, endpoints: Sequence[Endpoint], auth: BasicAuth | None = None) -> None:
-        """`auth` decides who may pass; only what other workers ask, which they sign, needs no user."""
+    def __init__(
+        self, app: ASGIApp, endpoints: Sequence[Endpoint], auth: BasicAuth | None = None
+    ) -> None:
+        """`auth` decides who may pass; only what other workers ask, which they sign, needs no
+        user."""
         self._app = app
         self._endpoints = endpoints
         self._auth = auth
@@ -125,7 +141,10 @@ class HttpRules:
         if too_large is not None:
             await _refuse(send, *too_large)
             return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
         parts = segments(scope.get("raw_path") or scope["path"].encode())
         if parts is None:
             await _refuse(send, 400, "HTTP 400 Bad Request")
@@ -142,10 +161,14 @@ class HttpRules:
             await _answer_options(send, endpoint, headers.get("accept", ""))
         else:
             asked = scope.get("raw_path") or scope["path"].encode()
-            routed = dict(scope, method=method, path=path, raw_path=path.encode(), **{ASKED_PATH: asked})
+            routed = dict(
+                scope, method=method, path=path, raw_path=path.encode(), **{ASKED_PATH: asked}
+            )
             await self._app(routed, _limited(receive), _typed(send, headers.get("accept", "")))
 
-    async def _may_pass(self, send: Send, endpoint: Endpoint, method: str, headers: Mapping[str, str]) -> bool:
+    async def _may_pass(
+        self, send: Send, endpoint: Endpoint, method: str, headers: Mapping[str, str]
+    ) -> bool:
         """Whether the user may; if not, the answer has been given."""
         if self._auth is None or method in endpoint.signed_verbs:
             return True
@@ -168,7 +191,9 @@ def _too_large(scope: Scope) -> tuple[int, str] | None:
     return None
 
 
-def _refusal(endpoint: Endpoint | None, method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+def _refusal(
+    endpoint: Endpoint | None, method: str, headers: Mapping[str, str]
+) -> tuple[int, str] | None:
     """What keeps a request from its endpoint, for any sender."""
     if endpoint is None:
         return 404, NOT_FOUND
@@ -199,7 +224,10 @@ def _limited(receive: Receive) -> Receive:
 
 
 def _has_body(headers: Mapping[str, str]) -> bool:
-    return "transfer-encoding" in headers or headers.get("content-length", "0").strip() not in ("", "0")
+    return "transfer-encoding" in headers or headers.get("content-length", "0").strip() not in (
+        "",
+        "0",
+    )
 
 
 def _media_type_fits(endpoint: Endpoint, method: str, headers: Mapping[str, str]) -> bool:
@@ -223,7 +251,9 @@ def _acceptable(accept: str) -> bool:
 
 def _typed(send: Send, accept: str) -> Send:
     """A client that names JSON with a character set gets its own words as Content-Type."""
-    named = next((item.strip() for item in accept.split(",") if _CHARSET.fullmatch(item.strip())), None)
+    named = next(
+        (item.strip() for item in accept.split(",") if _CHARSET.fullmatch(item.strip())), None
+    )
     if named is None:
         return send
 
@@ -244,7 +274,12 @@ async def _answer_options(send: Send, endpoint: Endpoint, accept: str) -> None:
     plain = accept.strip() in ("", "*/*")
     body = ", ".join(verbs).encode() if plain else b""
     headers = [(b"allow", ",".join(verbs).encode()), (b"content-length", str(len(body)).encode())]
-    headers.append((b"content-type", b"text/plain" if plain else accept.split(",")[0].strip().encode("latin-1")))
+    headers.append(
+        (
+            b"content-type",
+            b"text/plain" if plain else accept.split(",")[0].strip().encode("latin-1"),
+        )
+    )
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -253,8 +288,14 @@ async def _refuse(send: Send, status: int, message: str | None) -> None:
     await _answer(send, status, error_body(status, message))
 
 
-async def _answer(send: Send, status: int, body: bytes, more: Sequence[tuple[bytes, bytes]] = ()) -> None:
-    headers = [(b"content-type", JSON.encode()), (b"content-length", str(len(body)).encode()), *more]
+async def _answer(
+    send: Send, status: int, body: bytes, more: Sequence[tuple[bytes, bytes]] = ()
+) -> None:
+    headers = [
+        (b"content-type", JSON.encode()),
+        (b"content-length", str(len(body)).encode()),
+        *more,
+    ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -1,7 +1,7 @@
 """Reading request bodies as strictly, and with the same failures, as the Java worker does.
 
-Every malformed or misshapen body is HTTP 500; clients and tests match on how the texts begin. Numbers keep their
-source text (`1.50` stays `1.50`), because configuration values are texts.
+Every malformed or misshapen body is HTTP 500; clients and tests match on how the texts begin.
+Numbers keep their source text (`1.50` stays `1.50`), because configuration values are texts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class NumberText(str):
 
 def _refuse_constant(name: str) -> NoReturn:
     token = name.lstrip("-")
-    raise RestError(500, f"Non-standard token '{token}': enable `ALLOW_NON_NUMERIC_NUMBERS` to allow")
+    raise RestError(
+        500, f"Non-standard token '{token}': enable `ALLOW_NON_NUMERIC_NUMBERS` to allow"
+    )
 
 
 def parse_json(body: bytes) -> Any:
@@ -45,8 +47,11 @@ def parse_json(body: bytes) -> Any:
     if not text.strip(" \t\r\n"):
         return None
     try:
-        value = json.loads(text, parse_int=NumberText, parse_float=NumberText, parse_constant=_refuse_constant)
-        if "\\ud" in text or "\\uD" in text:  # half a character, written with an escape, could not be answered
+        value = json.loads(
+            text, parse_int=NumberText, parse_float=NumberText, parse_constant=_refuse_constant
+        )
+        # half a character, written with an escape, could not be answered
+        if "\\ud" in text or "\\uD" in text:
             json.dumps(value, ensure_ascii=False).encode()
         return value
     except json.JSONDecodeError as error:
@@ -64,7 +69,10 @@ def _complaint(text: str, error: json.JSONDecodeError) -> str:
     while at < len(text) and text[at] in " \t\r\n":
         at += 1
     if error.msg == "Invalid control character at":
-        return f"Illegal unquoted character ((CTRL-CHAR, code {ord(text[error.pos])})): has to be escaped{where}"
+        return (
+            f"Illegal unquoted character ((CTRL-CHAR, code {ord(text[error.pos])})): has to be "
+            f"escaped{where}"
+        )
     if at >= len(text) or error.msg.startswith("Unterminated string"):
         return f"Unexpected end-of-input: expected more of the value{where}"
     character = text[at]
@@ -76,7 +84,10 @@ def _complaint(text: str, error: json.JSONDecodeError) -> str:
             return f"Unexpected end-of-input: expected more of the value{where}"
         if not in_number:
             return f"Unrecognized character escape '{follower}' (code {ord(follower)}){where}"
-        return f"Unexpected character ('{follower}' (code {ord(follower)})) in numeric value: expected a digit{where}"
+        return (
+            f"Unexpected character ('{follower}' (code {ord(follower)})) in numeric value: "
+            f"expected a digit{where}"
+        )
     if character in "}]" and (error.msg == "Extra data" or not text[:at].strip()):
         return f"Unexpected close marker '{character}': nothing is open{where}"
     if error.msg == "Extra data":
@@ -118,7 +129,9 @@ def string_map(value: Any) -> dict[str, str | None]:
     """
     members = expect_object(value, _MAP)
     if len(members) > MAX_KEYS:
-        raise RestError(413, f"A configuration has at most {MAX_KEYS} keys; this one has {len(members)}")
+        raise RestError(
+            413, f"A configuration has at most {MAX_KEYS} keys; this one has {len(members)}"
+        )
     bound: dict[str, str | None] = {}
     for key, member in members.items():
         bound[key] = optional_text(member)
@@ -149,7 +162,10 @@ def expect_object(value: Any, java_type: str) -> Mapping[str, Any]:
     if isinstance(value, list):
         raise RestError(500, _cannot_deserialize(java_type, "Array", "START_ARRAY"))
     if value is None:
-        raise RestError(500, f'Cannot invoke "Object.getClass()" because the request entity `{java_type}` is null')
+        raise RestError(
+            500,
+            f'Cannot invoke "Object.getClass()" because the request entity `{java_type}` is null',
+        )
     bare_type, is_map = java_type.partition("<")[0], "<" in java_type
     if is_map and type(value) is not str:
         raise RestError(500, _cannot_deserialize(java_type, *_scalar_token(value)))
@@ -166,7 +182,9 @@ def _scalar_token(value: Any) -> tuple[str, str]:
         return "Boolean", "VALUE_TRUE" if value else "VALUE_FALSE"
     if isinstance(value, NumberText):
         whole = not any(mark in value for mark in ".eE")
-        return ("Integer", "VALUE_NUMBER_INT") if whole else ("Floating-point", "VALUE_NUMBER_FLOAT")
+        return (
+            ("Integer", "VALUE_NUMBER_INT") if whole else ("Floating-point", "VALUE_NUMBER_FLOAT")
+        )
     return "String", "VALUE_STRING"
 
 
@@ -179,7 +197,9 @@ def expect_array(value: Any, java_type: str = _LIST) -> list[Any]:
     if isinstance(value, list):
         return value
     if value is None:
-        raise RestError(500, 'Cannot invoke "java.util.List.size()" because the request entity is null')
+        raise RestError(
+            500, 'Cannot invoke "java.util.List.size()" because the request entity is null'
+        )
     kind = ("Object", "START_OBJECT") if isinstance(value, dict) else _scalar_token(value)
     raise RestError(500, _cannot_deserialize(java_type, *kind))
 
@@ -204,7 +224,10 @@ def _plain(value: Any) -> Any:
 
 
 def _cannot_deserialize(java_type: str, shape: str, token: str) -> str:
-    return f"Cannot deserialize value of type `{java_type}` from {shape} value (token `JsonToken.{token}`)"
+    return (
+        f"Cannot deserialize value of type `{java_type}` from {shape} value (token "
+        f"`JsonToken.{token}`)"
+    )
 
 
 def known_fields(members: Mapping[str, Any], java_type: str, *fields: str) -> None:

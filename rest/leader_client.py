@@ -22,16 +22,29 @@ class LeaderClient:
         """`make_tls` is asked when the leader's address begins with `https`."""
         self._make_tls = make_tls or empty_tls_context
 
-    def put_task_configs(self, url: str, connector: str, configs: Sequence[Mapping[str, str]], sign: Signer) -> None:
+    def put_task_configs(
+        self, url: str, connector: str, configs: Sequence[Mapping[str, str]], sign: Signer
+    ) -> None:
         body = json.dumps([dict(config) for config in configs]).encode()
-        self._call("POST", f"{url.rstrip('/')}/connectors/{quote(connector, safe='')}/tasks", body, sign)
+        self._call(
+            "POST", f"{url.rstrip('/')}/connectors/{quote(connector, safe='')}/tasks", body, sign
+        )
 
-    def request_stop(self, url: str, connector: str, start_number: int, reason: str, sign: Signer) -> None:
+    def request_stop(
+        self, url: str, connector: str, start_number: int, reason: str, sign: Signer
+    ) -> None:
         body = json.dumps({"start_number": start_number, "reason": reason}).encode()
-        self._call("PUT", f"{url.rstrip('/')}/connectors/{quote(connector, safe='')}/stop-request", body, sign)
+        self._call(
+            "PUT",
+            f"{url.rstrip('/')}/connectors/{quote(connector, safe='')}/stop-request",
+            body,
+            sign,
+        )
 
     def fence_zombies(self, url: str, connector: str, sign: Signer) -> None:
-        self._call("PUT", f"{url.rstrip('/')}/connectors/{quote(connector, safe='')}/fence", b"", sign)
+        self._call(
+            "PUT", f"{url.rstrip('/')}/connectors/{quote(connector, safe='')}/fence", b"", sign
+        )
 
     def _call(self, method: str, url: str, body: bytes, sign: Signer) -> None:
         headers = {**request_headers(body), **sign(body)}
@@ -42,4 +55,6 @@ class LeaderClient:
         except httpx.HTTPError as error:
             raise ConnectError(f"the leader at {url} could not be asked: {said(error)}") from error
         except RestError as error:
-            raise ConnectError(f"the leader refused: {error.message} (status {error.status})") from error
+            raise ConnectError(
+                f"the leader refused: {error.message} (status {error.status})"
+            ) from error

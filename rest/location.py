@@ -9,7 +9,8 @@ from urllib.parse import quote
 from fastapi import Request
 
 _KEPT_IN_PATHS: Final = "/:;+=&$,@!*'()~"
-_TRIPLET: Final = re.compile(r"%25([0-9A-Fa-f]{2})")  # what is encoded already stays as it is, as in Java
+# what is encoded already stays as it is, as in Java
+_TRIPLET: Final = re.compile(r"%25([0-9A-Fa-f]{2})")
 
 
 def location_of(request: Request, name: str) -> dict[str, str]:

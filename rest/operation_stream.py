@@ -1,8 +1,9 @@
-"""The response of an operation whose client asked for progress: JSON lines, if it takes longer than a second.
+"""The response of an operation whose client asked for progress: JSON lines, if it takes longer than
+a second.
 
-Each line is an object: `{"progress": "comparing the snapshots"}` once a second, with the current step, and at the end
-`{"result": ...}` or the error entity of Kafka Connect. An operation that ends within the first second is answered as
-any other request, with its status.
+Each line is an object: `{"progress": "comparing the snapshots"}` once a second, with the current
+step, and at the end `{"result": ...}` or the error entity of Kafka Connect. An operation that ends
+within the first second is answered as any other request, with its status.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ async def response(running: RunningOperation) -> Response:
         value = outcome.result()
     except ConfigError as error:
         raise RestError(400, str(error)) from error
-    return Response(await asyncio.to_thread(entities.json_bytes, value), media_type="application/json")
+    return Response(
+        await asyncio.to_thread(entities.json_bytes, value), media_type="application/json"
+    )
 
 
 class _OperationStream(Response):
@@ -55,13 +58,17 @@ class _OperationStream(Response):
         self._outcome = outcome
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send(
+            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        )
         disconnect = asyncio.ensure_future(_disconnected(receive))
         try:
             while not self._outcome.done() and not disconnect.done():
                 await _send_line(send, entities.json_bytes({"progress": self._running.step}))
                 await asyncio.wait(
-                    [self._outcome, disconnect], timeout=PROGRESS_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                    [self._outcome, disconnect],
+                    timeout=PROGRESS_SECONDS,
+                    return_when=asyncio.FIRST_COMPLETED,
                 )
             if self._outcome.done():
                 await _send_line(send, await asyncio.to_thread(self._last_line))
@@ -70,7 +77,9 @@ class _OperationStream(Response):
             disconnect.cancel()
             if not self._outcome.done():
                 log.info("an operation is canceled: its client disconnected")
-                self._outcome.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+                self._outcome.add_done_callback(
+                    lambda ended: ended.cancelled() or ended.exception()
+                )
                 self._running.cancel()
 
     def _last_line(self) -> bytes:
@@ -93,4 +102,6 @@ async def _disconnected(receive: Receive) -> None:
 async def _send_line(send: Send, line: bytes) -> None:
     line += b"\n"
     for start in range(0, len(line), _CHUNK):
-        await send({"type": "http.response.body", "body": line[start : start + _CHUNK], "more_body": True})
+        await send(
+            {"type": "http.response.body", "body": line[start : start + _CHUNK], "more_body": True}
+        )

@@ -1,4 +1,5 @@
-"""`ResponseHeaders`: headers of the worker's owner on every answer (`response.http.headers.config`)."""
+"""`ResponseHeaders`: headers of the worker's owner on every answer
+(`response.http.headers.config`)."""
 
 from __future__ import annotations
 
@@ -51,25 +52,37 @@ class HeaderRule:
             raise ConfigError("", f"Invalid format of header config '{text}'. Expected: '{form}'")
         if action not in ACTIONS:
             listed = ", ".join(ACTIONS)
-            raise ConfigError("", f"Invalid header config action: '{action}'. Expected one of [{listed}]")
+            raise ConfigError(
+                "", f"Invalid header config action: '{action}'. Expected one of [{listed}]"
+            )
         if not colon:
             raise ConfigError(
-                "", f"Invalid format of header name and header value pair '{pair}'. Expected: "
+                "",
+                f"Invalid format of header name and header value pair '{pair}'. Expected: "
                 "'[header name]:[header value]'",
-            )  # fmt: skip
+            )
         if len(name.split()) != 1:
-            raise ConfigError("", f"Invalid header name '{name}'. The '[header name]' cannot contain whitespace")
+            raise ConfigError(
+                "", f"Invalid header name '{name}'. The '[header name]' cannot contain whitespace"
+            )
         if _TOKEN.fullmatch(name) is None:
-            raise ConfigError(KEY, f"Invalid header name '{name}': it has characters that no name can hold")
+            raise ConfigError(
+                KEY, f"Invalid header name '{name}': it has characters that no name can hold"
+            )
         key = name.lower().encode()
         if action.endswith("Date"):
             if _MILLISECONDS.fullmatch(value) is None:
-                raise ConfigError(KEY, f"Invalid header config '{text}': a date is a number of milliseconds from now")
+                raise ConfigError(
+                    KEY,
+                    f"Invalid header config '{text}': a date is a number of milliseconds from now",
+                )
             return HeaderRule(key, value, action == "setDate", int(value))
         try:
             value.encode("latin-1")
         except UnicodeEncodeError as error:
-            raise ConfigError(KEY, f"the value of {name} has characters that no header can hold") from error
+            raise ConfigError(
+                KEY, f"the value of {name} has characters that no header can hold"
+            ) from error
         return HeaderRule(key, value, action == "set")
 
 
@@ -87,7 +100,9 @@ def header_rules(text: str) -> list[HeaderRule]:
 class ResponseHeaders:
     """ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, rules: Sequence[HeaderRule], clock: Clock | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, rules: Sequence[HeaderRule], clock: Clock | None = None
+    ) -> None:
         self._app = app
         self._rules = rules
         self._clock = clock or SystemClock()
@@ -98,7 +113,9 @@ class ResponseHeaders:
                 headers = list(message.get("headers", ()))
                 for rule in self._rules:
                     if rule.replaces:
-                        headers = [(name, value) for name, value in headers if name.lower() != rule.name]
+                        headers = [
+                            (name, value) for name, value in headers if name.lower() != rule.name
+                        ]
                     headers.append((rule.name, rule.value(self._clock.time_ms())))
                 message = {**message, "headers": headers}
             await send(message)

@@ -1,8 +1,8 @@
 """`SameOrigin`: refuses what a page of another site has a browser POST.
 
-A browser sends a user's login along with such a request, whatever page it comes from. It asks whether it may
-(`CrossOrigin`) before the other verbs that change something, but not before a POST without a body. Programs that are no
-browsers send neither of the two headers that are looked at.
+A browser sends a user's login along with such a request, whatever page it comes from. It asks
+whether it may (`CrossOrigin`) before the other verbs that change something, but not before a POST
+without a body. Programs that are no browsers send neither of the two headers that are looked at.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rest.cross_origin import CrossOrigin
 from rest.errors import error_body
 
-REFUSED: Final = "A page of another site sent this request; access.control.allow.origin could allow it"
+REFUSED: Final = (
+    "A page of another site sent this request; access.control.allow.origin could allow it"
+)
 _OWN_SITES: Final = (b"same-origin", b"none")  # none: the user typed the address
 
 
 class SameOrigin:
-    """ASGI middleware. Other verbs pass, and so do requests from origins that the worker's owner allows."""
+    """ASGI middleware. Other verbs pass, and so do requests from origins that the worker's owner
+    allows."""
 
     def __init__(self, app: ASGIApp, origins: str = "") -> None:
         """`origins`: `access.control.allow.origin`. ConfigError: one is no regular expression."""
@@ -32,14 +35,18 @@ class SameOrigin:
             await self._app(scope, receive, send)
             return
         body = error_body(403, REFUSED)
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
         await send({"type": "http.response.start", "status": 403, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
     def _may_pass(self, scope: Scope) -> bool:
         headers = {name.lower(): value for name, value in scope["headers"]}
         origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site")
-        if site is not None:  # only where the address is secure; there a proxy may have changed the host
+        # only where the address is secure; there a proxy may have changed the host
+        if site is not None:
             own = site in _OWN_SITES
         else:
             own = origin is None or origin.partition(b"://")[2] == headers.get(b"host")

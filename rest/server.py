@@ -1,7 +1,7 @@
 """The HTTP server: uvicorn on its own thread and event loop, one socket per listener.
 
-HTTP is parsed by h11: uvicorn's other parser loses the bodies of Java's default HTTP client, which asks for an upgrade
-to HTTP/2 (`Upgrade: h2c`) with each first request.
+HTTP is parsed by h11: uvicorn's other parser loses the bodies of Java's default HTTP client, which
+asks for an upgrade to HTTP/2 (`Upgrade: h2c`) with each first request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 BACKLOG = 128
 
-_LISTENER = re.compile(r"(?P<protocol>[^:/]+)://\[?(?P<host>[0-9a-zA-Z\-%._:]*?)\]?:(?P<port>-?[0-9]+)")
+_LISTENER = re.compile(
+    r"(?P<protocol>[^:/]+)://\[?(?P<host>[0-9a-zA-Z\-%._:]*?)\]?:(?P<port>-?[0-9]+)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,9 @@ class Listener:
         """
         found = _LISTENER.fullmatch(text.strip())
         if found is None:
-            raise ConfigError("listeners", "Listener doesn't have the right format (protocol://hostname:port).")
+            raise ConfigError(
+                "listeners", "Listener doesn't have the right format (protocol://hostname:port)."
+            )
         protocol = found["protocol"].lower()
         if protocol not in ("http", "https"):
             raise ConfigError("listeners", 'Listener protocol must be either "http" or "https".')
@@ -68,7 +72,8 @@ class PortInUseError(ConnectError):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An application and the listeners that it answers on; those of `https` need the TLS context."""
+    """An application and the listeners that it answers on; those of `https` need the TLS
+    context."""
 
     app: ASGIApp
     listeners: Sequence[Listener]
@@ -90,7 +95,10 @@ class RestServer:
         try:
             for site in sites:
                 for protocol in ("http", "https"):
-                    self._open(site, [listener for listener in site.listeners if listener.protocol == protocol])
+                    self._open(
+                        site,
+                        [listener for listener in site.listeners if listener.protocol == protocol],
+                    )
         except BaseException:
             self._close_sockets()
             raise
@@ -104,20 +112,31 @@ class RestServer:
         for listener in listeners:
             sockets.append(_bind(listener))
             self._sockets.append((listener, sockets[-1]))
-        # Config wants the number of seconds between requests in whole ones, and hands on whatever it is given.
+        # Config wants the number of seconds between requests in whole ones, and hands on whatever
+        # it is given.
         idle_seconds: Any = self._connections.limits.idle_seconds
         connection: Any = partial(HttpConnection, others=self._connections)
         config = uvicorn.Config(
-            site.app, http=connection, backlog=BACKLOG, loop="asyncio", ws="none", lifespan="off", log_config=None,
-            access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=idle_seconds,
+            site.app,
+            http=connection,
+            backlog=BACKLOG,
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=idle_seconds,
             timeout_graceful_shutdown=int(STOP_SECONDS),
             ssl_context_factory=None if tls is None else lambda _config, _default: tls,
-        )  # fmt: skip
+        )
         self._servers.append((uvicorn.Server(config), sockets))
 
     @property
     def addresses(self) -> list[Listener]:
-        """The listeners with the hosts and ports that they are bound to; those of `http` first in each site."""
+        """The listeners with the hosts and ports that they are bound to; those of `http` first in
+        each site."""
         return [Listener(*_bound(sock), listener.protocol) for listener, sock in self._sockets]
 
     def start(self) -> None:
@@ -170,7 +189,9 @@ def _bind(listener: Listener) -> socket.socket:
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
-        raise PortInUseError(f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror}") from error
+        raise PortInUseError(
+            f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror}"
+        ) from error
     return sock
 
 

@@ -1,4 +1,5 @@
-"""What the whole test session shares: one broker, one answer to where Spark is, and no process left behind."""
+"""What the whole test session shares: one broker, one answer to where Spark is, and no process left
+behind."""
 
 from __future__ import annotations
 
@@ -25,18 +26,24 @@ from connect_py.embedded.broker import KafkaBroker
 from connect_py.embedded.spark_environment import OPTIONS_VARIABLE
 from connect_py.embedded.spark_environment import spark_environment as resolve_spark_environment
 
-settings.register_profile("any-machine", deadline=None)  # how long an example takes is the machine's business
+# how long an example takes is the machine's business
+settings.register_profile("any-machine", deadline=None)
 settings.load_profile("any-machine")
 
-WITHOUT_GENERATED_CODE = ("-Dspark.sql.codegen.wholeStage=false", "-Dspark.sql.codegen.factoryMode=NO_CODEGEN")
+WITHOUT_GENERATED_CODE = (
+    "-Dspark.sql.codegen.wholeStage=false",
+    "-Dspark.sql.codegen.factoryMode=NO_CODEGEN",
+)
 CHILD_GRACE_SECONDS = 5.0
 END_SECONDS = 120.0
-# The standard library's own helpers end with this process and not before; children of the first look like it.
+# The standard library's own helpers end with this process and not before; children of the first
+# look like it.
 STANDARD_HELPERS = ("multiprocessing.forkserver", "multiprocessing.resource_tracker")
 
 
 def pytest_unconfigure() -> None:
-    """After the summary, whatever keeps the process from ending is shown by the stacks of its threads, and ends."""
+    """After the summary, whatever keeps the process from ending is shown by the stacks of its
+    threads, and ends."""
     faulthandler.dump_traceback_later(END_SECONDS, exit=True, file=sys.__stderr__)
 
 
@@ -45,7 +52,9 @@ def _no_child_outlives_the_session() -> Iterator[None]:
     """Set up before every other session fixture, so checked after all of them are torn down."""
     yield
     _, left = psutil.wait_procs(_children(), timeout=CHILD_GRACE_SECONDS)
-    told = [f"{process.pid}: {command_line(process)[:200]}" for process in left if process.is_running()]
+    told = [
+        f"{process.pid}: {command_line(process)[:200]}" for process in left if process.is_running()
+    ]
     for process in left:
         process.kill()
     assert not told, "the tests left processes behind:\n" + "\n".join(told)
@@ -53,20 +62,25 @@ def _no_child_outlives_the_session() -> Iterator[None]:
 
 def _children() -> list[psutil.Process]:
     children = psutil.Process().children(recursive=True)
-    helpers = [child for child in children if any(name in command_line(child) for name in STANDARD_HELPERS)]
+    helpers = [
+        child for child in children if any(name in command_line(child) for name in STANDARD_HELPERS)
+    ]
     return [child for child in children if child not in helpers or child.ppid() != os.getpid()]
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Each client of HTTP reads all authorities in 40 ms of a processor; no test goes where they are needed."""
+    """Each client of HTTP reads all authorities in 40 ms of a processor; no test goes where they
+    are needed."""
     every = {certifi.where(), os.environ.get("SSL_CERT_FILE", "")}
     first, end, _ = Path(certifi.where()).read_text("utf-8").partition("-----END CERTIFICATE-----")
     one = tmp_path_factory.mktemp("authority") / "one.pem"
     one.write_text(first + end + "\n", "utf-8")
     load = ssl.SSLContext.load_verify_locations
 
-    def load_one(context: ssl.SSLContext, cafile: Any = None, capath: Any = None, cadata: Any = None) -> None:
+    def load_one(
+        context: ssl.SSLContext, cafile: Any = None, capath: Any = None, cadata: Any = None
+    ) -> None:
         load(context, one if cafile in every else cafile, capath, cadata)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -76,7 +90,8 @@ def _one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_warm_up() -> Iterator[None]:
-    """Drivers of tests commit at once, so that their warm-up would only take processor time from other tests."""
+    """Drivers of tests commit at once, so that their warm-up would only take processor time from
+    other tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONNECT_PY_SPARK_WARM_UP", "false")
         yield
@@ -92,7 +107,9 @@ def kafka_broker() -> Iterator[KafkaBroker]:
 @pytest.fixture
 def release() -> ModuleType:
     """`tools/release.py`, a module of its own for each test."""
-    spec = importlib.util.spec_from_file_location("release", Path(__file__).parents[1] / "tools" / "release.py")
+    spec = importlib.util.spec_from_file_location(
+        "release", Path(__file__).parents[1] / "tools" / "release.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -104,7 +121,8 @@ def release() -> ModuleType:
 def container_image() -> Iterator[BuiltImage]:
     """The session's image of a worker, which takes minutes and gigabytes: for long tests.
 
-    $CONNECT_PY_TEST_IMAGES names a folder that keeps it: an image that is there already is not built again.
+    $CONNECT_PY_TEST_IMAGES names a folder that keeps it: an image that is there already is not
+    built again.
     """
     if kept := os.environ.get("CONNECT_PY_TEST_IMAGES"):
         Path(kept).mkdir(parents=True, exist_ok=True)
@@ -127,12 +145,14 @@ def topic_prefix() -> str:
 def spark_environment(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """CONNECT_PY_JAVA and CONNECT_PY_SPARK_JARS, also exported to the processes that tests start.
 
-    Short tests run hundreds of small statements: to generate Java and compile it takes longer than to run them without.
-    `make test-long` has it as users have it.
+    Short tests run hundreds of small statements: to generate Java and compile it takes longer than
+    to run them without. `make test-long` has it as users have it.
     """
     resolved = resolve_spark_environment()
     if request.config.getoption("markexpr") == "not long":
-        resolved[OPTIONS_VARIABLE] = " ".join([resolved[OPTIONS_VARIABLE], *WITHOUT_GENERATED_CODE]).strip()
+        resolved[OPTIONS_VARIABLE] = " ".join(
+            [resolved[OPTIONS_VARIABLE], *WITHOUT_GENERATED_CODE]
+        ).strip()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in resolved.items():
             patch.setenv(name, value)

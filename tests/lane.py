@@ -1,4 +1,5 @@
-"""Runs a command as a lane of `make test`: its lines begin with the lane's name, the last one says how long it took.
+"""Runs a command as a lane of `make test`: its lines begin with the lane's name, the last one says
+how long it took.
 
 python tests/lane.py parts pytest tests/integration
 """

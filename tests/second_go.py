@@ -1,4 +1,5 @@
-"""Says how many tests are run once more, and fails if they are too many for chance. Run by `make test`.
+"""Says how many tests are run once more, and fails if they are too many for chance. Run by `make
+test`.
 
 python tests/second_go.py test-parts test-workers
 """
@@ -20,7 +21,11 @@ def main(lanes: list[str]) -> int:
         path = CACHES / lane / "v" / "cache" / "lastfailed"
         failed += json.loads(path.read_text()) if path.exists() else []
     if failed:
-        print(f"make: {len(failed)} tests failed, at most {MOST} are run once more:", *failed, sep="\n  ")
+        print(
+            f"make: {len(failed)} tests failed, at most {MOST} are run once more:",
+            *failed,
+            sep="\n  ",
+        )
     return int(len(failed) > MOST)
 
 

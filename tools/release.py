@@ -1,9 +1,11 @@
-"""Makes all files of a release in one folder, and prints them with sizes and checksums. It uploads nothing.
+"""Makes all files of a release in one folder, and prints them with sizes and checksums. It uploads
+nothing.
 
     python tools/release.py [--output build/release] [--site build/site]
 
-The version stands in `pyproject.toml`, and the newest section of `CHANGELOG.md` has the same. What cannot be
-made here is named with the reason: the image needs an engine of docker or buildah, and a registry that has its base.
+The version stands in `pyproject.toml`, and the newest section of `CHANGELOG.md` has the same. What
+cannot be made here is named with the reason: the image needs an engine of docker or buildah, and a
+registry that has its base.
 """
 
 from __future__ import annotations
@@ -35,9 +37,14 @@ def version() -> str:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found, words = newest_section((ROOT / "CHANGELOG.md").read_text())
     if found != project["version"]:
-        raise ReleaseError(f"pyproject.toml has version {project['version']}, the changelog begins with {found}")
+        raise ReleaseError(
+            f"pyproject.toml has version {project['version']}, the changelog begins with {found}"
+        )
     if words > MOST_WORDS:
-        raise ReleaseError(f"the changelog's section {found} has {words} words, at most {MOST_WORDS} are for operators")
+        raise ReleaseError(
+            f"the changelog's section {found} has {words} words, at most {MOST_WORDS} are for "
+            f"operators"
+        )
     return found
 
 
@@ -64,7 +71,9 @@ def make_packages(into: Path) -> None:
         _run(*build, PATH=str(nothing))
         if shutil.which("cargo"):
             _run(*build)
-    _run(sys.executable, "-m", "twine", "check", "--strict", *map(str, (*into.glob("*.whl"), source)))
+    _run(
+        sys.executable, "-m", "twine", "check", "--strict", *map(str, (*into.glob("*.whl"), source))
+    )
 
 
 def make_archives(into: Path, release: str, site: Path) -> Iterator[str]:
@@ -79,13 +88,19 @@ def make_archives(into: Path, release: str, site: Path) -> Iterator[str]:
     for chart in charts:
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(shutil.copytree(chart.parent, Path(folder) / chart.parent.name))
-            text = re.sub(r"^(version|appVersion):.*$", rf'\1: "{release}"', chart.read_text(), flags=re.MULTILINE)
+            text = re.sub(
+                r"^(version|appVersion):.*$",
+                rf'\1: "{release}"',
+                chart.read_text(),
+                flags=re.MULTILINE,
+            )
             (copy / chart.name).write_text(text)
             _pack(copy, into / f"{copy.name}-{release}.tgz", copy.name)
 
 
 def make_image(into: Path, release: str) -> Iterator[str]:
-    """The image as an archive; yields what is missing and why. `BASE` is that of docker/Dockerfile."""
+    """The image as an archive; yields what is missing and why. `BASE` is that of
+    docker/Dockerfile."""
     recipe, image = ROOT / "docker" / "Dockerfile", f"connect-py:{release}"
     archive = into / f"connect-py-{release}-image.tar"
     base = ("--build-arg", f"BASE={os.environ['BASE']}") if "BASE" in os.environ else ()
@@ -120,13 +135,17 @@ def _engine_answers() -> bool:
 def write_checksums(folder: Path) -> list[tuple[str, int, str]]:
     """Name, size and SHA-256 of each file, which SHA256SUMS holds as `sha256sum -c` reads them."""
     files = sorted(path for path in folder.iterdir() if path.name != CHECKSUMS)
-    made = [(path.name, path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest()) for path in files]
+    made = [
+        (path.name, path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in files
+    ]
     (folder / CHECKSUMS).write_text("".join(f"{digest}  {name}\n" for name, _, digest in made))
     return made
 
 
 def _pack(folder: Path, archive: Path, name: str) -> None:
-    """A folder under a name, in the order of its paths, without owners and times of this machine."""
+    """A folder under a name, in the order of its paths, without owners and times of this
+    machine."""
 
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.uid = entry.gid = entry.mtime = 0
@@ -139,9 +158,13 @@ def _pack(folder: Path, archive: Path, name: str) -> None:
 
 
 def _run(*command: str, **environment: str) -> None:
-    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        raise ReleaseError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"[-6000:])
+        raise ReleaseError(
+            f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"[-6000:]
+        )
 
 
 def main() -> int:

@@ -12,13 +12,18 @@ _CONFLUENT = "io.confluent.connect.transforms"
 _ICEBERG = ("org.apache.iceberg.connect.transforms", "io.tabular.iceberg.connect.transforms")
 
 
-def _plugins(package: str, folder: str, *names: str, kind: PluginKind = PluginKind.TRANSFORMATION) -> Iterator[Plugin]:
-    """Plugins in the modules of their names; a name that ends in $ has a form for keys and one for values."""
+def _plugins(
+    package: str, folder: str, *names: str, kind: PluginKind = PluginKind.TRANSFORMATION
+) -> Iterator[Plugin]:
+    """Plugins in the modules of their names; a name that ends in $ has a form for keys and one for
+    values."""
     for name in names:
         base, dollar, _ = name.partition("$")
         module = re.sub("(?<!^)(?=[A-Z])", "_", base).lower()
         for side in ("Key", "Value") if dollar else ("",):
-            yield Plugin(kind, f"{package}.{base}{dollar}{side}", f"transforms.{folder}{module}:{base}{side}")
+            yield Plugin(
+                kind, f"{package}.{base}{dollar}{side}", f"transforms.{folder}{module}:{base}{side}"
+            )
 
 
 def _transformation(name: str, python: str) -> Plugin:
@@ -29,47 +34,98 @@ def _transformation(name: str, python: str) -> Plugin:
 PRELOAD = tuple(  # with what they import when the first batch comes
     f"transforms.{module}"
     for module in (
-        "debezium.extract_new_record_state", "debezium.unwrap_columns", "iceberg.debezium_transform",
-        "iceberg.debezium_columns", "filter", "insert_field", "insert_columns", "regex_router", "replace_field",
+        "debezium.extract_new_record_state",
+        "debezium.unwrap_columns",
+        "iceberg.debezium_transform",
+        "iceberg.debezium_columns",
+        "filter",
+        "insert_field",
+        "insert_columns",
+        "regex_router",
+        "replace_field",
         "replace_columns",
     )
-)  # fmt: skip
+)
 PLUGINS = (
     *_plugins(
-        _DEBEZIUM, "debezium.", "ByLogicalTableRouter", "ExtractChangedRecordState", "ExtractNewRecordState",
-        "HeaderToValue", "SchemaChangeEventFilter", "TimezoneConverter",
+        _DEBEZIUM,
+        "debezium.",
+        "ByLogicalTableRouter",
+        "ExtractChangedRecordState",
+        "ExtractNewRecordState",
+        "HeaderToValue",
+        "SchemaChangeEventFilter",
+        "TimezoneConverter",
     ),
     _transformation(f"{_DEBEZIUM}.ContentBasedRouter", "debezium.scripting:ContentBasedRouter"),
     _transformation(f"{_DEBEZIUM}.Filter", "debezium.scripting:Filter"),
-    _transformation(f"{_DEBEZIUM}.ToLogicalTopicRouter", "debezium.by_logical_table_router:ToLogicalTopicRouter"),
-    _transformation(f"{_DEBEZIUM}.UnwrapFromEnvelope", "debezium.extract_new_record_state:ExtractNewRecordState"),
+    _transformation(
+        f"{_DEBEZIUM}.ToLogicalTopicRouter", "debezium.by_logical_table_router:ToLogicalTopicRouter"
+    ),
+    _transformation(
+        f"{_DEBEZIUM}.UnwrapFromEnvelope", "debezium.extract_new_record_state:ExtractNewRecordState"
+    ),
     *_plugins(f"{_DEBEZIUM}.outbox", "debezium.", "EventRouter"),
     *_plugins("io.debezium.connector.mysql.transforms", "debezium.", "ReadToInsertEvent"),
     *_plugins(_MONGODB, "debezium.", "ExtractNewDocumentState"),
     _transformation(
-        f"{_MONGODB}.UnwrapFromMongoDbEnvelope", "debezium.extract_new_document_state:ExtractNewDocumentState"
+        f"{_MONGODB}.UnwrapFromMongoDbEnvelope",
+        "debezium.extract_new_document_state:ExtractNewDocumentState",
     ),
     *_plugins(f"{_MONGODB}.outbox", "debezium.", "MongoEventRouter"),
     *(
         plugin
         for package in _ICEBERG
         for plugin in _plugins(
-            package, "iceberg.", "CopyValue", "DebeziumTransform", "DmsTransform", "JsonToMapTransform",
-            "KafkaMetadataTransform", "MongoDebeziumTransform",
+            package,
+            "iceberg.",
+            "CopyValue",
+            "DebeziumTransform",
+            "DmsTransform",
+            "JsonToMapTransform",
+            "KafkaMetadataTransform",
+            "MongoDebeziumTransform",
         )
     ),
     *_plugins(
-        _CONFLUENT, "confluent.", "Drop$", "ExtractTopic$", "Filter$", "GzipDecompress$", "MessageTimestampRouter",
+        _CONFLUENT,
+        "confluent.",
+        "Drop$",
+        "ExtractTopic$",
+        "Filter$",
+        "GzipDecompress$",
+        "MessageTimestampRouter",
         "TombstoneHandler",
     ),
-    _transformation(f"{_CONFLUENT}.ExtractTopic$Header", "confluent.extract_topic:ExtractTopicHeader"),
-    *_plugins(
-        _STOCK, "", "Cast$", "DropHeaders", "ExtractField$", "Filter", "Flatten$", "HeaderFrom$", "HoistField$",
-        "InsertField$", "InsertHeader", "MaskField$", "RegexRouter", "ReplaceField$", "SetSchemaMetadata$",
-        "TimestampConverter$", "TimestampRouter", "ValueToKey",
+    _transformation(
+        f"{_CONFLUENT}.ExtractTopic$Header", "confluent.extract_topic:ExtractTopicHeader"
     ),
     *_plugins(
-        f"{_STOCK}.predicates", "predicates.", "HasHeaderKey", "RecordIsTombstone", "TopicNameMatches",
+        _STOCK,
+        "",
+        "Cast$",
+        "DropHeaders",
+        "ExtractField$",
+        "Filter",
+        "Flatten$",
+        "HeaderFrom$",
+        "HoistField$",
+        "InsertField$",
+        "InsertHeader",
+        "MaskField$",
+        "RegexRouter",
+        "ReplaceField$",
+        "SetSchemaMetadata$",
+        "TimestampConverter$",
+        "TimestampRouter",
+        "ValueToKey",
+    ),
+    *_plugins(
+        f"{_STOCK}.predicates",
+        "predicates.",
+        "HasHeaderKey",
+        "RecordIsTombstone",
+        "TopicNameMatches",
         kind=PluginKind.PREDICATE,
     ),
-)  # fmt: skip
+)

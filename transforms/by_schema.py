@@ -14,12 +14,13 @@ T = TypeVar("T")
 class BySchema(Generic[T]):
     """Calls a function once per schema. Row forms ask for every record, so that is what is quick.
 
-    Schemas are known by identity: comparing two objects that are equal takes longer than transforming a row. Equal
-    ones have one answer all the same.
+    Schemas are known by identity: comparing two objects that are equal takes longer than
+    transforming a row. Equal ones have one answer all the same.
     """
 
     def __init__(self, make: Callable[[Schema], T], size: int = 64) -> None:
-        """`size` bounds how many answers are kept. What `make` raises is raised, and not remembered."""
+        """`size` bounds how many answers are kept. What `make` raises is raised, and not
+        remembered."""
         self._make = lru_cache(maxsize=size)(make)
         self._size = size
         self._known: dict[

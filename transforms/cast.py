@@ -14,7 +14,17 @@ from connect_py.api.config import Type as ConfigType
 from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.java_text import java_text
 from connect_py.api.record import R
-from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Struct, Type, Value, java_class_name
+from connect_py.api.schema import (
+    DATE,
+    DECIMAL,
+    TIME,
+    TIMESTAMP,
+    Schema,
+    Struct,
+    Type,
+    Value,
+    java_class_name,
+)
 from transforms.field_transformation import FieldTransformation
 from transforms.java_date_format import MILLIS_PER_DAY, java_date_format
 from transforms.java_numbers import parse_float, parse_integer, to_double, to_integer
@@ -29,9 +39,15 @@ if TYPE_CHECKING:
 BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _FLOATS: Mapping[Type, int] = {Type.FLOAT32: 32, Type.FLOAT64: 64}
 _TARGETS: Mapping[str, Type] = {
-    "int8": Type.INT8, "int16": Type.INT16, "int32": Type.INT32, "int64": Type.INT64, "float32": Type.FLOAT32,
-    "float64": Type.FLOAT64, "boolean": Type.BOOLEAN, "string": Type.STRING,
-}  # fmt: skip
+    "int8": Type.INT8,
+    "int16": Type.INT16,
+    "int32": Type.INT32,
+    "int64": Type.INT64,
+    "float32": Type.FLOAT32,
+    "float64": Type.FLOAT64,
+    "boolean": Type.BOOLEAN,
+    "string": Type.STRING,
+}
 _OUTPUTS = ", ".join(kind.name for kind in _TARGETS.values())
 _MOMENTS = frozenset({DATE, TIME, TIMESTAMP})
 _TIME_FORMAT = java_date_format("HH:mm:ss.SSS'Z'")
@@ -60,9 +76,10 @@ def _parsed_spec(items: Sequence[str]) -> tuple[dict[str, Type], Type | None]:
             fields[parts[0].strip()] = kind
     if whole is not None and len(items) > 1:
         raise ConfigError(
-            "", "Cast transformations that specify a type to cast the entire value to may only specify a single cast "
-            "in their spec",
-        )  # fmt: skip
+            "",
+            "Cast transformations that specify a type to cast the entire value to may only "
+            "specify a single cast in their spec",
+        )
     return fields, whole
 
 
@@ -72,7 +89,8 @@ def _target(text: str) -> Type:
         if text.lower() in {t.name.lower() for t in Type}:
             raise ConfigError(
                 "",
-                f"Cast transformation does not support casting to {text.upper()}; supported types are [{_OUTPUTS}]",
+                f"Cast transformation does not support casting to {text.upper()}; supported types "
+                f"are [{_OUTPUTS}]",
             )
         raise ConfigError("", f"Invalid type found in casting spec: {text}")
     return kind
@@ -84,11 +102,14 @@ class Cast(FieldTransformation[R]):
     config_def = (
         ConfigDef()
         .define(
-            "spec", ConfigType.LIST, validator=_spec, importance=Importance.HIGH,
+            "spec",
+            ConfigType.LIST,
+            validator=_spec,
+            importance=Importance.HIGH,
             doc="field:type for each field, or one type for the whole key or value.",
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
-    )  # fmt: skip
+    )
 
     purpose = "cast types"
 
@@ -104,7 +125,10 @@ class Cast(FieldTransformation[R]):
         if self._whole is not None:
             return _cast_schema(schema, self._whole, keep_names=True)
         fields = [
-            (f.name, _cast_schema(f.schema, self._types[f.name]) if f.name in self._types else f.schema)
+            (
+                f.name,
+                _cast_schema(f.schema, self._types[f.name]) if f.name in self._types else f.schema,
+            )
             for f in schema.fields
         ]
         return schema.replace(fields=fields, default=None)
@@ -166,7 +190,9 @@ class Cast(FieldTransformation[R]):
             return data.cast(arrow_type(result))
         if source in BITS and target in BITS:
             return data.cast(arrow_type(result), safe=False)  # drops the high bits
-        return data.cast(pa.float64()) if source is Type.FLOAT32 and target is Type.FLOAT64 else None
+        return (
+            data.cast(pa.float64()) if source is Type.FLOAT32 and target is Type.FLOAT64 else None
+        )
 
 
 def cast(schema: Schema | None, value: Value, target: Type) -> Value:
@@ -180,7 +206,8 @@ def cast(schema: Schema | None, value: Value, target: Type) -> Value:
     kind = _type_of(value) if schema is None else schema.type
     if kind not in _INPUTS:
         raise DataError(
-            f"Cast transformation does not support casting from {kind.name}; supported types are [{_OUTPUTS}, BYTES]"
+            f"Cast transformation does not support casting from {kind.name}; supported types are "
+            f"[{_OUTPUTS}, BYTES]"
         )
     if target is Type.STRING:
         return _text(schema, value)
@@ -188,7 +215,9 @@ def cast(schema: Schema | None, value: Value, target: Type) -> Value:
         if target is Type.BOOLEAN:
             return _boolean(value)
         if isinstance(value, bytes):
-            raise DataError(f"Unexpected type in Cast transformation: class {java_class_name(value)}")
+            raise DataError(
+                f"Unexpected type in Cast transformation: class {java_class_name(value)}"
+            )
         if target in BITS:
             bits = BITS[target]
             return parse_integer(value, bits) if isinstance(value, str) else to_integer(value, bits)
@@ -205,15 +234,21 @@ def _type_of(value: Value) -> Type:
         if isinstance(value, python):
             return kind
     raise DataError(
-        f"Cast transformation was passed a value of type class {java_class_name(value)} which is not supported by "
-        "Connect's data API"
+        f"Cast transformation was passed a value of type class {java_class_name(value)} which is "
+        "not supported by Connect's data API"
     )
 
 
 _SCHEMALESS: Sequence[tuple[type[Any], Type]] = (
-    (bool, Type.BOOLEAN), (int, Type.INT64), (float, Type.FLOAT64), (str, Type.STRING), (bytes, Type.BYTES),
-    (list, Type.ARRAY), (dict, Type.MAP), (Struct, Type.STRUCT),
-)  # fmt: skip
+    (bool, Type.BOOLEAN),
+    (int, Type.INT64),
+    (float, Type.FLOAT64),
+    (str, Type.STRING),
+    (bytes, Type.BYTES),
+    (list, Type.ARRAY),
+    (dict, Type.MAP),
+    (Struct, Type.STRUCT),
+)
 _INPUTS = frozenset({*_TARGETS.values(), Type.BYTES})
 
 
@@ -237,14 +272,17 @@ def _text(schema: Schema | None, value: Value) -> str:
 
 
 def _cast_schema(schema: Schema, target: Type, *, keep_names: bool = False) -> Schema:
-    """The schema of cast values; a whole value keeps name, version, doc and parameters, if the type still fits."""
+    """The schema of cast values; a whole value keeps name, version, doc and parameters, if the type
+    still fits."""
     default = cast(schema, schema.default, target)
     made = Schema(target, optional=schema.optional, default=default)
     if not keep_names:
         return made
     if schema.type is not target and schema.name in {*_MOMENTS, DECIMAL}:
         return made.replace(doc=schema.doc)
-    return made.replace(name=schema.name, version=schema.version, doc=schema.doc, parameters=schema.parameters)
+    return made.replace(
+        name=schema.name, version=schema.version, doc=schema.doc, parameters=schema.parameters
+    )
 
 
 CastKey, CastValue = for_both(Cast)

@@ -1,13 +1,16 @@
-"""Dates of any year as days since the epoch: in the Gregorian calendar of all years, and in that of Java's old classes.
+"""Dates of any year as days since the epoch: in the Gregorian calendar of all years, and in that of
+Java's old classes.
 
-Years are numbered through: the year before 1 is 0. Inside, a year begins on 1 March, so that leap days come last.
+Years are numbered through: the year before 1 is 0. Inside, a year begins on 1 March, so that leap
+days come last.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-_GREGORIAN_FROM: Final = -141_427  # 15 October 1582: Java's old classes have the Julian calendar before it
+# 15 October 1582: Java's old classes have the Julian calendar before it
+_GREGORIAN_FROM: Final = -141_427
 _GREGORIAN_EPOCH: Final = 719_468  # days from 1 March of year 0 to the epoch
 _JULIAN_EPOCH: Final = 719_470
 
@@ -15,7 +18,14 @@ _JULIAN_EPOCH: Final = 719_470
 def days_of(year: int, month: int, day: int) -> int:
     """Days since the epoch of a Gregorian date."""
     shifted = _shifted(year, month)
-    return 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400 + _day_of_year(month, day) - _GREGORIAN_EPOCH
+    return (
+        365 * shifted
+        + shifted // 4
+        - shifted // 100
+        + shifted // 400
+        + _day_of_year(month, day)
+        - _GREGORIAN_EPOCH
+    )
 
 
 def date_of(days: int) -> tuple[int, int, int]:

@@ -1,4 +1,5 @@
-"""Column kernels that several transformations share. Imports pyarrow, so it is itself imported on first use only."""
+"""Column kernels that several transformations share. Imports pyarrow, so it is itself imported on
+first use only."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def hidden(data: pa.Array, visible: pa.BooleanArray) -> pa.Array:
     """The column with null in all rows that are not visible."""
     if data.type == pa.null():
         return data
-    if pa.types.is_struct(data.type) and data.type.num_fields:  # if_else takes a hundred times as long for structs
+    # if_else takes a hundred times as long for structs
+    if pa.types.is_struct(data.type) and data.type.num_fields:
         absent_rows = pc.invert(visible)
         null = pc.or_(absent_rows, data.is_null()) if data.null_count else absent_rows
         return pa.StructArray.from_arrays(children(data), fields=list(data.type), mask=null)
@@ -51,7 +53,9 @@ def hidden(data: pa.Array, visible: pa.BooleanArray) -> pa.Array:
     return pc.choose(pc.if_else(visible, 0, pa.scalar(None, pa.int64())), data)
 
 
-def struct_column(schema: Schema, members: Sequence[pa.Array], null: pa.BooleanArray | None, length: int) -> pa.Array:
+def struct_column(
+    schema: Schema, members: Sequence[pa.Array], null: pa.BooleanArray | None, length: int
+) -> pa.Array:
     """A column of this struct schema from its members, null where `null` is true."""
     if not members:
         return empty_structs(null, length)
@@ -59,7 +63,8 @@ def struct_column(schema: Schema, members: Sequence[pa.Array], null: pa.BooleanA
 
 
 def empty_structs(null: pa.BooleanArray | None, length: int) -> pa.StructArray:
-    """A column of structs without members: Arrow cannot tell the length from members that do not exist."""
+    """A column of structs without members: Arrow cannot tell the length from members that do not
+    exist."""
     nulls = [False] * length if null is None else null.to_pylist()
     return pa.array([None if is_null else {} for is_null in nulls], pa.struct([]))
 
@@ -82,10 +87,15 @@ def with_default(data: pa.Array, default: pa.Scalar | None) -> pa.Array:
 @lru_cache(maxsize=256)
 def defaults(schema: Schema) -> Sequence[pa.Scalar | None]:
     """The default of each field of a struct schema, None where there is none."""
-    return [None if f.schema.default is None else scalar(f.schema, f.schema.default) for f in schema.fields]
+    return [
+        None if f.schema.default is None else scalar(f.schema, f.schema.default)
+        for f in schema.fields
+    ]
 
 
-def columns_of(schema: Schema, data: pa.StructArray, *, replace_null_with_default: bool) -> list[pa.Array]:
+def columns_of(
+    schema: Schema, data: pa.StructArray, *, replace_null_with_default: bool
+) -> list[pa.Array]:
     """The members of a struct column; nulls become the default of their field when asked to."""
     columns = children(data)
     if not replace_null_with_default:
@@ -100,7 +110,9 @@ def map_members(data: pa.Array) -> dict[str, pa.Array]:
     return dict(zip((f.name for f in data.type), children(data), strict=True))
 
 
-def maps(column: Column, columns: Mapping[str, pa.Array], absent: Mapping[Path, pa.BooleanArray]) -> Column:
+def maps(
+    column: Column, columns: Mapping[str, pa.Array], absent: Mapping[Path, pa.BooleanArray]
+) -> Column:
     """A column of maps with these members in place of another; what is null there is null here."""
     null = column.is_null()
     if columns:
@@ -111,7 +123,8 @@ def maps(column: Column, columns: Mapping[str, pa.Array], absent: Mapping[Path, 
 
 
 def parted(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
-    """Part a batch by code (no nulls), in order of first appearance; rows of one code keep their order.
+    """Part a batch by code (no nulls), in order of first appearance; rows of one code keep their
+    order.
 
     For rows that go to different topics: rows have no order across topics.
 
@@ -127,24 +140,31 @@ def parted(batch: Batch, codes: pa.Array) -> list[tuple[Any, Batch]]:
 
 
 def blamed(batch: Batch, apply: Callable[[Any], object]) -> BadRows | NotColumnar:
-    """What to raise when a batch cannot be done as columns: the rows that fail as rows, with their errors.
+    """What to raise when a batch cannot be done as columns: the rows that fail as rows, with their
+    errors.
 
-    `apply` is a method of the transformation that was given this batch: its column form tells halves without a bad
-    row, so that one bad row in thousands costs as much as doing the batch twice, not as much as thousands of rows.
+    `apply` is a method of the transformation that was given this batch: its column form tells
+    halves without a bad row, so that one bad row in thousands costs as much as doing the batch
+    twice, not as much as thousands of rows.
     """
     errors = _failures(batch, apply)
     return BadRows(errors) if errors else NotColumnar("no row fails by itself")
 
 
-def finished(batch: Batch, apply: Callable[[Any], object], made: Batch, failed: Collection[int]) -> Sequence[Batch]:
-    """What a batch form that could do all rows but the failed ones returns: `made`, if there are none.
+def finished(
+    batch: Batch, apply: Callable[[Any], object], made: Batch, failed: Collection[int]
+) -> Sequence[Batch]:
+    """What a batch form that could do all rows but the failed ones returns: `made`, if there are
+    none.
 
     Raises:
         BadRows, NotColumnar: As for `blamed`; nothing has to be done again for the other rows.
     """
     if not failed:
         return [made]
-    is_failed = pc.is_in(pa.array(range(len(batch)), pa.int64()), value_set=pa.array(list(failed), pa.int64()))
+    is_failed = pc.is_in(
+        pa.array(range(len(batch)), pa.int64()), value_set=pa.array(list(failed), pa.int64())
+    )
     errors = _failures_at(batch, apply, is_failed)
     if len(errors) < is_failed.true_count:
         raise BadRows(errors) if errors else NotColumnar("no row fails by itself")
@@ -152,9 +172,13 @@ def finished(batch: Batch, apply: Callable[[Any], object], made: Batch, failed: 
 
 
 def without(
-    batch: Batch, apply: Callable[[Any], object], suspects: pa.BooleanArray, go_on: Callable[[Batch], Sequence[Batch]]
+    batch: Batch,
+    apply: Callable[[Any], object],
+    suspects: pa.BooleanArray,
+    go_on: Callable[[Batch], Sequence[Batch]],
 ) -> BadRows:
-    """What to raise when some rows (no nulls in the mask) are known to fail, and `go_on` does the others.
+    """What to raise when some rows (no nulls in the mask) are known to fail, and `go_on` does the
+    others.
 
     Raises:
         NotColumnar: Not all of them fail by themselves; or as `go_on` says.
@@ -169,39 +193,54 @@ def without(
         return BadRows(errors, go_on(batch.where(others)))
     except BadRows as bad:
         places = pc.indices_nonzero(others).to_pylist()
-        return BadRows({**errors, **{places[row]: error for row, error in bad.errors.items()}}, bad.made)
+        return BadRows(
+            {**errors, **{places[row]: error for row, error in bad.errors.items()}}, bad.made
+        )
 
 
-def _failures_at(batch: Batch, apply: Callable[[Any], object], suspects: pa.BooleanArray) -> dict[int, Exception]:
+def _failures_at(
+    batch: Batch, apply: Callable[[Any], object], suspects: pa.BooleanArray
+) -> dict[int, Exception]:
     rows = pc.indices_nonzero(suspects).to_pylist()
-    return {rows[place]: error for place, error in _failures_by_row(batch.where(suspects), apply).items()}
+    return {
+        rows[place]: error
+        for place, error in _failures_by_row(batch.where(suspects), apply).items()
+    }
 
 
 def whole_numbers(texts: pa.StringArray, bits: int) -> pa.Int64Array:
-    """The numbers of so many bits that texts of nothing but ASCII digits, or a minus before them, stand for.
+    """The numbers of so many bits that texts of nothing but ASCII digits, or a minus before them,
+    stand for.
 
     Null for any other text: of these some may be numbers all the same.
     """
-    plain = pc.and_(pc.ascii_is_decimal(texts), pc.less_equal(pc.binary_length(texts), _MOST_DIGITS))
+    plain = pc.and_(
+        pc.ascii_is_decimal(texts), pc.less_equal(pc.binary_length(texts), _MOST_DIGITS)
+    )
     if plain.true_count < len(texts) - texts.null_count:
         plain = pc.match_substring_regex(texts, f"^-?[0-9]{{1,{_MOST_DIGITS}}}$")
         texts = pc.if_else(plain, texts, pa.scalar(None, texts.type))
     numbers = texts.cast(pa.int64())
     limit = 1 << bits - 1
-    fits = pc.and_(pc.greater_equal(numbers, -limit), pc.less(numbers, limit)) if bits < 64 else None
+    fits = (
+        pc.and_(pc.greater_equal(numbers, -limit), pc.less(numbers, limit)) if bits < 64 else None
+    )
     if fits is None or fits.false_count == 0:
         return numbers
     return pc.if_else(fits, numbers, pa.scalar(None, pa.int64()))
 
 
-def converted(values: Iterable[Value], convert: Callable[[Value], Value]) -> tuple[list[Value], list[int]]:
+def converted(
+    values: Iterable[Value], convert: Callable[[Value], Value]
+) -> tuple[list[Value], list[int]]:
     """Convert values one by one; also return the places of those that fail, which are null then."""
     made: list[Value] = []
     failed: list[int] = []
     waiting = iter(values)
     while True:
         try:
-            made.extend(map(convert, waiting))  # what was converted before an error stays in the list
+            # what was converted before an error stays in the list
+            made.extend(map(convert, waiting))
             return made, failed
         except NotColumnar:
             raise
@@ -239,17 +278,21 @@ def _failures_by_row(batch: Batch, apply: Callable[[Any], object]) -> dict[int, 
 
 
 def required_nulls(schema: Schema, members: Sequence[pa.Array], data: pa.StructArray) -> set[int]:
-    """The rows of the struct column in which a required field is null, and they are not null themselves."""
+    """The rows of the struct column in which a required field is null, and they are not null
+    themselves."""
     found: set[int] = set()
     for field, member in zip(schema.fields, members, strict=True):
         if not field.schema.optional and member.null_count:
-            null = pc.and_(member.is_null(), data.is_valid()) if data.null_count else member.is_null()
+            null = (
+                pc.and_(member.is_null(), data.is_valid()) if data.null_count else member.is_null()
+            )
             found.update(pc.indices_nonzero(null).to_pylist())
     return found
 
 
 def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
-    """The null rows of a column whose schema is about to change, and the schema that they go on to show.
+    """The null rows of a column whose schema is about to change, and the schema that they go on to
+    show.
 
     Raises:
         NotColumnar: They show different ones.
@@ -267,7 +310,8 @@ def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
 
 
 def rows_to_extend(batch: Batch, apply: Callable[[Any], object]) -> Column | None:
-    """The value column of a batch whose rows get more fields: structs or maps; None: all of its values are null.
+    """The value column of a batch whose rows get more fields: structs or maps; None: all of its
+    values are null.
 
     Raises:
         BadRows, NotColumnar: It holds something else; `apply` is the row form.
@@ -275,7 +319,9 @@ def rows_to_extend(batch: Batch, apply: Callable[[Any], object]) -> Column | Non
     column = batch.value
     if column.null_count == len(batch):
         return None
-    if not column.is_struct() or (column.schema is not None and column.schema.type is not Type.STRUCT):
+    if not column.is_struct() or (
+        column.schema is not None and column.schema.type is not Type.STRUCT
+    ):
         raise blamed(batch, apply)
     return column
 
@@ -286,7 +332,8 @@ def with_fields(
     added: Callable[[Sequence[pa.Array]], Sequence[pa.Array]],
     apply: Callable[[Any], object],
 ) -> Sequence[Batch]:
-    """The batch with more fields at the end of its value's structs; nulls of the fields before become their defaults.
+    """The batch with more fields at the end of its value's structs; nulls of the fields before
+    become their defaults.
 
     Args:
         result: The schema afterwards.
@@ -304,8 +351,11 @@ def with_fields(
     return finished(batch, apply, batch.replace(value=made), failed)
 
 
-def restructured(column: Column, result: Schema, columns: Sequence[pa.Array]) -> tuple[Column, set[int]]:
-    """A column of structs of this schema and these members in place of another; nulls stay, see `kept_nulls`.
+def restructured(
+    column: Column, result: Schema, columns: Sequence[pa.Array]
+) -> tuple[Column, set[int]]:
+    """A column of structs of this schema and these members in place of another; nulls stay, see
+    `kept_nulls`.
 
     Also the rows in which a required field is null.
     """
@@ -316,7 +366,8 @@ def restructured(column: Column, result: Schema, columns: Sequence[pa.Array]) ->
 
 
 def incomplete_rows(schema: Schema, data: pa.Array) -> pa.BooleanArray | None:
-    """The rows that are not null and hold a null, at any depth, that the schema does not allow; None: no row does.
+    """The rows that are not null and hold a null, at any depth, that the schema does not allow;
+    None: no row does.
 
     Raises:
         NotColumnar: Some map does.
@@ -334,7 +385,10 @@ def incomplete_rows(schema: Schema, data: pa.Array) -> pa.BooleanArray | None:
         if bad is not None:
             rows = pc.list_parent_indices(data).filter(bad)
             inside.append(pc.is_in(pa.array(range(len(data)), rows.type), value_set=rows))
-    elif schema.value_schema is not None and _incomplete_items(schema.value_schema, data.items) is not None:
+    elif (
+        schema.value_schema is not None
+        and _incomplete_items(schema.value_schema, data.items) is not None
+    ):
         raise NotColumnar("a map may lack values")
     found = None
     for rows in inside:
@@ -357,9 +411,11 @@ def null_rows(column: Column) -> pa.BooleanArray:
     return pa.repeat(False, len(column)) if null is None else null
 
 
-def mixed(after: Column, before: Column, is_before: pa.BooleanArray | None, kept: pa.BooleanArray | None) -> Column:
-    """The rows of `before` where `is_before` is true (None: nowhere), of `after` elsewhere; of these those kept (None:
-    all)."""
+def mixed(
+    after: Column, before: Column, is_before: pa.BooleanArray | None, kept: pa.BooleanArray | None
+) -> Column:
+    """The rows of `before` where `is_before` is true (None: nowhere), of `after` elsewhere; of
+    these those kept (None: all)."""
     if is_before is not None:
         return after.mixed(before, is_before, kept)
     return after if kept is None else after.where(kept)
@@ -381,5 +437,10 @@ def with_value(batch: Batch, kept: pa.BooleanArray | None, value: Column) -> Bat
     if headers is not None:
         headers = [h for h, keep in zip(headers, kept.to_pylist(), strict=True) if keep]
     return Batch(
-        batch.topic, batch.key.where(kept), value, batch.timestamp.filter(kept), headers, batch.origin.where(kept)
-    )  # fmt: skip
+        batch.topic,
+        batch.key.where(kept),
+        value,
+        batch.timestamp.filter(kept),
+        headers,
+        batch.origin.where(kept),
+    )

@@ -15,9 +15,12 @@ class DropHeaders(Transformation[R]):
     """Removes every header that has one of these names."""
 
     config_def = ConfigDef().define(
-        "headers", Type.LIST, validator=non_empty_list, importance=Importance.HIGH,
+        "headers",
+        Type.LIST,
+        validator=non_empty_list,
+        importance=Importance.HIGH,
         doc="The names of the headers to remove.",
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         self._names = frozenset(self.config_def.parse(configs)["headers"])

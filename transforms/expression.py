@@ -1,11 +1,12 @@
-"""A small expression language for conditions on records: Python's syntax, and nothing that could do harm.
+"""A small expression language for conditions on records: Python's syntax, and nothing that could do
+harm.
 
     value.op == 'u' and value.after.qty > 3
     topic in ('orders', 'lines') or matches(header['kind'], 'a.*')
 
-Names are `key`, `value`, `topic` and `header`; a dot or brackets lead into structs, maps and lists, and what is not
-there is None. There are comparisons, `and`, `or`, `not`, `in`, `+ - * / %`, `if else`, and the functions of
-`FUNCTIONS`. Nothing is called but these, and nothing loops.
+Names are `key`, `value`, `topic` and `header`; a dot or brackets lead into structs, maps and lists,
+and what is not there is None. There are comparisons, `and`, `or`, `not`, `in`, `+ - * / %`, `if
+else`, and the functions of `FUNCTIONS`. Nothing is called but these, and nothing loops.
 """
 
 from __future__ import annotations
@@ -45,14 +46,24 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "matches": _matches,
 }
 _COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.In: lambda a, b: b is not None and a in b,
-    ast.NotIn: lambda a, b: b is None or a not in b, ast.Is: operator.is_, ast.IsNot: operator.is_not,
-}  # fmt: skip
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda a, b: b is not None and a in b,
+    ast.NotIn: lambda a, b: b is None or a not in b,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+}
 _ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
-}  # fmt: skip
+}
 
 
 class ExpressionError(ValueError):
@@ -76,9 +87,11 @@ class Expression:
     def __call__(self, record: ConnectRecord) -> Any:
         """Evaluate for a record. DataError: values do not go together."""
         scope = {
-            "key": plain(record.key), "value": plain(record.value), "topic": record.topic,
+            "key": plain(record.key),
+            "value": plain(record.value),
+            "topic": record.topic,
             "header": {h.key: plain(h.value) for h in record.headers},
-        }  # fmt: skip
+        }
         try:
             return self._run(scope)
         except (TypeError, ValueError, ArithmeticError, IndexError, JavaRegexError) as error:
@@ -201,7 +214,16 @@ def _sequence(node: ast.List | ast.Tuple) -> Compiled:
 
 
 _NODES: Final[Mapping[type[ast.expr], Callable[[Any], Compiled]]] = {
-    ast.Constant: _constant, ast.Name: _name, ast.Attribute: _attribute, ast.Subscript: _subscript,
-    ast.BoolOp: _boolean, ast.UnaryOp: _unary, ast.Compare: _comparison, ast.BinOp: _arithmetic,
-    ast.IfExp: _choice, ast.Call: _call, ast.List: _sequence, ast.Tuple: _sequence,
-}  # fmt: skip
+    ast.Constant: _constant,
+    ast.Name: _name,
+    ast.Attribute: _attribute,
+    ast.Subscript: _subscript,
+    ast.BoolOp: _boolean,
+    ast.UnaryOp: _unary,
+    ast.Compare: _comparison,
+    ast.BinOp: _arithmetic,
+    ast.IfExp: _choice,
+    ast.Call: _call,
+    ast.List: _sequence,
+    ast.Tuple: _sequence,
+}

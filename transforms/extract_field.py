@@ -30,11 +30,15 @@ class ExtractField(SideTransformation[R]):
         .define("field", Type.STRING, importance=Importance.MEDIUM, doc="The field to extract.")
         .add(REPLACE_NULL_WITH_DEFAULT)
         .define(
-            "field.syntax.version", Type.STRING, default="V1", importance=Importance.HIGH,
+            "field.syntax.version",
+            Type.STRING,
+            default="V1",
+            importance=Importance.HIGH,
             validator=one_of("V1", "V2", case_insensitive=True),
-            doc="V1: a name, dots are part of it. V2: a path with dots, backticks around names that have dots.",
+            doc="V1: a name, dots are part of it. V2: a path with dots, backticks around names "
+            "that have dots.",
         )
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -56,7 +60,9 @@ class ExtractField(SideTransformation[R]):
         result = self._schema(schema)
         if row is None:
             return self.side.put(record, result, None)
-        found = self._path.value_of_struct(row, replace_null_with_default=self._replace_null_with_default)
+        found = self._path.value_of_struct(
+            row, replace_null_with_default=self._replace_null_with_default
+        )
         return self.side.put(record, result, found)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
@@ -74,7 +80,11 @@ class ExtractField(SideTransformation[R]):
         for step in self._path.steps:
             assert inside is not None
             inside = inside.member(step)
-            if inside is not None and inside.schema is not None and inside.schema.default is not None:
+            if (
+                inside is not None
+                and inside.schema is not None
+                and inside.schema.default is not None
+            ):
                 if len(self._path.steps) > 1:
                     raise NotColumnar("a default on the way")
                 if self._replace_null_with_default:
@@ -88,7 +98,11 @@ class ExtractField(SideTransformation[R]):
         """What nulls that show a schema show afterwards. BadRows: that one has no such field."""
         from transforms.columns import without
 
-        if column.tombstone is None or column.tombstone_schema is None or not column.tombstone.true_count:
+        if (
+            column.tombstone is None
+            or column.tombstone_schema is None
+            or not column.tombstone.true_count
+        ):
             return None
         try:
             return self._schema(column.tombstone_schema)

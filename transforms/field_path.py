@@ -1,4 +1,5 @@
-"""Where a field is: a name, or (syntax version 2) a dotted path with backticks around names that have dots."""
+"""Where a field is: a name, or (syntax version 2) a dotted path with backticks around names that
+have dots."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class FieldPath:
         return cls(text, (text,) if version.upper() == "V1" else tuple(_steps(text)))
 
     def field_of(self, schema: Schema) -> Field | None:
-        """The field of a struct schema; None when it has none. DataError: the way leads through something else."""
+        """The field of a struct schema; None when it has none. DataError: the way leads through
+        something else."""
         found: Field | None = None
         for step in self.steps:
             inside = schema if found is None else found.schema
@@ -47,11 +49,14 @@ class FieldPath:
             if value is None:
                 return None
             inside = require_struct(value, PURPOSE)
-            value = inside.get(step) if replace_null_with_default else inside.get_without_default(step)
+            value = (
+                inside.get(step) if replace_null_with_default else inside.get_without_default(step)
+            )
         return value
 
     def value_of_map(self, row: Value) -> Value:
-        """The value in a map; null when something on the way is missing. DataError: the way leads through a scalar."""
+        """The value in a map; null when something on the way is missing. DataError: the way leads
+        through a scalar."""
         value = row
         for step in self.steps:
             if value is None:
@@ -79,14 +84,16 @@ def _steps(text: str) -> list[str]:
 
 
 def _closing(text: str, opening: int) -> int:
-    """The backtick that ends a quoted name: the next one before a dot or the end that no backslash precedes."""
+    """The backtick that ends a quoted name: the next one before a dot or the end that no backslash
+    precedes."""
     at = opening
     while True:
         at = text.find("`", at + 1)
         if at < 0:
             raise ConfigError(
-                "", f"Incomplete backtick pair in path: [{text}], consider adding a backslash before backtick at "
-                f"position {opening} to escape it",
-            )  # fmt: skip
+                "",
+                f"Incomplete backtick pair in path: [{text}], consider adding a backslash before "
+                f"backtick at position {opening} to escape it",
+            )
         if text[at - 1] != "\\" and text[at + 1 : at + 2] in ("", "."):
             return at

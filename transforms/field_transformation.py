@@ -21,7 +21,8 @@ class FieldTransformation(SideTransformation[R]):
 
     purpose: str  # for messages
     field_names: Collection[str]
-    whole: bool = False  # it is the whole key or value that is replaced, and `field_names` does not matter
+    # it is the whole key or value that is replaced, and `field_names` does not matter
+    whole: bool = False
     replace_null_with_default: bool
     result: Callable[[Schema], Schema]
     """From a schema to the one afterwards. DataError: a default cannot be replaced."""
@@ -35,7 +36,8 @@ class FieldTransformation(SideTransformation[R]):
         """A column afterwards by a kernel that is exact; None: value by value."""
 
     def numbers(self, name: str, texts: pa.StringArray) -> pa.Int64Array | None:
-        """Whole numbers of the texts of a field, null where `replaced` has to look; None: the field becomes none."""
+        """Whole numbers of the texts of a field, null where `replaced` has to look; None: the field
+        becomes none."""
         return None
 
     def replaced_map(self, value: Value) -> dict[Any, Value]:

@@ -34,23 +34,35 @@ class Leaf:
 
 
 class Flatten(SideTransformation[R]):
-    """Flattens structs and maps; arrays stay whole. A record with a null on this side passes unchanged."""
+    """Flattens structs and maps; arrays stay whole. A record with a null on this side passes
+    unchanged."""
 
     config_def = ConfigDef().define(
-        "delimiter", Type.STRING, default=".", importance=Importance.MEDIUM,
+        "delimiter",
+        Type.STRING,
+        default=".",
+        importance=Importance.MEDIUM,
         doc="What stands between the names of a field and of the one inside.",
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         self._delimiter: str = self.config_def.parse(configs)["delimiter"]
         self._result = lru_cache(maxsize=64)(self._flat)
 
     def _flat(self, schema: Schema) -> tuple[Schema, Sequence[Leaf]]:
-        leaves = list(self._leaves(schema, "", (), optional=schema.optional, default=schema.default))
+        leaves = list(
+            self._leaves(schema, "", (), optional=schema.optional, default=schema.default)
+        )
         return rebuilt(schema, [(leaf.name, leaf.schema) for leaf in leaves]), leaves
 
     def _leaves(
-        self, schema: Schema, prefix: str, path: tuple[int, ...], *, optional: bool, default: Struct | None
+        self,
+        schema: Schema,
+        prefix: str,
+        path: tuple[int, ...],
+        *,
+        optional: bool,
+        default: Struct | None,
     ) -> Iterator[Leaf]:
         for field in schema.fields:
             name = f"{prefix}{self._delimiter}{field.name}" if prefix else field.name
@@ -60,14 +72,20 @@ class Flatten(SideTransformation[R]):
             if own is None and default is not None:
                 own = default.get(field.name)
             if inside.type is SchemaType.STRUCT:
-                yield from self._leaves(inside, name, (*path, field.index), optional=is_optional, default=own)
+                yield from self._leaves(
+                    inside, name, (*path, field.index), optional=is_optional, default=own
+                )
             elif inside.type is SchemaType.MAP:
                 raise DataError(
-                    f"Flatten transformation does not support MAP for record with schemas (for field {name})."
+                    f"Flatten transformation does not support MAP for record with schemas (for "
+                    f"field {name})."
                 )
             else:
                 yield Leaf(
-                    name, inside.replace(optional=is_optional, default=own), (*path, field.index), inside.default
+                    name,
+                    inside.replace(optional=is_optional, default=own),
+                    (*path, field.index),
+                    inside.default,
                 )
 
     def apply(self, record: R) -> R | None:
@@ -89,13 +107,15 @@ class Flatten(SideTransformation[R]):
                 yield from self._entries(value, name)
             elif isinstance(value, Struct):
                 raise DataError(
-                    f"Flatten transformation does not support STRUCT for record without schemas (for field {name})."
+                    f"Flatten transformation does not support STRUCT for record without schemas "
+                    f"(for field {name})."
                 )
             elif value is None or isinstance(value, bool | int | float | str | bytes | list):
                 yield name, value
             else:
                 raise DataError(
-                    f"Flatten transformation was passed a value of type class {java_class_name(value)} which is not "
+                    f"Flatten transformation was passed a value of type class "
+                    f"{java_class_name(value)} which is not "
                     "supported by Connect's data API"
                 )
 
@@ -113,7 +133,9 @@ class Flatten(SideTransformation[R]):
             result, leaves = self._result(column.schema)
         except DataError as error:
             raise blamed(batch, self.apply) from error
-        made, failed = restructured(column, result, [_leaf_column(column.data, leaf) for leaf in leaves])
+        made, failed = restructured(
+            column, result, [_leaf_column(column.data, leaf) for leaf in leaves]
+        )
         return finished(batch, self.apply, self.side.put_column(batch, made), failed)
 
     def _schemaless(self, batch: Batch, column: Column) -> Column:

@@ -17,9 +17,11 @@ class HoistField(SideTransformation[R]):
     """Wraps. A tombstone becomes a map with a null: no tombstone any more."""
 
     config_def = ConfigDef().define(
-        "field", Type.STRING, importance=Importance.MEDIUM,
+        "field",
+        Type.STRING,
+        importance=Importance.MEDIUM,
         doc="The name of the one field that the struct or map will have.",
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         self._field: str = self.config_def.parse(configs)["field"]
@@ -55,7 +57,11 @@ class HoistField(SideTransformation[R]):
         if incomplete is not None:
             raise without(batch, self.apply, incomplete, self.apply_batch)
         result = self._result(column.schema)
-        return [self.side.put_column(batch, Column(result, struct_column(result, [column.data], None, len(batch))))]
+        return [
+            self.side.put_column(
+                batch, Column(result, struct_column(result, [column.data], None, len(batch)))
+            )
+        ]
 
 
 HoistFieldKey, HoistFieldValue = for_both(HoistField)

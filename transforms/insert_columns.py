@@ -26,7 +26,9 @@ from transforms.insertions import Insertion, Insertions, Origin
 from transforms.side import Side
 
 
-def inserted(insertions: Insertions, side: Side, batch: Batch, row_form: Callable[[Any], object]) -> Sequence[Batch]:
+def inserted(
+    insertions: Insertions, side: Side, batch: Batch, row_form: Callable[[Any], object]
+) -> Sequence[Batch]:
     """See `Transformation.apply_batch`; `row_form` is `apply`, which is to blame rows."""
     column = side.column(batch)
     if column.null_count == len(batch):
@@ -42,11 +44,15 @@ def inserted(insertions: Insertions, side: Side, batch: Batch, row_form: Callabl
         result = insertions.result(schema)
     except DataError as error:
         raise blamed(batch, row_form) from error
-    columns = columns_of(schema, column.data, replace_null_with_default=insertions.replace_null_with_default)
+    columns = columns_of(
+        schema, column.data, replace_null_with_default=insertions.replace_null_with_default
+    )
     failed = required_nulls(schema, columns, column.data)  # what is inserted is not checked
     columns += [_column(insertions, insertion, batch) for insertion in insertions.fields]
     null, null_schema = kept_nulls(column)
-    made = Column(result, struct_column(result, columns, null, len(batch)), null, tombstone_schema=null_schema)
+    made = Column(
+        result, struct_column(result, columns, null, len(batch)), null, tombstone_schema=null_schema
+    )
     return finished(batch, row_form, side.put_column(batch, made), failed)
 
 

@@ -32,11 +32,18 @@ def _config_def() -> ConfigDef:
     made = ConfigDef()
     for origin in Origin:
         made.define(
-            origin.value, Type.STRING, default=None, importance=Importance.MEDIUM,
+            origin.value,
+            Type.STRING,
+            default=None,
+            importance=Importance.MEDIUM,
             doc=f"{_DOCS[origin]} A ! behind the name makes it required, a ? or nothing optional.",
-        )  # fmt: skip
+        )
     made.define(
-        "static.value", Type.STRING, default=None, importance=Importance.MEDIUM, doc="The value of static.field."
+        "static.value",
+        Type.STRING,
+        default=None,
+        importance=Importance.MEDIUM,
+        doc="The value of static.field.",
     )
     return made.add(REPLACE_NULL_WITH_DEFAULT)
 
@@ -50,7 +57,9 @@ class InsertField(SideTransformation[R]):
         props = self.config_def.parse(configs)
         self._insertions = Insertions(props)
         static_value = self._insertions.static_value
-        self._inserted = [(i.name, _getter(i.origin, static_value)) for i in self._insertions.fields]
+        self._inserted = [
+            (i.name, _getter(i.origin, static_value)) for i in self._insertions.fields
+        ]
 
     def apply(self, record: R) -> R | None:
         schema, value = self.side.of(record)
@@ -66,7 +75,9 @@ class InsertField(SideTransformation[R]):
         row = require_struct(value, PURPOSE, schema)
         result = self._insertions.result(row.schema)
         rules = rules_of(row.schema)
-        values = rules.values(row) if self._insertions.replace_null_with_default else row.values.copy()
+        values = (
+            rules.values(row) if self._insertions.replace_null_with_default else row.values.copy()
+        )
         rules.check_required(values)
         values += [get(record) for _, get in self._inserted]
         return self.side.put(record, result, Struct(result, values))
@@ -91,5 +102,7 @@ def _getter(origin: Origin, static_value: str) -> Callable[[ConnectRecord], Valu
 
 def _offset(record: ConnectRecord) -> int:
     if not isinstance(record, SinkRecord):
-        raise DataError(f"Only SinkRecord supported for [{PURPOSE}], found: {type(record).__name__}")
+        raise DataError(
+            f"Only SinkRecord supported for [{PURPOSE}], found: {type(record).__name__}"
+        )
     return record.kafka_offset

@@ -18,13 +18,20 @@ class InsertHeader(Transformation[R]):
     config_def = (
         ConfigDef()
         .define(
-            "header", Type.STRING, validator=non_null, importance=Importance.HIGH, doc="The name of the header."
+            "header",
+            Type.STRING,
+            validator=non_null,
+            importance=Importance.HIGH,
+            doc="The name of the header.",
         )
         .define(
-            "value.literal", Type.STRING, validator=non_null, importance=Importance.HIGH,
+            "value.literal",
+            Type.STRING,
+            validator=non_null,
+            importance=Importance.HIGH,
             doc="The literal value; its type is guessed from the text as that of header values is.",
         )
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -36,5 +43,13 @@ class InsertHeader(Transformation[R]):
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         if batch.headers is None:
-            return [batch.replace(headers=[NO_HEADERS.add(self._name, self._value, self._schema)] * len(batch))]
-        return [batch.replace(headers=[h.add(self._name, self._value, self._schema) for h in batch.headers])]
+            return [
+                batch.replace(
+                    headers=[NO_HEADERS.add(self._name, self._value, self._schema)] * len(batch)
+                )
+            ]
+        return [
+            batch.replace(
+                headers=[h.add(self._name, self._value, self._schema) for h in batch.headers]
+            )
+        ]

@@ -14,7 +14,8 @@ from transforms.rebuild import members, rebuilt
 
 
 class Origin(Enum):
-    """Where an inserted value comes from; the values are the configuration keys, in the order of insertion."""
+    """Where an inserted value comes from; the values are the configuration keys, in the order of
+    insertion."""
 
     TOPIC = "topic.field"
     PARTITION = "partition.field"
@@ -54,7 +55,9 @@ class Insertions:
     def __init__(self, props: Mapping[str, Parsed]) -> None:
         """ConfigError: there is nothing to insert, or a constant without its value."""
         self.fields = tuple(
-            Insertion.parse(origin, props[origin.value]) for origin in Origin if props[origin.value] is not None
+            Insertion.parse(origin, props[origin.value])
+            for origin in Origin
+            if props[origin.value] is not None
         )
         if not self.fields:
             raise ConfigError("", "No field insertion configured")

@@ -1,6 +1,7 @@
 """`SimpleDateFormat` of the English locale in UTC, lenient, as Java's stock transformations use it.
 
-Moments are milliseconds since the epoch, of any year; days before 15 October 1582 are those of the Julian calendar.
+Moments are milliseconds since the epoch, of any year; days before 15 October 1582 are those of the
+Julian calendar.
 """
 
 from __future__ import annotations
@@ -16,9 +17,19 @@ from transforms.civil_days import java_date_of, java_days_of
 
 MILLIS_PER_DAY: Final = 86_400_000
 _MONTHS: Final = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
     "December",
-)  # fmt: skip
+)
 _DAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _PART = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+", re.DOTALL)
 _NUMBER = re.compile(r"[ \t]*(-?\d+)")
@@ -85,7 +96,9 @@ class JavaDateFormat:
     def _format(self, millis: int) -> str:
         days, rest = divmod(millis, MILLIS_PER_DAY)
         moment = _DateTime(days, rest)
-        return "".join(p.text if not p.letter else _FORMATTERS[p.letter](moment, p.count) for p in self._parts)
+        return "".join(
+            p.text if not p.letter else _FORMATTERS[p.letter](moment, p.count) for p in self._parts
+        )
 
     def parse(self, text: str) -> int:
         """Read a moment from the start of a text; what follows is not looked at.
@@ -112,7 +125,9 @@ class JavaDateFormat:
                     at += 1
         return fields.millis()
 
-    def _parse_part(self, part: _Part, following: Sequence[_Part], text: str, at: int, fields: _Fields) -> int:
+    def _parse_part(
+        self, part: _Part, following: Sequence[_Part], text: str, at: int, fields: _Fields
+    ) -> int:
         letter = part.letter
         if letter in "ML" and part.count >= 3:
             return _name(_MONTHS, text, at, lambda index: setattr(fields, "month", index))
@@ -141,6 +156,7 @@ class JavaDateFormat:
         return found.end()
 
 
+# week numbers and days of the week are read over: a date decides
 _SETTERS: Mapping[str, Callable[[_Fields, int], None]] = {
     "M": lambda f, n: setattr(f, "month", n - 1),
     "L": lambda f, n: setattr(f, "month", n - 1),
@@ -153,7 +169,7 @@ _SETTERS: Mapping[str, Callable[[_Fields, int], None]] = {
     "m": lambda f, n: setattr(f, "minute", n),
     "s": lambda f, n: setattr(f, "second", n),
     "S": lambda f, n: setattr(f, "milli", n),
-}  # week numbers and days of the week are read over: a date decides
+}
 
 
 class _DateTime:

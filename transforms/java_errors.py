@@ -1,4 +1,5 @@
-"""Failures that Java's plugins report by classes of the Java library; dead letters carry these names."""
+"""Failures that Java's plugins report by classes of the Java library; dead letters carry these
+names."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ def parse_float(text: str) -> float:
 
 
 def float_to_integer(number: float, bits: int) -> int:
-    """Narrow: toward zero, to the ends of the range; for less than 32 bits by way of 32, as Java does."""
+    """Narrow: toward zero, to the ends of the range; for less than 32 bits by way of 32, as Java
+    does."""
     if math.isnan(number):
         return 0
     width = max(bits, 32)

@@ -20,11 +20,12 @@ class JavaPattern:
         return self._compiled.fullmatch(text) is not None
 
     def replace_first(self, text: str, replacement: Replacement) -> str:
-        """Replace the first match, which need not be the whole text even where the whole text matches.
+        """Replace the first match, which need not be the whole text even where the whole text
+        matches.
 
-        Raises:
-            IndexOutOfBoundsError: The replacement names a group by a number that does not exist.
-            IllegalArgumentError: The replacement is malformed, or names a group that does not exist.
+        Raises: IndexOutOfBoundsError: The replacement names a group by a number that does not
+            exist. IllegalArgumentError: The replacement is malformed, or names a group that does
+            not exist.
         """
         found = self._compiled.search(text)
         if found is None:
@@ -74,7 +75,11 @@ class Replacement:
         at += 1
         if group > match.re.groups:
             raise IndexOutOfBoundsError(f"No group {group}")
-        while at < len(text) and text[at] in "0123456789" and group * 10 + int(text[at]) <= match.re.groups:
+        while (
+            at < len(text)
+            and text[at] in "0123456789"
+            and group * 10 + int(text[at]) <= match.re.groups
+        ):
             group = group * 10 + int(text[at])
             at += 1
         return group, at

@@ -8,7 +8,8 @@ from connect_py.api.config import ConfigValueError
 from connect_py.api.schema import Value
 from transforms.plain_values import plain
 
-_FILTERS_OF_ROOT = ("$[?", "$.[?")  # Jayway's: the condition is about the object itself, not about its members
+# Jayway's: the condition is about the object itself, not about its members
+_FILTERS_OF_ROOT = ("$[?", "$.[?")
 
 
 class JsonPath:
@@ -30,5 +31,7 @@ class JsonPath:
         tree = plain(value)
         if not isinstance(tree, dict | list):
             return []
-        found: list[Any] = self._path.findall([tree] if self._filters_root and isinstance(tree, dict) else tree)
+        found: list[Any] = self._path.findall(
+            [tree] if self._filters_root and isinstance(tree, dict) else tree
+        )
         return found

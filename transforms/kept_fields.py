@@ -18,14 +18,17 @@ class Replaced(NamedTuple):
 
     schema: Schema
     sources: tuple[int, ...]  # for each field afterwards the index of the one its value comes from
-    rules: Rules | None  # of the fields afterwards; None: one is renamed onto one that stays, of another schema
+    # of the fields afterwards; None: one is renamed onto one that stays, of another schema
+    rules: Rules | None
     in_place: bool  # every field stays where it is
 
 
 class KeptFields:
     """The fields that are included and not excluded, under their new names."""
 
-    def __init__(self, exclude: Collection[str], include: Collection[str], new_names: Mapping[str, str]) -> None:
+    def __init__(
+        self, exclude: Collection[str], include: Collection[str], new_names: Mapping[str, str]
+    ) -> None:
         self._exclude = frozenset(exclude)
         self._include = frozenset(include)
         self._new_names = new_names
@@ -44,12 +47,13 @@ class KeptFields:
     def _result(self, schema: Schema) -> Replaced:
         """What becomes of structs of a schema.
 
-        Raises:
-            SchemaBuilderError: Two fields get the same name.
-            DataError: A value is to come from a field that is not there: what is renamed to the name of a field
+        Raises: SchemaBuilderError: Two fields get the same name. DataError: A value is to come from
+            a field that is not there: what is renamed to the name of a field
                 that stays must exist.
         """
-        result = rebuilt(schema, [(self.new_name(f.name), f.schema) for f in schema.fields if self.keeps(f.name)])
+        result = rebuilt(
+            schema, [(self.new_name(f.name), f.schema) for f in schema.fields if self.keeps(f.name)]
+        )
         sources = []
         for field in result.fields:
             name = self._old_names.get(field.name, field.name)
@@ -57,13 +61,16 @@ class KeptFields:
             if source is None:
                 raise DataError(f"{name} is not a valid field name")
             sources.append(source.index)
-        same = all(schema.fields[i].schema is f.schema for i, f in zip(sources, result.fields, strict=True))
+        same = all(
+            schema.fields[i].schema is f.schema for i, f in zip(sources, result.fields, strict=True)
+        )
         in_place = same and sources == list(range(len(schema.fields)))
         return Replaced(result, tuple(sources), Rules(result) if same else None, in_place=in_place)
 
 
 class _Names(dict[Any, str | None]):
-    """The name of each member of a map afterwards, None: it is removed; worked out once, up to a bound."""
+    """The name of each member of a map afterwards, None: it is removed; worked out once, up to a
+    bound."""
 
     def __init__(self, kept: KeptFields) -> None:
         self._kept = kept

@@ -12,7 +12,16 @@ from connect_py.api.config import ConfigDef, Importance, Type, non_empty
 from connect_py.api.errors import DataError
 from connect_py.api.java_text import to_float32, wrap
 from connect_py.api.record import R
-from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Value, decimal_scale, java_class_name
+from connect_py.api.schema import (
+    DATE,
+    DECIMAL,
+    TIME,
+    TIMESTAMP,
+    Schema,
+    Value,
+    decimal_scale,
+    java_class_name,
+)
 from connect_py.api.schema import Type as SchemaType
 from transforms.field_transformation import FieldTransformation
 from transforms.requirements import require_struct
@@ -31,19 +40,29 @@ _MOMENTS = frozenset({DATE, TIME, TIMESTAMP})
 
 
 class MaskField(FieldTransformation[R]):
-    """Masks fields of a struct or map; nulls stay null. A record with a null on this side is an error."""
+    """Masks fields of a struct or map; nulls stay null. A record with a null on this side is an
+    error."""
 
     config_def = (
         ConfigDef()
         .define(
-            "fields", Type.LIST, validator=non_empty_list, importance=Importance.HIGH, doc="The fields to mask."
+            "fields",
+            Type.LIST,
+            validator=non_empty_list,
+            importance=Importance.HIGH,
+            doc="The fields to mask.",
         )
         .define(
-            "replacement", Type.STRING, default=None, validator=non_empty, importance=Importance.LOW,
-            doc="What takes the place of all texts and numbers; zeros and empty texts if not given.",
+            "replacement",
+            Type.STRING,
+            default=None,
+            validator=non_empty,
+            importance=Importance.LOW,
+            doc="What takes the place of all texts and numbers; zeros and empty texts if not "
+            "given.",
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
-    )  # fmt: skip
+    )
 
     purpose = "mask fields"
 
@@ -58,13 +77,19 @@ class MaskField(FieldTransformation[R]):
         schema, value = self.side.of(record)
         if schema is None:
             return self.side.put(record, None, self.replaced_map(value))
-        return self.side.put(record, schema, self.replaced_row(require_struct(value, self.purpose, schema), schema))
+        return self.side.put(
+            record, schema, self.replaced_row(require_struct(value, self.purpose, schema), schema)
+        )
 
     def replaced(self, name: str, schema: Schema | None, value: Value) -> Value:
         """What takes the place of a value."""
         if value is None:
             return None
-        return _masked(schema, value) if self._replacement is None else self._custom(schema, value, self._replacement)
+        return (
+            _masked(schema, value)
+            if self._replacement is None
+            else self._custom(schema, value, self._replacement)
+        )
 
     def _custom(self, schema: Schema | None, value: Value, replacement: str) -> Value:
         if isinstance(value, str):
@@ -80,10 +105,16 @@ class MaskField(FieldTransformation[R]):
         if isinstance(value, int):
             whole = Decimal(replacement)
             if whole.adjusted() > _MOST_DIGITS:
-                raise DataError(f"Unable to convert {replacement} (class java.lang.String) to a number")
+                raise DataError(
+                    f"Unable to convert {replacement} (class java.lang.String) to a number"
+                )
             return wrap(int(whole), 64 if schema is None else _BITS[schema.type])
         number = float(replacement)
-        return to_float32(number) if schema is not None and schema.type is SchemaType.FLOAT32 else number
+        return (
+            to_float32(number)
+            if schema is not None and schema.type is SchemaType.FLOAT32
+            else number
+        )
 
     def fast(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
         """One constant for all values of a field, if the first one can be masked at all."""

@@ -1,4 +1,5 @@
-"""How transformations derive struct schemas: what they keep of the container, and raw or default values of members."""
+"""How transformations derive struct schemas: what they keep of the container, and raw or default
+values of members."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from connect_py.api.schema import Schema, Struct, Type, Value, validate_value
 from transforms.by_schema import BySchema
 
 _MOST_KINDS: Final = 1000  # combinations of types, per schema, that are known to fit
-_PACKED: Final = {Type.INT8: "b", Type.INT16: "h", Type.INT32: "i", Type.INT64: "q"}  # as the module struct writes them
+# as the module struct writes them
+_PACKED: Final = {Type.INT8: "b", Type.INT16: "h", Type.INT32: "i", Type.INT64: "q"}
 _CONTAINERS: Final = (Type.ARRAY, Type.MAP, Type.STRUCT)
 
 
@@ -25,9 +27,13 @@ def rebuilt(container: Schema, fields: Iterable[tuple[str, Schema]]) -> Schema:
         SchemaBuilderError: Two fields share a name.
     """
     return Schema(
-        Type.STRUCT, name=container.name, version=container.version, doc=container.doc,
-        parameters=container.parameters, fields=fields,
-    )  # fmt: skip
+        Type.STRUCT,
+        name=container.name,
+        version=container.version,
+        doc=container.doc,
+        parameters=container.parameters,
+        fields=fields,
+    )
 
 
 def members(schema: Schema) -> list[tuple[str, Schema]]:
@@ -41,12 +47,14 @@ def values_of(row: Struct, *, replace_null_with_default: bool) -> list[Value]:
 
 
 def check_required(schema: Schema, values: Sequence[Value]) -> None:
-    """Check what copying values into a new row checks: DataError names the first required field that is null."""
+    """Check what copying values into a new row checks: DataError names the first required field
+    that is null."""
     rules_of(schema).check_required(values)
 
 
 class Rules:
-    """What follows from a struct schema for the values of its rows, worked out once; see `rules_of`."""
+    """What follows from a struct schema for the values of its rows, worked out once; see
+    `rules_of`."""
 
     __slots__ = ("_containers", "_defaults", "_fitting", "_required", "_schema")
 
@@ -77,7 +85,8 @@ class Rules:
                 validate_value(field.schema, None, field.name)
 
     def check(self, values: Sequence[Value]) -> None:
-        """Check what `Struct.put` checks, field by field: DataError names the first value that does not fit."""
+        """Check what `Struct.put` checks, field by field: DataError names the first value that does
+        not fit."""
         kinds = tuple(map(type, values))
         in_range = self._fitting.get(kinds)
         if in_range is not None and in_range(values):
@@ -95,12 +104,15 @@ rules_of: Final = BySchema(Rules, size=1024)
 
 
 def _range_check(schema: Schema, kinds: Sequence[type]) -> Callable[[Sequence[Value]], bool]:
-    """A function that says of values of these types, each fitting its field, whether integers are in range."""
+    """A function that says of values of these types, each fitting its field, whether integers are
+    in range."""
     places = [f.index for f in schema.fields if f.schema.type in _PACKED and kinds[f.index] is int]
     if not places:
         return lambda _: True
     take = _taker(places)
-    pack = StructFormat("<" + "".join(_PACKED[schema.fields[place].schema.type] for place in places)).pack
+    pack = StructFormat(
+        "<" + "".join(_PACKED[schema.fields[place].schema.type] for place in places)
+    ).pack
 
     def in_range(values: Sequence[Value]) -> bool:
         try:

@@ -21,14 +21,20 @@ class RegexRouter(Transformation[R]):
     config_def = (
         ConfigDef()
         .define(
-            "regex", Type.STRING, validator=java_regex, importance=Importance.HIGH,
+            "regex",
+            Type.STRING,
+            validator=java_regex,
+            importance=Importance.HIGH,
             doc="Regular expression, in Java's syntax, that the whole topic must match.",
         )
         .define(
-            "replacement", Type.STRING, importance=Importance.HIGH,
-            doc="What takes the place of the match: $1 or ${name} for groups, a backslash before literal characters.",
+            "replacement",
+            Type.STRING,
+            importance=Importance.HIGH,
+            doc="What takes the place of the match: $1 or ${name} for groups, a backslash before "
+            "literal characters.",
         )
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -37,7 +43,11 @@ class RegexRouter(Transformation[R]):
         self._topic = lru_cache(maxsize=1024)(self._routed)
 
     def _routed(self, topic: str) -> str:
-        return self._pattern.replace_first(topic, self._replacement) if self._pattern.matches(topic) else topic
+        return (
+            self._pattern.replace_first(topic, self._replacement)
+            if self._pattern.matches(topic)
+            else topic
+        )
 
     def apply(self, record: R) -> R | None:
         return record.replace(topic=self._topic(record.topic))

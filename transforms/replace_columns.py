@@ -10,13 +10,26 @@ import pyarrow as pa
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import Type
-from transforms.columns import blamed, children, defaults, finished, maps, restructured, with_default
+from transforms.columns import (
+    blamed,
+    children,
+    defaults,
+    finished,
+    maps,
+    restructured,
+    with_default,
+)
 from transforms.kept_fields import KeptFields
 from transforms.side import Side
 
 
 def replaced(
-    kept: KeptFields, side: Side, batch: Batch, row_form: Callable[[Any], object], *, replace_null_with_default: bool
+    kept: KeptFields,
+    side: Side,
+    batch: Batch,
+    row_form: Callable[[Any], object],
+    *,
+    replace_null_with_default: bool,
 ) -> Sequence[Batch]:
     """See `Transformation.apply_batch`; `row_form` is `apply`, which is to blame rows."""
     column = side.column(batch)
@@ -34,12 +47,17 @@ def replaced(
     except DataError as error:
         raise blamed(batch, row_form) from error
     for field, source in zip(result.fields, sources, strict=True):
-        if field.schema is not schema.fields[source].schema and field.schema != schema.fields[source].schema:
+        if (
+            field.schema is not schema.fields[source].schema
+            and field.schema != schema.fields[source].schema
+        ):
             raise NotColumnar(f"{field.name} takes values of another type")
     columns = [column.data.field(source) for source in sources]
     if replace_null_with_default:
         found = defaults(schema)
-        columns = [with_default(c, found[source]) for c, source in zip(columns, sources, strict=True)]
+        columns = [
+            with_default(c, found[source]) for c, source in zip(columns, sources, strict=True)
+        ]
     made, failed = restructured(column, result, columns)
     return finished(batch, row_form, side.put_column(batch, made), failed)
 
@@ -53,5 +71,9 @@ def _schemaless(kept: KeptFields, column: Column) -> Column:
             if name in columns:
                 raise NotColumnar("two members get one name")
             columns[name] = member
-    absent = {(new_name(path[0]), *path[1:]): rows for path, rows in column.absent.items() if keeps(path[0])}
+    absent = {
+        (new_name(path[0]), *path[1:]): rows
+        for path, rows in column.absent.items()
+        if keeps(path[0])
+    }
     return maps(column, columns, absent)

@@ -28,31 +28,51 @@ def _renames(name: str, value: Parsed) -> None:
 
 
 class ReplaceField(SideTransformation[R]):
-    """Keeps the fields that are included and not excluded, under their new names. Null values pass unchanged."""
+    """Keeps the fields that are included and not excluded, under their new names. Null values pass
+    unchanged."""
 
     config_def = (
         ConfigDef()
         .define(
-            "exclude", Type.LIST, default="", importance=Importance.MEDIUM,
+            "exclude",
+            Type.LIST,
+            default="",
+            importance=Importance.MEDIUM,
             doc="Fields to remove; stronger than include.",
         )
         .define(
-            "include", Type.LIST, default="", importance=Importance.MEDIUM, doc="Fields to keep; empty keeps all."
+            "include",
+            Type.LIST,
+            default="",
+            importance=Importance.MEDIUM,
+            doc="Fields to keep; empty keeps all.",
         )
         .define(
-            "renames", Type.LIST, default="", validator=_renames, importance=Importance.MEDIUM,
+            "renames",
+            Type.LIST,
+            default="",
+            validator=_renames,
+            importance=Importance.MEDIUM,
             doc="New names of fields, each as old:new.",
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
         .define(
-            "blacklist", Type.LIST, default="", importance=Importance.LOW, internal=True,
+            "blacklist",
+            Type.LIST,
+            default="",
+            importance=Importance.LOW,
+            internal=True,
             doc="Old name of exclude.",
         )
         .define(
-            "whitelist", Type.LIST, default="", importance=Importance.LOW, internal=True,
+            "whitelist",
+            Type.LIST,
+            default="",
+            importance=Importance.LOW,
+            internal=True,
             doc="Old name of include.",
         )
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -73,7 +93,9 @@ class ReplaceField(SideTransformation[R]):
         if schema is None:
             names = self._kept.names
             pairs = require_map(value, PURPOSE).items()
-            return self.side.put(record, None, {new: v for k, v in pairs if (new := names[k]) is not None})
+            return self.side.put(
+                record, None, {new: v for k, v in pairs if (new := names[k]) is not None}
+            )
         row = require_struct(value, PURPOSE, schema)
         result, sources, rules, in_place = self._kept.result(row.schema)
         old = values_of(row, replace_null_with_default=self._replace_null_with_default)
@@ -91,17 +113,23 @@ class ReplaceField(SideTransformation[R]):
         from transforms.replace_columns import replaced
 
         return replaced(
-            self._kept, self.side, batch, self.apply, replace_null_with_default=self._replace_null_with_default
+            self._kept,
+            self.side,
+            batch,
+            self.apply,
+            replace_null_with_default=self._replace_null_with_default,
         )
 
 
 def _check_class(origin: Schema, field: Field, value: Value) -> None:
-    """Fail where Java's objects of one schema are none of the other's, though Python's would be: dates, widths."""
+    """Fail where Java's objects of one schema are none of the other's, though Python's would be:
+    dates, widths."""
     found = java_class_name(value, origin)
     if value is not None and found != java_class_name(value, field.schema):
         label = "" if field.schema.name is None else f' "{field.schema.name}"'
         raise DataError(
-            f"Invalid Java object for schema{label} with type {field.schema.type.name}: class {found} "
+            f"Invalid Java object for schema{label} with type {field.schema.type.name}: class "
+            f"{found} "
             f'for field: "{field.name}"'
         )
 

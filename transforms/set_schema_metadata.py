@@ -25,16 +25,28 @@ class SetSchemaMetadata(SideTransformation[R]):
     config_def = (
         ConfigDef()
         .define(
-            "schema.name", Type.STRING, default=None, importance=Importance.HIGH, doc="The name of the schema."
+            "schema.name",
+            Type.STRING,
+            default=None,
+            importance=Importance.HIGH,
+            doc="The name of the schema.",
         )
-        .define("schema.version", Type.INT, default=None, importance=Importance.HIGH, doc="The version of the schema.")
+        .define(
+            "schema.version",
+            Type.INT,
+            default=None,
+            importance=Importance.HIGH,
+            doc="The version of the schema.",
+        )
         .add(REPLACE_NULL_WITH_DEFAULT)
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
         names = {"name": props["schema.name"], "version": props["schema.version"]}
-        self._changes: dict[str, Any] = {key: value for key, value in names.items() if value is not None}
+        self._changes: dict[str, Any] = {
+            key: value for key, value in names.items() if value is not None
+        }
         if not self._changes:
             raise ConfigError("", "Neither schema name nor version configured")
         self._replace_null_with_default: bool = props["replace.null.with.default"]
@@ -67,7 +79,9 @@ class SetSchemaMetadata(SideTransformation[R]):
         data, result = column.data, self._result(column.schema)
         failed: set[int] = set()
         if column.schema.type is SchemaType.STRUCT:
-            columns = columns_of(column.schema, data, replace_null_with_default=self._replace_null_with_default)
+            columns = columns_of(
+                column.schema, data, replace_null_with_default=self._replace_null_with_default
+            )
             failed = required_nulls(column.schema, columns, data)
             data = struct_column(result, columns, column.is_null(), len(batch))
         made = Column(result, data, column.tombstone, tombstone_schema=self._null_schema(column))

@@ -7,10 +7,18 @@ from typing import Final
 from connect_py.api.config import ConfigKey, Importance, Type
 
 REPLACE_NULL_WITH_DEFAULT: Final = ConfigKey(
-    "replace.null.with.default", Type.BOOLEAN, True, None, Importance.MEDIUM,
+    "replace.null.with.default",
+    Type.BOOLEAN,
+    True,
+    None,
+    Importance.MEDIUM,
     "Put the default of a field in place of null.",
-)  # fmt: skip
+)
 TOPIC_FORMAT: Final = ConfigKey(
-    "topic.format", Type.STRING, "${topic}-${timestamp}", None, Importance.HIGH,
+    "topic.format",
+    Type.STRING,
+    "${topic}-${timestamp}",
+    None,
+    Importance.HIGH,
     "The new topic; ${topic} and ${timestamp} stand for the old one and for the time.",
-)  # fmt: skip
+)

@@ -20,7 +20,8 @@ class Side(Enum):
     def of(self, record: ConnectRecord) -> SchemaAndValue:
         """Schema and value of this side."""
         if self is _VALUE:
-            return SchemaAndValue._make((record.value_schema, record.value))  # half the time of the constructor
+            # half the time of the constructor
+            return SchemaAndValue._make((record.value_schema, record.value))
         return SchemaAndValue(record.key_schema, record.key)
 
     def put(self, record: R, schema: Schema | None, value: Value) -> R:
@@ -53,6 +54,7 @@ T = TypeVar("T", bound=SideTransformation[Any])
 def for_both(made: type[T]) -> tuple[type[T], type[T]]:
     """The transformations `$Key` and `$Value` of a class."""
     key, value = (
-        type(f"{made.__name__}{side.value}", (made,), {"__module__": made.__module__, "side": side}) for side in Side
+        type(f"{made.__name__}{side.value}", (made,), {"__module__": made.__module__, "side": side})
+        for side in Side
     )
     return key, value

@@ -1,4 +1,5 @@
-"""Dates, times and timestamps as columns of integers: kernels that are exact where nothing overflows."""
+"""Dates, times and timestamps as columns of integers: kernels that are exact where nothing
+overflows."""
 
 from __future__ import annotations
 
@@ -13,8 +14,11 @@ from transforms.timestamp_form import Form
 _SAFE = 1 << 62
 
 
-def timestamps(data: pa.Array, form: Form, target: Form, times: int, through: int) -> pa.Array | None:
-    """Convert; `times` and `through` make milliseconds of numbers. None: a number is so large that it may overflow."""
+def timestamps(
+    data: pa.Array, form: Form, target: Form, times: int, through: int
+) -> pa.Array | None:
+    """Convert; `times` and `through` make milliseconds of numbers. None: a number is so large that
+    it may overflow."""
     numbers = data.view(storage_type(data.type)).cast(pa.int64())
     if form is Form.DATE:
         numbers = pc.multiply(numbers, MILLIS_PER_DAY)  # of 32 bits
@@ -37,10 +41,14 @@ def timestamps(data: pa.Array, form: Form, target: Form, times: int, through: in
 def _scaled(numbers: pa.Array, times: int, through: int) -> pa.Array | None:
     if times != 1:
         bounds = pc.min_max(numbers).as_py()
-        if bounds["min"] is not None and not -_SAFE < bounds["min"] * times <= bounds["max"] * times < _SAFE:
+        if (
+            bounds["min"] is not None
+            and not -_SAFE < bounds["min"] * times <= bounds["max"] * times < _SAFE
+        ):
             return None
         numbers = pc.multiply(numbers, times)
-    return numbers if through == 1 else pc.divide(numbers, through)  # truncates toward zero, as Java does
+    # truncates toward zero, as Java does
+    return numbers if through == 1 else pc.divide(numbers, through)
 
 
 def _narrow(numbers: pa.Array, schema: Schema) -> pa.Array | None:

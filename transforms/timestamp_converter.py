@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 _LONG = (-(1 << 63), (1 << 63) - 1)
 
 
-_MILLIS: Mapping[str, tuple[int, int]] = {  # precision -> (multiply by, divide by) to get milliseconds
+_MILLIS: Mapping[
+    str, tuple[int, int]
+] = {  # precision -> (multiply by, divide by) to get milliseconds
     "seconds": (1000, 1),
     "milliseconds": (1, 1),
     "microseconds": (1, 1000),
@@ -39,28 +41,42 @@ _MILLIS: Mapping[str, tuple[int, int]] = {  # precision -> (multiply by, divide 
 
 
 class TimestampConverter(FieldTransformation[R]):
-    """Converts one field, or the whole key or value. Nulls stay null; a field that is not there is left out."""
+    """Converts one field, or the whole key or value. Nulls stay null; a field that is not there is
+    left out."""
 
     config_def = (
         ConfigDef()
         .define(
-            "field", Type.STRING, default="", importance=Importance.HIGH,
+            "field",
+            Type.STRING,
+            default="",
+            importance=Importance.HIGH,
             doc="The field to convert; empty: the whole key or value.",
         )
         .define(
-            "target.type", Type.STRING, validator=one_of(*(f.value for f in Form)), importance=Importance.HIGH,
+            "target.type",
+            Type.STRING,
+            validator=one_of(*(f.value for f in Form)),
+            importance=Importance.HIGH,
             doc="string, unix, Date, Time or Timestamp.",
         )
         .define(
-            "format", Type.STRING, default="", importance=Importance.MEDIUM,
+            "format",
+            Type.STRING,
+            default="",
+            importance=Importance.MEDIUM,
             doc="The format of texts, in the letters of java.text.SimpleDateFormat.",
         )
         .define(
-            "unix.precision", Type.STRING, default="milliseconds", validator=one_of(*_MILLIS),
-            importance=Importance.LOW, doc="The unit of numbers, in both directions.",
+            "unix.precision",
+            Type.STRING,
+            default="milliseconds",
+            validator=one_of(*_MILLIS),
+            importance=Importance.LOW,
+            doc="The unit of numbers, in both directions.",
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
-    )  # fmt: skip
+    )
 
     purpose = "converting timestamp formats"
 
@@ -72,13 +88,18 @@ class TimestampConverter(FieldTransformation[R]):
         self._target = Form(props["target.type"])
         if self._target is Form.STRING and not props["format"]:
             raise ConfigError(
-                "", "TimestampConverter requires format option to be specified when using string timestamps"
+                "",
+                "TimestampConverter requires format option to be specified when using string "
+                "timestamps",
             )
         try:
             self._format = java_date_format(props["format"]) if props["format"] else None
         except JavaDateFormatError as error:
-            raise ConfigError("", "TimestampConverter requires a SimpleDateFormat-compatible pattern for string "
-                              f"timestamps: {props['format']}") from error  # fmt: skip
+            raise ConfigError(
+                "",
+                "TimestampConverter requires a SimpleDateFormat-compatible pattern for string "
+                f"timestamps: {props['format']}",
+            ) from error
         self._times, self._through = _MILLIS[props["unix.precision"]]
         self.replace_null_with_default: bool = props["replace.null.with.default"]
         self.result = lru_cache(maxsize=64)(self._result)
@@ -89,22 +110,35 @@ class TimestampConverter(FieldTransformation[R]):
         if schema.type is not SchemaType.STRUCT:
             raise DataError("Cannot list fields on non-struct type")
         fields = [
-            (f.name, SCHEMAS[self._target](f.schema.optional) if f.name == self._field else f.schema)
+            (
+                f.name,
+                SCHEMAS[self._target](f.schema.optional) if f.name == self._field else f.schema,
+            )
             for f in schema.fields
         ]
         result = schema.replace(fields=fields, default=None)
-        return result if schema.default is None else result.replace(default=self.replaced_row(schema.default, result))
+        return (
+            result
+            if schema.default is None
+            else result.replace(default=self.replaced_row(schema.default, result))
+        )
 
     def apply(self, record: R) -> R | None:
         schema, value = self.side.of(record)
         if schema is None:
-            made = self.replaced("", None, value) if value is None or self.whole else self.replaced_map(value)
+            made = (
+                self.replaced("", None, value)
+                if value is None or self.whole
+                else self.replaced_map(value)
+            )
             return self.side.put(record, None, made)
         if self.whole:
             return self.side.put(record, self.result(schema), self.replaced("", schema, value))
         taken = None if value is None else require_struct(value, self.purpose, schema)
         result = self.result(schema)
-        return self.side.put(record, result, None if taken is None else self.replaced_row(taken, result))
+        return self.side.put(
+            record, result, None if taken is None else self.replaced_row(taken, result)
+        )
 
     def replaced(self, name: str, schema: Schema | None, value: Value) -> Value:
         """A moment in the form that is wanted."""
@@ -112,7 +146,9 @@ class TimestampConverter(FieldTransformation[R]):
             if schema is not None:
                 form_of(schema)
             return None
-        return self._from_millis(self._to_millis(value, form_of_value(value) if schema is None else form_of(schema)))
+        return self._from_millis(
+            self._to_millis(value, form_of_value(value) if schema is None else form_of(schema))
+        )
 
     def _to_millis(self, value: Value, form: Form) -> int:
         match form:
@@ -127,7 +163,8 @@ class TimestampConverter(FieldTransformation[R]):
                     return self._format.parse(value)
                 except JavaDateFormatError as error:
                     raise DataError(
-                        f"Could not parse timestamp: value ({value}) does not match pattern ({self._format.pattern})"
+                        f"Could not parse timestamp: value ({value}) does not match pattern "
+                        f"({self._format.pattern})"
                     ) from error
         return int(value)
 
@@ -165,7 +202,9 @@ class TimestampConverter(FieldTransformation[R]):
             return finished(batch, self.apply, self.side.put_column(batch, made), failed)
         schema, data, failed = FieldColumns(self).with_schema(batch, column)
         try:
-            null_schema = None if column.tombstone_schema is None else self.result(column.tombstone_schema)
+            null_schema = (
+                None if column.tombstone_schema is None else self.result(column.tombstone_schema)
+            )
         except DataError as error:
             raise blamed(batch, self.apply) from error
         made = Column(schema, data, column.tombstone, tombstone_schema=null_schema)

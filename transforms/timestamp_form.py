@@ -1,4 +1,5 @@
-"""How dates, times and timestamps are written: as texts, numbers or one of Connect's three types."""
+"""How dates, times and timestamps are written: as texts, numbers or one of Connect's three
+types."""
 
 from __future__ import annotations
 
@@ -57,4 +58,6 @@ def form_of_value(value: Value) -> Form:
         return Form.STRING
     if isinstance(value, int) and not isinstance(value, bool):
         return Form.UNIX
-    raise DataError(f"TimestampConverter does not support class {java_class_name(value)} objects as timestamps")
+    raise DataError(
+        f"TimestampConverter does not support class {java_class_name(value)} objects as timestamps"
+    )

@@ -21,10 +21,13 @@ class TimestampRouter(Transformation[R]):
         ConfigDef()
         .add(TOPIC_FORMAT)
         .define(
-            "timestamp.format", Type.STRING, default="yyyyMMdd", importance=Importance.HIGH,
+            "timestamp.format",
+            Type.STRING,
+            default="yyyyMMdd",
+            importance=Importance.HIGH,
             doc="The format of the time, in the letters of java.text.SimpleDateFormat.",
         )
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -40,7 +43,9 @@ class TimestampRouter(Transformation[R]):
     def apply(self, record: R) -> R | None:
         if record.timestamp is None:
             raise DataError(f"Timestamp missing on record: {record.topic}-{record.partition}")
-        return record.replace(topic=self._topic(record.topic, self._format.format(record.timestamp)))
+        return record.replace(
+            topic=self._topic(record.topic, self._format.format(record.timestamp))
+        )
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         import pyarrow as pa
@@ -50,7 +55,9 @@ class TimestampRouter(Transformation[R]):
         if batch.timestamp.null_count:
             raise without(batch, self.apply, batch.timestamp.is_null(), self.apply_batch)
         moments = batch.timestamp.dictionary_encode()
-        texts = pa.array(list(map(self._format.format, moments.dictionary.to_pylist())), pa.string())
+        texts = pa.array(
+            list(map(self._format.format, moments.dictionary.to_pylist())), pa.string()
+        )
         return [
             dataclasses.replace(part, topic=self._topic(batch.topic, text))
             for text, part in parted(batch, texts.take(moments.indices))

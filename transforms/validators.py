@@ -20,7 +20,8 @@ def non_null(name: str, value: Parsed) -> None:
 
 
 def java_regex(name: str, value: Parsed) -> None:
-    """A Java regular expression that can be compiled here; a missing one is refused, as Java refuses null."""
+    """A Java regular expression that can be compiled here; a missing one is refused, as Java
+    refuses null."""
     try:
         if value is None:
             raise JavaRegexError("null")

@@ -25,11 +25,14 @@ class ValueToKey(Transformation[R]):
     config_def = (
         ConfigDef()
         .define(
-            "fields", Type.LIST, validator=non_empty_list, importance=Importance.HIGH,
+            "fields",
+            Type.LIST,
+            validator=non_empty_list,
+            importance=Importance.HIGH,
             doc="The fields of the value that make the key, in this order.",
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -46,12 +49,19 @@ class ValueToKey(Transformation[R]):
     def apply(self, record: R) -> R | None:
         if record.value_schema is None:
             row = require_map(record.value, PURPOSE)
-            return record.replace(key_schema=None, key={name: row.get(name) for name in self._fields})
+            return record.replace(
+                key_schema=None, key={name: row.get(name) for name in self._fields}
+            )
         value = require_struct(record.value, PURPOSE, record.value_schema)
         schema = self._result(value.schema)
         key = Struct(schema)
         for name in self._fields:
-            key.put(name, value.get(name) if self._replace_null_with_default else value.get_without_default(name))
+            key.put(
+                name,
+                value.get(name)
+                if self._replace_null_with_default
+                else value.get_without_default(name),
+            )
         return record.replace(key_schema=schema, key=key)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
@@ -77,7 +87,12 @@ class ValueToKey(Transformation[R]):
         if column.schema is None:
             found = {name: column.member(name) for name in self._fields}
             data = [pa.nulls(len(batch)) if c is None else c.data for c in found.values()]
-            absent = {(name, *path): rows for name, c in found.items() if c for path, rows in c.absent.items()}
+            absent = {
+                (name, *path): rows
+                for name, c in found.items()
+                if c
+                for path, rows in c.absent.items()
+            }
             made = pa.StructArray.from_arrays(data, names=list(found))
             return [batch.replace(key=Column(None, made, None, absent))]
         if column.schema.type is not SchemaType.STRUCT:
@@ -90,7 +105,11 @@ class ValueToKey(Transformation[R]):
         for field in schema.fields:
             member = member_of(column, field.name)
             default = field.schema.default if self._replace_null_with_default else None
-            data.append(member.data if default is None else with_default(member.data, scalar(field.schema, default)))
+            data.append(
+                member.data
+                if default is None
+                else with_default(member.data, scalar(field.schema, default))
+            )
         made = struct_column(schema, data, None, len(batch))
         keyed = batch.replace(key=Column(schema, made))
         return finished(batch, self.apply, keyed, required_nulls(schema, data, made))

@@ -10,4 +10,4 @@
 | `errors` | the error tree |
 
 Importing this package imports the standard library only.
-"""
+"""  # noqa: E501 - a table or a literal is wider

@@ -1,8 +1,10 @@
-"""Between Connect values and Arrow columns. Imports pyarrow, so it is itself imported on first use only.
+"""Between Connect values and Arrow columns. Imports pyarrow, so it is itself imported on first use
+only.
 
-Arrow types by schema: integers and floats by width, bool, utf8, binary; ARRAY list, MAP map, STRUCT struct; Decimal
-decimal128 (decimal256 beyond 38 digits) of the schema's scale, Date date32, Time time32[ms], Timestamp
-timestamp[ms, UTC]. Column fields are always nullable: what is required is the schema's to say.
+Arrow types by schema: integers and floats by width, bool, utf8, binary; ARRAY list, MAP map, STRUCT
+struct; Decimal decimal128 (decimal256 beyond 38 digits) of the schema's scale, Date date32, Time
+time32[ms], Timestamp timestamp[ms, UTC]. Column fields are always nullable: what is required is the
+schema's to say.
 """
 
 from __future__ import annotations
@@ -70,13 +72,19 @@ def arrow_type(schema: Schema) -> pa.DataType:
             digits = DECIMAL_DIGITS if digits is None else digits
             if not 1 <= digits <= _WIDEST_DECIMAL or not -digits <= scale <= digits:
                 digits = _WIDEST_DECIMAL
-            return pa.decimal128(digits, scale) if digits <= DECIMAL_DIGITS else pa.decimal256(digits, scale)
+            return (
+                pa.decimal128(digits, scale)
+                if digits <= DECIMAL_DIGITS
+                else pa.decimal256(digits, scale)
+            )
     if schema.type is Type.STRUCT:
         return pa.struct([pa.field(f.name, arrow_type(f.schema)) for f in schema.fields])
     if schema.type is Type.ARRAY:
         return pa.list_(pa.field(ELEMENT, arrow_type(_present(schema.value_schema))))
     if schema.type is Type.MAP:
-        return pa.map_(arrow_type(_present(schema.key_schema)), arrow_type(_present(schema.value_schema)))
+        return pa.map_(
+            arrow_type(_present(schema.key_schema)), arrow_type(_present(schema.value_schema))
+        )
     return _PRIMITIVES[schema.type]
 
 
@@ -106,7 +114,9 @@ def _reinterpret(data: pa.Array, wanted: pa.DataType) -> pa.Array:
     if data.type == wanted:
         return data
     if pa.types.is_struct(wanted):
-        children = [_reinterpret(child(data, i), wanted.field(i).type) for i in range(wanted.num_fields)]
+        children = [
+            _reinterpret(child(data, i), wanted.field(i).type) for i in range(wanted.num_fields)
+        ]
         mask = data.is_null() if data.null_count else None
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
     if pa.types.is_map(wanted):
@@ -124,12 +134,14 @@ def _reinterpret(data: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _rebased(data: pa.Array) -> pa.Array:
-    """A list or map array whose offsets start at its own first item (`mask` and slices exclude each other)."""
+    """A list or map array whose offsets start at its own first item (`mask` and slices exclude each
+    other)."""
     return pa.concat_arrays([data, data.slice(0, 0)]) if data.offset else data
 
 
 def is_odd_decimal(kind: pa.DataType) -> bool:
-    """Whether this is a decimal of negative scale: Arrow compares none, and makes other types of those it selects."""
+    """Whether this is a decimal of negative scale: Arrow compares none, and makes other types of
+    those it selects."""
     return bool(pa.types.is_decimal(kind)) and kind.scale < 0
 
 
@@ -145,12 +157,14 @@ def filled(data: pa.Array, default: pa.Scalar) -> pa.Array:
 def floor_divide(data: pa.Int64Array, unit: int) -> pa.Int64Array:
     """Divide by a positive number and round down; without an overflow at the low end of 64 bits."""
     quotient = pc.divide(data, unit)
-    return pc.subtract(quotient, pc.less(pc.subtract(data, pc.multiply(quotient, unit)), 0).cast(pa.int64()))
+    return pc.subtract(
+        quotient, pc.less(pc.subtract(data, pc.multiply(quotient, unit)), 0).cast(pa.int64())
+    )
 
 
 def are_between_floats(doubles: pa.DoubleArray) -> bool:
-    """Whether one lies halfway between two floats, or where these are coarser still: it does not tell which is nearer
-    to the digits that it was rounded from itself.
+    """Whether one lies halfway between two floats, or where these are coarser still: it does not
+    tell which is nearer to the digits that it was rounded from itself.
     """
     halfway = pc.equal(pc.bit_wise_and(doubles.view(pa.int64()), _FLOAT_REST), _HALF_OF_REST)
     doubtful = pc.or_(halfway, pc.less(pc.abs(doubles), _LEAST_NORMAL))
@@ -197,11 +211,17 @@ def _build(schema: Schema, values: Sequence[Value]) -> pa.Array:
     if kind is Type.ARRAY:
         member = _present(schema.value_schema)
         items = _build(member, [x for v in values if v is not None for x in v])
-        return pa.ListArray.from_arrays(_offsets(values), items, type=pa.list_(pa.field(ELEMENT, items.type)))
+        return pa.ListArray.from_arrays(
+            _offsets(values), items, type=pa.list_(pa.field(ELEMENT, items.type))
+        )
     if kind is Type.MAP:
         keys = _build(_present(schema.key_schema), [k for v in values if v is not None for k in v])
-        items = _build(_present(schema.value_schema), [x for v in values if v is not None for x in v.values()])
-        return pa.MapArray.from_arrays(_offsets(values), keys, items, type=pa.map_(keys.type, items.type))
+        items = _build(
+            _present(schema.value_schema), [x for v in values if v is not None for x in v.values()]
+        )
+        return pa.MapArray.from_arrays(
+            _offsets(values), keys, items, type=pa.map_(keys.type, items.type)
+        )
     if kind is Type.BYTES and schema.name == DECIMAL:
         wanted = arrow_type(schema)
         _check_exponents(wanted, values)
@@ -212,8 +232,8 @@ def _build(schema: Schema, values: Sequence[Value]) -> pa.Array:
 def _check_exponents(wanted: pa.DataType, values: Sequence[Value]) -> None:
     """Refuse numbers that Arrow does not check when it gives them the scale of this type.
 
-    `Decimal("1E-999999999")` ends the process; what is beyond the 128 or 256 bits that Arrow computes in is lost
-    without a word.
+    `Decimal("1E-999999999")` ends the process; what is beyond the 128 or 256 bits that Arrow
+    computes in is lost without a word.
 
     Raises:
         NotColumnar: There is such a number.
@@ -234,8 +254,11 @@ def _check_exponents(wanted: pa.DataType, values: Sequence[Value]) -> None:
 
 
 def list_array(sizes: Sequence[int | None], items: pa.Array) -> pa.ListArray:
-    """Make a list column of each row's number of items (None: a null row) and all items in order."""
-    return pa.ListArray.from_arrays(_ends(sizes), items, type=pa.list_(pa.field(ELEMENT, items.type)))
+    """Make a list column of each row's number of items (None: a null row) and all items in
+    order."""
+    return pa.ListArray.from_arrays(
+        _ends(sizes), items, type=pa.list_(pa.field(ELEMENT, items.type))
+    )
 
 
 def _ends(sizes: Sequence[int | None]) -> pa.Int32Array:
@@ -249,7 +272,8 @@ def _ends(sizes: Sequence[int | None]) -> pa.Int32Array:
 
 
 def map_array(sizes: Sequence[int | None], keys: pa.Array, items: pa.Array) -> pa.MapArray:
-    """Make a map column of each row's number of entries (None: a null row) and all entries in order."""
+    """Make a map column of each row's number of entries (None: a null row) and all entries in
+    order."""
     return pa.MapArray.from_arrays(_ends(sizes), keys, items, type=pa.map_(keys.type, items.type))
 
 
@@ -271,7 +295,8 @@ def decimal_array(schema: Schema, values: Sequence[bytes | None]) -> pa.Array:
 
 
 def spread_indices(there: Sequence[bool]) -> pa.Int64Array:
-    """What to `take` from a column of the rows that are there, to get one with nulls at the other places."""
+    """What to `take` from a column of the rows that are there, to get one with nulls at the other
+    places."""
     mask = pa.array(there, pa.bool_())
     places = pc.subtract(pc.cumulative_sum(mask.cast(pa.int64())), 1)
     return pc.if_else(mask, places, pa.scalar(None, pa.int64()))
@@ -286,7 +311,9 @@ def to_values(schema: Schema, data: pa.Array) -> list[Value]:
     kind = schema.type
     if kind is Type.STRUCT:
         if not schema.fields:
-            return [None if valid is False else Struct(schema) for valid in data.is_valid().to_pylist()]
+            return [
+                None if valid is False else Struct(schema) for valid in data.is_valid().to_pylist()
+            ]
         columns = [to_values(f.schema, child(data, f.index)) for f in schema.fields]
         return _with_nulls(structs(schema, zip(*columns, strict=True)), data)
     if kind is Type.ARRAY:
@@ -296,7 +323,10 @@ def to_values(schema: Schema, data: pa.Array) -> list[Value]:
         entries = data.flatten() if not pa.types.is_map(data.type) else _map_entries(data)
         keys = to_values(_present(schema.key_schema), entries[0])
         items = to_values(_present(schema.value_schema), entries[1])
-        return [None if p is None else dict(p) for p in _regrouped(list(zip(keys, items, strict=True)), data)]
+        return [
+            None if p is None else dict(p)
+            for p in _regrouped(list(zip(keys, items, strict=True)), data)
+        ]
     storage = storage_type(data.type)
     values: list[Value] = (data if storage == data.type else data.view(storage)).to_pylist()
     return values
@@ -323,7 +353,9 @@ def _with_nulls(rows: list[Value], data: pa.Array) -> list[Value]:
 
 def _map_entries(data: pa.MapArray) -> tuple[pa.Array, pa.Array]:
     """Keys and items of the non-null rows, in order."""
-    flat = pa.ListArray.from_arrays(data.offsets, pa.StructArray.from_arrays([data.keys, data.items], ["k", "v"]))
+    flat = pa.ListArray.from_arrays(
+        data.offsets, pa.StructArray.from_arrays([data.keys, data.items], ["k", "v"])
+    )
     if data.null_count:
         flat = flat.filter(data.is_valid())
     entries = flat.flatten()
@@ -357,13 +389,14 @@ def _present(schema: Schema | None) -> Schema:
 
 
 def schemaless_array(values: Sequence[Value]) -> tuple[pa.Array, dict[_Path, pa.BooleanArray]]:
-    """Infer the parts of a `Column` from schemaless rows (dict, list, str, bytes, bool, int, float, None).
+    """Infer the parts of a `Column` from schemaless rows (dict, list, str, bytes, bool, int, float,
+    None).
 
-    Dicts become structs of all members that occur, integers int64, floats double. Beside them stands which rows lack
-    which member.
+    Dicts become structs of all members that occur, integers int64, floats double. Beside them
+    stands which rows lack which member.
 
-    Raises:
-        NotColumnar: A member changes its type from row to row, or rows of a list differ in their members.
+    Raises: NotColumnar: A member changes its type from row to row, or rows of a list differ in
+        their members.
     """
     absent: dict[_Path, pa.BooleanArray] = {}
     try:
@@ -379,7 +412,9 @@ class _Absent:
 _ABSENT = _Absent()
 
 
-def _infer(values: Sequence[Any], path: _Path, absent: dict[_Path, pa.BooleanArray], *, inside_list: bool) -> pa.Array:
+def _infer(
+    values: Sequence[Any], path: _Path, absent: dict[_Path, pa.BooleanArray], *, inside_list: bool
+) -> pa.Array:
     kinds = set(map(type, values))
     if _Absent in kinds:
         if inside_list:
@@ -391,13 +426,22 @@ def _infer(values: Sequence[Any], path: _Path, absent: dict[_Path, pa.BooleanArr
     if not kinds:
         return pa.nulls(len(values))
     if len(kinds) > 1:
-        raise NotColumnar(f"{'.'.join(path) or 'value'} changes its type: {sorted(k.__name__ for k in kinds)}")
+        raise NotColumnar(
+            f"{'.'.join(path) or 'value'} changes its type: {sorted(k.__name__ for k in kinds)}"
+        )
     kind = kinds.pop()
     if kind is dict:
         return _infer_struct(values, path, absent, inside_list=inside_list)
     if kind is list:
-        items = _infer([x for v in values if v is not None for x in v], (*path, ELEMENT), absent, inside_list=True)
-        return pa.ListArray.from_arrays(_offsets(values), items, type=pa.list_(pa.field(ELEMENT, items.type)))
+        items = _infer(
+            [x for v in values if v is not None for x in v],
+            (*path, ELEMENT),
+            absent,
+            inside_list=True,
+        )
+        return pa.ListArray.from_arrays(
+            _offsets(values), items, type=pa.list_(pa.field(ELEMENT, items.type))
+        )
     inferred = _INFERRED.get(kind)
     if inferred is None:
         if kind is Decimal:
@@ -407,14 +451,23 @@ def _infer(values: Sequence[Any], path: _Path, absent: dict[_Path, pa.BooleanArr
 
 
 _INFERRED: Mapping[type, pa.DataType] = {
-    bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string(), bytes: pa.binary(),
-}  # fmt: skip
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+}
 
 
 def _infer_struct(
-    values: Sequence[dict[str, Any] | None], path: _Path, absent: dict[_Path, pa.BooleanArray], *, inside_list: bool
+    values: Sequence[dict[str, Any] | None],
+    path: _Path,
+    absent: dict[_Path, pa.BooleanArray],
+    *,
+    inside_list: bool,
 ) -> pa.Array:
-    orders = dict.fromkeys(tuple(value) for value in values if value is not None)  # one, where a program wrote them
+    # one, where a program wrote them
+    orders = dict.fromkeys(tuple(value) for value in values if value is not None)
     names = dict.fromkeys(chain.from_iterable(orders))
     for name in names:
         if not isinstance(name, str):

@@ -31,14 +31,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _T = TypeVar("_T")
-Path: TypeAlias = tuple[str, ...]  # names from the top of the value down to a member; list items are "element"
+# names from the top of the value down to a member; list items are "element"
+Path: TypeAlias = tuple[str, ...]
 
 
 class LazyColumn(ABC):
     """Structs of a column that are not in Arrow yet.
 
-    A converter gives one to a `Column` when building is dear and much of it may go unread, such as the row before an
-    update. Its maker has checked all that could fail before: no method raises anything. Used on one thread.
+    A converter gives one to a `Column` when building is dear and much of it may go unread, such as
+    the row before an update. Its maker has checked all that could fail before: no method raises
+    anything. Used on one thread.
     """
 
     @abstractmethod
@@ -70,29 +72,42 @@ class LazyColumn(ABC):
         return None
 
     def row_values(self) -> list[Value] | None:
-        """The value of each row, as the reference form would have made it; None: these have to be built for it."""
+        """The value of each row, as the reference form would have made it; None: these have to be
+        built for it."""
         return None
 
 
 class Column:
-    """The key side or the value side of a batch: one schema for all rows. Never changed once it is made.
+    """The key side or the value side of a batch: one schema for all rows. Never changed once it is
+    made.
 
-    `data` has the Arrow type that `connect_py.api.arrow.arrow_type(schema)` gives, or an inferred one when
-    schemaless. Nulls in `data` are nulls *inside* the schema; rows whose message was null are marked in `tombstone`
-    (and null in `data`): seen as rows they have no value and (see `tombstone_schema`) no schema, so they never cut a
-    batch in two.
+    `data` has the Arrow type that `connect_py.api.arrow.arrow_type(schema)` gives, or an inferred
+    one when schemaless. Nulls in `data` are nulls *inside* the schema; rows whose message was null
+    are marked in `tombstone` (and null in `data`): seen as rows they have no value and (see
+    `tombstone_schema`) no schema, so they never cut a batch in two.
 
-    A converter may leave columns unbuilt until a caller asks for `data` or `absent`. To read a few members of a large
-    struct use `member`, `null_count` and `is_null`: columns that no caller asks for are never built.
+    A converter may leave columns unbuilt until a caller asks for `data` or `absent`. To read a few
+    members of a large struct use `member`, `null_count` and `is_null`: columns that no caller asks
+    for are never built.
     """
 
-    __slots__ = ("_absent", "_data", "_members", "_unbuilt", "missing", "schema", "tombstone", "tombstone_schema")
+    __slots__ = (
+        "_absent",
+        "_data",
+        "_members",
+        "_unbuilt",
+        "missing",
+        "schema",
+        "tombstone",
+        "tombstone_schema",
+    )
 
     schema: Schema | None  # None: schemaless, or nothing but tombstones
     tombstone: pa.BooleanArray | None  # None: no row is one
     tombstone_schema: Schema | None
-    """What the rows marked in `tombstone` show as their schema: none, as consumed, unless a transformation made nulls
-    of rows and left them one. It is beside `schema`, so such rows do not cut a batch either."""
+    """What the rows marked in `tombstone` show as their schema: none, as consumed, unless a
+    transformation made nulls of rows and left them one. It is beside `schema`, so such rows do not
+    cut a batch either."""
     missing: pa.BooleanArray | None
     """Of a schemaless `member`: the rows that lack it; None: no row does. It is null there."""
 
@@ -128,8 +143,8 @@ class Column:
     def absent(self) -> Mapping[Path, pa.BooleanArray]:
         """Schemaless only: for each member that some row lacks, the rows that lack it.
 
-        In the null of any other row the member is there and null. Members inside lists are not tracked: a batch that
-        needs it is not columnar.
+        In the null of any other row the member is there and null. Members inside lists are not
+        tracked: a batch that needs it is not columnar.
         """
         _ = self.data  # builds it
         return self._absent
@@ -155,9 +170,12 @@ class Column:
         return self._unbuilt is not None or arrow.is_struct(self._data)
 
     def member(self, name: str) -> Column | None:
-        """One member of a column of structs, null where the struct is; None: the structs have no such member."""
+        """One member of a column of structs, null where the struct is; None: the structs have no
+        such member."""
         if name not in self._members:
-            self._members[name] = self._member(name) if self._unbuilt is None else self._unbuilt.member(name)
+            self._members[name] = (
+                self._member(name) if self._unbuilt is None else self._unbuilt.member(name)
+            )
         return self._members[name]
 
     def _member(self, name: str) -> Column | None:
@@ -167,7 +185,11 @@ class Column:
         if data is None:
             return None
         field = None if self.schema is None else self.schema.field(name)
-        absent = {path[1:]: rows for path, rows in self._absent.items() if path[0] == name and len(path) > 1}
+        absent = {
+            path[1:]: rows
+            for path, rows in self._absent.items()
+            if path[0] == name and len(path) > 1
+        }
         schema = None if field is None else field.schema
         return Column(schema, data, None, absent, missing=self._absent.get((name,)))
 
@@ -182,10 +204,16 @@ class Column:
     def slice(self, start: int, stop: int) -> Column:
         """Keep rows [start, stop), without copying."""
         length = stop - start
-        data = self._data.slice(start, length) if self._unbuilt is None else self._unbuilt.slice(start, stop)
+        data = (
+            self._data.slice(start, length)
+            if self._unbuilt is None
+            else self._unbuilt.slice(start, stop)
+        )
         return self._selected(data, lambda rows: rows.slice(start, length))
 
-    def _selected(self, data: pa.Array | LazyColumn, select: Callable[[pa.Array], pa.Array]) -> Column:
+    def _selected(
+        self, data: pa.Array | LazyColumn, select: Callable[[pa.Array], pa.Array]
+    ) -> Column:
         return Column(
             self.schema,
             data,
@@ -195,11 +223,14 @@ class Column:
             missing=None if self.missing is None else select(self.missing),
         )
 
-    def mixed(self, other: Column, is_other: pa.BooleanArray, kept: pa.BooleanArray | None = None) -> Column:
-        """Take the rows of `other` where `is_other` is true and the own rows elsewhere; of these keep some, or all.
+    def mixed(
+        self, other: Column, is_other: pa.BooleanArray, kept: pa.BooleanArray | None = None
+    ) -> Column:
+        """Take the rows of `other` where `is_other` is true and the own rows elsewhere; of these
+        keep some, or all.
 
-        Both are columns of structs of one schema, or schemaless; neither mask has nulls. A null has no say in what it
-        would be as a message: tombstones are the caller's to mark.
+        Both are columns of structs of one schema, or schemaless; neither mask has nulls. A null has
+        no say in what it would be as a message: tombstones are the caller's to mark.
 
         Raises:
             NotColumnar: A schemaless member is of one type here and of another there.
@@ -241,18 +272,31 @@ class Column:
 
     def _tombstones(self) -> list[int]:
         """The rows marked in `tombstone`."""
-        return [] if self.tombstone is None else [i for i, is_one in enumerate(self.tombstone.to_pylist()) if is_one]
+        return (
+            []
+            if self.tombstone is None
+            else [i for i, is_one in enumerate(self.tombstone.to_pylist()) if is_one]
+        )
 
 
 class Origin:
     """Where Kafka holds the rows of a batch, row by row. No transformation changes this.
 
-    All columns have the batch's length. Offsets rise within each partition; partitions may interleave. The raw
-    bytes, kept for the dead-letter queue, are selected only when a caller asks for them: `where` costs no walk over
-    Python lists.
+    All columns have the batch's length. Offsets rise within each partition; partitions may
+    interleave. The raw bytes, kept for the dead-letter queue, are selected only when a caller asks
+    for them: `where` costs no walk over Python lists.
     """
 
-    __slots__ = ("_headers", "_keys", "_rows", "_values", "offsets", "partitions", "timestamp_type", "topic")
+    __slots__ = (
+        "_headers",
+        "_keys",
+        "_rows",
+        "_values",
+        "offsets",
+        "partitions",
+        "timestamp_type",
+        "topic",
+    )
 
     topic: str  # as consumed; `Batch.topic` may have been rerouted
     partitions: pa.Int32Array
@@ -309,7 +353,8 @@ class Origin:
 
         if self._rows is not None:
             return self._rows
-        return pc.indices_nonzero(pa.repeat(True, len(self.offsets))).cast(pa.int64())  # 20 times as fast as a range
+        # 20 times as fast as a range
+        return pc.indices_nonzero(pa.repeat(True, len(self.offsets))).cast(pa.int64())
 
     def where(self, mask: pa.BooleanArray) -> Origin:
         """Keep the rows where `mask` is true."""
@@ -321,16 +366,27 @@ class Origin:
 
     def _selected(self, select: Callable[[pa.Array], pa.Array]) -> Origin:
         return Origin(
-            self.topic, select(self.partitions), select(self.offsets), self.timestamp_type,
-            self._keys, self._values, self._headers, select(self._all_rows()),
-        )  # fmt: skip
+            self.topic,
+            select(self.partitions),
+            select(self.offsets),
+            self.timestamp_type,
+            self._keys,
+            self._values,
+            self._headers,
+            select(self._all_rows()),
+        )
 
     def records(self) -> list[RecordOrigin]:
         """Return the origin of each row."""
         columns = zip(
-            repeat(self.topic, len(self)), self.partitions.to_pylist(), self.offsets.to_pylist(), self.keys,
-            self.values, self.headers, strict=True,
-        )  # fmt: skip
+            repeat(self.topic, len(self)),
+            self.partitions.to_pylist(),
+            self.offsets.to_pylist(),
+            self.keys,
+            self.values,
+            self.headers,
+            strict=True,
+        )
         return list(starmap(RecordOrigin, columns))
 
     def next_offsets(self) -> Mapping[TopicPartition, int]:
@@ -342,15 +398,17 @@ class Origin:
             last = {distinct[0]: self.offsets[-1].as_py()}
         else:  # the last row of a partition wins; Arrow's aggregation costs as much, and a thread
             last = dict(zip(self.partitions.to_pylist(), self.offsets.to_pylist(), strict=True))
-        return {TopicPartition(self.topic, p): o + 1 for p, o in last.items()}  # last read -> next to read
+        # last read -> next to read
+        return {TopicPartition(self.topic, p): o + 1 for p, o in last.items()}
 
 
 @dataclass(frozen=True)
 class Batch:
     """Rows of one topic with one key schema and one value schema, in offset order per partition.
 
-    All columns have the same length, at least one row. A stage returns new batches that share unchanged columns; it
-    never writes into one. Only `origin` decides what is committed or dead-lettered.
+    All columns have the same length, at least one row. A stage returns new batches that share
+    unchanged columns; it never writes into one. Only `origin` decides what is committed or
+    dead-lettered.
     """
 
     topic: str  # a router may change it
@@ -376,30 +434,45 @@ class Batch:
         return dataclasses.replace(self, **{k: v for k, v in changes.items() if v is not None})  # type: ignore[arg-type] # one type per member, checked by the signature
 
     def where(self, mask: pa.BooleanArray) -> Batch:
-        """Keep the rows where `mask` (no nulls) is true; a batch without rows is the caller's to drop."""
+        """Keep the rows where `mask` (no nulls) is true; a batch without rows is the caller's to
+        drop."""
         headers = None if self.headers is None else list(compress(self.headers, mask.to_pylist()))
         return Batch(
-            self.topic, self.key.where(mask), self.value.where(mask), self.timestamp.filter(mask), headers,
+            self.topic,
+            self.key.where(mask),
+            self.value.where(mask),
+            self.timestamp.filter(mask),
+            headers,
             self.origin.where(mask),
-        )  # fmt: skip
+        )
 
     def slice(self, start: int, stop: int) -> Batch:
         """Keep rows [start, stop)."""
         return Batch(
-            self.topic, self.key.slice(start, stop), self.value.slice(start, stop),
+            self.topic,
+            self.key.slice(start, stop),
+            self.value.slice(start, stop),
             self.timestamp.slice(start, stop - start),
-            None if self.headers is None else self.headers[start:stop], self.origin.slice(start, stop),
-        )  # fmt: skip
+            None if self.headers is None else self.headers[start:stop],
+            self.origin.slice(start, stop),
+        )
 
     @cached_property
     def _records(self) -> list[SinkRecord]:
         rows = len(self)
         columns = zip(
-            repeat(self.topic, rows), self.origin.partitions.to_pylist(), self.key.row_schemas(), self.key.row_values(),
-            self.value.row_schemas(), self.value.row_values(), self.timestamp.to_pylist(),
+            repeat(self.topic, rows),
+            self.origin.partitions.to_pylist(),
+            self.key.row_schemas(),
+            self.key.row_values(),
+            self.value.row_schemas(),
+            self.value.row_values(),
+            self.timestamp.to_pylist(),
             repeat(NO_HEADERS, rows) if self.headers is None else self.headers,
-            repeat(self.origin.timestamp_type, rows), self.origin.records(), strict=True,
-        )  # fmt: skip
+            repeat(self.origin.timestamp_type, rows),
+            self.origin.records(),
+            strict=True,
+        )
         return list(starmap(sink_record, columns))
 
     def records(self) -> list[SinkRecord]:
@@ -408,12 +481,13 @@ class Batch:
 
     @staticmethod
     def of(records: Iterable[SinkRecord]) -> list[Batch]:
-        """Return the same rows as batches: the way back, cut where topic, origin or a schema changes.
+        """Return the same rows as batches: the way back, cut where topic, origin or a schema
+        changes.
 
         Schemaless rows are also cut where a member changes its type.
 
-        Raises:
-            NotColumnar: A row cannot be a column by itself, for example a schemaless list of mixed types.
+        Raises: NotColumnar: A row cannot be a column by itself, for example a schemaless list of
+            mixed types.
         """
         return [batch for run in runs(list(records)) for batch in _batches_of_run(run)]
 
@@ -438,7 +512,11 @@ def column_of(schema: Schema | None, values: Sequence[Value]) -> Column:
     """
     from connect_py.api import arrow
 
-    return schemaless_column(values) if schema is None else Column(schema, arrow.to_array(schema, values))
+    return (
+        schemaless_column(values)
+        if schema is None
+        else Column(schema, arrow.to_array(schema, values))
+    )
 
 
 def _batches_of_run(run: list[SinkRecord]) -> list[Batch]:
@@ -447,7 +525,8 @@ def _batches_of_run(run: list[SinkRecord]) -> list[Batch]:
     except NotColumnar:
         if len(run) == 1:
             raise
-        middle = len(run) // 2  # a member changes its type somewhere: halves find the place in few steps
+        # a member changes its type somewhere: halves find the place in few steps
+        middle = len(run) // 2
         return _batches_of_run(run[:middle]) + _batches_of_run(run[middle:])
 
 
@@ -468,7 +547,9 @@ def origin_of(run: Sequence[SinkRecord]) -> Origin:
     """The origins of records that were consumed from one topic, with one kind of timestamp."""
     import pyarrow as pa
 
-    _, partitions, offsets, keys, values, raw_headers, *_ = zip(*[r.origin for r in run], strict=True)
+    _, partitions, offsets, keys, values, raw_headers, *_ = zip(
+        *[r.origin for r in run], strict=True
+    )
     return Origin(
         run[0].origin.topic,
         pa.array(partitions, pa.int32()),
@@ -490,7 +571,9 @@ def side_of(schemas: Sequence[Schema | None], values: Sequence[Value]) -> Column
 
     from connect_py.api import arrow
 
-    tombstones = [schema is None and value is None for schema, value in zip(schemas, values, strict=True)]
+    tombstones = [
+        schema is None and value is None for schema, value in zip(schemas, values, strict=True)
+    ]
     tombstone = pa.array(tombstones, pa.bool_()) if any(tombstones) else None
     schema = next((schema for schema in schemas if schema is not None), None)
     if schema is None:

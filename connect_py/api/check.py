@@ -1,8 +1,9 @@
-"""Questions that `connect-py doctor` asks before a worker or a connector runs. Plugins bring some of their own.
+"""Questions that `connect-py doctor` asks before a worker or a connector runs. Plugins bring some
+of their own.
 
-An entry point of the group `connect_py.checks` is a function that takes a connector's configuration and returns the
-checks that fit it, none for connectors of other plugins. `connect_py.api.command.uses_java` marks a function whose
-checks start a JVM.
+An entry point of the group `connect_py.checks` is a function that takes a connector's configuration
+and returns the checks that fit it, none for connectors of other plugins.
+`connect_py.api.command.uses_java` marks a function whose checks start a JVM.
 """
 
 from __future__ import annotations
@@ -35,5 +36,6 @@ class Check:
     """A question with a deadline."""
 
     subject: str
-    ask: Callable[[], Sequence[Finding]]  # a `ConnectError` or an `OSError` is a finding, too: a failure
+    # a `ConnectError` or an `OSError` is a finding, too: a failure
+    ask: Callable[[], Sequence[Finding]]
     seconds: float = 15.0

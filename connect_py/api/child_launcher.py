@@ -1,6 +1,7 @@
 """Becomes a command that ends with its parent: `python -I -S child_launcher.py PARENT COMMAND...`.
 
-`die_with_parent` is for children that run Python themselves. This file imports nothing but the standard library.
+`die_with_parent` is for children that run Python themselves. This file imports nothing but the
+standard library.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ class ChildProcess:
         environment: Mapping[str, str] | None = None,
         output_path: Path | None = None,
     ) -> None:
-        """Start the command in a session of its own, so that Ctrl-C in a terminal does not reach it.
+        """Start the command in a session of its own, so that Ctrl-C in a terminal does not reach
+        it.
 
         Args:
             command: An absolute path of an executable, then its arguments.
@@ -47,7 +48,11 @@ class ChildProcess:
         Raises:
             OSError: The command could not be started.
         """
-        launcher = [] if detached else [sys.executable, "-I", "-S", child_launcher.__file__, str(os.getpid())]
+        launcher = (
+            []
+            if detached
+            else [sys.executable, "-I", "-S", child_launcher.__file__, str(os.getpid())]
+        )
         self._command = [*launcher, *map(str, command)]
         self._log_path = log_path
         self._output_path = output_path
@@ -57,7 +62,9 @@ class ChildProcess:
         self._exited = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._error: OSError | None = None
-        self._keeper = threading.Thread(target=self._keep, name=f"child-{Path(command[0]).name}", daemon=True)
+        self._keeper = threading.Thread(
+            target=self._keep, name=f"child-{Path(command[0]).name}", daemon=True
+        )
         self._keeper.start()
         self._started.wait()
         if self._error is not None:
@@ -70,7 +77,9 @@ class ChildProcess:
             with log as errors, own as output:
                 self._process = subprocess.Popen(
                     self._command,
-                    stdin=subprocess.DEVNULL if self._detached else subprocess.PIPE,  # open as long as we live
+                    stdin=subprocess.DEVNULL
+                    if self._detached
+                    else subprocess.PIPE,  # open as long as we live
                     stdout=output or errors,
                     stderr=errors,
                     env=self._environment,
@@ -122,5 +131,7 @@ class ChildProcess:
         """
         self.signal(signal.SIGKILL)
         if not self.wait(_KILL_SECONDS):
-            raise TimeoutError(f"process {self.pid} did not end {_KILL_SECONDS:.0f} s after SIGKILL")
+            raise TimeoutError(
+                f"process {self.pid} did not end {_KILL_SECONDS:.0f} s after SIGKILL"
+            )
         self._keeper.join(_KILL_SECONDS)

@@ -7,12 +7,15 @@ from collections.abc import Iterable
 
 
 def openssl_ciphers(names: Iterable[str]) -> str | None:
-    """The list for OpenSSL; None when it is empty. Suites of TLS 1.3 cannot be chosen there and are left out.
+    """The list for OpenSSL; None when it is empty. Suites of TLS 1.3 cannot be chosen there and are
+    left out.
 
     Names that are OpenSSL's already stay as they are.
     """
     found = [name.strip() for name in names if name.strip()]
-    older = [_openssl_name(name) for name in found if "_WITH_" in name or not name.startswith("TLS_")]
+    older = [
+        _openssl_name(name) for name in found if "_WITH_" in name or not name.startswith("TLS_")
+    ]
     return ":".join(older) or None
 
 
@@ -21,6 +24,10 @@ def _openssl_name(name: str) -> str:
     if "_WITH_" not in name:
         return name
     exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")
-    cipher = re.sub(r"AES_(\d+)_", r"AES\1_", cipher).replace("_CBC", "").replace("POLY1305_SHA256", "POLY1305")
+    cipher = (
+        re.sub(r"AES_(\d+)_", r"AES\1_", cipher)
+        .replace("_CBC", "")
+        .replace("POLY1305_SHA256", "POLY1305")
+    )
     cipher = cipher.replace("_", "-")
     return cipher if exchange == "RSA" else f"{exchange.replace('_', '-')}-{cipher}"

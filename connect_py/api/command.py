@@ -1,4 +1,5 @@
-"""For subcommands of `connect-py` that plugins bring (entry points of the group `connect_py.commands`)."""
+"""For subcommands of `connect-py` that plugins bring (entry points of the group
+`connect_py.commands`)."""
 
 from __future__ import annotations
 
@@ -45,31 +46,31 @@ class WorkerClient(Protocol):
     ) -> Any:
         """Call an operation of a connector, and wait for its result, which may take hours.
 
-        Args:
-            name: The connector.
-            operation: The name of the operation.
-            arguments: The JSON object of the request.
-            progress: Called with a description of the current step, on the calling thread.
-            worker_id: The member of the group that gets the request (`host:port`) if it can be reached from here.
+        Args: name: The connector. operation: The name of the operation. arguments: The JSON object
+            of the request. progress: Called with a description of the current step, on the calling
+            thread. worker_id: The member of the group that gets the request (`host:port`) if it can
+            be reached from here.
 
-        Raises:
-            NotFoundError: The connector, or the operation, does not exist. Nothing was changed.
-            ConnectError: The operation failed, or the worker was lost. The operation may have taken effect.
+        Raises: NotFoundError: The connector, or the operation, does not exist. Nothing was changed.
+            ConnectError: The operation failed, or the worker was lost. The operation may have taken
+            effect.
         """
 
 
 def uses_java(command: F) -> F:
     """Mark a command, or a function that returns checks, which starts a JVM.
 
-    Before it runs, the environment says where Java and Spark's jars are. For a command, the jars are fetched if they
-    are not there yet, as by `connect-py jars spark`. Without them the command ends with exit status 2.
+    Before it runs, the environment says where Java and Spark's jars are. For a command, the jars
+    are fetched if they are not there yet, as by `connect-py jars spark`. Without them the command
+    ends with exit status 2.
     """
     setattr(command, JAVA, ())
     return command
 
 
 def reads_kafka_in_spark(command: F) -> F:
-    """Mark a command as `uses_java` does; Spark's jars are followed by those of its Kafka source."""
+    """Mark a command as `uses_java` does; Spark's jars are followed by those of its Kafka
+    source."""
     setattr(command, JAVA, ("spark-kafka",))
     return command
 
@@ -77,9 +78,9 @@ def reads_kafka_in_spark(command: F) -> F:
 def asks_worker(command: F) -> F:
     """Mark a command that calls operations of a running worker if there is one.
 
-    `connect-py` adds the options that name the worker. If the command is also marked by `uses_java` or
-    `reads_kafka_in_spark`, the environment is prepared by the first call of `command_services` or `sink_host`: a
-    command that needs the worker only runs without Java.
+    `connect-py` adds the options that name the worker. If the command is also marked by `uses_java`
+    or `reads_kafka_in_spark`, the environment is prepared by the first call of `command_services`
+    or `sink_host`: a command that needs the worker only runs without Java.
     """
     setattr(command, WORKER, True)
     return command
@@ -94,7 +95,9 @@ def confirmed(question: str) -> bool:
     import typer
 
     if sys.stdin is None or sys.stdin.closed:
-        raise ConfigError("", "the question has no answer, since standard input is closed: say --yes")
+        raise ConfigError(
+            "", "the question has no answer, since standard input is closed: say --yes"
+        )
     return typer.confirm(question, err=True)
 
 
@@ -124,7 +127,8 @@ def provide_worker(make: Callable[[], WorkerClient] | None) -> None:
 
 
 def worker_client() -> WorkerClient | None:
-    """Return a client of the worker that the command line names; None if the command was not marked by `asks_worker`.
+    """Return a client of the worker that the command line names; None if the command was not marked
+    by `asks_worker`.
 
     The client closes its connections when the process exits.
 
@@ -135,7 +139,8 @@ def worker_client() -> WorkerClient | None:
 
 
 def provide_java(prepare: Callable[[], None] | None) -> None:
-    """Set the function that prepares the environment for a JVM before the first driver of the command starts.
+    """Set the function that prepares the environment for a JVM before the first driver of the
+    command starts.
 
     It raises a `ConnectError` if Java or Spark's jars are missing.
     """
@@ -148,7 +153,8 @@ def provide_services(make: Callable[[], SharedServices] | None) -> None:
 
 
 def command_services() -> SharedServices:
-    """Return shared services for the command that runs: their programs end with it. They have no worker's settings.
+    """Return shared services for the command that runs: their programs end with it. They have no
+    worker's settings.
 
     Raises:
         ConnectError: The function was not called by `connect-py`.
@@ -162,18 +168,19 @@ def command_services() -> SharedServices:
 
 
 def provide_configs(
-    resolve: Callable[[Mapping[str, str], Path], dict[str, str]] | None, mask: Callable[[str], str] = str
+    resolve: Callable[[Mapping[str, str], Path], dict[str, str]] | None,
+    mask: Callable[[str], str] = str,
 ) -> None:
-    """Say what `resolved_connector` and `without_secrets` do: for `connect-py`, and for tests of commands."""
+    """Say what `resolved_connector` and `without_secrets` do: for `connect-py`, and for tests of
+    commands."""
     _Provided.resolve, _Provided.mask = resolve, mask
 
 
 def resolved_connector(connector: Mapping[str, str], worker: Path) -> dict[str, str]:
     """The configuration with the values of config providers, as a worker hands it to tasks.
 
-    Args:
-        connector: With placeholders such as `${env:TOKEN}`. Those of unknown providers stay, as in the worker.
-        worker: The worker's properties file, which configures the providers.
+    Args: connector: With placeholders such as `${env:TOKEN}`. Those of unknown providers stay, as
+        in the worker. worker: The worker's properties file, which configures the providers.
 
     Raises:
         ConfigError: A provider cannot be asked, or does not have a value.
@@ -189,17 +196,19 @@ def without_secrets(text: str) -> str:
     return _Provided.mask(text)
 
 
-def provide_pipelines(make: Callable[[Mapping[str, str], Path | None], PipelineFactory] | None) -> None:
-    """Say where `pipeline_factory` has pipelines from: for `connect-py`, and for tests of commands."""
+def provide_pipelines(
+    make: Callable[[Mapping[str, str], Path | None], PipelineFactory] | None,
+) -> None:
+    """Say where `pipeline_factory` has pipelines from: for `connect-py`, and for tests of
+    commands."""
     _Provided.pipelines = make
 
 
 def pipeline_factory(connector: Mapping[str, str], worker: Path | None = None) -> PipelineFactory:
     """The record pipelines of a connector.
 
-    Args:
-        connector: Its configuration, resolved.
-        worker: The worker's properties file: converters that the connector does not name, and `plugin.path`.
+    Args: connector: Its configuration, resolved. worker: The worker's properties file: converters
+        that the connector does not name, and `plugin.path`.
 
     Raises:
         ConnectError: The function was not called by a command of `connect-py`.
@@ -209,12 +218,16 @@ def pipeline_factory(connector: Mapping[str, str], worker: Path | None = None) -
     return _Provided.pipelines(connector, worker)
 
 
-def provide_sink_hosts(make: Callable[[Mapping[str, str], Path | None, Mapping[str, str]], SinkHost] | None) -> None:
+def provide_sink_hosts(
+    make: Callable[[Mapping[str, str], Path | None, Mapping[str, str]], SinkHost] | None,
+) -> None:
     """Say where `sink_host` comes from: for `connect-py`, and for tests of commands."""
     _Provided.hosts = make
 
 
-def sink_host(connector: Mapping[str, str], worker: Path | None, settings: Mapping[str, str]) -> SinkHost:
+def sink_host(
+    connector: Mapping[str, str], worker: Path | None, settings: Mapping[str, str]
+) -> SinkHost:
     """What a command needs to do the work of a sink's tasks. Its programs end with the command.
 
     Args:

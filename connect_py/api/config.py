@@ -1,7 +1,8 @@
-"""`ConfigDef`: every configuration key defined once, with its type, default, validator, importance and a sentence.
+"""`ConfigDef`: every configuration key defined once, with its type, default, validator, importance
+and a sentence.
 
-Reference documentation and the validate endpoint come from these definitions. Texts of errors are Connect's, because
-users and tools match on them.
+Reference documentation and the validate endpoint come from these definitions. Texts of errors are
+Connect's, because users and tools match on them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ HIDDEN = "[hidden]"
 
 
 class Type(Enum):
-    """The types of configuration values; Python forms: `bool`, `str`, `int`, `float`, `list[str]`, and `Password`."""
+    """The types of configuration values; Python forms: `bool`, `str`, `int`, `float`, `list[str]`,
+    and `Password`."""
 
     BOOLEAN = "BOOLEAN"
     STRING = "STRING"
@@ -82,7 +84,9 @@ class ConfigValueError(ConfigError):
 
     def __init__(self, key: str, value: object, why: str | None = None) -> None:
         super().__init__(key, why or "")
-        shown = "null" if value is None else HIDDEN if isinstance(value, Password) else _shown(value)
+        shown = (
+            "null" if value is None else HIDDEN if isinstance(value, Password) else _shown(value)
+        )
         self.text = f"Invalid value {shown} for configuration {key}" + (f": {why}" if why else "")
         self.args = (self.text,)
 
@@ -110,7 +114,8 @@ def _shown(value: object) -> str:
 
 
 class Recommender(Protocol):
-    """Suggests values for a key, given the other parsed values; and says whether the key should be shown."""
+    """Suggests values for a key, given the other parsed values; and says whether the key should be
+    shown."""
 
     def valid_values(self, name: str, parsed: Mapping[str, Parsed]) -> Sequence[Parsed]: ...
 
@@ -142,7 +147,8 @@ class ConfigKey:
 
 @dataclass(slots=True)
 class ConfigValue:
-    """The outcome of validating one key: parsed value (None when unparsable), errors, recommendations."""
+    """The outcome of validating one key: parsed value (None when unparsable), errors,
+    recommendations."""
 
     name: str
     value: Parsed = None
@@ -191,11 +197,24 @@ class ConfigDef:
         if isinstance(default, str) and type is not Type.STRING:
             parsed = parse(name, default, type)
         if order is None:
-            order = -1 if group is None else 1 + sum(1 for k in self.keys.values() if k.group == group)
+            order = (
+                -1 if group is None else 1 + sum(1 for k in self.keys.values() if k.group == group)
+            )
         key = ConfigKey(
-            name, type, parsed, validator, importance, doc, group, order, width, display_name or name,
-            tuple(dependents), recommender, internal,
-        )  # fmt: skip
+            name,
+            type,
+            parsed,
+            validator,
+            importance,
+            doc,
+            group,
+            order,
+            width,
+            display_name or name,
+            tuple(dependents),
+            recommender,
+            internal,
+        )
         return self.add(key)
 
     def __iter__(self) -> Any:
@@ -224,7 +243,8 @@ class ConfigDef:
     def validate(self, props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
         """Parse leniently and collect what is wrong, key by key, in order of definition.
 
-        An unparsable value is also shown to the validator as null, as Connect does, so it may have two errors.
+        An unparsable value is also shown to the validator as null, as Connect does, so it may have
+        two errors.
         """
         values: dict[str, ConfigValue] = {}
         parsed: dict[str, Parsed] = {}
@@ -247,7 +267,9 @@ class ConfigDef:
             parsed[key.name] = outcome.value
         for key in self.keys.values():
             if key.recommender is not None:
-                values[key.name].recommended_values = list(key.recommender.valid_values(key.name, parsed))
+                values[key.name].recommended_values = list(
+                    key.recommender.valid_values(key.name, parsed)
+                )
                 values[key.name].visible = key.recommender.visible(key.name, parsed)
         return values
 
@@ -345,7 +367,9 @@ def one_of(*choices: str, case_insensitive: bool = False) -> Validator:
         if case_insensitive:
             if value is None or value.lower() not in {c.lower() for c in choices}:
                 listed = ", ".join(c.upper() for c in choices)
-                raise ConfigValueError(name, value, f"String must be one of (case insensitive): {listed}")
+                raise ConfigValueError(
+                    name, value, f"String must be one of (case insensitive): {listed}"
+                )
         elif value not in choices:
             raise ConfigValueError(name, value, f"String must be one of: {', '.join(choices)}")
 
@@ -355,7 +379,9 @@ def one_of(*choices: str, case_insensitive: bool = False) -> Validator:
 def non_empty(name: str, value: Parsed) -> None:
     """A text that is present and not empty, or a list with items."""
     if value is not None and len(value) == 0:
-        raise ConfigValueError(name, "" if isinstance(value, str) else value, "String must be non-empty")
+        raise ConfigValueError(
+            name, "" if isinstance(value, str) else value, "String must be non-empty"
+        )
 
 
 def regex(name: str, value: Parsed) -> None:

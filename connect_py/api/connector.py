@@ -12,7 +12,13 @@ from connect_py.api.errors import NotFoundError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.schema import Value
 from connect_py.api.service import SharedService, SharedServices
-from connect_py.api.task import ExactlyOnceSupport, SinkTask, SourceTask, Task, TransactionBoundarySupport
+from connect_py.api.task import (
+    ExactlyOnceSupport,
+    SinkTask,
+    SourceTask,
+    Task,
+    TransactionBoundarySupport,
+)
 from connect_py.api.waiting import WaitReporter
 
 if TYPE_CHECKING:
@@ -42,18 +48,21 @@ class Connector(ABC):
 
     context: ConnectorContext
     services: SharedServices  # set before any method is called; any thread
-    report_progress: Callable[[str], None]  # shows a step of `operate` to its client; set before it, and only then
+    # shows a step of `operate` to its client; set before it, and only then
+    report_progress: Callable[[str], None]
 
     @classmethod
     def shared_services(
         cls, props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
     ) -> Sequence[SharedService]:
-        """Return the services that tasks of this configuration will request; none unless overridden.
+        """Return the services that tasks of this configuration will request; none unless
+        overridden.
 
-        Called when any worker of the group starts, and just before `start`; placeholders are resolved. The worker
-        starts these services early. A service that no task has requested ten minutes after the start of the worker, or
-        a minute after the start of the connector, stops. Return soon; an error is logged and has no other effect.
-        `worker_settings` is the one of `SharedServices`.
+        Called when any worker of the group starts, and just before `start`; placeholders are
+        resolved. The worker starts these services early. A service that no task has requested ten
+        minutes after the start of the worker, or a minute after the start of the connector, stops.
+        Return soon; an error is logged and has no other effect. `worker_settings` is the one of
+        `SharedServices`.
         """
         return ()
 
@@ -65,8 +74,8 @@ class Connector(ABC):
     def start(self, props: Mapping[str, str]) -> None:
         """Begin with this configuration, placeholders resolved.
 
-        Raises:
-            ConnectError: The connector is FAILED until it is restarted or its configuration changes.
+        Raises: ConnectError: The connector is FAILED until it is restarted or its configuration
+            changes.
         """
 
     @abstractmethod
@@ -81,19 +90,23 @@ class Connector(ABC):
         return
 
     def validate(self, props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
-        """Check a configuration without starting anything: by `config_def`, and rules over several keys.
+        """Check a configuration without starting anything: by `config_def`, and rules over several
+        keys.
 
-        Runs in the connector process, may take long and may talk to servers. Report problems in the values' `errors`;
-        an exception is an internal error (HTTP 500).
+        Runs in the connector process, may take long and may talk to servers. Report problems in the
+        values' `errors`; an exception is an internal error (HTTP 500).
         """
         return self.config_def.validate(props)
 
-    def operate(self, props: Mapping[str, str], operation: str, arguments: Mapping[str, Any]) -> Any:
-        """Answer `POST /connectors/{connector}/operations/{operation}`: something that only this connector can do.
+    def operate(
+        self, props: Mapping[str, str], operation: str, arguments: Mapping[str, Any]
+    ) -> Any:
+        """Answer `POST /connectors/{connector}/operations/{operation}`: something that only this
+        connector can do.
 
-        Called on an instance that was not started, in whatever state the connector is, by any worker of the cluster.
-        It may take as long as the client waits: 90 seconds for a plain request, and any time if the client asked for
-        progress, which `report_progress` shows to it.
+        Called on an instance that was not started, in whatever state the connector is, by any
+        worker of the cluster. It may take as long as the client waits: 90 seconds for a plain
+        request, and any time if the client asked for progress, which `report_progress` shows to it.
 
         Args:
             props: The connector's configuration, placeholders resolved.
@@ -110,7 +123,8 @@ class Connector(ABC):
         raise NotFoundError(f"This connector has no operation {operation}")
 
     def cancel_operation(self) -> None:
-        """End the call of `operate` early: its client is gone. Called on another thread; does nothing by default."""
+        """End the call of `operate` early: its client is gone. Called on another thread; does
+        nothing by default."""
 
 
 class SinkConnector(Connector):
@@ -119,26 +133,30 @@ class SinkConnector(Connector):
     task_class: ClassVar[type[SinkTask]]
 
     def transactional_id(self, props: Mapping[str, str]) -> str | None:
-        """The transactional id that tasks of this configuration cannot do without; None: they write none.
+        """The transactional id that tasks of this configuration cannot do without; None: they write
+        none.
 
-        Asked, of an instance that was not started, when a configuration is validated: one whose id the cluster does
-        not grant is refused.
+        Asked, of an instance that was not started, when a configuration is validated: one whose id
+        the cluster does not grant is refused.
         """
         return None
 
-    cluster: SinkCluster  # set before `alter_offsets` and `operate`, and only then; for `operate` its start number is 0
+    # set before `alter_offsets` and `operate`, and only then; for `operate` its start number is 0
+    cluster: SinkCluster
     pipelines: PipelineFactory  # of the connector's records; set before `operate`, and only then
 
     def alter_offsets(
         self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
     ) -> bool | Mapping[TopicPartition, OffsetAndMetadata | None]:
-        """Check, or follow, a change of the consumer group's offsets: the next ones to read, None to reset a partition.
+        """Check, or follow, a change of the consumer group's offsets: the next ones to read, None
+        to reset a partition.
 
-        Called while the connector is stopped, on an instance that was not started, before the group is changed. A
-        reset of the whole connector names all partitions that the group has offsets of, each with None; the group is
-        deleted afterwards. Returns whether the connector has seen to everything: False says that offsets it may keep
-        elsewhere are its user's business. A mapping means True, and says what to commit to the group instead of what
-        was asked for: offset and metadata of each partition, all in one request, also for a reset; offsets of
+        Called while the connector is stopped, on an instance that was not started, before the group
+        is changed. A reset of the whole connector names all partitions that the group has offsets
+        of, each with None; the group is deleted afterwards. Returns whether the connector has seen
+        to everything: False says that offsets it may keep elsewhere are its user's business. A
+        mapping means True, and says what to commit to the group instead of what was asked for:
+        offset and metadata of each partition, all in one request, also for a reset; offsets of
         partitions with None are deleted afterwards.
 
         Raises:
@@ -154,15 +172,19 @@ class SourceConnector(Connector):
     task_class: ClassVar[type[SourceTask]]
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport | None:
-        """Whether each record gets into its topic exactly once with this configuration, given transactions.
+        """Whether each record gets into its topic exactly once with this configuration, given
+        transactions.
 
-        Asked, of an instance that was not started, when a user demands it (`exactly.once.support=required`). None:
-        the connector does not say.
+        Asked, of an instance that was not started, when a user demands it
+        (`exactly.once.support=required`). None: the connector does not say.
         """
         return None
 
-    def can_define_transaction_boundaries(self, props: Mapping[str, str]) -> TransactionBoundarySupport:
-        """Whether tasks end transactions themselves with this configuration; asked as `exactly_once_support` is."""
+    def can_define_transaction_boundaries(
+        self, props: Mapping[str, str]
+    ) -> TransactionBoundarySupport:
+        """Whether tasks end transactions themselves with this configuration; asked as
+        `exactly_once_support` is."""
         return TransactionBoundarySupport.UNSUPPORTED
 
     def alter_offsets(
@@ -170,10 +192,12 @@ class SourceConnector(Connector):
         props: Mapping[str, str],
         offsets: Sequence[tuple[Mapping[str, Value] | None, Mapping[str, Value] | None]],
     ) -> bool:
-        """Check, or follow, a change of stored offsets: pairs of source partition and new offset, None to reset it.
+        """Check, or follow, a change of stored offsets: pairs of source partition and new offset,
+        None to reset it.
 
-        Called while the connector is stopped, on an instance that was not started. Returns whether the connector has
-        seen to everything; False says that offsets it may keep elsewhere are its user's business.
+        Called while the connector is stopped, on an instance that was not started. Returns whether
+        the connector has seen to everything; False says that offsets it may keep elsewhere are its
+        user's business.
 
         Raises:
             ConnectError: These offsets are not acceptable; nothing is changed.

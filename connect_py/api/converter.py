@@ -18,8 +18,8 @@ from connect_py.api.schema import Schema, SchemaAndValue, Value
 class ColumnRun:
     """Consecutive messages that share one schema, converted.
 
-    `column` has `stop - start` rows. A message that failed is null there and named in `failures`, by its index in
-    the *call's* sequence; the worker takes it out of the batch and reports it.
+    `column` has `stop - start` rows. A message that failed is null there and named in `failures`,
+    by its index in the *call's* sequence; the worker takes it out of the batch and reports it.
     """
 
     start: int
@@ -31,9 +31,10 @@ class ColumnRun:
 class Converter(ABC):
     """Turns message bytes into values and back, for keys or for values.
 
-    One instance serves one side of one task and is used on the task's thread alone. It may keep caches. Any error it
-    raises is a failure of that one record, subject to `errors.tolerance`; `RetriableError` is retried for as long as
-    `errors.retry.timeout` allows (a registry that is away raises it, and partitions pause meanwhile).
+    One instance serves one side of one task and is used on the task's thread alone. It may keep
+    caches. Any error it raises is a failure of that one record, subject to `errors.tolerance`;
+    `RetriableError` is retried for as long as `errors.retry.timeout` allows (a registry that is
+    away raises it, and partitions pause meanwhile).
     """
 
     config_def: ClassVar[ConfigDef] = ConfigDef()
@@ -47,7 +48,9 @@ class Converter(ABC):
         """
 
     @abstractmethod
-    def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
+    def to_connect(
+        self, topic: str, data: bytes | None, headers: RawHeaders = ()
+    ) -> SchemaAndValue:
         """Convert one message: the reference that `to_batch` must equal.
 
         Raises:
@@ -61,7 +64,8 @@ class Converter(ABC):
     ) -> bytes | None:
         """Convert one value to bytes; None makes a message without bytes.
 
-        `headers` are those of the message, converted; more may be appended. None: the message has no place for any.
+        `headers` are those of the message, converted; more may be appended. None: the message has
+        no place for any.
 
         Raises:
             DataError: The value cannot be written in this format.
@@ -73,8 +77,8 @@ class Converter(ABC):
     ) -> Sequence[ColumnRun]:
         """Convert messages of one topic to columns.
 
-        Runs cover all messages, in order, without gap; a null message never ends a run. Row for row the result is
-        what `to_connect` gives, failures included.
+        Runs cover all messages, in order, without gap; a null message never ends a run. Row for row
+        the result is what `to_connect` gives, failures included.
 
         Raises:
             NotColumnar: These messages go through `to_connect`, one by one.
@@ -100,7 +104,9 @@ class HeaderConverter(ABC):
         """Convert one header's bytes."""
 
     @abstractmethod
-    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Value) -> bytes | None:
+    def from_connect_header(
+        self, topic: str, key: str, schema: Schema | None, value: Value
+    ) -> bytes | None:
         """Convert one header's value."""
 
     def close(self) -> None:

@@ -1,4 +1,5 @@
-"""`DeadLetter`: a consumed record that failed, as a sink task is given it that keeps such records itself."""
+"""`DeadLetter`: a consumed record that failed, as a sink task is given it that keeps such records
+itself."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ class DeadLetter:
     timestamp_type: TimestampType
     reason: FailureReason
     stage: str  # where it failed, in Connect's words: `VALUE_CONVERTER`, `TASK_PUT`, ...
-    class_name: str  # of the converter, transformation or task that failed, as the user configured it
+    class_name: (
+        str  # of the converter, transformation or task that failed, as the user configured it
+    )
     error_class: str  # Java's name where one corresponds, else Python's
     error_message: str | None  # with those of its causes, a line each
     failed_at: int  # ms since the epoch

@@ -8,13 +8,15 @@ from typing import Any
 
 
 class FailureReason(Enum):
-    """Why a record became a dead letter; the values label metrics and fill `_dlq_reason`. A small closed set."""
+    """Why a record became a dead letter; the values label metrics and fill `_dlq_reason`. A small
+    closed set."""
 
     KEY_CONVERTER = "key_converter"
     VALUE_CONVERTER = "value_converter"
     HEADER_CONVERTER = "header_converter"
     TRANSFORMATION = "transformation"  # predicates too
-    NO_CHANGE_EVENT = "no_change_event"  # the sink's own: a message that is none of the events that it expects
+    # the sink's own: a message that is none of the events that it expects
+    NO_CHANGE_EVENT = "no_change_event"
     DOES_NOT_FIT = "does_not_fit"  # the sink's own: a value that its column cannot hold
     NULL_KEY = "null_key"  # the sink's own: a row of a keyed table without a key
     UNROUTED = "unrouted"  # the sink's own: nothing takes this record
@@ -24,7 +26,8 @@ class FailureReason(Enum):
 class ConnectError(Exception):
     """Connect could not do what was asked. Unless a subclass says otherwise, the task fails."""
 
-    java_name = "org.apache.kafka.connect.errors.ConnectException"  # what DLQ headers and traces show
+    # what DLQ headers and traces show
+    java_name = "org.apache.kafka.connect.errors.ConnectException"
 
 
 class RetriableError(ConnectError):
@@ -34,8 +37,9 @@ class RetriableError(ConnectError):
 
 
 class UnavailableError(RetriableError):
-    """A server that a conversion or a transformation needs is away. No record is to blame: the worker waits without
-    limit, whatever `errors.retry.timeout` says, and nothing becomes a dead letter."""
+    """A server that a conversion or a transformation needs is away. No record is to blame: the
+    worker waits without limit, whatever `errors.retry.timeout` says, and nothing becomes a dead
+    letter."""
 
     def __init__(self, *args: object, server: str = "server") -> None:
         """`server` is what the status of the task says that it waits for."""
@@ -44,12 +48,14 @@ class UnavailableError(RetriableError):
 
 
 class DataError(ConnectError):
-    """One record does not fit: its bytes, its schema or a value. Tolerable under `errors.tolerance`."""
+    """One record does not fit: its bytes, its schema or a value. Tolerable under
+    `errors.tolerance`."""
 
     java_name = "org.apache.kafka.connect.errors.DataException"
 
     def __init__(self, *args: object, reason: FailureReason | None = None) -> None:
-        """`reason` tells dead letters apart that a sink task reports; None: `FailureReason.SINK`."""
+        """`reason` tells dead letters apart that a sink task reports; None:
+        `FailureReason.SINK`."""
         super().__init__(*args)
         self.reason = reason
 
@@ -101,15 +107,16 @@ class NotColumnar(ConnectError):  # noqa: N818 - it asks for the other form; not
 class BadRows(ConnectError):  # noqa: N818 - names the rows, not the failure
     """Some rows of a batch cannot be processed; the others can.
 
-    The worker reports these rows under the error tolerance, exactly as if the row form had raised the error
-    for each of them, and calls again with the rows that are left, unless they were done along with them.
+    The worker reports these rows under the error tolerance, exactly as if the row form had raised
+    the error for each of them, and calls again with the rows that are left, unless they were done
+    along with them.
     """
 
     def __init__(self, errors: Mapping[int, Exception], made: Sequence[Any] | None = None) -> None:
         """Take the error of each bad row, by its index in the batch; at least one.
 
-        `made` is the batches that `apply_batch` would have returned for all other rows; nothing but a transformation
-        gives them. None: they are still to be done.
+        `made` is the batches that `apply_batch` would have returned for all other rows; nothing but
+        a transformation gives them. None: they are still to be done.
         """
         if not errors:
             raise ValueError("BadRows needs at least one row")

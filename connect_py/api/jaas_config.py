@@ -17,7 +17,9 @@ def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
         ConfigError: It does not look like one; the text itself is never shown.
     """
     stripped = text.strip()
-    match = re.match(r"([\w.$]+)\s+(required|requisite|sufficient|optional)\b", stripped, re.IGNORECASE)
+    match = re.match(
+        r"([\w.$]+)\s+(required|requisite|sufficient|optional)\b", stripped, re.IGNORECASE
+    )
     if match is None or not stripped.endswith(";"):
         raise ConfigError("sasl.jaas.config", "expected '<login module> required <options>;'")
     options = {}

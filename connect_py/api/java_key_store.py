@@ -1,4 +1,5 @@
-"""Java's own key stores: files of the types JKS and JCEKS, which no library of Python or C reads any more."""
+"""Java's own key stores: files of the types JKS and JCEKS, which no library of Python or C reads
+any more."""
 
 from __future__ import annotations
 
@@ -11,16 +12,20 @@ from typing import Final
 _JKS: Final = 0xFEEDFEED
 _JCEKS: Final = 0xCECECECE
 _VERSIONS: Final = (1, 2)  # version 1 has no type before each certificate
-_KEY, _CERTIFICATE = 1, 2  # what an entry of the file holds; 3 is a secret key, which is a serialized Java object
+# what an entry of the file holds; 3 is a secret key, which is a serialized Java object
+_KEY, _CERTIFICATE = (1, 2)
 _SALT: Final = b"Mighty Aphrodite"  # of the digest at the end of the file, after the password
 _DIGEST_BYTES: Final = 20
-_JKS_CIPHER: Final = bytes.fromhex("2b060104012a02110101")  # 1.3.6.1.4.1.42.2.17.1.1: SHA-1 as a key stream
-_JCEKS_CIPHER: Final = bytes.fromhex("2b060104012a021301")  # 1.3.6.1.4.1.42.2.19.1: PBEWithMD5AndTripleDES
+# 1.3.6.1.4.1.42.2.17.1.1: SHA-1 as a key stream
+_JKS_CIPHER: Final = bytes.fromhex("2b060104012a02110101")
+# 1.3.6.1.4.1.42.2.19.1: PBEWithMD5AndTripleDES
+_JCEKS_CIPHER: Final = bytes.fromhex("2b060104012a021301")
 _ROUNDS_AT_MOST: Final = 5_000_000  # Java's own limit
 
 
 class KeyStoreError(ValueError):
-    """The file is no key store of this password, or holds what cannot be read. The message shows no secret."""
+    """The file is no key store of this password, or holds what cannot be read. The message shows no
+    secret."""
 
 
 def is_java_key_store(data: bytes) -> bool:
@@ -60,14 +65,16 @@ class JavaKeyStore:
     def parse(data: bytes, password: str | None) -> JavaKeyStore:
         """Read a file. Without a password, the digest at its end is not checked, as in Java.
 
-        Raises:
-            KeyStoreError: The file is damaged, the password is another one, or the file holds a secret key.
+        Raises: KeyStoreError: The file is damaged, the password is another one, or the file holds a
+            secret key.
         """
         if len(data) < _DIGEST_BYTES:
             raise KeyStoreError("the key store is cut short")
         content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
         if password is not None:
-            expected = hashlib.sha1(_utf16(password) + _SALT + content, usedforsecurity=False).digest()
+            expected = hashlib.sha1(
+                _utf16(password) + _SALT + content, usedforsecurity=False
+            ).digest()
             if not hmac.compare_digest(expected, digest):
                 raise KeyStoreError("the key store is damaged, or its password is another one")
         return _parse_entries(_Bytes(content))
@@ -91,8 +98,11 @@ class _Bytes:
         return int.from_bytes(self.take(size), "big")
 
     def text(self) -> str:
-        """A text in Java's modified UTF-8. Characters outside of Unicode's first plane come out as two surrogates."""
-        return self.take(self.number(2)).replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+        """A text in Java's modified UTF-8. Characters outside of Unicode's first plane come out as
+        two surrogates."""
+        return (
+            self.take(self.number(2)).replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+        )
 
     @property
     def ended(self) -> bool:
@@ -132,7 +142,8 @@ def _certificate(file: _Bytes, version: int) -> bytes:
 
 
 def _encrypted_key_info(data: bytes) -> tuple[bytes, bytes, bytes]:
-    """Cipher, parameters of the cipher, and the encrypted key: SEQUENCE {SEQUENCE {OID, any}, OCTET STRING}."""
+    """Cipher, parameters of the cipher, and the encrypted key: SEQUENCE {SEQUENCE {OID, any}, OCTET
+    STRING}."""
     outer = _Bytes(_der(_Bytes(data), 0x30))
     algorithm = _Bytes(_der(outer, 0x30))
     cipher = _der(algorithm, 0x06)
@@ -151,9 +162,14 @@ def _der(file: _Bytes, tag: int | None) -> bytes:
 
 
 def _decrypt_jks(data: bytes, password: str) -> bytes:
-    """SHA-1 as a key stream: each block is the digest of the password and the block before, the first one is a salt."""
+    """SHA-1 as a key stream: each block is the digest of the password and the block before, the
+    first one is a salt."""
     secret = _utf16(password)
-    block, hidden, digest = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    block, hidden, digest = (
+        data[:_DIGEST_BYTES],
+        data[_DIGEST_BYTES:-_DIGEST_BYTES],
+        data[-_DIGEST_BYTES:],
+    )
     stream = bytearray()
     while len(stream) < len(hidden):
         block = hashlib.sha1(secret + block, usedforsecurity=False).digest()
@@ -165,7 +181,8 @@ def _decrypt_jks(data: bytes, password: str) -> bytes:
 
 
 def _decrypt_jceks(data: bytes, parameters: bytes, password: str) -> bytes:
-    """Triple DES in CBC mode, with a key and a first block that come from the password in Java's own way."""
+    """Triple DES in CBC mode, with a key and a first block that come from the password in Java's
+    own way."""
     from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.modes import CBC
@@ -176,7 +193,8 @@ def _decrypt_jceks(data: bytes, parameters: bytes, password: str) -> bytes:
     if len(salt) != 8 or not 0 < rounds <= _ROUNDS_AT_MOST or not password.isascii():
         raise KeyStoreError("the private key cannot be decrypted: unusual salt, rounds or password")
     made = b""
-    for half in (salt[:4], salt[4:]):  # equal halves, which Java treats in another way, are one case in 4 billion
+    # equal halves, which Java treats in another way, are one case in 4 billion
+    for half in (salt[:4], salt[4:]):
         digest = half
         for _ in range(rounds):
             digest = hashlib.md5(digest + password.encode(), usedforsecurity=False).digest()

@@ -1,7 +1,8 @@
 """Java's regular expressions on Python's engine. Standard library only.
 
-Covered: named groups, quoting, POSIX and a few Unicode classes, unions and intersections of classes, possessive
-quantifiers, flags at the start. What cannot be translated is refused when it is compiled.
+Covered: named groups, quoting, POSIX and a few Unicode classes, unions and intersections of
+classes, possessive quantifiers, flags at the start. What cannot be translated is refused when it is
+compiled.
 """
 
 from __future__ import annotations
@@ -10,13 +11,25 @@ import re
 from collections.abc import Mapping, Sequence
 
 _PROPERTIES: Mapping[str, str] = {
-    "Lower": "a-z", "Upper": "A-Z", "ASCII": r"\x00-\x7f", "Alpha": "a-zA-Z", "Digit": "0-9", "Alnum": "a-zA-Z0-9",
-    "Punct": r"!-/:-@\[-`{-~", "Graph": "!-~", "Print": " -~", "Blank": r" \t", "Cntrl": r"\x00-\x1f\x7f",
-    "XDigit": "0-9a-fA-F", "Space": r" \t\n\x0b\f\r",
-}  # fmt: skip
+    "Lower": "a-z",
+    "Upper": "A-Z",
+    "ASCII": r"\x00-\x7f",
+    "Alpha": "a-zA-Z",
+    "Digit": "0-9",
+    "Alnum": "a-zA-Z0-9",
+    "Punct": r"!-/:-@\[-`{-~",
+    "Graph": "!-~",
+    "Print": " -~",
+    "Blank": r" \t",
+    "Cntrl": r"\x00-\x1f\x7f",
+    "XDigit": "0-9a-fA-F",
+    "Space": r" \t\n\x0b\f\r",
+}
 _ESCAPES: Mapping[str, str] = {
-    "h": r" \t\xa0\u1680\u180e\u2000-\u200a\u202f\u205f\u3000", "v": r"\n\x0b\f\r\x85\u2028\u2029", "e": r"\x1b",
-}  # fmt: skip
+    "h": r" \t\xa0\u1680\u180e\u2000-\u200a\u202f\u205f\u3000",
+    "v": r"\n\x0b\f\r\x85\u2028\u2029",
+    "e": r"\x1b",
+}
 _SPECIAL_IN_CLASS = frozenset("[]\\^-&|~")
 
 
@@ -103,7 +116,9 @@ class _Translator:
         if char == "k":
             if not self._take("<"):
                 raise JavaRegexError(r"\k without a name")
-            end = self._pattern.index(">", self._at) if ">" in self._pattern[self._at :] else self._at
+            end = (
+                self._pattern.index(">", self._at) if ">" in self._pattern[self._at :] else self._at
+            )
             name = self._pattern[self._at : end]
             self._at = end + 1
             return f"(?P={name})"
@@ -118,7 +133,8 @@ class _Translator:
         return self._character(char)
 
     def _character(self, char: str) -> str:
-        """The rest of an escape that stands for one character or for a class that Python has too."""
+        """The rest of an escape that stands for one character or for a class that Python has
+        too."""
         if char == "x" and self._take("{"):
             digits = self._pattern[self._at :].partition("}")[0]
             self._at += len(digits) + 1
@@ -166,7 +182,9 @@ class _Translator:
                 nested.append(self._class())
             elif char == "\\":
                 self._class_escape(members, nested)
-            elif char == "-" and members and self._pattern[self._at : self._at + 1] not in ("]", "["):
+            elif (
+                char == "-" and members and self._pattern[self._at : self._at + 1] not in ("]", "[")
+            ):
                 members.append("-")
             else:
                 members.append("\\" + char if char in _SPECIAL_IN_CLASS else char)

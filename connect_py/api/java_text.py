@@ -1,4 +1,5 @@
-"""Values as Java prints them, and numbers as it narrows them: what plugins must agree on with Java's."""
+"""Values as Java prints them, and numbers as it narrows them: what plugins must agree on with
+Java's."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from decimal import Decimal
 
 from connect_py.api.schema import DATE, TIME, TIMESTAMP, Schema, Struct, Type, Value
 
-_PLAIN_LOW, _PLAIN_HIGH = Decimal("0.001"), Decimal(10_000_000)  # Java prints doubles in between without an exponent
+# Java prints doubles in between without an exponent
+_PLAIN_LOW, _PLAIN_HIGH = (Decimal("0.001"), Decimal(10_000_000))
 _FLOAT32 = struct.Struct("<f")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -18,7 +20,8 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def java_text(schema: Schema | None, value: Value) -> str:
-    """What `Object.toString` gives for a value; `schema`, if known, tells 32-bit floats, and moments (in UTC).
+    """What `Object.toString` gives for a value; `schema`, if known, tells 32-bit floats, and
+    moments (in UTC).
 
     Bytes, which Java prints as a place in memory, are base64.
     """
@@ -29,22 +32,36 @@ def java_text(schema: Schema | None, value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return float_text(value) if schema is not None and schema.type is Type.FLOAT32 else double_text(value)
+        return (
+            float_text(value)
+            if schema is not None and schema.type is Type.FLOAT32
+            else double_text(value)
+        )
     if isinstance(value, Struct):
-        return "Struct{" + ",".join(f"{f.name}={java_text(f.schema, v)}" for f, v in value if v is not None) + "}"
+        return (
+            "Struct{"
+            + ",".join(f"{f.name}={java_text(f.schema, v)}" for f, v in value if v is not None)
+            + "}"
+        )
     if isinstance(value, list):
         items = None if schema is None else schema.value_schema
         return "[" + ", ".join(java_text(items, v) for v in value) + "]"
     if isinstance(value, dict):
         keys, items = (None, None) if schema is None else (schema.key_schema, schema.value_schema)
-        return "{" + ", ".join(f"{java_text(keys, k)}={java_text(items, v)}" for k, v in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{java_text(keys, k)}={java_text(items, v)}" for k, v in value.items())
+            + "}"
+        )
     if isinstance(value, Decimal):
         return decimal_text(value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, int) and schema is not None and schema.name in (DATE, TIME, TIMESTAMP):
         try:
-            return _date_text(timedelta(days=value) if schema.name == DATE else timedelta(milliseconds=value))
+            return _date_text(
+                timedelta(days=value) if schema.name == DATE else timedelta(milliseconds=value)
+            )
         except OverflowError:  # before the year 1 or after 9999
             return str(value)
     return str(value)
@@ -59,7 +76,8 @@ def _date_text(since: timedelta) -> str:
 
 def decimal_text(value: Decimal) -> str:
     """Java's `BigDecimal.toString`."""
-    return str(value)  # the same rules: an exponent when the scale is negative or the number very small
+    # the same rules: an exponent when the scale is negative or the number very small
+    return str(value)
 
 
 def double_text(value: float) -> str:

@@ -11,7 +11,8 @@ NOTHING: Final = -1  # the length of what is None
 
 
 class JoinedBytes(Sequence["bytes | None"]):
-    """Keys or values of a run of messages: a sequence like any other, for who reads `data` and `lengths` a fast one.
+    """Keys or values of a run of messages: a sequence like any other, for who reads `data` and
+    `lengths` a fast one.
 
     `data` holds one behind the other, `lengths` (64-bit, `NOTHING` for None) how long each is.
     """

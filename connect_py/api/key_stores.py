@@ -22,16 +22,21 @@ from connect_py.api.java_key_store import JavaKeyStore, KeyStoreError, is_java_k
 
 
 def trusted_certificates(location: str, kind: str, password: str | None) -> str:
-    """The certificates of a trust store, as PEM. As in Java, the file itself shows whether it is JKS or PKCS12.
+    """The certificates of a trust store, as PEM. As in Java, the file itself shows whether it is
+    JKS or PKCS12.
 
     Raises:
         ConfigError: The file cannot be read with this password, or holds no certificate.
     """
     if kind == "PEM":
-        return certificates_of(_read(location, "ssl.truststore.location").decode("latin-1"), "ssl.truststore.location")
+        return certificates_of(
+            _read(location, "ssl.truststore.location").decode("latin-1"), "ssl.truststore.location"
+        )
     data = _read(location, "ssl.truststore.location")
     if is_java_key_store(data):
-        entries = _java_store(data, location, password, "ssl.truststore.location").certificates.values()
+        entries = _java_store(
+            data, location, password, "ssl.truststore.location"
+        ).certificates.values()
         found = [_certificate(der, location, "ssl.truststore.location") for der in entries]
     else:
         store = _pkcs12(data, location, password, "ssl.truststore.location")
@@ -43,8 +48,11 @@ def trusted_certificates(location: str, kind: str, password: str | None) -> str:
     return _certificates_pem(found)
 
 
-def key_and_chain(location: str, kind: str, password: str | None, key_password: str | None) -> tuple[str, str]:
-    """The private key, decrypted, and its certificate chain, as PEM. A file of the kind PEM holds both.
+def key_and_chain(
+    location: str, kind: str, password: str | None, key_password: str | None
+) -> tuple[str, str]:
+    """The private key, decrypted, and its certificate chain, as PEM. A file of the kind PEM holds
+    both.
 
     The file itself shows whether it is JKS (with JCEKS) or PKCS12, as in Java.
 
@@ -66,16 +74,25 @@ def key_and_chain(location: str, kind: str, password: str | None, key_password: 
         try:
             key = load_der_private_key(entry.decrypt(key_password or password or ""), None)
         except ValueError as error:
-            raise ConfigError(key_name, f"the key in {location} cannot be read with ssl.key.password") from error
-        return _private_pem(key), _certificates_pem(_certificate(der, location, key_name) for der in entry.chain)
+            raise ConfigError(
+                key_name, f"the key in {location} cannot be read with ssl.key.password"
+            ) from error
+        return _private_pem(key), _certificates_pem(
+            _certificate(der, location, key_name) for der in entry.chain
+        )
     raise ConfigError(key_name, f"{location} holds no private key")
 
 
 def certificates_of(text: str, key: str) -> str:
-    """The certificates in a PEM text, however its lines are broken; ConfigError, naming `key`, when there is none."""
+    """The certificates in a PEM text, however its lines are broken; ConfigError, naming `key`, when
+    there is none."""
     blocks = _blocks(text, "CERTIFICATE")
     try:
-        found = [certificate for block in blocks for certificate in load_pem_x509_certificates(block.encode())]
+        found = [
+            certificate
+            for block in blocks
+            for certificate in load_pem_x509_certificates(block.encode())
+        ]
     except ValueError as error:
         raise ConfigError(key, "holds a certificate that cannot be read") from error
     if not found:
@@ -90,17 +107,21 @@ def private_key_of(text: str, password: str | None, key: str) -> str:
         raise ConfigError(key, "holds no private key in PEM form")
     encrypted = "ENCRYPTED" in blocks[0]
     try:
-        found = load_pem_private_key(blocks[0].encode(), (password or "").encode() if encrypted else None)
+        found = load_pem_private_key(
+            blocks[0].encode(), (password or "").encode() if encrypted else None
+        )
     except (ValueError, TypeError) as error:
         raise ConfigError(key, "the private key cannot be read with ssl.key.password") from error
     return _private_pem(found)
 
 
 def _blocks(text: str, label: str) -> list[str]:
-    """PEM blocks as files have them: in a property the lines may stand apart by blanks, or by nothing at all."""
+    """PEM blocks as files have them: in a property the lines may stand apart by blanks, or by
+    nothing at all."""
     found = re.findall(rf"-----BEGIN ({label})-----(.*?)-----END \1-----", text, re.DOTALL)
     return [
-        "\n".join([f"-----BEGIN {name}-----", *_body_lines(body), f"-----END {name}-----", ""]) for name, body in found
+        "\n".join([f"-----BEGIN {name}-----", *_body_lines(body), f"-----END {name}-----", ""])
+        for name, body in found
     ]
 
 
@@ -140,7 +161,9 @@ def _certificate(der: bytes, location: str, key: str) -> Certificate:
         raise ConfigError(key, f"{location} holds a certificate that cannot be read") from error
 
 
-def _pkcs12(data: bytes, location: str, password: str | None, key: str) -> pkcs12.PKCS12KeyAndCertificates:
+def _pkcs12(
+    data: bytes, location: str, password: str | None, key: str
+) -> pkcs12.PKCS12KeyAndCertificates:
     try:
         return pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except ValueError as error:

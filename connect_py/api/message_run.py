@@ -24,7 +24,8 @@ _TIMESTAMP_TYPES: Final[Mapping[int, TimestampType]] = {
 
 @dataclass(frozen=True, slots=True)
 class MessageRun:
-    """Consecutive messages of one topic with one kind of timestamps; at least one, none with an error."""
+    """Consecutive messages of one topic with one kind of timestamps; at least one, none with an
+    error."""
 
     topic: str
     partitions: pa.Int32Array
@@ -39,8 +40,9 @@ class MessageRun:
 
     @staticmethod
     def of(batch: pa.RecordBatch) -> Iterator[MessageRun]:
-        """Messages as rows of Spark's Kafka source: key, value, topic, partition, offset, timestamp, timestampType, and
-        headers if they were asked for. A new run begins where the topic or the kind of timestamp changes.
+        """Messages as rows of Spark's Kafka source: key, value, topic, partition, offset,
+        timestamp, timestampType, and headers if they were asked for. A new run begins where the
+        topic or the kind of timestamp changes.
 
         Raises:
             KeyError: A column is missing.
@@ -63,14 +65,24 @@ class MessageRun:
     def origin(self, row: int) -> RecordOrigin:
         """Where one message is from, and its bytes."""
         return RecordOrigin(
-            self.topic, self.partitions[row].as_py(), self.offsets[row].as_py(), self.keys[row], self.values[row],
+            self.topic,
+            self.partitions[row].as_py(),
+            self.offsets[row].as_py(),
+            self.keys[row],
+            self.values[row],
             () if self.headers is None else self.headers[row] or (),
-        )  # fmt: skip
+        )
 
     def origins(self) -> list[RecordOrigin]:
         """The origin of each message."""
         headers = [()] * len(self) if self.headers is None else [h or () for h in self.headers]
-        fields = self.partitions.to_pylist(), self.offsets.to_pylist(), self.keys, self.values, headers
+        fields = (
+            self.partitions.to_pylist(),
+            self.offsets.to_pylist(),
+            self.keys,
+            self.values,
+            headers,
+        )
         return [RecordOrigin(self.topic, *row) for row in zip(*fields, strict=True)]
 
     def first(self) -> tuple[TopicPartition, int]:
@@ -88,11 +100,16 @@ class MessageRun:
             return self
         if not kept:
             return None
-        return self._of([row for row, partition in enumerate(self.partitions.to_pylist()) if partition in kept])
+        return self._of(
+            [row for row, partition in enumerate(self.partitions.to_pylist()) if partition in kept]
+        )
 
     def since(self, positions: Mapping[TopicPartition, int]) -> MessageRun | None:
         """Leave out messages below the next offset of their partition; None: nothing is left."""
-        low = {p: positions.get(TopicPartition(self.topic, p), start) for p, start in self.starts.items()}
+        low = {
+            p: positions.get(TopicPartition(self.topic, p), start)
+            for p, start in self.starts.items()
+        }
         if all(low[p] <= start for p, start in self.starts.items()):
             return self
         places = enumerate(zip(self.partitions.to_pylist(), self.offsets.to_pylist(), strict=True))
@@ -102,14 +119,21 @@ class MessageRun:
     def _of(self, rows: Sequence[int]) -> MessageRun:
         partitions, offsets = self.partitions.take(rows), self.offsets.take(rows)
         return MessageRun(
-            self.topic, partitions, offsets,
-            [self.keys[row] for row in rows], [self.values[row] for row in rows],
+            self.topic,
+            partitions,
+            offsets,
+            [self.keys[row] for row in rows],
+            [self.values[row] for row in rows],
             None if self.headers is None else [self.headers[row] for row in rows],
-            self.timestamps.take(rows), self.timestamp_type, *bounds_of(partitions.to_pylist(), offsets.to_pylist()),
-        )  # fmt: skip
+            self.timestamps.take(rows),
+            self.timestamp_type,
+            *bounds_of(partitions.to_pylist(), offsets.to_pylist()),
+        )
 
 
-def bounds_of(partitions: Sequence[int], offsets: Sequence[int]) -> tuple[Mapping[int, int], Mapping[int, int]]:
+def bounds_of(
+    partitions: Sequence[int], offsets: Sequence[int]
+) -> tuple[Mapping[int, int], Mapping[int, int]]:
     """Of messages in order, by partition: the offset of the first, and the one behind the last."""
     starts = dict(zip(reversed(partitions), reversed(offsets), strict=True))
     lasts = dict(zip(partitions, offsets, strict=True))
@@ -119,18 +143,30 @@ def bounds_of(partitions: Sequence[int], offsets: Sequence[int]) -> tuple[Mappin
 def _of_rows(batch: pa.RecordBatch) -> MessageRun:
     import pyarrow as pa
 
-    partitions, offsets = batch.column("partition").cast(pa.int32()), batch.column("offset").cast(pa.int64())
+    partitions, offsets = (
+        batch.column("partition").cast(pa.int32()),
+        batch.column("offset").cast(pa.int64()),
+    )
     kind = _TIMESTAMP_TYPES.get(batch.column("timestampType")[0].as_py())
     headers: list[RawHeaders | None] | None = None
     if "headers" in batch.schema.names:
         found = batch.column("headers").to_pylist()
-        headers = [None if each is None else [(item["key"], item["value"]) for item in each] for each in found]
+        headers = [
+            None if each is None else [(item["key"], item["value"]) for item in each]
+            for each in found
+        ]
         headers = None if headers.count(None) == len(headers) else headers
     times = pa.nulls(batch.num_rows, pa.int64())
     if kind is not None:
         times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
     return MessageRun(
-        batch.column("topic")[0].as_py(), partitions, offsets,
-        batch.column("key").to_pylist(), batch.column("value").to_pylist(), headers, times,
-        kind or TimestampType.NO_TIMESTAMP_TYPE, *bounds_of(partitions.to_pylist(), offsets.to_pylist()),
-    )  # fmt: skip
+        batch.column("topic")[0].as_py(),
+        partitions,
+        offsets,
+        batch.column("key").to_pylist(),
+        batch.column("value").to_pylist(),
+        headers,
+        times,
+        kind or TimestampType.NO_TIMESTAMP_TYPE,
+        *bounds_of(partitions.to_pylist(), offsets.to_pylist()),
+    )

@@ -23,9 +23,10 @@ class Counter(Protocol):
 class PluginMetrics(Protocol):
     """Makes measurements; asked again for the same name and labels it returns the same one.
 
-    They appear as `connect_py_<name>` with the labels `connector` and `task` besides those given, some seconds late,
-    and vanish with the task. A name consists of lower-case letters, digits and underscores and ends with its unit
-    (`_seconds`, `_bytes`); a counter's ends with `_total`. Labels must have few values.
+    They appear as `connect_py_<name>` with the labels `connector` and `task` besides those given,
+    some seconds late, and vanish with the task. A name consists of lower-case letters, digits and
+    underscores and ends with its unit (`_seconds`, `_bytes`); a counter's ends with `_total`.
+    Labels must have few values.
     """
 
     def gauge(self, name: str, doc: str, labels: Mapping[str, str] | None = None) -> Gauge:

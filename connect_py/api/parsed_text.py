@@ -37,15 +37,18 @@ from connect_py.api.schema import (
     timestamp,
 )
 
-_NUMBER = re.compile(r"(?!\.)[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)  # no point in front
+# no point in front
+_NUMBER = re.compile(r"(?!\.)[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 _TIME = re.compile(r"(\d\d):(\d\d):(\d\d)\.(\d{3})Z", re.ASCII)
 _TOKEN = re.compile(
-    r'\s*((?:\d{4}-\d\d-\d\dT)?\d\d:\d\d:\d\d\.\d{3}Z|"(?:[^"\\]|\\.)*"|[\[\]{},:]|(?:[^"\[\]{},:\\]|\\.)+)', re.DOTALL
+    r'\s*((?:\d{4}-\d\d-\d\dT)?\d\d:\d\d:\d\d\.\d{3}Z|"(?:[^"\\]|\\.)*"|[\[\]{},:]|(?:[^"\[\]{},:\\]|\\.)+)',
+    re.DOTALL,
 )
 _INTEGERS = ((8, INT8), (16, INT16), (32, INT32), (64, INT64))
 _WIDTHS = [INT8, INT16, INT32, INT64, FLOAT32, FLOAT64]
-_LARGEST_INTEGRAL = Decimal("1e19")  # larger ones are not written out to see whether they are integers
+# larger ones are not written out to see whether they are integers
+_LARGEST_INTEGRAL = Decimal("1e19")
 _MILLIS_PER_DAY = 86_400_000
 _EPOCH = datetime(1970, 1, 1)
 
@@ -117,11 +120,13 @@ def _temporal(text: str) -> SchemaAndValue | None:
 
 
 def _days(match: re.Match[str]) -> int:
-    """Days since the epoch; months and days beyond their range run over, as in a lenient calendar."""
+    """Days since the epoch; months and days beyond their range run over, as in a lenient
+    calendar."""
     year, month, day = map(int, match.groups())
     years, month = divmod(month - 1, 12)
     year += years
-    shift = 0 if 1 <= year <= 9999 else 400 * ((year - 1) // 400)  # the calendar repeats after 400 years
+    # the calendar repeats after 400 years
+    shift = 0 if 1 <= year <= 9999 else 400 * ((year - 1) // 400)
     first = datetime(year - shift, month + 1, 1) - _EPOCH
     return first.days + day - 1 + shift // 400 * 146_097
 
@@ -208,12 +213,15 @@ class _Parser:
                 raise _NoValueError("entries without a comma")
         key_schema, plain_keys = _aligned(keys)
         value_schema, plain_values = _aligned(values)
-        schema = None if key_schema is None or value_schema is None else map_of(key_schema, value_schema)
+        schema = (
+            None if key_schema is None or value_schema is None else map_of(key_schema, value_schema)
+        )
         return SchemaAndValue(schema, dict(zip(plain_keys, plain_values, strict=True)))
 
 
 def _aligned(items: list[SchemaAndValue]) -> tuple[Schema | None, list[Value]]:
-    """The one schema that fits all items, numbers widened; None: there is none. Java takes no null in one type."""
+    """The one schema that fits all items, numbers widened; None: there is none. Java takes no null
+    in one type."""
     values = [item.value for item in items]
     schemas = {item.schema for item in items if item.value is not None}
     if not schemas or None in schemas:
@@ -249,7 +257,11 @@ def _embedded(schema: Schema | None, value: Any) -> str:
         return "[" + ",".join(_embedded(items, v) for v in value) + "]"
     if isinstance(value, dict):
         keys, items = (None, None) if schema is None else (schema.key_schema, schema.value_schema)
-        return "{" + ",".join(f"{_embedded(keys, k)}:{_embedded(items, v)}" for k, v in value.items()) + "}"
+        return (
+            "{"
+            + ",".join(f"{_embedded(keys, k)}:{_embedded(items, v)}" for k, v in value.items())
+            + "}"
+        )
     if schema is not None and isinstance(value, int):
         if schema.name == DATE and schema.type is Type.INT32:
             return _iso_timestamp(value * _MILLIS_PER_DAY)[:-14]
@@ -264,6 +276,8 @@ def _iso_timestamp(millis: int) -> str:
     """ISO text of milliseconds since the epoch, in UTC, for any year."""
     days, rest = divmod(millis, _MILLIS_PER_DAY)
     cycles = (days + 719_162) // 146_097  # 400 years each, counted from year 1
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=days - cycles * 146_097, milliseconds=rest)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(
+        days=days - cycles * 146_097, milliseconds=rest
+    )
     year = moment.year + 400 * cycles
     return f"{year:04d}-{moment:%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"

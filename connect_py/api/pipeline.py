@@ -1,7 +1,8 @@
-"""From a connector's configuration to its record pipeline: converters, transformations, and what fails of records.
+"""From a connector's configuration to its record pipeline: converters, transformations, and what
+fails of records.
 
-A task has such a pipeline. So has a command that reads a topic as a connector would, or an executor of Spark, which
-gets the factory pickled and opens it where the messages are.
+A task has such a pipeline. So has a command that reads a topic as a connector would, or an executor
+of Spark, which gets the factory pickled and opens it where the messages are.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class PipelineOutput:
 
     deliveries: Sequence[Batch | Sequence[SinkRecord]]  # rows where there is no column form
     failures: Sequence[RecordFailure]
-    metrics: Mapping[str, float] = field(default_factory=dict)  # totals of the pipeline since it was opened
+    # totals of the pipeline since it was opened
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class RecordPipeline(ABC):
@@ -42,10 +44,11 @@ class RecordPipeline(ABC):
 
     @abstractmethod
     def process(self, runs: Sequence[MessageRun]) -> PipelineOutput:
-        """Convert and transform messages. Records that fail are in the output, whatever is tolerated.
+        """Convert and transform messages. Records that fail are in the output, whatever is
+        tolerated.
 
-        Raises:
-            ConnectError: A server that a converter asks, such as a schema registry, did not answer in time.
+        Raises: ConnectError: A server that a converter asks, such as a schema registry, did not
+            answer in time.
         """
 
     @abstractmethod
@@ -54,23 +57,27 @@ class RecordPipeline(ABC):
 
 
 class TaskPipeline(ABC):
-    """The pipeline as a task of the connector has it: `errors.*` says what becomes of records that fail. One thread."""
+    """The pipeline as a task of the connector has it: `errors.*` says what becomes of records that
+    fail. One thread."""
 
-    reporter: ErrantRecordReporter | None  # for rows that the task cannot write; None: nothing is to be reported
+    # for rows that the task cannot write; None: nothing is to be reported
+    reporter: ErrantRecordReporter | None
 
     @abstractmethod
     def process(self, runs: Sequence[MessageRun]) -> Sequence[Batch | Sequence[SinkRecord]]:
         """Convert and transform messages. Records that failed were reported.
 
-        Raises:
-            ConnectError: A record failed and nothing is tolerated, or a server did not answer in time.
+        Raises: ConnectError: A record failed and nothing is tolerated, or a server did not answer
+            in time.
         """
 
     @abstractmethod
     def keep_dead_letters(self, below: Mapping[TopicPartition, int], seconds: float) -> bool:
-        """Send the dead letters of records below these offsets to their topic, and wait until they are safe.
+        """Send the dead letters of records below these offsets to their topic, and wait until they
+        are safe.
 
-        Others are forgotten: their records are read again. Returns whether all are safe within the time.
+        Others are forgotten: their records are read again. Returns whether all are safe within the
+        time.
 
         Raises:
             ConnectError: One cannot be kept.
@@ -95,8 +102,9 @@ class PipelineFactory(ABC):
 
     @abstractmethod
     def open_for(self, task: SinkTask, number: int) -> TaskPipeline:
-        """A pipeline in this process that reports records that fail, as for the task of that number.
+        """A pipeline in this process that reports records that fail, as for the task of that
+        number.
 
-        `task` is given dead letters (`put_dead_letter`) if the configuration says that they go to a table. Errors as
-        for `open`.
+        `task` is given dead letters (`put_dead_letter`) if the configuration says that they go to a
+        table. Errors as for `open`.
         """

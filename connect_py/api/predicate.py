@@ -22,11 +22,13 @@ class Predicate(ABC, Generic[R]):
 
     @abstractmethod
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Take the predicate's own properties, prefix cut off. ConfigError when one is not acceptable."""
+        """Take the predicate's own properties, prefix cut off. ConfigError when one is not
+        acceptable."""
 
     @abstractmethod
     def test(self, record: R) -> bool:
-        """Say whether the transformation applies. The record is as earlier transformations left it."""
+        """Say whether the transformation applies. The record is as earlier transformations left
+        it."""
 
     def test_batch(self, batch: Batch) -> pa.BooleanArray | bool:
         """The same for columns: a mask without nulls, or one answer for all rows.

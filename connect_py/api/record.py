@@ -1,4 +1,5 @@
-"""Records, row by row: what connectors, converters and transformations of the reference form see."""
+"""Records, row by row: what connectors, converters and transformations of the reference form
+see."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class Header(NamedTuple):
 
 
 class Headers(Sequence[Header]):
-    """An ordered multimap that does not change: a name may repeat, and `add` returns a longer one."""
+    """An ordered multimap that does not change: a name may repeat, and `add` returns a longer
+    one."""
 
     __slots__ = ("_items",)
 
@@ -97,7 +99,8 @@ NO_HEADERS = Headers()
 class RecordOrigin(NamedTuple):
     """Where Kafka holds one record, with its bytes. Nothing ever rewrites it.
 
-    Offsets are committed and dead letters written from here, whatever transformations did to the topic.
+    Offsets are committed and dead letters written from here, whatever transformations did to the
+    topic.
     """
 
     topic: str
@@ -106,7 +109,8 @@ class RecordOrigin(NamedTuple):
     key: bytes | None = None
     value: bytes | None = None
     headers: RawHeaders = ()
-    shown_offset: int | None = None  # of a dead letter that is tried again: the offset at its first place
+    # of a dead letter that is tried again: the offset at its first place
+    shown_offset: int | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -126,7 +130,8 @@ class RowMembers(Protocol):
 
 
 class _OfBatch:
-    """Where a record is from whose key, value and origin are made when first read; `_rows` None: all is made."""
+    """Where a record is from whose key, value and origin are made when first read; `_rows` None:
+    all is made."""
 
     __slots__ = ("__weakref__", "_row", "_rows")
 
@@ -138,7 +143,8 @@ class _OfBatch:
 class ConnectRecord(_OfBatch):
     """What sink and source records share.
 
-    A null value is a tombstone whatever `value_schema` is; `value_schema` None with a value is schemaless.
+    A null value is a tombstone whatever `value_schema` is; `value_schema` None with a value is
+    schemaless.
     """
 
     topic: str
@@ -157,14 +163,16 @@ class ConnectRecord(_OfBatch):
 
 @dataclass(frozen=True, slots=True)
 class SinkRecord(ConnectRecord):
-    """A record on its way from Kafka to a sink. `topic` may have been rerouted; `origin` never is."""
+    """A record on its way from Kafka to a sink. `topic` may have been rerouted; `origin` never
+    is."""
 
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     origin: RecordOrigin = NOWHERE
 
     @property
     def kafka_offset(self) -> int:
-        """The offset as consumed; of a dead letter that is tried again, as it was consumed first."""
+        """The offset as consumed; of a dead letter that is tried again, as it was consumed
+        first."""
         origin = self.origin
         return origin.offset if origin.shown_offset is None else origin.shown_offset
 
@@ -222,7 +230,8 @@ _SINK_MEMBERS = frozenset(f.name for f in dataclasses.fields(SinkRecord))
 
 
 class _UnfinishedSinkRecord(ConnectRecord):
-    """A sink record whose members are being set: the constructor of a frozen dataclass takes four times as long.
+    """A sink record whose members are being set: the constructor of a frozen dataclass takes four
+    times as long.
 
     It has the layout of a `SinkRecord` and becomes one.
     """
@@ -290,7 +299,8 @@ def record_of_row(
 
 
 def make_whole(record: SinkRecord, twin: SinkRecord | None) -> None:
-    """Make the members not read yet, or take them from a record that has the same, and let go of the batch."""
+    """Make the members not read yet, or take them from a record that has the same, and let go of
+    the batch."""
     for name, made_already in MADE_LATER.items():
         try:
             made_already(record)
@@ -303,8 +313,8 @@ def make_whole(record: SinkRecord, twin: SinkRecord | None) -> None:
 class SourceRecord(ConnectRecord):
     """A record on its way from a source to Kafka.
 
-    `source_partition` and `source_offset` hold primitives only (None, str, bool, int, float). `partition` None lets
-    the producer choose.
+    `source_partition` and `source_offset` hold primitives only (None, str, bool, int, float).
+    `partition` None lets the producer choose.
     """
 
     source_partition: Mapping[str, Value] = dataclasses.field(default_factory=dict)

@@ -10,7 +10,8 @@ from connect_py.api.schema import Schema, Value
 
 
 def runs(records: list[SinkRecord]) -> Iterator[list[SinkRecord]]:
-    """Cut records where topic, origin, the kind of timestamp or a schema changes; tombstones join every run."""
+    """Cut records where topic, origin, the kind of timestamp or a schema changes; tombstones join
+    every run."""
     if records and _is_one_run(records):
         yield records
         return
@@ -18,10 +19,15 @@ def runs(records: list[SinkRecord]) -> Iterator[list[SinkRecord]]:
     run_identity: list[Any] = []
     for record in records:
         identity = [
-            record.topic, record.origin.topic, record.timestamp_type,
-            _identity(record.key_schema, record.key), _identity(record.value_schema, record.value),
-        ]  # fmt: skip
-        merged = [_merge(a, b) for a, b in zip(run_identity, identity, strict=True)] if run else identity
+            record.topic,
+            record.origin.topic,
+            record.timestamp_type,
+            _identity(record.key_schema, record.key),
+            _identity(record.value_schema, record.value),
+        ]
+        merged = (
+            [_merge(a, b) for a, b in zip(run_identity, identity, strict=True)] if run else identity
+        )
         if any(m is _DIFFERENT for m in merged):
             yield run
             run, merged = [], identity
@@ -32,7 +38,8 @@ def runs(records: list[SinkRecord]) -> Iterator[list[SinkRecord]]:
 
 
 def _is_one_run(records: list[SinkRecord]) -> bool:
-    """Whether these records surely are one run, found out without looking at each of them by itself."""
+    """Whether these records surely are one run, found out without looking at each of them by
+    itself."""
     first, count = records[0], len(records)
     return (
         [r.topic for r in records].count(first.topic) == count
@@ -48,7 +55,8 @@ def _is_one_schema(schemas: list[Schema | None], values: list[Value]) -> bool:
     if None not in distinct:
         return all(schema == distinct[0] for schema in distinct[1:])
     return len(distinct) == 1 or (
-        len(distinct) == 2 and all(v is None for s, v in zip(schemas, values, strict=True) if s is None)
+        len(distinct) == 2
+        and all(v is None for s, v in zip(schemas, values, strict=True) if s is None)
     )
 
 

@@ -1,9 +1,10 @@
 """Connect schemas: the types of keys, values and header values.
 
-Python forms of the types, in rows: INT8 to INT64 `int`, FLOAT32 and FLOAT64 `float`, BOOLEAN `bool`, STRING `str`,
-BYTES `bytes`, ARRAY `list`, MAP `dict`, STRUCT `Struct`. Logical types: Decimal is `decimal.Decimal`; Date, Time and
-Timestamp stay the integers that Kafka carries (days, milliseconds of the day, milliseconds since the epoch), because
-topics hold moments that Python's `datetime` cannot (24:00, years BC or with five digits).
+Python forms of the types, in rows: INT8 to INT64 `int`, FLOAT32 and FLOAT64 `float`, BOOLEAN
+`bool`, STRING `str`, BYTES `bytes`, ARRAY `list`, MAP `dict`, STRUCT `Struct`. Logical types:
+Decimal is `decimal.Decimal`; Date, Time and Timestamp stay the integers that Kafka carries (days,
+milliseconds of the day, milliseconds since the epoch), because topics hold moments that Python's
+`datetime` cannot (24:00, years BC or with five digits).
 """
 
 from __future__ import annotations
@@ -25,10 +26,14 @@ TIME = "org.apache.kafka.connect.data.Time"
 TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
 SCALE = "scale"  # the parameter of DECIMAL
 PRECISION = "connect.decimal.precision"  # a parameter of DECIMAL that registry converters set
-MAX_DECIMAL_SCALE = 76  # either side of zero: digits of Arrow's widest decimal, whose casts check no scale themselves
-MAX_DECIMAL_PRECISION = 147_455  # digits of PostgreSQL's longest numeric; values of more than 76 have no column
-MAX_NESTING = 64  # levels of structs, arrays and maps one in another: as deep as Arrow's own forms go
-MAX_SCHEMA_SIZE = 20_000  # types in one schema: named types that are used twice in one another double it at each level
+# either side of zero: digits of Arrow's widest decimal, whose casts check no scale themselves
+MAX_DECIMAL_SCALE = 76
+# digits of PostgreSQL's longest numeric; values of more than 76 have no column
+MAX_DECIMAL_PRECISION = 147_455
+# levels of structs, arrays and maps one in another: as deep as Arrow's own forms go
+MAX_NESTING = 64
+# types in one schema: named types that are used twice in one another double it at each level
+MAX_SCHEMA_SIZE = 20_000
 ALIASES = "connect_py.aliases"  # a parameter of ours: former names of a field, comma separated
 
 
@@ -71,15 +76,27 @@ class Field:
 class Schema:
     """An immutable Connect schema.
 
-    Equality covers everything: type, optional, default, name, version, doc, parameters, fields, key and value schema,
-    as Java's does. The hash is computed once, so schemas are good dictionary keys. Fields of a STRUCT are found by
-    name in constant time.
+    Equality covers everything: type, optional, default, name, version, doc, parameters, fields, key
+    and value schema, as Java's does. The hash is computed once, so schemas are good dictionary
+    keys. Fields of a STRUCT are found by name in constant time.
     """
 
     __slots__ = (
-        "_by_name", "_hash", "_levels", "_size", "default", "doc", "fields", "key_schema", "name", "optional",
-        "parameters", "type", "value_schema", "version",
-    )  # fmt: skip
+        "_by_name",
+        "_hash",
+        "_levels",
+        "_size",
+        "default",
+        "doc",
+        "fields",
+        "key_schema",
+        "name",
+        "optional",
+        "parameters",
+        "type",
+        "value_schema",
+        "version",
+    )
 
     type: Type
     optional: bool
@@ -108,11 +125,11 @@ class Schema:
     ) -> None:
         """Build a schema.
 
-        Raises:
-            SchemaBuilderError: Two fields share a name, a name or doc is no text, a container lacks its member
-                schema, the default does not fit the type, a Decimal has no scale, or a scale or precision that no
-                column can have, members are nested deeper than `MAX_NESTING`, or there are more than
-                `MAX_SCHEMA_SIZE` of them.
+        Raises: SchemaBuilderError: Two fields share a name, a name or doc is no text, a container
+            lacks its member
+                schema, the default does not fit the type, a Decimal has no scale, or a scale or
+                precision that no column can have, members are nested deeper than `MAX_NESTING`, or
+                there are more than `MAX_SCHEMA_SIZE` of them.
         """
         put = partial(object.__setattr__, self)
         put("type", type)
@@ -133,10 +150,23 @@ class Schema:
         levels, size = self._measures()
         put("_levels", levels)
         put("_size", size)
-        put("_hash", hash((
-            type, optional, name, version, doc, tuple(sorted(self.parameters.items())),
-            self.fields, key_schema, value_schema, repr(default),
-        )))  # fmt: skip
+        put(
+            "_hash",
+            hash(
+                (
+                    type,
+                    optional,
+                    name,
+                    version,
+                    doc,
+                    tuple(sorted(self.parameters.items())),
+                    self.fields,
+                    key_schema,
+                    value_schema,
+                    repr(default),
+                )
+            ),
+        )
         try:
             if name == DECIMAL and type is Type.BYTES:
                 check_decimal_scale(decimal_scale(self))
@@ -156,10 +186,13 @@ class Schema:
         by_name: dict[str, Field] = {}
         for field in self.fields:
             name: object = field.name
-            if not isinstance(name, str) or name.encode(errors="ignore").decode() != name:  # half a surrogate pair
+            # half a surrogate pair
+            if not isinstance(name, str) or name.encode(errors="ignore").decode() != name:
                 raise SchemaBuilderError(f"the name of a field is text, not {field.name!r}")
             if field.name in by_name:
-                raise SchemaBuilderError(f"Cannot create field because of field name duplication {field.name}")
+                raise SchemaBuilderError(
+                    f"Cannot create field because of field name duplication {field.name}"
+                )
             by_name[field.name] = field
         return by_name
 
@@ -167,7 +200,11 @@ class Schema:
         """How many levels of containers there are, and how many types."""
         if self.type not in _CONTAINERS:
             return 0, 1
-        inside = [s for s in (*(f.schema for f in self.fields), self.key_schema, self.value_schema) if s is not None]
+        inside = [
+            s
+            for s in (*(f.schema for f in self.fields), self.key_schema, self.value_schema)
+            if s is not None
+        ]
         levels = 1 + max((s._levels for s in inside), default=0)  # type: ignore[attr-defined] # set through object.__setattr__
         if levels > MAX_NESTING:
             raise SchemaBuilderError(f"Schemas may be nested {MAX_NESTING} levels deep, not more")
@@ -187,8 +224,21 @@ class Schema:
 
     def _arguments(self) -> dict[str, Any]:
         """What the constructor was given."""
-        names = "type", "optional", "default", "name", "version", "doc", "parameters", "key_schema", "value_schema"
-        return {**{n: getattr(self, n) for n in names}, "fields": [(f.name, f.schema) for f in self.fields]}
+        names = (
+            "type",
+            "optional",
+            "default",
+            "name",
+            "version",
+            "doc",
+            "parameters",
+            "key_schema",
+            "value_schema",
+        )
+        return {
+            **{n: getattr(self, n) for n in names},
+            "fields": [(f.name, f.schema) for f in self.fields],
+        }
 
     def __hash__(self) -> int:
         return self._hash  # type: ignore[attr-defined, no-any-return] # set through object.__setattr__
@@ -202,7 +252,8 @@ class Schema:
             hash(self) == hash(other)
             and self.type is other.type
             and self.optional == other.optional
-            and (self.default == other.default or repr(self.default) == repr(other.default))  # NaN is itself here
+            # NaN is itself here
+            and (self.default == other.default or repr(self.default) == repr(other.default))
             and self.name == other.name
             and self.version == other.version
             and self.doc == other.doc
@@ -318,7 +369,9 @@ def decimal_precision(schema: Schema) -> int | None:
     except ValueError as error:
         raise DataError("Invalid precision parameter found in Decimal schema.") from error
     if not 0 <= precision <= MAX_DECIMAL_PRECISION:
-        raise DataError(f"A decimal has at most {MAX_DECIMAL_PRECISION} digits, the precision is {precision}")
+        raise DataError(
+            f"A decimal has at most {MAX_DECIMAL_PRECISION} digits, the precision is {precision}"
+        )
     return precision
 
 
@@ -329,7 +382,9 @@ def check_decimal_scale(scale: int) -> int:
         DataError: Arrow has none: its casts would read beyond their table of powers.
     """
     if abs(scale) > MAX_DECIMAL_SCALE:
-        raise DataError(f"A decimal's scale is at most {MAX_DECIMAL_SCALE} either side of zero, not {scale}")
+        raise DataError(
+            f"A decimal's scale is at most {MAX_DECIMAL_SCALE} either side of zero, not {scale}"
+        )
     return scale
 
 
@@ -346,14 +401,15 @@ NULL = SchemaAndValue(None, None)
 class Struct:
     """A row of a STRUCT schema: values by field, in the order of the schema.
 
-    `get` reads as Java's `Struct.get`: a null is replaced by the field's schema default. `get_without_default`
-    gives what is there.
+    `get` reads as Java's `Struct.get`: a null is replaced by the field's schema default.
+    `get_without_default` gives what is there.
     """
 
     __slots__ = ("schema", "values")
 
     def __init__(self, schema: Schema, values: Sequence[Value] | None = None) -> None:
-        """Make a struct; `values`, if given, is one value per field in order and is kept, not copied or checked."""
+        """Make a struct; `values`, if given, is one value per field in order and is kept, not
+        copied or checked."""
         self.schema = schema
         self.values: list[Value] = [None] * len(schema.fields) if values is None else list(values)
 
@@ -372,7 +428,8 @@ class Struct:
         return field
 
     def get(self, name: str) -> Value:
-        """Return the value of a field, or its schema's default when it is null. DataError: no such field."""
+        """Return the value of a field, or its schema's default when it is null. DataError: no such
+        field."""
         field = self._field(name)
         value = self.values[field.index]
         return field.schema.default if value is None else value
@@ -404,7 +461,8 @@ class Struct:
         return self.values
 
     def shared_column(self, schema: Schema, values: Sequence[Struct | None]) -> Any:
-        """The Arrow column of these structs, this one among them, if they were read from it and are unchanged."""
+        """The Arrow column of these structs, this one among them, if they were read from it and are
+        unchanged."""
         return None
 
     def __iter__(self) -> Iterator[tuple[Field, Value]]:
@@ -424,7 +482,8 @@ class Struct:
 
 
 def java_class_name(value: Value, schema: Schema | None = None) -> str:
-    """The Java class that messages name for a value of this schema; without one an `int` is a Long, as in JSON."""
+    """The Java class that messages name for a value of this schema; without one an `int` is a Long,
+    as in JSON."""
     if value is None:
         return "null"
     if schema is not None and isinstance(value, int | float):
@@ -439,18 +498,35 @@ def java_class_name(value: Value, schema: Schema | None = None) -> str:
 
 
 _JAVA_CLASSES: tuple[tuple[type, str], ...] = (
-    (bool, "java.lang.Boolean"), (int, "java.lang.Long"), (float, "java.lang.Double"), (str, "java.lang.String"),
-    (bytes, "[B"), (list, "java.util.ArrayList"), (dict, "java.util.HashMap"),
-    (Struct, "org.apache.kafka.connect.data.Struct"), (PyDecimal, "java.math.BigDecimal"),
-)  # fmt: skip
+    (bool, "java.lang.Boolean"),
+    (int, "java.lang.Long"),
+    (float, "java.lang.Double"),
+    (str, "java.lang.String"),
+    (bytes, "[B"),
+    (list, "java.util.ArrayList"),
+    (dict, "java.util.HashMap"),
+    (Struct, "org.apache.kafka.connect.data.Struct"),
+    (PyDecimal, "java.math.BigDecimal"),
+)
 _JAVA_NUMBERS: Mapping[Type, str] = {
-    Type.INT8: "java.lang.Byte", Type.INT16: "java.lang.Short", Type.INT32: "java.lang.Integer",
+    Type.INT8: "java.lang.Byte",
+    Type.INT16: "java.lang.Short",
+    Type.INT32: "java.lang.Integer",
     Type.FLOAT32: "java.lang.Float",
-}  # fmt: skip
-_PLAIN_FORM: Mapping[Type, type] = {Type.FLOAT32: float, Type.FLOAT64: float, Type.BOOLEAN: bool, Type.STRING: str}
+}
+_PLAIN_FORM: Mapping[Type, type] = {
+    Type.FLOAT32: float,
+    Type.FLOAT64: float,
+    Type.BOOLEAN: bool,
+    Type.STRING: str,
+}
 _PYTHON_FORM: Mapping[Type, type | tuple[type, ...]] = {
-    **_PLAIN_FORM, Type.BYTES: (bytes, bytearray, memoryview), Type.ARRAY: list, Type.MAP: dict, Type.STRUCT: Struct,
-}  # fmt: skip
+    **_PLAIN_FORM,
+    Type.BYTES: (bytes, bytearray, memoryview),
+    Type.ARRAY: list,
+    Type.MAP: dict,
+    Type.STRUCT: Struct,
+}
 
 
 def validate_value(schema: Schema, value: Value, name: str | None = None) -> None:
@@ -464,7 +540,8 @@ def validate_value(schema: Schema, value: Value, name: str | None = None) -> Non
         if not schema.optional:
             raise DataError(
                 f"Invalid value: null used for required field: "
-                f"{'null' if name is None else chr(34) + name + chr(34)}, schema type: {schema.type.name}"
+                f"{'null' if name is None else chr(34) + name + chr(34)}, schema type: "
+                f"{schema.type.name}"
             )
         return
     kind = schema.type
@@ -480,7 +557,8 @@ def validate_value(schema: Schema, value: Value, name: str | None = None) -> Non
     if not fits:
         label = "" if schema.name is None else f' "{schema.name}"'
         raise DataError(
-            f"Invalid Java object for schema{label} with type {kind.name}: class {java_class_name(value)}{location}"
+            f"Invalid Java object for schema{label} with type {kind.name}: class "
+            f"{java_class_name(value)}{location}"
         )
     if kind is Type.STRUCT:
         if value.schema != schema:

@@ -1,4 +1,5 @@
-"""Temporary folders that do not stay behind: what a process that was killed left goes when the next one is made."""
+"""Temporary folders that do not stay behind: what a process that was killed left goes when the next
+one is made."""
 
 from __future__ import annotations
 
@@ -11,13 +12,17 @@ import threading
 from pathlib import Path
 
 _lock = threading.Lock()
-_locks: dict[Path, int] = {}  # folders of this process, and the file descriptor that holds each lock
+_locks: dict[
+    Path, int
+] = {}  # folders of this process, and the file descriptor that holds each lock
 
 
 def scratch_folder(prefix: str) -> Path:
-    """Make a folder for this process, which removes it when it is done; those of dead processes go first.
+    """Make a folder for this process, which removes it when it is done; those of dead processes go
+    first.
 
-    `prefix` begins its name, the process id follows. A lock on the folder shows that its process lives.
+    `prefix` begins its name, the process id follows. A lock on the folder shows that its process
+    lives.
     """
     above = Path(tempfile.gettempdir())
     with _lock:
@@ -46,7 +51,8 @@ def _sweep(above: Path, prefix: str) -> None:
 
 
 def _locked(folder: Path) -> int | None:
-    """The file descriptor that holds the lock; None: a process has it, or the folder is gone or not ours."""
+    """The file descriptor that holds the lock; None: a process has it, or the folder is gone or not
+    ours."""
     try:
         if folder.stat(follow_symlinks=False).st_uid != os.getuid():
             return None

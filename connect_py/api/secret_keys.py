@@ -1,6 +1,8 @@
-"""Which keys of configurations name secrets, by their names, and which parts of URLs are secrets: to hide them.
+"""Which keys of configurations name secrets, by their names, and which parts of URLs are secrets:
+to hide them.
 
-The page uses the patterns in a browser: they are written as both languages know them, and ignore case in both.
+The page uses the patterns in a browser: they are written as both languages know them, and ignore
+case in both.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ SECRET_KEY: Final = re.compile(
     re.IGNORECASE,
 )
 """Found somewhere in a key, its value is not shown."""
-URL_PASSWORD: Final = re.compile(r"(://[^\s/?#@:'\"]*:)(?:[^\s/?#@'\"]|['\"](?=\w))+@", re.IGNORECASE)
+URL_PASSWORD: Final = re.compile(
+    r"(://[^\s/?#@:'\"]*:)(?:[^\s/?#@'\"]|['\"](?=\w))+@", re.IGNORECASE
+)
 """Replaced by its first group, a mask and `@`. A quote ends an URL, unless a letter follows."""
 SECRET_MEMBER: Final = re.compile(
     rf"((?:(?:^|[?&;'\"])[\w.%-]{{0,60}}(?:{SECRET_KEY.pattern})|[?&;](?:key|sig|(?:x-amz-)?signature))=)"

@@ -27,7 +27,6 @@ class SinkHost(SinkCluster, SharedServices, Protocol):
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Set the group's offsets, all in one request.
 
-        Raises:
-            RetriableError: The cluster does not answer.
-            ConnectError: The cluster refuses, as it does while the group has members: then tasks of the connector run.
+        Raises: RetriableError: The cluster does not answer. ConnectError: The cluster refuses, as
+            it does while the group has members: then tasks of the connector run.
         """

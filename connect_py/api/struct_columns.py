@@ -1,4 +1,5 @@
-"""Columns of structs: their members, and the rows of two of them in one. Imported as `connect_py.api.arrow` is."""
+"""Columns of structs: their members, and the rows of two of them in one. Imported as
+`connect_py.api.arrow` is."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _Path: TypeAlias = tuple[str, ...]
 
 
 def child(data: pa.StructArray, index: int) -> pa.Array:
-    """A struct's child, sliced like its parent, with the parent's nulls still hidden in the parent."""
+    """A struct's child, sliced like its parent, with the parent's nulls still hidden in the
+    parent."""
     return data.field(index)
 
 
@@ -24,7 +26,8 @@ def is_struct(data: pa.Array) -> bool:
 
 
 def struct_member(data: pa.Array, name: str) -> pa.Array | None:
-    """A struct column's member, null where the struct is; None: there is no such member, or these are no structs."""
+    """A struct column's member, null where the struct is; None: there is no such member, or these
+    are no structs."""
     index = data.type.get_field_index(name) if pa.types.is_struct(data.type) else -1
     if index < 0:
         return None
@@ -37,7 +40,8 @@ def mixed(
     is_other: pa.BooleanArray,
     kept: pa.BooleanArray | None,
 ) -> tuple[pa.Array, dict[_Path, pa.BooleanArray]]:
-    """See `Column.mixed`: `own` and `few` are data and absent members, `few` of the other column's rows alone."""
+    """See `Column.mixed`: `own` and `few` are data and absent members, `few` of the other column's
+    rows alone."""
     places = pc.indices_nonzero(pa.repeat(True, len(is_other)))
     rank = pc.cumulative_sum(is_other.cast(pa.uint64()))
     places = pc.if_else(is_other, pc.add(rank, pa.scalar(len(is_other) - 1, pa.uint64())), places)
@@ -65,7 +69,9 @@ def _lacked(left: pa.Array, right: pa.Array, at: _Path = ()) -> Iterator[_Path]:
         yield from _lacked(left.field(name), right.field(name), (*at, name))
 
 
-def _absence(data: pa.Array, absent: Mapping[_Path, pa.BooleanArray], path: _Path) -> pa.BooleanArray:
+def _absence(
+    data: pa.Array, absent: Mapping[_Path, pa.BooleanArray], path: _Path
+) -> pa.BooleanArray:
     found = absent.get(path)
     return pa.repeat(not _has(data.type, path), len(data)) if found is None else found
 
@@ -99,7 +105,9 @@ def _alike(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
     names = list(dict.fromkeys(field.name for data in (left, right) for field in data.type))
     pairs = [_alike(_or_nulls(left, name), _or_nulls(right, name)) for name in names]
     one, two = (
-        pa.StructArray.from_arrays(list(children), names=names, mask=data.is_null() if data.null_count else None)
+        pa.StructArray.from_arrays(
+            list(children), names=names, mask=data.is_null() if data.null_count else None
+        )
         for data, children in zip((left, right), zip(*pairs, strict=True), strict=True)
     )
     return one, two

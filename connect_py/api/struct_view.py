@@ -17,20 +17,22 @@ if TYPE_CHECKING:
 
     from connect_py.api.batch import Column
 
-_CHANGEABLE: Final = frozenset({Type.ARRAY, Type.MAP})  # lists and dicts: code that holds one may write into it
+# lists and dicts: code that holds one may write into it
+_CHANGEABLE: Final = frozenset({Type.ARRAY, Type.MAP})
 
 
 class StructRows:
     """The structs of a column, row by row, with the members that were read. Used on one thread.
 
-    It knows whether its column still says what the structs say: they are *intact* until a plugin gets hold of a value
-    that it can write into.
+    It knows whether its column still says what the structs say: they are *intact* until a plugin
+    gets hold of a value that it can write into.
     """
 
     __slots__ = ("_inside", "_touched", "column", "members", "schema", "views")
 
     views: list[StructView | None]  # one for each row; None where it is null
-    members: list[Sequence[Value] | None]  # by the index of the field: its value in each row; None: not read yet
+    # by the index of the field: its value in each row; None: not read yet
+    members: list[Sequence[Value] | None]
 
     def __init__(self, schema: Schema, column: Column) -> None:
         self.schema = schema
@@ -79,10 +81,12 @@ class StructRows:
         return not self._touched and all(inside.intact for inside in self._inside)
 
     def release(self) -> None:
-        """Let go of the column; structs that a plugin keeps get values of their own. To be called once, last."""
+        """Let go of the column; structs that a plugin keeps get values of their own. To be called
+        once, last."""
         for view in emptied(self.views):
             view.make_whole()
-        self.members.clear()  # after the structs around them were made whole: they hold the structs inside
+        # after the structs around them were made whole: they hold the structs inside
+        self.members.clear()
         for inside in self._inside:
             inside.release()
 
@@ -134,7 +138,11 @@ class StructView(Struct):
         if taken is None:
             return None
         data = taken[0].column.data
-        return data if taken[1] == list(range(len(data))) else data.take(pa.array(taken[1], pa.int64()))
+        return (
+            data
+            if taken[1] == list(range(len(data)))
+            else data.take(pa.array(taken[1], pa.int64()))
+        )
 
     def make_whole(self) -> None:
         """Give it values of its own."""
@@ -167,8 +175,11 @@ class StructView(Struct):
         return Struct, (self.schema, self.read_values())
 
 
-def rows_taken(schema: Schema, values: Sequence[Struct | None]) -> tuple[StructRows, list[int | None]] | None:
-    """The structs and the row of each, where all are views of one column that still says the same; else None.
+def rows_taken(
+    schema: Schema, values: Sequence[Struct | None]
+) -> tuple[StructRows, list[int | None]] | None:
+    """The structs and the row of each, where all are views of one column that still says the same;
+    else None.
 
     The row of a null is None, or one that is null.
     """

@@ -20,7 +20,8 @@ SafeOffset: TypeAlias = int | OffsetAndMetadata
 
 
 class Task(ABC):
-    """What sink and source tasks share. All calls come on the task's own thread, never two at once."""
+    """What sink and source tasks share. All calls come on the task's own thread, never two at
+    once."""
 
     version: str | None = None  # None: the distribution's version
 
@@ -36,8 +37,8 @@ class Task(ABC):
     def stop(self) -> None:
         """End and let go of everything; the last call, also after a failed `start`.
 
-        It has `task.shutdown.graceful.timeout.ms`, together with all that is stopped at the same time; after that
-        the process is killed.
+        It has `task.shutdown.graceful.timeout.ms`, together with all that is stopped at the same
+        time; after that the process is killed.
         """
 
 
@@ -50,8 +51,8 @@ class ErrantRecordReporter(Protocol):
     def report(self, record: SinkRecord, error: Exception) -> None:
         """Report one record.
 
-        Raises:
-            ConnectError: Nothing is tolerated (`errors.tolerance=none`). The task fails after `put` even if this
+        Raises: ConnectError: Nothing is tolerated (`errors.tolerance=none`). The task fails after
+            `put` even if this
                 error is swallowed.
         """
 
@@ -62,8 +63,8 @@ class ErrantRecordReporter(Protocol):
 class SinkTaskContext(SinkCluster, SharedServices, BoundedWaitReporter, Protocol):
     """What a sink task may ask of the worker, and of its cluster.
 
-    Members that ask the cluster or return settings may be called on any thread; those that change the consumer
-    (`offset`, `pause`, `resume`, `timeout`, `request_commit`) on the task thread only.
+    Members that ask the cluster or return settings may be called on any thread; those that change
+    the consumer (`offset`, `pause`, `resume`, `timeout`, `request_commit`) on the task thread only.
     """
 
     @property
@@ -87,12 +88,14 @@ class SinkTaskContext(SinkCluster, SharedServices, BoundedWaitReporter, Protocol
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Make these the next offsets to read.
 
-        Takes effect at once: rows of these partitions that were polled already are not delivered any more, also when
-        they wait in batches of the same poll, and `pre_commit` sees the new positions.
+        Takes effect at once: rows of these partitions that were polled already are not delivered
+        any more, also when they wait in batches of the same poll, and `pre_commit` sees the new
+        positions.
         """
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Poll nothing from these partitions until `resume`; survives rebalances for those still owned."""
+        """Poll nothing from these partitions until `resume`; survives rebalances for those still
+        owned."""
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Undo `pause`."""
@@ -104,20 +107,23 @@ class SinkTaskContext(SinkCluster, SharedServices, BoundedWaitReporter, Protocol
         """Have offsets committed in the next iteration of the loop."""
 
     def request_stop(self, reason: str) -> None:
-        """Have the connector stopped, as a user does by `PUT /connectors/NAME/stop`; its status shows the reason.
+        """Have the connector stopped, as a user does by `PUT /connectors/NAME/stop`; its status
+        shows the reason.
 
-        Any thread; returns at once. The request counts for the configuration that the task was started with, while the
-        connector is to run. It may get lost: a task that still runs some seconds later asks again.
+        Any thread; returns at once. The request counts for the configuration that the task was
+        started with, while the connector is to run. It may get lost: a task that still runs some
+        seconds later asks again.
         """
 
 
 class SinkTask(Task):
     """Writes records elsewhere.
 
-    Life: `initialize`, `start`, then any number of `open`, polls, `pre_commit`, `close`; at the end `pre_commit` and
-    `close` for what is still owned, then `stop`. `open` comes with partitions gained and `close` with partitions given
-    up; `close` follows a `pre_commit` of these partitions unless they were lost. Of a poll that brought records the
-    task sees: `put_dead_letter` for each that failed, `put` or `put_batch` with what is left, then `end_poll`.
+    Life: `initialize`, `start`, then any number of `open`, polls, `pre_commit`, `close`; at the end
+    `pre_commit` and `close` for what is still owned, then `stop`. `open` comes with partitions
+    gained and `close` with partitions given up; `close` follows a `pre_commit` of these partitions
+    unless they were lost. Of a poll that brought records the task sees: `put_dead_letter` for each
+    that failed, `put` or `put_batch` with what is left, then `end_poll`.
     """
 
     context: SinkTaskContext
@@ -135,12 +141,14 @@ class SinkTask(Task):
         return
 
     def position_lost(self, partition: TopicPartition) -> bool:
-        """The log does not hold the next offset to read: retention was faster, it was truncated, or the topic is new.
+        """The log does not hold the next offset to read: retention was faster, it was truncated, or
+        the topic is new.
 
-        Return whether the task sees to it: nothing more is read of the partition until it calls `context.offset`.
-        Unless overridden, reading goes on where the log was truncated, else where `auto.offset.reset` says, and rows
-        in between are passed over; with `auto.offset.reset=none` the task fails. Rows read before are put as ever.
-        Comes inside a poll, between `put`s, and perhaps again while the task has not said where to read on.
+        Return whether the task sees to it: nothing more is read of the partition until it calls
+        `context.offset`. Unless overridden, reading goes on where the log was truncated, else where
+        `auto.offset.reset` says, and rows in between are passed over; with `auto.offset.reset=none`
+        the task fails. Rows read before are put as ever. Comes inside a poll, between `put`s, and
+        perhaps again while the task has not said where to read on.
 
         Raises:
             ConnectError: The task fails until a user restarts it.
@@ -150,8 +158,9 @@ class SinkTask(Task):
     def put(self, records: Sequence[SinkRecord]) -> None:
         """Take rows: write them now, or keep them until `pre_commit`.
 
-        Called on the task's own thread, never twice at once. Records of one partition arrive in offset order;
-        partitions interleave. An empty list comes with every idle poll and is a good moment for housekeeping.
+        Called on the task's own thread, never twice at once. Records of one partition arrive in
+        offset order; partitions interleave. An empty list comes with every idle poll and is a good
+        moment for housekeeping.
 
         Raises:
             RetriableError: Partitions pause and the same records come again.
@@ -163,20 +172,23 @@ class SinkTask(Task):
     def put_batch(self, batch: Batch) -> None:
         """Take columns: the form the worker calls; `put` with the rows unless overridden.
 
-        Thread, order and errors as for `put`; never empty (an idle poll calls `put([])`). One topic, one schema on
-        each side; the next call may bring others. The batch shares columns with earlier stages: derive, never write.
-        After a `RetriableError` the same batch comes again, alone: batches before it are not repeated.
+        Thread, order and errors as for `put`; never empty (an idle poll calls `put([])`). One
+        topic, one schema on each side; the next call may bring others. The batch shares columns
+        with earlier stages: derive, never write. After a `RetriableError` the same batch comes
+        again, alone: batches before it are not repeated.
         """
         self.put(batch.records())
 
     def put_dead_letter(self, dead_letter: DeadLetter) -> None:
-        """Keep a record that failed, as safely as records that did not. Not offered unless overridden.
+        """Keep a record that failed, as safely as records that did not. Not offered unless
+        overridden.
 
-        Called if `errors.deadletterqueue.iceberg.table` is set: a connector that offers this defines the key, and
-        validation refuses it for all others. On the task thread; for records that fail in converters and
-        transformations before the first `put` of their poll, for those that the task reports itself from within
-        `report` and `report_row`. So offsets of letters lie between those of the puts, and only `end_poll` says that
-        all below an offset is known. A record that is read again comes again.
+        Called if `errors.deadletterqueue.iceberg.table` is set: a connector that offers this
+        defines the key, and validation refuses it for all others. On the task thread; for records
+        that fail in converters and transformations before the first `put` of their poll, for those
+        that the task reports itself from within `report` and `report_row`. So offsets of letters
+        lie between those of the puts, and only `end_poll` says that all below an offset is known. A
+        record that is read again comes again.
 
         Raises:
             ConnectError: The task fails.
@@ -184,13 +196,15 @@ class SinkTask(Task):
         raise NotImplementedError(f"{type(self).__name__} keeps no dead letters")
 
     def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
-        """Everything that a poll brought was put, dropped by transformations, or handed over as dead letters.
+        """Everything that a poll brought was put, dropped by transformations, or handed over as
+        dead letters.
 
-        `consumed` has the next offset to read of each partition that the poll had records of, or read to its end behind
-        markers of transactions, without those that were given up or rewound meanwhile. Records of one partition that
-        went to different topics come in several puts whose offsets interleave: only now is nothing missing below these
-        offsets. Follows the last put of the poll, also when nothing was left to put; the next `pre_commit` sees at
-        least these offsets.
+        `consumed` has the next offset to read of each partition that the poll had records of, or
+        read to its end behind markers of transactions, without those that were given up or rewound
+        meanwhile. Records of one partition that went to different topics come in several puts whose
+        offsets interleave: only now is nothing missing below these offsets. Follows the last put of
+        the poll, also when nothing was left to put; the next `pre_commit` sees at least these
+        offsets.
 
         Raises:
             RetriableError: Partitions pause, and the same call comes again.
@@ -198,12 +212,14 @@ class SinkTask(Task):
         """
         return
 
-    def pre_commit(self, current: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, SafeOffset]:
+    def pre_commit(
+        self, current: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, SafeOffset]:
         """Return the next-to-read offsets that are safe, at most those in `current`.
 
-        A value may be an `OffsetAndMetadata`; its metadata is committed along, also when the offset is unchanged.
-        Empty means "commit nothing for me"; a partition left out keeps its last commit. Unless overridden,
-        everything put so far is flushed and safe.
+        A value may be an `OffsetAndMetadata`; its metadata is committed along, also when the offset
+        is unchanged. Empty means "commit nothing for me"; a partition left out keeps its last
+        commit. Unless overridden, everything put so far is flushed and safe.
 
         Raises:
             ConnectError: The commit counts as failed; the task reads again from its last commit.
@@ -231,11 +247,13 @@ class TransactionBoundarySupport(Enum):
 
 
 class TransactionContext(Protocol):
-    """How a source task ends transactions itself (`transaction.boundary=connector`), on the task thread.
+    """How a source task ends transactions itself (`transaction.boundary=connector`), on the task
+    thread.
 
-    With a record the transaction ends right after that record, which a later `poll` may return; without one after
-    the records of the next `poll`, or of the one that is running. Records of an aborted transaction are dropped for
-    good: their source offsets are stored all the same. A task that wants them read again raises an error instead.
+    With a record the transaction ends right after that record, which a later `poll` may return;
+    without one after the records of the next `poll`, or of the one that is running. Records of an
+    aborted transaction are dropped for good: their source offsets are stored all the same. A task
+    that wants them read again raises an error instead.
     """
 
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
@@ -251,12 +269,15 @@ class OffsetStorageReader(Protocol):
     def offset(self, partition: Mapping[str, Value]) -> Mapping[str, Value] | None:
         """The offset of one source partition, or None."""
 
-    def offsets(self, partitions: Iterable[Mapping[str, Value]]) -> Sequence[Mapping[str, Value] | None]:
+    def offsets(
+        self, partitions: Iterable[Mapping[str, Value]]
+    ) -> Sequence[Mapping[str, Value] | None]:
         """The same for several, in order."""
 
 
 class SourceTaskContext(SharedServices, BoundedWaitReporter, Protocol):
-    """What a source task may ask of the worker, on the task thread; for shared services and what waits on any."""
+    """What a source task may ask of the worker, on the task thread; for shared services and what
+    waits on any."""
 
     @property
     def connector(self) -> str:
@@ -276,7 +297,8 @@ class SourceTaskContext(SharedServices, BoundedWaitReporter, Protocol):
 
     @property
     def transaction_context(self) -> TransactionContext | None:
-        """How to end transactions; None unless the connector's configuration leaves that to its tasks."""
+        """How to end transactions; None unless the connector's configuration leaves that to its
+        tasks."""
 
     def configs(self) -> Mapping[str, str]:
         """The task's configuration, placeholders resolved."""
@@ -285,7 +307,8 @@ class SourceTaskContext(SharedServices, BoundedWaitReporter, Protocol):
 class SourceTask(Task):
     """Reads records from elsewhere.
 
-    Life: `initialize`, `start`, then `poll` again and again with `commit_record` and `commit` in between, then `stop`.
+    Life: `initialize`, `start`, then `poll` again and again with `commit_record` and `commit` in
+    between, then `stop`.
     """
 
     context: SourceTaskContext
@@ -296,7 +319,8 @@ class SourceTask(Task):
 
     @abstractmethod
     def poll(self) -> Sequence[SourceRecord]:
-        """Return new records, or none; wait a short while for them at most (0.2 s keeps stops quick).
+        """Return new records, or none; wait a short while for them at most (0.2 s keeps stops
+        quick).
 
         Raises:
             RetriableError: Called again after a pause.
@@ -308,5 +332,6 @@ class SourceTask(Task):
         return
 
     def commit_record(self, record: SourceRecord, metadata: OffsetAndMetadata | None) -> None:
-        """A record was acknowledged at this topic offset; `metadata` is None when it was filtered or skipped."""
+        """A record was acknowledged at this topic offset; `metadata` is None when it was filtered
+        or skipped."""
         return

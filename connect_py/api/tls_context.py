@@ -1,4 +1,5 @@
-"""TLS contexts for HTTP, made from Java's `ssl.*` settings: PEM texts and files, PKCS12 and JKS stores."""
+"""TLS contexts for HTTP, made from Java's `ssl.*` settings: PEM texts and files, PKCS12 and JKS
+stores."""
 
 from __future__ import annotations
 
@@ -12,12 +13,22 @@ from typing import Final
 from connect_py.api.errors import ConfigError
 from connect_py.api.tls_material import TlsMaterial
 
-_VERSIONS: Final = {"TLSv1": "TLSv1", "TLSv1.1": "TLSv1_1", "TLSv1.2": "TLSv1_2", "TLSv1.3": "TLSv1_3"}
-_CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_VERSIONS: Final = {
+    "TLSv1": "TLSv1",
+    "TLSv1.1": "TLSv1_1",
+    "TLSv1.2": "TLSv1_2",
+    "TLSv1.3": "TLSv1_3",
+}
+_CLIENT_AUTH: Final = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
 
 
 def server_context(props: Mapping[str, str]) -> ssl.SSLContext:
-    """For HTTPS listeners. `ssl.client.auth` says whether clients show a certificate that the trust store knows.
+    """For HTTPS listeners. `ssl.client.auth` says whether clients show a certificate that the trust
+    store knows.
 
     Raises:
         ConfigError: There is no key, or a store cannot be read.
@@ -45,17 +56,24 @@ def client_context(props: Mapping[str, str]) -> ssl.SSLContext:
         ConfigError: A store cannot be read.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = props.get("ssl.endpoint.identification.algorithm", "").strip().lower() == "https"
+    context.check_hostname = (
+        props.get("ssl.endpoint.identification.algorithm", "").strip().lower() == "https"
+    )
     _trust(context, _material(context, props))
     return context
 
 
 def _material(context: ssl.SSLContext, props: Mapping[str, str]) -> TlsMaterial:
-    """Limit a context to what the settings allow and give it their key; what else they hold is returned as PEM."""
-    enabled = [item.strip() for item in props.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3").split(",")]
+    """Limit a context to what the settings allow and give it their key; what else they hold is
+    returned as PEM."""
+    enabled = [
+        item.strip() for item in props.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3").split(",")
+    ]
     unknown = [name for name in enabled if name not in _VERSIONS]
     if unknown:
-        raise ConfigError("ssl.enabled.protocols", f"knows {', '.join(_VERSIONS)}, found {', '.join(unknown)}")
+        raise ConfigError(
+            "ssl.enabled.protocols", f"knows {', '.join(_VERSIONS)}, found {', '.join(unknown)}"
+        )
     versions = sorted(ssl.TLSVersion[_VERSIONS[name]] for name in enabled)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
     material = TlsMaterial.of(props)
@@ -70,14 +88,17 @@ def _material(context: ssl.SSLContext, props: Mapping[str, str]) -> TlsMaterial:
 
 
 def _add_key(context: ssl.SSLContext, pem: str) -> None:
-    """OpenSSL reads keys from files only: this one exists for a moment, and only this user may read it."""
+    """OpenSSL reads keys from files only: this one exists for a moment, and only this user may read
+    it."""
     descriptor, path = tempfile.mkstemp(suffix=".pem")
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(pem)
         context.load_cert_chain(path)
     except ssl.SSLError as error:
-        raise ConfigError("ssl.keystore.location", "the key and its certificates do not go together") from error
+        raise ConfigError(
+            "ssl.keystore.location", "the key and its certificates do not go together"
+        ) from error
     finally:
         Path(path).unlink()
 

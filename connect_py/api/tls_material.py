@@ -1,4 +1,5 @@
-"""Keys and certificates of Java's `ssl.*` settings, as PEM texts in memory. Needs cryptography when there are any."""
+"""Keys and certificates of Java's `ssl.*` settings, as PEM texts in memory. Needs cryptography when
+there are any."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from connect_py.api.cipher_suites import openssl_ciphers
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TlsMaterial:
-    """What a side of a connection shows and trusts; None: the settings do not say. Keys are in the clear."""
+    """What a side of a connection shows and trusts; None: the settings do not say. Keys are in the
+    clear."""
 
     authorities: str | None = None
     key: str | None = None
@@ -30,7 +32,8 @@ class TlsMaterial:
 
 
 def trusted_authorities(props: Mapping[str, str]) -> str | None:
-    """Trusted certificates; None when the settings name none. ConfigError as for `TlsMaterial.of`."""
+    """Trusted certificates; None when the settings name none. ConfigError as for
+    `TlsMaterial.of`."""
     if _text(props, "ssl.truststore.certificates"):
         from connect_py.api.key_stores import certificates_of
 
@@ -40,7 +43,9 @@ def trusted_authorities(props: Mapping[str, str]) -> str | None:
         return None
     from connect_py.api.key_stores import trusted_certificates
 
-    return trusted_certificates(location, _store_type(props, "truststore"), props.get("ssl.truststore.password"))
+    return trusted_certificates(
+        location, _store_type(props, "truststore"), props.get("ssl.truststore.password")
+    )
 
 
 def _key_and_chain(props: Mapping[str, str]) -> tuple[str | None, str | None]:
@@ -58,7 +63,9 @@ def _key_and_chain(props: Mapping[str, str]) -> tuple[str | None, str | None]:
         return None, None
     from connect_py.api.key_stores import key_and_chain
 
-    return key_and_chain(location, _store_type(props, "keystore"), props.get("ssl.keystore.password"), password)
+    return key_and_chain(
+        location, _store_type(props, "keystore"), props.get("ssl.keystore.password"), password
+    )
 
 
 def _store_type(props: Mapping[str, str], store: str) -> str:

@@ -15,19 +15,20 @@ from connect_py.api.record import R
 class Transformation(ABC, Generic[R]):
     """A step of a connector's chain. One instance per use in a task, on the task's thread alone.
 
-    Any error that `apply` raises is a failure of that one record, subject to `errors.tolerance`. Records and batches
-    are shared with other stages: derive new ones, never write into them. All records of a batch may go through one
-    transformation before any goes through the next.
+    Any error that `apply` raises is a failure of that one record, subject to `errors.tolerance`.
+    Records and batches are shared with other stages: derive new ones, never write into them. All
+    records of a batch may go through one transformation before any goes through the next.
     """
 
     config_def: ClassVar[ConfigDef] = ConfigDef()
 
     @abstractmethod
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Take the transformation's own properties, prefix cut off. Called once, before anything else.
+        """Take the transformation's own properties, prefix cut off. Called once, before anything
+        else.
 
-        Raises:
-            ConfigError: A property is not acceptable; nothing is left for the first record to find out.
+        Raises: ConfigError: A property is not acceptable; nothing is left for the first record to
+            find out.
         """
 
     @abstractmethod
@@ -40,12 +41,12 @@ class Transformation(ABC, Generic[R]):
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         """The same for columns: none when all rows are dropped, several when rows part ways.
 
-        The batch has at least one row, and so has each batch returned. Rows keep their origin (`Batch.where` filters
-        it along) and their order. Offsets of rows in different batches may interleave; the worker does not sort.
+        The batch has at least one row, and so has each batch returned. Rows keep their origin
+        (`Batch.where` filters it along) and their order. Offsets of rows in different batches may
+        interleave; the worker does not sort.
 
-        Raises:
-            NotColumnar: This batch goes through `apply` as rows.
-            BadRows: These rows fail as `apply` would fail; the worker calls again without them, unless what becomes of
+        Raises: NotColumnar: This batch goes through `apply` as rows. BadRows: These rows fail as
+            `apply` would fail; the worker calls again without them, unless what becomes of
                 the others is attached.
         """
         raise NotColumnar(type(self).__name__)

@@ -1,4 +1,5 @@
-"""`bootstrap.servers`, checked as Java's clients check it: the text when it is read, the names when they are needed."""
+"""`bootstrap.servers`, checked as Java's clients check it: the text when it is read, the names when
+they are needed."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def hosts_and_ports(servers: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def check_resolvable(servers: Sequence[str]) -> None:
-    """Look the names up, and log those that do not resolve. One is enough: it names the other brokers.
+    """Look the names up, and log those that do not resolve. One is enough: it names the other
+    brokers.
 
     Raises:
         ConfigError: There is not one, or one is written wrongly.

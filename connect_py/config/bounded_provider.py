@@ -14,12 +14,15 @@ ANSWER_SECONDS: Final = 15.0
 
 
 class BoundedProvider(ConfigProvider):
-    """Asks the provider on a thread of its own. A path that hangs is asked again once its earlier question has ended.
+    """Asks the provider on a thread of its own. A path that hangs is asked again once its earlier
+    question has ended.
 
     Safe for several threads if the provider is.
     """
 
-    def __init__(self, name: str, provider: ConfigProvider, seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self, name: str, provider: ConfigProvider, seconds: float = ANSWER_SECONDS
+    ) -> None:
         self._name = name
         self._provider = provider
         self._seconds = seconds
@@ -34,17 +37,24 @@ class BoundedProvider(ConfigProvider):
         with self._lock:
             earlier = self._hanging.get(path)
             if earlier is not None and not earlier.ended.is_set():
-                raise ConfigError("", f"config provider {self._name} still does not answer an earlier question")
+                raise ConfigError(
+                    "", f"config provider {self._name} still does not answer an earlier question"
+                )
             self._hanging.pop(path, None)
         question = _Question(self._provider, path, keys)
         context = contextvars.copy_context()
         threading.Thread(
-            target=context.run, args=(question.ask,), name=f"config-provider-{self._name}", daemon=True
+            target=context.run,
+            args=(question.ask,),
+            name=f"config-provider-{self._name}",
+            daemon=True,
         ).start()
         if not question.ended.wait(self._seconds):
             with self._lock:
                 self._hanging[path] = question
-            raise ConfigError("", f"config provider {self._name} did not answer within {self._seconds:g} s")
+            raise ConfigError(
+                "", f"config provider {self._name} did not answer within {self._seconds:g} s"
+            )
         return question.answer()
 
 

@@ -1,6 +1,7 @@
 """Definitions of the settings of Java's Kafka clients: what the REST API tells of client overrides.
 
-Only types matter here: a value that is not of its type is refused. What a setting does is `kafka/client_config.py`.
+Only types matter here: a value that is not of its type is refused. What a setting does is
+`kafka/client_config.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ CONSUMER: Final = ("consumer",)
 ADMIN: Final = ("admin",)
 ALL: Final = PRODUCER + CONSUMER + ADMIN
 _JAVA_CONSUMER: Final = "org.apache.kafka.clients.consumer"
-_ASSIGNORS: Final = f"class {_JAVA_CONSUMER}.RangeAssignor,class {_JAVA_CONSUMER}.CooperativeStickyAssignor"
+_ASSIGNORS: Final = (
+    f"class {_JAVA_CONSUMER}.RangeAssignor,class {_JAVA_CONSUMER}.CooperativeStickyAssignor"
+)
 
 _Row: TypeAlias = tuple[str, Type, Parsed, Importance, tuple[str, ...]]
 
@@ -127,4 +130,4 @@ _ROWS: tuple[_Row, ...] = (
     ("transactional.id", STRING, None, L, PRODUCER),
     ("value.deserializer", CLASS, REQUIRED, H, CONSUMER),
     ("value.serializer", CLASS, REQUIRED, H, PRODUCER),
-)  # fmt: skip
+)

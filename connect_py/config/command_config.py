@@ -1,4 +1,5 @@
-"""Configurations for a command that does a worker's work: placeholders are replaced as the worker replaces them."""
+"""Configurations for a command that does a worker's work: placeholders are replaced as the worker
+replaces them."""
 
 from __future__ import annotations
 
@@ -26,18 +27,24 @@ def worker_properties(worker: Path | None) -> dict[str, str]:
 
 
 def connector_properties(connector: Mapping[str, str], worker: Path) -> dict[str, str]:
-    """A connector's properties, with values of the providers that a worker's file configures. Errors as above."""
+    """A connector's properties, with values of the providers that a worker's file configures.
+    Errors as above."""
     return _resolved(connector, read_properties(worker), worker)
 
 
-def _resolved(props: Mapping[str, str], declared: Mapping[str, str], worker: Path) -> dict[str, str]:
-    """A worker leaves a placeholder whose value is missing; here the command may run on another machine."""
+def _resolved(
+    props: Mapping[str, str], declared: Mapping[str, str], worker: Path
+) -> dict[str, str]:
+    """A worker leaves a placeholder whose value is missing; here the command may run on another
+    machine."""
     if logging.lastResort is not None:  # commands configure no log: this one prints their warnings
         logging.lastResort.setFormatter(_MaskedFormatter())
     resolver = ConfigResolver.of(declared)
     found = resolver.resolve(props)
     for key in sorted(resolver.placeholder_keys(found)):
-        raise ConfigError(key, f"its config provider, which {worker} configures, does not have the value here")
+        raise ConfigError(
+            key, f"its config provider, which {worker} configures, does not have the value here"
+        )
     return found
 
 

@@ -1,6 +1,7 @@
 """Placeholders `${provider:path:key}` in configurations, and three providers that resolve them.
 
-Results are not expanded again. A placeholder of an unknown provider, or of a key that is not found, stays as it is.
+Results are not expanded again. A placeholder of an unknown provider, or of a key that is not found,
+stays as it is.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class AllowedPaths:
         normal = Path(os.path.normpath(path))
         if self._roots is None or any(normal.is_relative_to(root) for root in self._roots):
             return normal
-        log.warning("the path %s is not allowed to be accessed; change allowed.paths to permit it", normal)
+        log.warning(
+            "the path %s is not allowed to be accessed; change allowed.paths to permit it", normal
+        )
         return None
 
 
@@ -108,17 +111,23 @@ class DirectoryConfigProvider(ConfigProvider):
 class EnvVarConfigProvider(ConfigProvider):
     """Reads environment variables: no path, key is the variable."""
 
-    def __init__(self, params: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, params: Mapping[str, str], environment: Mapping[str, str] | None = None
+    ) -> None:
         pattern = params.get("allowlist.pattern") or ".*"
         try:
             self._allowed = re.compile(pattern)
         except re.error as error:
-            raise ConfigError("allowlist.pattern", f"{pattern} is not a valid regular expression") from error
+            raise ConfigError(
+                "allowlist.pattern", f"{pattern} is not a valid regular expression"
+            ) from error
         self._environment = os.environ if environment is None else environment
 
     def get(self, path: str, keys: Set[str]) -> ConfigData:
         if path:
-            raise ConfigError("", "Path is not supported for EnvVarConfigProvider, invalid value '" + path + "'")
+            raise ConfigError(
+                "", "Path is not supported for EnvVarConfigProvider, invalid value '" + path + "'"
+            )
         allowed = [key for key in keys if key in self._environment and self._allowed.fullmatch(key)]
         return ConfigData({key: self._environment[key] for key in allowed})
 
@@ -128,13 +137,19 @@ PROVIDERS = {
     "DirectoryConfigProvider": DirectoryConfigProvider,
     "EnvVarConfigProvider": EnvVarConfigProvider,
 }
-SHORT_NAMES = {"file": FileConfigProvider, "directory": DirectoryConfigProvider, "env": EnvVarConfigProvider}
+SHORT_NAMES = {
+    "file": FileConfigProvider,
+    "directory": DirectoryConfigProvider,
+    "env": EnvVarConfigProvider,
+}
 
 
 def _provider(name: str, params: Mapping[str, str], class_name: str | None) -> ConfigProvider:
     if class_name is None:
         raise ConfigError(
-            "", f'Missing required configuration "config.providers.{name}.class" which has no default value.'
+            "",
+            f'Missing required configuration "config.providers.{name}.class" which has no default '
+            f"value.",
         )
     known = PROVIDERS.get(class_name.rpartition(".")[2]) or SHORT_NAMES.get(class_name)
     if known is not None:
@@ -147,13 +162,16 @@ def _provider(name: str, params: Mapping[str, str], class_name: str | None) -> C
 
 @contextlib.contextmanager
 def _translated(name: str) -> Iterator[None]:
-    """Turn any error of a foreign provider into a ConfigError: callers expect no other of a configuration."""
+    """Turn any error of a foreign provider into a ConfigError: callers expect no other of a
+    configuration."""
     try:
         yield
     except ConnectError:
         raise
     except Exception as error:
-        raise ConfigError("", f"config provider {name} failed with {type(error).__name__}") from error
+        raise ConfigError(
+            "", f"config provider {name} failed with {type(error).__name__}"
+        ) from error
 
 
 def _own_provider(key: str, class_name: str) -> ConfigProvider:
@@ -179,14 +197,19 @@ class Resolved(Generic[Text]):
 
 
 class ConfigResolver:
-    """Replaces placeholders by what the named providers answer. Each is asked once for each of its paths.
+    """Replaces placeholders by what the named providers answer. Each is asked once for each of its
+    paths.
 
-    One that hangs is an error after a while, and at once from then on: the threads that start connectors go on.
+    One that hangs is an error after a while, and at once from then on: the threads that start
+    connectors go on.
     """
 
-    def __init__(self, providers: Mapping[str, ConfigProvider], answer_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self, providers: Mapping[str, ConfigProvider], answer_seconds: float = ANSWER_SECONDS
+    ) -> None:
         self._providers = {
-            name: BoundedProvider(name, provider, answer_seconds) for name, provider in providers.items()
+            name: BoundedProvider(name, provider, answer_seconds)
+            for name, provider in providers.items()
         }
 
     @staticmethod
@@ -220,7 +243,10 @@ class ConfigResolver:
                     wanted.setdefault((match[1], _path(match)), set()).add(_key(match))
                 else:
                     log.warning(
-                        "configuration %s names the config provider %s, which the worker does not have", key, match[1]
+                        "configuration %s names the config provider %s, which the worker does not "
+                        "have",
+                        key,
+                        match[1],
                     )
         found: dict[tuple[str, str], ConfigData] = {}
         for (name, path), keys in wanted.items():
@@ -235,7 +261,10 @@ class ConfigResolver:
             data = found.get((match[1], _path(match)))
             return match[0] if data is None else data.data.get(_key(match), match[0])
 
-        resolved = {k: PLACEHOLDER.sub(replacement, v) if v is not None and "${" in v else v for k, v in props.items()}
+        resolved = {
+            k: PLACEHOLDER.sub(replacement, v) if v is not None and "${" in v else v
+            for k, v in props.items()
+        }
         return Resolved(resolved, min(ttls, default=None))
 
     def placeholder_keys(self, props: Mapping[str, str | None]) -> set[str]:
@@ -257,4 +286,6 @@ def _key(match: re.Match[str]) -> str:
 
 def named_providers(props: Iterable[str]) -> set[str]:
     """The keys that declare providers, which connector configurations may not carry."""
-    return {key for key in props if key == "config.providers" or key.startswith("config.providers.")}
+    return {
+        key for key in props if key == "config.providers" or key.startswith("config.providers.")
+    }

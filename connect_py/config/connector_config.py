@@ -1,4 +1,5 @@
-"""The keys that the framework itself knows of every connector: names, types, defaults and order are Connect's."""
+"""The keys that the framework itself knows of every connector: names, types, defaults and order are
+Connect's."""
 
 from __future__ import annotations
 
@@ -22,7 +23,11 @@ from connect_py.api.config import (
 
 NULL_TEXT = "Null value can not be supplied as the configuration value."
 COMMON, TRANSFORMS, PREDICATES, ERRORS = "Common", "Transforms", "Predicates", "Error Handling"
-TOPIC_CREATION, EXACTLY_ONCE, OFFSETS_TOPIC = "Topic Creation", "Exactly Once Support", "offsets.topic"
+TOPIC_CREATION, EXACTLY_ONCE, OFFSETS_TOPIC = (
+    "Topic Creation",
+    "Exactly Once Support",
+    "offsets.topic",
+)
 CONVERTERS = ("key.converter", "value.converter", "header.converter")
 
 
@@ -37,7 +42,8 @@ class FrameworkDefaults:
     connector_versions: Sequence[str] = ()  # installed; recommended
     converters: Mapping[str, str] = field(default_factory=dict)
     converter_versions: Mapping[str, str | None] = field(default_factory=dict)
-    class_names: Mapping[str, Sequence[str]] = field(default_factory=dict)  # recommended converters by key
+    # recommended converters by key
+    class_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,8 @@ class _ConverterVersion:
 
 
 def connector_name(name: str, value: Parsed) -> None:
-    """A text with something in it and without control characters. A missing name is reported as missing only."""
+    """A text with something in it and without control characters. A missing name is reported as
+    missing only."""
     if value is None:
         return
     if value == "":
@@ -77,7 +84,9 @@ def connector_name(name: str, value: Parsed) -> None:
     if control:
         listed = ", ".join(map(str, control))
         raise ConfigValueError(
-            name, value, f"String may not contain control sequences but had the following ASCII chars: {listed}"
+            name,
+            value,
+            f"String may not contain control sequences but had the following ASCII chars: {listed}",
         )
 
 
@@ -104,98 +113,314 @@ def common_config_def(defaults: FrameworkDefaults) -> ConfigDef:
     """The keys of sinks and sources alike, in the order of answers."""
     definition = (
         ConfigDef()
-        .define("name", Type.STRING, validator=connector_name, importance=H, group=COMMON, order=1,
-                width=Width.MEDIUM, display_name="Connector name", doc="The connector's name, unique in its cluster.")
-        .define("connector.class", Type.STRING, importance=H, group=COMMON, order=2, width=Width.LONG,
-                display_name="Connector class",
-                doc="Class of the connector: full name, simple name, or simple name without Connector.")
-        .define("connector.plugin.version", Type.STRING, default=defaults.connector_version, importance=M,
-                group=COMMON, order=3, width=Width.MEDIUM, display_name="Connector version",
-                recommender=_Fixed(defaults.connector_versions), doc="Version or version range of the connector.")
-        .define("tasks.max", Type.INT, default=1, validator=at_least(1), importance=H, group=COMMON, order=4,
-                width=Width.SHORT, display_name="Tasks max", doc="How many tasks the connector may have.")
-        .define("tasks.max.enforce", Type.BOOLEAN, default=True, importance=L, group=COMMON, order=5,
-                width=Width.SHORT, display_name="Enforce tasks max",
-                doc="Whether a connector that makes more tasks than tasks.max fails. Deprecated.")
-    )  # fmt: skip
-    for position, (key, title) in enumerate(zip(CONVERTERS, ("Key", "Value", "Header"), strict=True)):
+        .define(
+            "name",
+            Type.STRING,
+            validator=connector_name,
+            importance=H,
+            group=COMMON,
+            order=1,
+            width=Width.MEDIUM,
+            display_name="Connector name",
+            doc="The connector's name, unique in its cluster.",
+        )
+        .define(
+            "connector.class",
+            Type.STRING,
+            importance=H,
+            group=COMMON,
+            order=2,
+            width=Width.LONG,
+            display_name="Connector class",
+            doc="Class of the connector: full name, simple name, or simple name without Connector.",
+        )
+        .define(
+            "connector.plugin.version",
+            Type.STRING,
+            default=defaults.connector_version,
+            importance=M,
+            group=COMMON,
+            order=3,
+            width=Width.MEDIUM,
+            display_name="Connector version",
+            recommender=_Fixed(defaults.connector_versions),
+            doc="Version or version range of the connector.",
+        )
+        .define(
+            "tasks.max",
+            Type.INT,
+            default=1,
+            validator=at_least(1),
+            importance=H,
+            group=COMMON,
+            order=4,
+            width=Width.SHORT,
+            display_name="Tasks max",
+            doc="How many tasks the connector may have.",
+        )
+        .define(
+            "tasks.max.enforce",
+            Type.BOOLEAN,
+            default=True,
+            importance=L,
+            group=COMMON,
+            order=5,
+            width=Width.SHORT,
+            display_name="Enforce tasks max",
+            doc="Whether a connector that makes more tasks than tasks.max fails. Deprecated.",
+        )
+    )
+    for position, (key, title) in enumerate(
+        zip(CONVERTERS, ("Key", "Value", "Header"), strict=True)
+    ):
         version = defaults.converter_versions.get(key)
         definition.define(
-            key, Type.CLASS, default=defaults.converters.get(key), importance=L, group=COMMON,
-            order=6 + 2 * position, width=Width.SHORT, display_name=f"{title} converter class",
+            key,
+            Type.CLASS,
+            default=defaults.converters.get(key),
+            importance=L,
+            group=COMMON,
+            order=6 + 2 * position,
+            width=Width.SHORT,
+            display_name=f"{title} converter class",
             recommender=_Fixed(defaults.class_names.get(key, ())),
-            doc=f"Converter of {title.lower()}s, instead of the worker's; its settings begin with {key}.",
+            doc=f"Converter of {title.lower()}s, instead of the worker's; its settings begin with "
+            f"{key}.",
         ).define(
-            f"{key}.plugin.version", Type.STRING, default=version, importance=L, group=COMMON,
-            order=7 + 2 * position, width=Width.SHORT, display_name=f"{title} converter version",
-            recommender=_ConverterVersion(key, version), doc=f"Version or version range of {key}.",
-        )  # fmt: skip
+            f"{key}.plugin.version",
+            Type.STRING,
+            default=version,
+            importance=L,
+            group=COMMON,
+            order=7 + 2 * position,
+            width=Width.SHORT,
+            display_name=f"{title} converter version",
+            recommender=_ConverterVersion(key, version),
+            doc=f"Version or version range of {key}.",
+        )
     return (
-        definition.define("transforms", Type.LIST, default="", validator=aliases, importance=L, group=TRANSFORMS,
-                          order=12, width=Width.LONG, display_name="Transforms",
-                          doc="Aliases of the transformations, in the order in which they are applied.")
-        .define("predicates", Type.LIST, default="", validator=aliases, importance=L, group=PREDICATES, order=13,
-                width=Width.LONG, display_name="Predicates", doc="Aliases of the predicates that transformations use.")
-        .define("config.action.reload", Type.STRING, default="restart", validator=one_of("none", "restart"),
-                importance=L, group=COMMON, order=14, width=Width.MEDIUM, display_name="Reload Action",
-                doc="What happens when a value of a config provider expires.")
-        .define("errors.retry.timeout", Type.LONG, default=0, importance=M, group=ERRORS, order=1,
-                width=Width.MEDIUM, display_name="Retry Timeout for Errors",
-                doc="Milliseconds for which a failed operation is repeated; 0 never, -1 without a limit.")
-        .define("errors.retry.delay.max.ms", Type.LONG, default=60_000, importance=M, group=ERRORS, order=2,
-                width=Width.MEDIUM, display_name="Maximum Delay Between Retries for Errors",
-                doc="Longest pause between repetitions, in milliseconds.")
-        .define("errors.tolerance", Type.STRING, default="none", validator=one_of("none", "all"), importance=M,
-                group=ERRORS, order=3, width=Width.SHORT, display_name="Error Tolerance",
-                doc="Whether a bad record fails the task (none) or is skipped (all).")
-        .define("errors.log.enable", Type.BOOLEAN, default=False, importance=M, group=ERRORS, order=4,
-                width=Width.SHORT, display_name="Log Errors", doc="Whether bad records are logged.")
-        .define("errors.log.include.messages", Type.BOOLEAN, default=False, importance=M, group=ERRORS, order=5,
-                width=Width.SHORT, display_name="Log Error Details",
-                doc="Whether the log tells topic, partition and offset of a bad record.")
-    )  # fmt: skip
+        definition.define(
+            "transforms",
+            Type.LIST,
+            default="",
+            validator=aliases,
+            importance=L,
+            group=TRANSFORMS,
+            order=12,
+            width=Width.LONG,
+            display_name="Transforms",
+            doc="Aliases of the transformations, in the order in which they are applied.",
+        )
+        .define(
+            "predicates",
+            Type.LIST,
+            default="",
+            validator=aliases,
+            importance=L,
+            group=PREDICATES,
+            order=13,
+            width=Width.LONG,
+            display_name="Predicates",
+            doc="Aliases of the predicates that transformations use.",
+        )
+        .define(
+            "config.action.reload",
+            Type.STRING,
+            default="restart",
+            validator=one_of("none", "restart"),
+            importance=L,
+            group=COMMON,
+            order=14,
+            width=Width.MEDIUM,
+            display_name="Reload Action",
+            doc="What happens when a value of a config provider expires.",
+        )
+        .define(
+            "errors.retry.timeout",
+            Type.LONG,
+            default=0,
+            importance=M,
+            group=ERRORS,
+            order=1,
+            width=Width.MEDIUM,
+            display_name="Retry Timeout for Errors",
+            doc="Milliseconds for which a failed operation is repeated; 0 never, -1 without a "
+            "limit.",
+        )
+        .define(
+            "errors.retry.delay.max.ms",
+            Type.LONG,
+            default=60_000,
+            importance=M,
+            group=ERRORS,
+            order=2,
+            width=Width.MEDIUM,
+            display_name="Maximum Delay Between Retries for Errors",
+            doc="Longest pause between repetitions, in milliseconds.",
+        )
+        .define(
+            "errors.tolerance",
+            Type.STRING,
+            default="none",
+            validator=one_of("none", "all"),
+            importance=M,
+            group=ERRORS,
+            order=3,
+            width=Width.SHORT,
+            display_name="Error Tolerance",
+            doc="Whether a bad record fails the task (none) or is skipped (all).",
+        )
+        .define(
+            "errors.log.enable",
+            Type.BOOLEAN,
+            default=False,
+            importance=M,
+            group=ERRORS,
+            order=4,
+            width=Width.SHORT,
+            display_name="Log Errors",
+            doc="Whether bad records are logged.",
+        )
+        .define(
+            "errors.log.include.messages",
+            Type.BOOLEAN,
+            default=False,
+            importance=M,
+            group=ERRORS,
+            order=5,
+            width=Width.SHORT,
+            display_name="Log Error Details",
+            doc="Whether the log tells topic, partition and offset of a bad record.",
+        )
+    )
 
 
 def sink_config_def(defaults: FrameworkDefaults) -> ConfigDef:
     """All framework keys of a sink."""
     return (
         common_config_def(defaults)
-        .define("topics", Type.LIST, default="", validator=unique_items, importance=H, group=COMMON, order=4,
-                width=Width.LONG, display_name="Topics", doc="Topics to consume.")
-        .define("topics.regex", Type.STRING, default="", validator=regex, importance=H, group=COMMON, order=4,
-                width=Width.LONG, display_name="Topics regex",
-                doc="Expression that whole names of the topics to consume match.")
-        .define("errors.deadletterqueue.topic.name", Type.STRING, default="", importance=M, group=ERRORS, order=6,
-                width=Width.MEDIUM, display_name="Dead Letter Queue Topic Name",
-                doc="Topic for records that could not be processed; empty: none.")
-        .define("errors.deadletterqueue.topic.replication.factor", Type.SHORT, default=3, importance=M, group=ERRORS,
-                order=7, width=Width.MEDIUM, display_name="Dead Letter Queue Topic Replication Factor",
-                doc="Replication factor when that topic is created.")
-        .define("errors.deadletterqueue.context.headers.enable", Type.BOOLEAN, default=False, importance=M,
-                group=ERRORS, order=8, width=Width.MEDIUM, display_name="Enable Error Context Headers",
-                doc="Whether headers of a dead letter tell what went wrong and where.")
-    )  # fmt: skip
+        .define(
+            "topics",
+            Type.LIST,
+            default="",
+            validator=unique_items,
+            importance=H,
+            group=COMMON,
+            order=4,
+            width=Width.LONG,
+            display_name="Topics",
+            doc="Topics to consume.",
+        )
+        .define(
+            "topics.regex",
+            Type.STRING,
+            default="",
+            validator=regex,
+            importance=H,
+            group=COMMON,
+            order=4,
+            width=Width.LONG,
+            display_name="Topics regex",
+            doc="Expression that whole names of the topics to consume match.",
+        )
+        .define(
+            "errors.deadletterqueue.topic.name",
+            Type.STRING,
+            default="",
+            importance=M,
+            group=ERRORS,
+            order=6,
+            width=Width.MEDIUM,
+            display_name="Dead Letter Queue Topic Name",
+            doc="Topic for records that could not be processed; empty: none.",
+        )
+        .define(
+            "errors.deadletterqueue.topic.replication.factor",
+            Type.SHORT,
+            default=3,
+            importance=M,
+            group=ERRORS,
+            order=7,
+            width=Width.MEDIUM,
+            display_name="Dead Letter Queue Topic Replication Factor",
+            doc="Replication factor when that topic is created.",
+        )
+        .define(
+            "errors.deadletterqueue.context.headers.enable",
+            Type.BOOLEAN,
+            default=False,
+            importance=M,
+            group=ERRORS,
+            order=8,
+            width=Width.MEDIUM,
+            display_name="Enable Error Context Headers",
+            doc="Whether headers of a dead letter tell what went wrong and where.",
+        )
+    )
 
 
 def source_config_def(defaults: FrameworkDefaults) -> ConfigDef:
     """All framework keys of a source."""
     return (
         common_config_def(defaults)
-        .define("topic.creation.groups", Type.LIST, default="", validator=aliases, importance=L,
-                group=TOPIC_CREATION, order=1, width=Width.LONG, display_name="Topic Creation Groups",
-                doc="Groups of topics that are created with settings of their own.")
-        .define("exactly.once.support", Type.STRING, default="requested", importance=M, group=EXACTLY_ONCE, order=2,
-                validator=one_of("REQUESTED", "REQUIRED", case_insensitive=True), width=Width.SHORT,
-                display_name="Exactly once support",
-                doc="Whether the connector must be able to do exactly-once delivery.")
-        .define("transaction.boundary", Type.STRING, default="poll", importance=M, group=EXACTLY_ONCE, order=3,
-                validator=one_of("POLL", "INTERVAL", "CONNECTOR", case_insensitive=True), width=Width.SHORT,
-                display_name="Transaction Boundary", doc="When a source's transactions end.")
-        .define("transaction.boundary.interval.ms", Type.LONG, default=None, validator=_null_or(at_least(0)),
-                importance=L, group=EXACTLY_ONCE, order=4, width=Width.SHORT,
-                display_name="Transaction boundary interval",
-                doc="Milliseconds between ends of transactions with the boundary interval.")
-        .define("offsets.storage.topic", Type.STRING, default=None, validator=_null_or(non_empty), importance=L,
-                group=OFFSETS_TOPIC, order=1, width=Width.LONG, display_name="Offsets topic",
-                doc="Topic for the connector's offsets, instead of the worker's.")
-    )  # fmt: skip
+        .define(
+            "topic.creation.groups",
+            Type.LIST,
+            default="",
+            validator=aliases,
+            importance=L,
+            group=TOPIC_CREATION,
+            order=1,
+            width=Width.LONG,
+            display_name="Topic Creation Groups",
+            doc="Groups of topics that are created with settings of their own.",
+        )
+        .define(
+            "exactly.once.support",
+            Type.STRING,
+            default="requested",
+            importance=M,
+            group=EXACTLY_ONCE,
+            order=2,
+            validator=one_of("REQUESTED", "REQUIRED", case_insensitive=True),
+            width=Width.SHORT,
+            display_name="Exactly once support",
+            doc="Whether the connector must be able to do exactly-once delivery.",
+        )
+        .define(
+            "transaction.boundary",
+            Type.STRING,
+            default="poll",
+            importance=M,
+            group=EXACTLY_ONCE,
+            order=3,
+            validator=one_of("POLL", "INTERVAL", "CONNECTOR", case_insensitive=True),
+            width=Width.SHORT,
+            display_name="Transaction Boundary",
+            doc="When a source's transactions end.",
+        )
+        .define(
+            "transaction.boundary.interval.ms",
+            Type.LONG,
+            default=None,
+            validator=_null_or(at_least(0)),
+            importance=L,
+            group=EXACTLY_ONCE,
+            order=4,
+            width=Width.SHORT,
+            display_name="Transaction boundary interval",
+            doc="Milliseconds between ends of transactions with the boundary interval.",
+        )
+        .define(
+            "offsets.storage.topic",
+            Type.STRING,
+            default=None,
+            validator=_null_or(non_empty),
+            importance=L,
+            group=OFFSETS_TOPIC,
+            order=1,
+            width=Width.LONG,
+            display_name="Offsets topic",
+            doc="Topic for the connector's offsets, instead of the worker's.",
+        )
+    )

@@ -28,7 +28,9 @@ class OverridePolicy:
         listed = {
             "None": (),
             "Principal": _PRINCIPAL,
-            "Allowlist": tuple(parse(ALLOWLIST_KEY, worker_props.get(ALLOWLIST_KEY, ""), Type.LIST)),
+            "Allowlist": tuple(
+                parse(ALLOWLIST_KEY, worker_props.get(ALLOWLIST_KEY, ""), Type.LIST)
+            ),
         }
         return cls(name, listed.get(name))
 
@@ -36,7 +38,10 @@ class OverridePolicy:
         """Why a client setting may not be overridden, in Connect's words; None if it may."""
         if self.allowed is None or key in self.allowed:
             return None
-        return f"The '{self.name}' policy does not allow '{key}' to be overridden in the connector configuration."
+        return (
+            f"The '{self.name}' policy does not allow '{key}' to be overridden in the connector "
+            f"configuration."
+        )
 
 
 def short_name(policy: str) -> str:

@@ -8,7 +8,8 @@ import javaproperties
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Return the keys and values of a file in Java's properties syntax; of duplicates the last one wins.
+    """Return the keys and values of a file in Java's properties syntax; of duplicates the last one
+    wins.
 
     Files are ISO 8859-1 with `\\uXXXX` escapes, as Java reads them.
 

@@ -7,13 +7,18 @@ from dataclasses import dataclass
 
 from connect_py.api.errors import ConfigError
 
-_RANGE = re.compile(r"(?P<open>[\[(])(?P<low>[^,\[\]()]*)(?P<comma>,?)(?P<high>[^,\[\]()]*)(?P<close>[\])])")
+_RANGE = re.compile(
+    r"(?P<open>[\[(])(?P<low>[^,\[\]()]*)(?P<comma>,?)(?P<high>[^,\[\]()]*)(?P<close>[\])])"
+)
 _PIECES = re.compile(r"\d+|[A-Za-z]+")
 
 
 def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
     """Numbers by value, words before numbers: 1.0-beta < 1.0 < 1.0.1."""
-    pieces = [(1, int(piece), "") if piece.isdigit() else (-1, 0, piece.lower()) for piece in _PIECES.findall(version)]
+    pieces = [
+        (1, int(piece), "") if piece.isdigit() else (-1, 0, piece.lower())
+        for piece in _PIECES.findall(version)
+    ]
     while pieces and pieces[-1] == (1, 0, ""):
         pieces.pop()
     return (*pieces, (0, 0, ""))
@@ -58,12 +63,15 @@ class VersionRange:
             return False
         order = version_order(version)
         if self.low is not None and not (
-            version_order(self.low) < order or (self.low_inclusive and version_order(self.low) == order)
+            version_order(self.low) < order
+            or (self.low_inclusive and version_order(self.low) == order)
         ):
             return False
         if self.high is None:
             return True
-        return order < version_order(self.high) or (self.high_inclusive and order == version_order(self.high))
+        return order < version_order(self.high) or (
+            self.high_inclusive and order == version_order(self.high)
+        )
 
     def __str__(self) -> str:
         if self.any:

@@ -1,4 +1,5 @@
-"""The worker's properties, parsed once into a frozen object: what both modes share, and what is each one's own."""
+"""The worker's properties, parsed once into a frozen object: what both modes share, and what is
+each one's own."""
 
 from __future__ import annotations
 
@@ -11,7 +12,12 @@ from typing import Any, Final, Self, cast
 from connect_py.api.config import HIDDEN, ConfigDef, ConfigValueError, Parsed, with_prefix
 from connect_py.api.errors import ConfigError
 from connect_py.config.config_provider import ConfigResolver
-from connect_py.config.worker_definitions import MIN_KEY_BITS, distributed_config_def, log_levels, standalone_config_def
+from connect_py.config.worker_definitions import (
+    MIN_KEY_BITS,
+    distributed_config_def,
+    log_levels,
+    standalone_config_def,
+)
 
 log = logging.getLogger(__name__)
 
@@ -26,13 +32,36 @@ TOPIC_PURPOSES: Final[Mapping[str, str]] = {
 # What the worker's own Kafka clients read: everything without a client prefix.
 _CLIENT_KEYS: Final = ("bootstrap.servers", "client.dns.lookup", "request.timeout.ms")
 _CLIENT_PREFIXES: Final = (
-    "security.", "sasl.", "ssl.", "metadata.", "socket.", "reconnect.", "retry.", "connections.", "send.", "receive.",
-)  # fmt: skip
+    "security.",
+    "sasl.",
+    "ssl.",
+    "metadata.",
+    "socket.",
+    "reconnect.",
+    "retry.",
+    "connections.",
+    "send.",
+    "receive.",
+)
 _OWN_PREFIXES: Final = (
-    "producer.", "consumer.", "admin.", "key.converter.", "value.converter.", "header.converter.", "config.providers.",
-    "config.storage.", "status.storage.", "offset.storage.", "control.storage.", "listeners.https.",
-    "admin.listeners.https.", "security.", "sasl.", "connect_py.", *UNUSED_CONVERTER_KEYS,
-)  # fmt: skip
+    "producer.",
+    "consumer.",
+    "admin.",
+    "key.converter.",
+    "value.converter.",
+    "header.converter.",
+    "config.providers.",
+    "config.storage.",
+    "status.storage.",
+    "offset.storage.",
+    "control.storage.",
+    "listeners.https.",
+    "admin.listeners.https.",
+    "security.",
+    "sasl.",
+    "connect_py.",
+    *UNUSED_CONVERTER_KEYS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +75,23 @@ class StorageTopic:
     settings: Mapping[str, str] = field(default_factory=dict)  # further topic configs
 
     def replication_property(self) -> str:
-        """The worker property that gives the replication factor; some topics share another one's."""
-        storage = {"control": "config", "offsets": "offset"}.get(name := self.property.partition(".")[0], name)
+        """The worker property that gives the replication factor; some topics share another
+        one's."""
+        storage = {"control": "config", "offsets": "offset"}.get(
+            name := self.property.partition(".")[0], name
+        )
         return f"{storage}.storage.replication.factor"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """A worker's configuration: `values` by key, parsed; `props` as texts, placeholders resolved."""
+    """A worker's configuration: `values` by key, parsed; `props` as texts, placeholders
+    resolved."""
 
     values: Mapping[str, Parsed]
     props: Mapping[str, str]
-    unknown: tuple[str, ...]  # keys of the file that no definition knows; prefix users read them from `props`
+    # keys of the file that no definition knows; prefix users read them from `props`
+    unknown: tuple[str, ...]
     resolver: ConfigResolver  # resolves the placeholders of connector configurations
 
     @classmethod
@@ -69,12 +103,18 @@ class WorkerConfig:
         """
         resolver = ConfigResolver.of(file_props)
         props = resolver.resolve(file_props)
-        if "${" in props.get("plugin.path", "") or props.get("plugin.path") != file_props.get("plugin.path"):
+        if "${" in props.get("plugin.path", "") or props.get("plugin.path") != file_props.get(
+            "plugin.path"
+        ):
             raise ConfigError("", "Config providers can not be used in plugin.path")
         definition = cls.definition()
         cls._check_props(props)
-        unknown = tuple(key for key in props if key not in definition.keys and not key.startswith(_OWN_PREFIXES))
-        config = cls(MappingProxyType(definition.parse(props)), MappingProxyType(props), unknown, resolver)
+        unknown = tuple(
+            key for key in props if key not in definition.keys and not key.startswith(_OWN_PREFIXES)
+        )
+        config = cls(
+            MappingProxyType(definition.parse(props)), MappingProxyType(props), unknown, resolver
+        )
         config._check()
         return config
 
@@ -114,12 +154,18 @@ class WorkerConfig:
         raise NotImplementedError
 
     def kafka_settings(self) -> dict[str, str]:
-        """Settings of the worker's own Kafka clients, in Java's names: all without a client prefix."""
-        found = {k: v for k, v in self.props.items() if k in _CLIENT_KEYS or k.startswith(_CLIENT_PREFIXES)}
+        """Settings of the worker's own Kafka clients, in Java's names: all without a client
+        prefix."""
+        found = {
+            k: v
+            for k, v in self.props.items()
+            if k in _CLIENT_KEYS or k.startswith(_CLIENT_PREFIXES)
+        }
         return {"bootstrap.servers": self.bootstrap_servers, **found}
 
     def log_levels(self) -> dict[str, str]:
-        """Levels that loggers begin with, in Connect's words; `root` is all that have none of their own."""
+        """Levels that loggers begin with, in Connect's words; `root` is all that have none of their
+        own."""
         return log_levels("connect_py.log.levels", self["connect_py.log.levels"])
 
     def stop_ms(self) -> int:
@@ -132,7 +178,9 @@ class WorkerConfig:
             log.info("worker property %s is unknown to the worker; prefixes may use it", key)
         for key in UNUSED_CONVERTER_KEYS:
             if key in self.props:
-                log.warning("worker property %s is ignored: internal topics hold JSON without schemas", key)
+                log.warning(
+                    "worker property %s is ignored: internal topics hold JSON without schemas", key
+                )
         self._log_ineffective()
         lines = (f"\t{key} = {_printed(value)}" for key, value in sorted(self.values.items()))
         log.info("%s values: \n%s", type(self).__name__, "\n".join(lines))
@@ -171,26 +219,36 @@ class DistributedConfig(WorkerConfig):
     @classmethod
     def _check_props(cls, props: Mapping[str, str]) -> None:
         for storage, purpose in TOPIC_PURPOSES.items():
-            if f"{storage}.storage.topic" in props and not props[f"{storage}.storage.topic"].strip():
+            if (
+                f"{storage}.storage.topic" in props
+                and not props[f"{storage}.storage.topic"].strip()
+            ):
                 raise ConfigError("", purpose)
 
     def _check(self) -> None:
         WorkerConfig._check(self)
-        names = [self.storage_topic(storage).name for storage in STORAGES] + [self.control_topic().name]
+        names = [self.storage_topic(storage).name for storage in STORAGES] + [
+            self.control_topic().name
+        ]
         if len(set(names)) != len(names):
-            raise ConfigError("", f"the internal topics need different names, found {', '.join(names)}")
+            raise ConfigError(
+                "", f"the internal topics need different names, found {', '.join(names)}"
+            )
         signature = self["inter.worker.signature.algorithm"]
         if signature not in self["inter.worker.verification.algorithms"]:
             raise ConfigValueError(
-                "inter.worker.signature.algorithm", signature,
+                "inter.worker.signature.algorithm",
+                signature,
                 "Signature algorithm must be present in inter.worker.verification.algorithms list",
-            )  # fmt: skip
+            )
         bits = self["inter.worker.key.size"]
         if bits is not None and bits < MIN_KEY_BITS:
             raise ConfigError(
-                "", f"Unable to create key generator with algorithm {self['inter.worker.key.generation.algorithm']} "
+                "",
+                f"Unable to create key generator with algorithm "
+                f"{self['inter.worker.key.generation.algorithm']} "
                 f"and key size {bits}: Key length must be at least {MIN_KEY_BITS} bits",
-            )  # fmt: skip
+            )
         if self["heartbeat.interval.ms"] >= self["session.timeout.ms"]:
             raise ConfigError("", "Heartbeat must be set lower than the session timeout")
 
@@ -223,9 +281,12 @@ class DistributedConfig(WorkerConfig):
         )
 
     def control_topic(self) -> StorageTopic:
-        """The topic of the worker group: compacted, old segments deleted, closed every ten minutes."""
+        """The topic of the worker group: compacted, old segments deleted, closed every ten
+        minutes."""
         settings = {"cleanup.policy": "compact,delete", "segment.ms": "600000"}
-        settings.update(self._topic_settings("control.storage.", {"topic", "partitions", "replication.factor"}))
+        settings.update(
+            self._topic_settings("control.storage.", {"topic", "partitions", "replication.factor"})
+        )
         return StorageTopic(
             self["control.storage.topic"] or f"{self.group_id}-control",
             "control.storage.topic",
@@ -235,15 +296,25 @@ class DistributedConfig(WorkerConfig):
         )
 
     def _topic_settings(self, prefix: str, without: set[str]) -> dict[str, str]:
-        return {key: value for key, value in with_prefix(self.props, prefix).items() if key not in without}
+        return {
+            key: value
+            for key, value in with_prefix(self.props, prefix).items()
+            if key not in without
+        }
 
     def _log_ineffective(self) -> None:
         WorkerConfig._log_ineffective(self)
         for storage in STORAGES:
             if f"{storage}.storage.cleanup.policy" in self.props:
-                log.warning("worker property %s.storage.cleanup.policy is ignored: it is always compact", storage)
+                log.warning(
+                    "worker property %s.storage.cleanup.policy is ignored: it is always compact",
+                    storage,
+                )
         if "config.storage.partitions" in self.props:
-            log.warning("worker property config.storage.partitions is ignored: the config topic has one partition")
+            log.warning(
+                "worker property config.storage.partitions is ignored: the config topic has one "
+                "partition"
+            )
 
 
 def _printed(value: Parsed) -> str:

@@ -1,4 +1,5 @@
-"""Definitions of the worker's properties, for both modes: names, types, defaults and refusals are Java's."""
+"""Definitions of the worker's properties, for both modes: names, types, defaults and refusals are
+Java's."""
 
 from __future__ import annotations
 
@@ -25,31 +26,49 @@ from connect_py.metrics.prometheus_text import NameFamily
 
 INT_MAX: Final = 2**31 - 1
 MAC_ALGORITHMS: Final[Mapping[str, str]] = {
-    "HmacMD5": "md5", "HmacSHA1": "sha1", "HmacSHA224": "sha224", "HmacSHA256": "sha256", "HmacSHA384": "sha384",
-    "HmacSHA512": "sha512", "HmacSHA3-224": "sha3_224", "HmacSHA3-256": "sha3_256", "HmacSHA3-384": "sha3_384",
+    "HmacMD5": "md5",
+    "HmacSHA1": "sha1",
+    "HmacSHA224": "sha224",
+    "HmacSHA256": "sha256",
+    "HmacSHA384": "sha384",
+    "HmacSHA512": "sha512",
+    "HmacSHA3-224": "sha3_224",
+    "HmacSHA3-256": "sha3_256",
+    "HmacSHA3-384": "sha3_384",
     "HmacSHA3-512": "sha3_512",
-}  # fmt: skip
+}
 """What can sign calls between workers: Java's name, and the hash's in `hashlib`."""
 MIN_KEY_BITS: Final = 40  # of a session key
 
 Row: TypeAlias = tuple[str, Type, Parsed, Importance, Validator | None, str]
 REQUIRED: Final = NO_DEFAULT
 H, M, L = Importance.HIGH, Importance.MEDIUM, Importance.LOW
-BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE = Type.BOOLEAN, Type.STRING, Type.INT, Type.SHORT, Type.LONG, Type.DOUBLE
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE = (
+    Type.BOOLEAN,
+    Type.STRING,
+    Type.INT,
+    Type.SHORT,
+    Type.LONG,
+    Type.DOUBLE,
+)
 LIST, CLASS, PASSWORD = Type.LIST, Type.CLASS, Type.PASSWORD
 
 
 def check_partitions(name: str, value: Parsed) -> None:
     if value is None or (value <= 0 and value != -1):
-        raise ConfigValueError(name, value, "Number of partitions must be positive, or -1 to use the broker's default")
+        raise ConfigValueError(
+            name, value, "Number of partitions must be positive, or -1 to use the broker's default"
+        )
 
 
 def check_replication_factor(name: str, value: Parsed) -> None:
     if value is None or (value <= 0 and value != -1):
         raise ConfigValueError(
-            name, value, "Replication factor must be positive and not larger than the number of brokers in the Kafka "
-            "cluster, or -1 to use the broker's default",
-        )  # fmt: skip
+            name,
+            value,
+            "Replication factor must be positive and not larger than the number of brokers in the "
+            "Kafka cluster, or -1 to use the broker's default",
+        )
 
 
 def _bootstrap_servers(name: str, value: Parsed) -> None:
@@ -59,8 +78,9 @@ def _bootstrap_servers(name: str, value: Parsed) -> None:
 def _listeners(name: str, value: Parsed) -> None:
     if not value:
         raise ConfigError(
-            "", "Invalid value for listeners, at least one URL is expected, ex: http://localhost:8080,https://localhost:8443."
-        )  # fmt: skip
+            "",
+            "Invalid value for listeners, at least one URL is expected, ex: http://localhost:8080,https://localhost:8443.",
+        )
     _admin_listeners(name, value)
 
 
@@ -83,13 +103,18 @@ def _mac_algorithm(name: str, value: Parsed) -> None:
     if value not in MAC_ALGORITHMS:
         listed = ", ".join(sorted(MAC_ALGORITHMS))
         raise ConfigValueError(
-            name, value, f"the algorithm is not supported by this worker; the supported algorithms are: [{listed}]"
+            name,
+            value,
+            f"the algorithm is not supported by this worker; the supported algorithms are: "
+            f"[{listed}]",
         )
 
 
 def _mac_algorithms(name: str, value: Parsed) -> None:
     if not value:
-        raise ConfigValueError(name, [], "At least one signature verification algorithm must be provided")
+        raise ConfigValueError(
+            name, [], "At least one signature verification algorithm must be provided"
+        )
     for item in value:
         _mac_algorithm(name, item)
 
@@ -100,7 +125,9 @@ def log_levels(name: str, value: Parsed) -> dict[str, str]:
     for item in value or ():
         logger, _, level = item.rpartition("=")
         if level.strip().upper() not in LEVELS:
-            raise ConfigValueError(name, value, f"{item} is no level; levels are {', '.join(LEVELS)}")
+            raise ConfigValueError(
+                name, value, f"{item} is no level; levels are {', '.join(LEVELS)}"
+            )
         levels[logger.strip() or "root"] = level.strip().upper()
     return levels
 
@@ -147,7 +174,8 @@ def distributed_config_def() -> ConfigDef:
 
 
 def security_config_def() -> ConfigDef:
-    """What says how a client proves itself and its broker, of the worker's clients and of all others."""
+    """What says how a client proves itself and its broker, of the worker's clients and of all
+    others."""
     definition = ConfigDef()
     _define(definition, _SSL)
     _define(definition, _SASL)
@@ -156,78 +184,288 @@ def security_config_def() -> ConfigDef:
 
 def _define(definition: ConfigDef, rows: Iterable[Row]) -> None:
     for name, kind, default, importance, validator, doc in rows:
-        definition.define(name, kind, default=default, importance=importance, validator=validator, doc=doc)
+        definition.define(
+            name, kind, default=default, importance=importance, validator=validator, doc=doc
+        )
 
 
 _VERSION = "Version range of this converter."
 _COMMON: tuple[Row, ...] = (
-    ("bootstrap.servers", LIST, "localhost:9092", H, _bootstrap_servers, "Addresses of the Kafka cluster, host:port."),
-    ("client.dns.lookup", STRING, "use_all_dns_ips", M,
-     one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), "How bootstrap names are looked up."),
-    ("key.converter", CLASS, REQUIRED, H, _class_name, "Converter of keys for connectors that name none."),
+    (
+        "bootstrap.servers",
+        LIST,
+        "localhost:9092",
+        H,
+        _bootstrap_servers,
+        "Addresses of the Kafka cluster, host:port.",
+    ),
+    (
+        "client.dns.lookup",
+        STRING,
+        "use_all_dns_ips",
+        M,
+        one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+        "How bootstrap names are looked up.",
+    ),
+    (
+        "key.converter",
+        CLASS,
+        REQUIRED,
+        H,
+        _class_name,
+        "Converter of keys for connectors that name none.",
+    ),
     ("key.converter.plugin.version", STRING, None, L, None, _VERSION),
-    ("value.converter", CLASS, REQUIRED, H, _class_name, "Converter of values for connectors that name none."),
+    (
+        "value.converter",
+        CLASS,
+        REQUIRED,
+        H,
+        _class_name,
+        "Converter of values for connectors that name none.",
+    ),
     ("value.converter.plugin.version", STRING, None, L, None, _VERSION),
-    ("header.converter", CLASS, "org.apache.kafka.connect.storage.SimpleHeaderConverter", L, _class_name,
-     "Converter of header values."),
+    (
+        "header.converter",
+        CLASS,
+        "org.apache.kafka.connect.storage.SimpleHeaderConverter",
+        L,
+        _class_name,
+        "Converter of header values.",
+    ),
     ("header.converter.plugin.version", STRING, None, L, None, _VERSION),
     ("offset.flush.interval.ms", LONG, 60_000, L, None, "Milliseconds between commits of offsets."),
-    ("offset.flush.timeout.ms", LONG, 5_000, L, None,
-     "Longest wait for one commit, in milliseconds; then it counts as failed and is repeated."),
-    ("task.shutdown.graceful.timeout.ms", LONG, 5_000, L, None,
-     "Milliseconds that tasks have to stop; they are all asked at once."),
-    ("plugin.path", LIST, None, L, None,
-     "Folders with plugins: each holds Python packages with their metadata, or one such folder for each plugin."),
-    ("plugin.discovery", STRING, "hybrid_warn", L,
-     one_of("ONLY_SCAN", "SERVICE_LOAD", "HYBRID_WARN", "HYBRID_FAIL", case_insensitive=True),
-     "How Java finds plugins; accepted without effect."),
-    ("config.providers", LIST, "", L, None, "Names of the providers that resolve placeholders in configurations."),
-    (POLICY_KEY, STRING, "All", M, _override_policy,
-     "Which client settings a connector may override: All, None, Principal or Allowlist."),
-    (ALLOWLIST_KEY, LIST, "", L, None,
-     "Client settings that the policy Allowlist lets connectors override."),
-    ("topic.creation.enable", BOOLEAN, True, L, None,
-     "Whether sources may create topics by topic.creation.* settings."),
-    ("topic.tracking.enable", BOOLEAN, True, L, None, "Whether the topics that a connector uses are recorded."),
-    ("topic.tracking.allow.reset", BOOLEAN, True, L, None, "Whether the recorded topics may be forgotten on request."),
-    ("metrics.sample.window.ms", LONG, 30_000, L, at_least(0), "Window of rates and averages, in milliseconds."),
+    (
+        "offset.flush.timeout.ms",
+        LONG,
+        5_000,
+        L,
+        None,
+        "Longest wait for one commit, in milliseconds; then it counts as failed and is repeated.",
+    ),
+    (
+        "task.shutdown.graceful.timeout.ms",
+        LONG,
+        5_000,
+        L,
+        None,
+        "Milliseconds that tasks have to stop; they are all asked at once.",
+    ),
+    (
+        "plugin.path",
+        LIST,
+        None,
+        L,
+        None,
+        "Folders with plugins: each holds Python packages with their metadata, or one such folder "
+        "for each plugin.",
+    ),
+    (
+        "plugin.discovery",
+        STRING,
+        "hybrid_warn",
+        L,
+        one_of("ONLY_SCAN", "SERVICE_LOAD", "HYBRID_WARN", "HYBRID_FAIL", case_insensitive=True),
+        "How Java finds plugins; accepted without effect.",
+    ),
+    (
+        "config.providers",
+        LIST,
+        "",
+        L,
+        None,
+        "Names of the providers that resolve placeholders in configurations.",
+    ),
+    (
+        POLICY_KEY,
+        STRING,
+        "All",
+        M,
+        _override_policy,
+        "Which client settings a connector may override: All, None, Principal or Allowlist.",
+    ),
+    (
+        ALLOWLIST_KEY,
+        LIST,
+        "",
+        L,
+        None,
+        "Client settings that the policy Allowlist lets connectors override.",
+    ),
+    (
+        "topic.creation.enable",
+        BOOLEAN,
+        True,
+        L,
+        None,
+        "Whether sources may create topics by topic.creation.* settings.",
+    ),
+    (
+        "topic.tracking.enable",
+        BOOLEAN,
+        True,
+        L,
+        None,
+        "Whether the topics that a connector uses are recorded.",
+    ),
+    (
+        "topic.tracking.allow.reset",
+        BOOLEAN,
+        True,
+        L,
+        None,
+        "Whether the recorded topics may be forgotten on request.",
+    ),
+    (
+        "metrics.sample.window.ms",
+        LONG,
+        30_000,
+        L,
+        at_least(0),
+        "Window of rates and averages, in milliseconds.",
+    ),
     ("metrics.num.samples", INT, 2, L, at_least(1), "Number of windows that make a metric."),
-    ("metrics.recording.level", STRING, "INFO", L, one_of("INFO", "DEBUG"), "Level of detail of metrics."),
-    ("metric.reporters", LIST, "org.apache.kafka.common.metrics.JmxReporter", L, None,
-     "Accepted without effect; metrics are served over HTTP."),
-)  # fmt: skip
+    (
+        "metrics.recording.level",
+        STRING,
+        "INFO",
+        L,
+        one_of("INFO", "DEBUG"),
+        "Level of detail of metrics.",
+    ),
+    (
+        "metric.reporters",
+        LIST,
+        "org.apache.kafka.common.metrics.JmxReporter",
+        L,
+        None,
+        "Accepted without effect; metrics are served over HTTP.",
+    ),
+)
 
 _OURS: tuple[Row, ...] = (
-    ("connect_py.log.format", STRING, "text", L, one_of("text", "json"),
-     "Form of log lines: text as Connect's, or json."),
-    ("connect_py.log.levels", LIST, "", L, _log_levels,
-     "Levels of loggers, as INFO for all or connect_py.herder=DEBUG for some."),
-    ("connect_py.metrics.names", LIST, "confluent", L, _name_families,
-     "Under whose names /metrics serves measurements: confluent, strimzi, strimzi-reporter, or several."),
-    ("connect_py.ui.enabled", BOOLEAN, True, L, None,
-     "Whether the worker serves a page for people at /ui, and a description of its API at /docs."),
-    ("connect_py.services.max", INT, 16, L, at_least(1),
-     "How many shared services of one name, with different settings, may run on a worker."),
-    ("connect_py.services.connectors", LIST, "", L, None,
-     "Files of connectors, as connect-standalone reads them, whose shared services start with the worker: it is about "
-     "to get these connectors. Those of connectors that exist start anyway."),
-)  # fmt: skip
+    (
+        "connect_py.log.format",
+        STRING,
+        "text",
+        L,
+        one_of("text", "json"),
+        "Form of log lines: text as Connect's, or json.",
+    ),
+    (
+        "connect_py.log.levels",
+        LIST,
+        "",
+        L,
+        _log_levels,
+        "Levels of loggers, as INFO for all or connect_py.herder=DEBUG for some.",
+    ),
+    (
+        "connect_py.metrics.names",
+        LIST,
+        "confluent",
+        L,
+        _name_families,
+        "Under whose names /metrics serves measurements: confluent, strimzi, strimzi-reporter, or "
+        "several.",
+    ),
+    (
+        "connect_py.ui.enabled",
+        BOOLEAN,
+        True,
+        L,
+        None,
+        "Whether the worker serves a page for people at /ui, and a description of its API at "
+        "/docs.",
+    ),
+    (
+        "connect_py.services.max",
+        INT,
+        16,
+        L,
+        at_least(1),
+        "How many shared services of one name, with different settings, may run on a worker.",
+    ),
+    (
+        "connect_py.services.connectors",
+        LIST,
+        "",
+        L,
+        None,
+        "Files of connectors, as connect-standalone reads them, whose shared services start with "
+        "the worker: it is about "
+        "to get these connectors. Those of connectors that exist start anyway.",
+    ),
+)
 
 _REST: tuple[Row, ...] = (
     ("listeners", LIST, "http://:8083", L, _listeners, "Addresses that the REST API listens on."),
-    ("admin.listeners", LIST, None, L, _admin_listeners,
-     "Addresses of the admin API; unset: the same listeners, empty: none."),
-    ("rest.advertised.host.name", STRING, None, L, None, "Host name that this worker announces to other workers."),
-    ("rest.advertised.port", INT, None, L, None, "Port that this worker announces to other workers."),
-    ("rest.advertised.listener", STRING, None, L, None,
-     "Protocol of the listener that other workers use, http or https."),
-    ("access.control.allow.origin", STRING, "", L, None, "Origins that browsers may call the API from."),
-    ("access.control.allow.methods", STRING, "", L, None, "Methods that cross-origin requests may use."),
-    ("response.http.headers.config", STRING, "", L, None, "Headers that are added to every answer."),
+    (
+        "admin.listeners",
+        LIST,
+        None,
+        L,
+        _admin_listeners,
+        "Addresses of the admin API; unset: the same listeners, empty: none.",
+    ),
+    (
+        "rest.advertised.host.name",
+        STRING,
+        None,
+        L,
+        None,
+        "Host name that this worker announces to other workers.",
+    ),
+    (
+        "rest.advertised.port",
+        INT,
+        None,
+        L,
+        None,
+        "Port that this worker announces to other workers.",
+    ),
+    (
+        "rest.advertised.listener",
+        STRING,
+        None,
+        L,
+        None,
+        "Protocol of the listener that other workers use, http or https.",
+    ),
+    (
+        "access.control.allow.origin",
+        STRING,
+        "",
+        L,
+        None,
+        "Origins that browsers may call the API from.",
+    ),
+    (
+        "access.control.allow.methods",
+        STRING,
+        "",
+        L,
+        None,
+        "Methods that cross-origin requests may use.",
+    ),
+    (
+        "response.http.headers.config",
+        STRING,
+        "",
+        L,
+        None,
+        "Headers that are added to every answer.",
+    ),
     ("rest.extension.classes", LIST, "", L, None, "Extensions of the REST API."),
-    ("ssl.client.auth", STRING, "none", L, one_of("required", "requested", "none"),
-     "Whether HTTPS clients show a certificate."),
-)  # fmt: skip
+    (
+        "ssl.client.auth",
+        STRING,
+        "none",
+        L,
+        one_of("required", "requested", "none"),
+        "Whether HTTPS clients show a certificate.",
+    ),
+)
 
 _TLS = "TLS setting of the worker's Kafka clients and of HTTPS listeners."
 _TLS_UNUSED = "TLS setting of Java; accepted without effect."
@@ -241,18 +479,38 @@ _SSL: tuple[Row, ...] = (
     ("ssl.keystore.password", PASSWORD, None, H, None, "Password of the key store."),
     ("ssl.key.password", PASSWORD, None, H, None, "Password of the key in the key store."),
     ("ssl.keystore.key", PASSWORD, None, H, None, "The own key as PEM text, instead of a file."),
-    ("ssl.keystore.certificate.chain", PASSWORD, None, H, None, "The own certificates as PEM text."),
+    (
+        "ssl.keystore.certificate.chain",
+        PASSWORD,
+        None,
+        H,
+        None,
+        "The own certificates as PEM text.",
+    ),
     ("ssl.truststore.type", STRING, "JKS", M, None, "Kind of the trust store: JKS, PKCS12 or PEM."),
     ("ssl.truststore.location", STRING, None, H, None, "File with the trusted certificates."),
     ("ssl.truststore.password", PASSWORD, None, H, None, "Password of the trust store."),
-    ("ssl.truststore.certificates", PASSWORD, None, H, None, "The trusted certificates as PEM text."),
-    ("ssl.endpoint.identification.algorithm", STRING, "https", L, None,
-     "Whether the server's name must stand in its certificate: https, or empty for no."),
+    (
+        "ssl.truststore.certificates",
+        PASSWORD,
+        None,
+        H,
+        None,
+        "The trusted certificates as PEM text.",
+    ),
+    (
+        "ssl.endpoint.identification.algorithm",
+        STRING,
+        "https",
+        L,
+        None,
+        "Whether the server's name must stand in its certificate: https, or empty for no.",
+    ),
     ("ssl.secure.random.implementation", STRING, None, L, None, _TLS_UNUSED),
     ("ssl.engine.factory.class", CLASS, None, L, _class_name, _TLS_UNUSED),
     ("ssl.keymanager.algorithm", STRING, "SunX509", L, None, _TLS_UNUSED),
     ("ssl.trustmanager.algorithm", STRING, "PKIX", L, None, _TLS_UNUSED),
-)  # fmt: skip
+)
 
 _LOGIN = "SASL setting of the worker's Kafka clients."
 _LOGIN_UNUSED = "SASL setting of Java's clients; accepted without effect."
@@ -261,9 +519,14 @@ _BROKER = "OAuth setting of brokers; accepted without effect."
 _VALIDATE = "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator"
 _RETRIEVE = "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever"
 _SASL: tuple[Row, ...] = (
-    ("security.protocol", STRING, "PLAINTEXT", M,
-     one_of("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", case_insensitive=True),
-     "Protocol of the worker's own Kafka clients; those of tasks follow producer. and consumer."),
+    (
+        "security.protocol",
+        STRING,
+        "PLAINTEXT",
+        M,
+        one_of("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", case_insensitive=True),
+        "Protocol of the worker's own Kafka clients; those of tasks follow producer. and consumer.",
+    ),
     ("sasl.mechanism", STRING, "GSSAPI", M, None, "How the worker's own Kafka clients log in."),
     ("sasl.jaas.config", PASSWORD, None, M, None, "Login module of Java with its options."),
     ("sasl.client.callback.handler.class", CLASS, None, M, _class_name, _LOGIN),
@@ -286,8 +549,14 @@ _SASL: tuple[Row, ...] = (
     ("sasl.oauthbearer.scope", STRING, None, M, None, _BEARER),
     ("sasl.oauthbearer.client.credentials.client.id", STRING, None, M, None, _BEARER),
     ("sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None, M, None, _BEARER),
-    ("sasl.oauthbearer.assertion.algorithm", STRING, "RS256", M, one_of("ES256", "RS256", case_insensitive=True),
-     _BEARER),
+    (
+        "sasl.oauthbearer.assertion.algorithm",
+        STRING,
+        "RS256",
+        M,
+        one_of("ES256", "RS256", case_insensitive=True),
+        _BEARER,
+    ),
     ("sasl.oauthbearer.assertion.claim.aud", STRING, None, M, None, _BEARER),
     ("sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300, L, between(0, 86_400), _BEARER),
     ("sasl.oauthbearer.assertion.claim.iss", STRING, None, M, None, _BEARER),
@@ -310,63 +579,218 @@ _SASL: tuple[Row, ...] = (
     ("sasl.oauthbearer.clock.skew.seconds", INT, 30, L, None, _BROKER),
     ("sasl.oauthbearer.expected.audience", LIST, None, L, None, _BROKER),
     ("sasl.oauthbearer.expected.issuer", STRING, None, L, None, _BROKER),
-)  # fmt: skip
+)
 
 _STANDALONE: tuple[Row, ...] = (
-    ("offset.storage.file.filename", STRING, REQUIRED, H, None,
-     "File that offsets of sources are read from as Java wrote them; ours are kept beside it."),
-)  # fmt: skip
+    (
+        "offset.storage.file.filename",
+        STRING,
+        REQUIRED,
+        H,
+        None,
+        "File that offsets of sources are read from as Java wrote them; ours are kept beside it.",
+    ),
+)
 
 _SIGNATURE = "Signing of calls between workers."
 _DISTRIBUTED: tuple[Row, ...] = (
     ("group.id", STRING, REQUIRED, H, None, "Name of the group that the worker joins."),
-    ("config.storage.topic", STRING, REQUIRED, H, None, "Topic that holds connector configurations."),
-    ("config.storage.replication.factor", SHORT, 3, L, check_replication_factor,
-     "Replication factor when the config topic is created."),
+    (
+        "config.storage.topic",
+        STRING,
+        REQUIRED,
+        H,
+        None,
+        "Topic that holds connector configurations.",
+    ),
+    (
+        "config.storage.replication.factor",
+        SHORT,
+        3,
+        L,
+        check_replication_factor,
+        "Replication factor when the config topic is created.",
+    ),
     ("status.storage.topic", STRING, REQUIRED, H, None, "Topic that holds statuses."),
-    ("status.storage.partitions", INT, 5, L, check_partitions, "Partitions when the status topic is created."),
-    ("status.storage.replication.factor", SHORT, 3, L, check_replication_factor,
-     "Replication factor when the status topic is created."),
+    (
+        "status.storage.partitions",
+        INT,
+        5,
+        L,
+        check_partitions,
+        "Partitions when the status topic is created.",
+    ),
+    (
+        "status.storage.replication.factor",
+        SHORT,
+        3,
+        L,
+        check_replication_factor,
+        "Replication factor when the status topic is created.",
+    ),
     ("offset.storage.topic", STRING, REQUIRED, H, None, "Topic that holds offsets of sources."),
-    ("offset.storage.partitions", INT, 25, L, check_partitions, "Partitions when the offset topic is created."),
-    ("offset.storage.replication.factor", SHORT, 3, L, check_replication_factor,
-     "Replication factor when the offset topic is created."),
-    ("control.storage.topic", STRING, None, L, None,
-     "Topic on which workers find each other; unless set {group.id}-control."),
-    ("internal.topics.automatic.creation.enable", BOOLEAN, True, L, None,
-     "Whether missing internal topics are created."),
-    ("session.timeout.ms", INT, 10_000, H, at_least(1), "Milliseconds of silence after which a worker loses its work."),
+    (
+        "offset.storage.partitions",
+        INT,
+        25,
+        L,
+        check_partitions,
+        "Partitions when the offset topic is created.",
+    ),
+    (
+        "offset.storage.replication.factor",
+        SHORT,
+        3,
+        L,
+        check_replication_factor,
+        "Replication factor when the offset topic is created.",
+    ),
+    (
+        "control.storage.topic",
+        STRING,
+        None,
+        L,
+        None,
+        "Topic on which workers find each other; unless set {group.id}-control.",
+    ),
+    (
+        "internal.topics.automatic.creation.enable",
+        BOOLEAN,
+        True,
+        L,
+        None,
+        "Whether missing internal topics are created.",
+    ),
+    (
+        "session.timeout.ms",
+        INT,
+        10_000,
+        H,
+        at_least(1),
+        "Milliseconds of silence after which a worker loses its work.",
+    ),
     ("heartbeat.interval.ms", INT, 3_000, H, at_least(1), "Milliseconds between signs of life."),
-    ("rebalance.timeout.ms", INT, 60_000, H, None,
-     "Milliseconds that a worker has to give up what is taken from it."),
-    ("scheduled.rebalance.max.delay.ms", INT, 300_000, L, between(0, INT_MAX),
-     "Milliseconds that the work of a lost worker waits for its return."),
-    ("connect.protocol", STRING, "sessioned", L, _connect_protocol,
-     "Java's group protocol; here only: sessioned signs calls between workers."),
-    ("worker.sync.timeout.ms", INT, 3_000, M, None, "Milliseconds to wait for catching up with the config topic."),
-    ("worker.unsync.backoff.ms", INT, 300_000, M, None,
-     "Milliseconds to stay out of the group when catching up failed."),
-    ("exactly.once.source.support", STRING, "disabled", H,
-     one_of("DISABLED", "ENABLED", "PREPARING", case_insensitive=True), "Whether sources may write in transactions."),
+    (
+        "rebalance.timeout.ms",
+        INT,
+        60_000,
+        H,
+        None,
+        "Milliseconds that a worker has to give up what is taken from it.",
+    ),
+    (
+        "scheduled.rebalance.max.delay.ms",
+        INT,
+        300_000,
+        L,
+        between(0, INT_MAX),
+        "Milliseconds that the work of a lost worker waits for its return.",
+    ),
+    (
+        "connect.protocol",
+        STRING,
+        "sessioned",
+        L,
+        _connect_protocol,
+        "Java's group protocol; here only: sessioned signs calls between workers.",
+    ),
+    (
+        "worker.sync.timeout.ms",
+        INT,
+        3_000,
+        M,
+        None,
+        "Milliseconds to wait for catching up with the config topic.",
+    ),
+    (
+        "worker.unsync.backoff.ms",
+        INT,
+        300_000,
+        M,
+        None,
+        "Milliseconds to stay out of the group when catching up failed.",
+    ),
+    (
+        "exactly.once.source.support",
+        STRING,
+        "disabled",
+        H,
+        one_of("DISABLED", "ENABLED", "PREPARING", case_insensitive=True),
+        "Whether sources may write in transactions.",
+    ),
     ("inter.worker.key.generation.algorithm", STRING, "HmacSHA256", L, _mac_algorithm, _SIGNATURE),
     ("inter.worker.key.size", INT, None, L, None, _SIGNATURE),
     ("inter.worker.key.ttl.ms", INT, 3_600_000, L, between(0, INT_MAX), _SIGNATURE),
     ("inter.worker.signature.algorithm", STRING, "HmacSHA256", L, _mac_algorithm, _SIGNATURE),
     ("inter.worker.verification.algorithms", LIST, "HmacSHA256", L, _mac_algorithms, _SIGNATURE),
     ("client.id", STRING, "", L, None, "Part of the names of the worker's clients."),
-    ("metadata.max.age.ms", LONG, 300_000, L, at_least(0), "Milliseconds after which metadata is refreshed."),
+    (
+        "metadata.max.age.ms",
+        LONG,
+        300_000,
+        L,
+        at_least(0),
+        "Milliseconds after which metadata is refreshed.",
+    ),
     ("send.buffer.bytes", INT, 131_072, M, at_least(-1), "Size of the TCP send buffer."),
     ("receive.buffer.bytes", INT, 32_768, M, at_least(-1), "Size of the TCP receive buffer."),
     ("reconnect.backoff.ms", LONG, 50, L, at_least(0), "Pause before connecting again."),
-    ("reconnect.backoff.max.ms", LONG, 1_000, L, at_least(0), "Longest pause before connecting again."),
+    (
+        "reconnect.backoff.max.ms",
+        LONG,
+        1_000,
+        L,
+        at_least(0),
+        "Longest pause before connecting again.",
+    ),
     ("retry.backoff.ms", LONG, 100, L, at_least(0), "Pause before a request is repeated."),
-    ("retry.backoff.max.ms", LONG, 1_000, L, at_least(0), "Longest pause before a request is repeated."),
-    ("socket.connection.setup.timeout.ms", LONG, 10_000, L, at_least(0), "Milliseconds to wait for a connection."),
-    ("socket.connection.setup.timeout.max.ms", LONG, 30_000, L, at_least(0), "Longest wait for a connection."),
+    (
+        "retry.backoff.max.ms",
+        LONG,
+        1_000,
+        L,
+        at_least(0),
+        "Longest pause before a request is repeated.",
+    ),
+    (
+        "socket.connection.setup.timeout.ms",
+        LONG,
+        10_000,
+        L,
+        at_least(0),
+        "Milliseconds to wait for a connection.",
+    ),
+    (
+        "socket.connection.setup.timeout.max.ms",
+        LONG,
+        30_000,
+        L,
+        at_least(0),
+        "Longest wait for a connection.",
+    ),
     ("request.timeout.ms", INT, 40_000, M, at_least(0), "Milliseconds to wait for an answer."),
-    ("connections.max.idle.ms", LONG, 540_000, M, None, "Milliseconds after which an idle connection is closed."),
-    ("metadata.recovery.strategy", STRING, "rebootstrap", L, one_of("REBOOTSTRAP", "NONE", case_insensitive=True),
-     "What a client does when no known broker is left."),
-    ("metadata.recovery.rebootstrap.trigger.ms", LONG, 300_000, L, at_least(0),
-     "Milliseconds without metadata before bootstrapping again."),
-)  # fmt: skip
+    (
+        "connections.max.idle.ms",
+        LONG,
+        540_000,
+        M,
+        None,
+        "Milliseconds after which an idle connection is closed.",
+    ),
+    (
+        "metadata.recovery.strategy",
+        STRING,
+        "rebootstrap",
+        L,
+        one_of("REBOOTSTRAP", "NONE", case_insensitive=True),
+        "What a client does when no known broker is left.",
+    ),
+    (
+        "metadata.recovery.rebootstrap.trigger.ms",
+        LONG,
+        300_000,
+        L,
+        at_least(0),
+        "Milliseconds without metadata before bootstrapping again.",
+    ),
+)

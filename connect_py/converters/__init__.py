@@ -27,7 +27,11 @@ PRELOAD = (
 )
 PLUGINS: tuple[Plugin, ...] = (
     *(Plugin(PluginKind.CONVERTER, name, f"{_HERE}.{python}") for name, python in _FOR_ALL.items()),
-    Plugin(PluginKind.CONVERTER, "io.confluent.connect.avro.AvroConverter", f"{_HERE}.avro_converter:AvroConverter"),
+    Plugin(
+        PluginKind.CONVERTER,
+        "io.confluent.connect.avro.AvroConverter",
+        f"{_HERE}.avro_converter:AvroConverter",
+    ),
     Plugin(
         PluginKind.CONVERTER,
         "io.confluent.connect.json.JsonSchemaConverter",
@@ -38,7 +42,10 @@ PLUGINS: tuple[Plugin, ...] = (
         "io.confluent.connect.protobuf.ProtobufConverter",
         f"{_HERE}.protobuf.protobuf_converter:ProtobufConverter",
     ),
-    *(Plugin(PluginKind.HEADER_CONVERTER, name, f"{_HERE}.{python}") for name, python in _FOR_ALL.items()),
+    *(
+        Plugin(PluginKind.HEADER_CONVERTER, name, f"{_HERE}.{python}")
+        for name, python in _FOR_ALL.items()
+    ),
     Plugin(
         PluginKind.HEADER_CONVERTER,
         f"{_KAFKA}.storage.SimpleHeaderConverter",

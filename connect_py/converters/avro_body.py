@@ -1,7 +1,7 @@
 """Avro message bodies, one by one, without trust in their bytes: the reference for the fast form.
 
-Every length and count is held against the bytes that are left before anything is made of it, so that a damaged body
-costs no more time and memory than a good one of its size.
+Every length and count is held against the bytes that are left before anything is made of it, so
+that a damaged body costs no more time and memory than a good one of its size.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Any, Final, TypeAlias
 
 from connect_py.api.errors import DataError
 
-Tree: TypeAlias = Any  # a plain Avro schema: no names that are used twice, no logical types, no enums
-Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]  # message, where the value begins -> value, where it ends
+# a plain Avro schema: no names that are used twice, no logical types, no enums
+Tree: TypeAlias = Any
+# message, where the value begins -> value, where it ends
+Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 
 _LAST_SHIFT: Final = 63  # a number has ten bytes at most
 _LONG_MASK: Final = (1 << 64) - 1
@@ -25,8 +27,9 @@ _DOUBLE: Final = struct.Struct("<d")
 class AvroBodyReader:
     """Decodes bodies of one plain schema.
 
-    Records become lists of their members, maps lists of [key, value], unions of several types pairs of the branch's
-    index among those that are not null, and its value. Text that is no UTF-8 has U+FFFD in its place, as in Java.
+    Records become lists of their members, maps lists of [key, value], unions of several types pairs
+    of the branch's index among those that are not null, and its value. Text that is no UTF-8 has
+    U+FFFD in its place, as in Java.
     """
 
     def __init__(self, plain: Tree) -> None:
@@ -47,7 +50,9 @@ class AvroBodyReader:
         if isinstance(plain, str):
             return _PRIMITIVES[plain]
         if isinstance(plain, list):
-            return self._nullable(plain) if len(plain) == 2 and "null" in plain else self._union(plain)
+            return (
+                self._nullable(plain) if len(plain) == 2 and "null" in plain else self._union(plain)
+            )
         if plain["type"] == "record":
             return _record([self._reader(f["type"]) for f in plain["fields"]])
         if plain["type"] == "fixed":
@@ -160,9 +165,14 @@ def _string(data: bytes, at: int) -> tuple[str, int]:
 
 
 _PRIMITIVES: Mapping[str, Read] = {
-    "boolean": _boolean, "int": _int, "long": _long, "float": _float, "double": _double, "bytes": _bytes,
+    "boolean": _boolean,
+    "int": _int,
+    "long": _long,
+    "float": _float,
+    "double": _double,
+    "bytes": _bytes,
     "string": _string,
-}  # fmt: skip
+}
 
 
 def _fixed(size: int) -> Read:
@@ -187,7 +197,8 @@ def _record(members: Sequence[Read]) -> Read:
 
 
 def _array(item: Read, item_width: int) -> Read:
-    """Items in blocks, up to an empty one; a negative count has the block's size in bytes after it."""
+    """Items in blocks, up to an empty one; a negative count has the block's size in bytes after
+    it."""
     assert item_width > 0
 
     def read(data: bytes, at: int) -> tuple[list[Any], int]:

@@ -1,7 +1,8 @@
 """Avro message bodies to Arrow columns where no native decoder was built.
 
-pyarrow's functions read one member of all bodies at a time. Where the next member of each body begins follows from the
-size of the one before it. Imports pyarrow, so it is itself imported on first use only.
+pyarrow's functions read one member of all bodies at a time. Where the next member of each body
+begins follows from the size of the one before it. Imports pyarrow, so it is itself imported on
+first use only.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from connect_py.api.joined_bytes import JoinedBytes
 
 _MAX_DEPTH: Final = 100
 _LONGEST: Final = 10  # bytes of a number
-_PADDING: Final = bytes(_LONGEST + 1)  # a number that is looked for behind the end of the last message
+# a number that is looked for behind the end of the last message
+_PADDING: Final = bytes(_LONGEST + 1)
 _MOST: Final = (1 << 31) - 1  # bytes of all messages
 
 
 class AvroBodyColumns:
-    """Decodes bodies of one plain schema that has no arrays, no maps and no unions of several types."""
+    """Decodes bodies of one plain schema that has no arrays, no maps and no unions of several
+    types."""
 
     def __init__(self, plain: Any) -> None:
         """NotColumnar: the schema has others."""
@@ -30,10 +33,11 @@ class AvroBodyColumns:
         self._plain = plain
 
     def read(self, messages: Sequence[bytes | None], prefix: bytes) -> tuple[pa.Array, list[int]]:
-        """Make the column of bodies behind a prefix; messages whose index is in the list are odd, and null in it.
+        """Make the column of bodies behind a prefix; messages whose index is in the list are odd,
+        and null in it.
 
-        A message is odd if it has another prefix, is no body of the schema, or has a union's index in several bytes.
-        Bytes behind a body are ignored.
+        A message is odd if it has another prefix, is no body of the schema, or has a union's index
+        in several bytes. Bytes behind a body are ignored.
 
         Raises:
             NotColumnar: The messages are too long for one column.
@@ -42,7 +46,9 @@ class AvroBodyColumns:
         if len(joined.data) + len(_PADDING) > _MOST:
             raise NotColumnar("the messages are too long for one column")
         whole = pa.py_buffer(joined.data + _PADDING)
-        lengths = pa.Array.from_buffers(pa.int64(), len(joined), [None, pa.py_buffer(joined.lengths)])
+        lengths = pa.Array.from_buffers(
+            pa.int64(), len(joined), [None, pa.py_buffer(joined.lengths)]
+        )
         there = pc.greater_equal(lengths, 0)
         lengths = pc.max_element_wise(lengths, 0)
         ends = pc.cumulative_sum(lengths)
@@ -58,10 +64,12 @@ class AvroBodyColumns:
 
 
 class _Cursor:
-    """Where the next value of each body begins. What is odd about a body moves its cursor beyond its end for good."""
+    """Where the next value of each body begins. What is odd about a body moves its cursor beyond
+    its end for good."""
 
     def __init__(self, whole: pa.Buffer, at: pa.Int64Array, limit: pa.Int64Array) -> None:
-        """`limit` is one byte behind the end of each message. All bytes have some more behind them."""
+        """`limit` is one byte behind the end of each message. All bytes have some more behind
+        them."""
         self._whole = whole
         self._bytes = pa.Array.from_buffers(pa.uint8(), whole.size, [None, whole])
         self._limit = limit
@@ -121,13 +129,17 @@ class _Cursor:
         """Read so many bytes; there are fewer where a body ends before."""
         begin, rows = self.at, len(self.at)
         if not isinstance(sizes, int):  # a negative one becomes a huge one
-            sizes = pc.min_element_wise(sizes.view(pa.uint64()), pa.scalar(_MOST, pa.uint64())).cast(pa.int64())
+            sizes = pc.min_element_wise(
+                sizes.view(pa.uint64()), pa.scalar(_MOST, pa.uint64())
+            ).cast(pa.int64())
         self._skip(sizes)
         if not rows:
             return pa.array([], pa.binary())
         # Each second text of these offsets is what stands between two slices.
         edges = pc.bit_wise_or(begin, pc.shift_left(self.at, 32))
-        texts = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, [None, edges.buffers()[1], self._whole])
+        texts = pa.Array.from_buffers(
+            pa.binary(), 2 * rows - 1, [None, edges.buffers()[1], self._whole]
+        )
         return texts.take(pa.arange(0, 2 * rows, 2))
 
     def words(self, type_: pa.DataType) -> pa.Array:
@@ -158,7 +170,10 @@ def _read(plain: Any, cursor: _Cursor) -> pa.Array:
     if plain["type"] == "fixed":
         return cursor.slices(plain["size"])
     members = [_read(field["type"], cursor) for field in plain["fields"]]
-    kinds = [pa.field(field["name"], member.type) for field, member in zip(plain["fields"], members, strict=True)]
+    kinds = [
+        pa.field(field["name"], member.type)
+        for field, member in zip(plain["fields"], members, strict=True)
+    ]
     return pa.Array.from_buffers(pa.struct(kinds), len(cursor.at), [None], children=members)
 
 
@@ -177,7 +192,9 @@ def _nullable(branches: Sequence[Any], cursor: _Cursor) -> pa.Array:
 
 def _spread(values: pa.Array, there: pa.BooleanArray) -> pa.Array:
     """The values in the rows that are there, nulls in the others."""
-    return values.take(pc.if_else(there, pc.subtract(pc.cumulative_sum(there.cast(pa.int32())), 1), None))
+    return values.take(
+        pc.if_else(there, pc.subtract(pc.cumulative_sum(there.cast(pa.int32())), 1), None)
+    )
 
 
 def _primitive(kind: str, cursor: _Cursor) -> pa.Array:

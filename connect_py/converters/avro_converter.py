@@ -12,7 +12,12 @@ from connect_py.converters.avro_reader import AvroReader
 from connect_py.converters.avro_schema import Options as ReadingOptions
 from connect_py.converters.avro_schema import avro_type
 from connect_py.converters.avro_writing import AvroWriter, Options, schema_of
-from connect_py.converters.registry_converter import CONFIG_DEF, UNKNOWN_MAGIC, MessageReader, RegistryConverter
+from connect_py.converters.registry_converter import (
+    CONFIG_DEF,
+    UNKNOWN_MAGIC,
+    MessageReader,
+    RegistryConverter,
+)
 from connect_py.converters.schema_registry import RegisteredSchema
 
 
@@ -23,29 +28,79 @@ class AvroConverter(RegistryConverter):
     label = "Avro"
     config_def: ClassVar[ConfigDef] = (
         ConfigDef(CONFIG_DEF.keys.values())
-        .define("connect.meta.data", Type.BOOLEAN, default=True, importance=Importance.LOW,
-                doc="Note in written schemas what only Connect knows: names, versions, parameters.")
-        .define("scrub.invalid.names", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-                doc="Make names legal that are not, instead of failing.")
-        .define("enhanced.avro.schema.support", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-                doc="Write enums as enums, and name the branches of unions by their full names.")
-        .define("generalized.sum.type.support", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-                doc="Name the members of unions connect_union_field_0 and so on, and enums as other formats do.")
-        .define("flatten.singleton.unions", Type.BOOLEAN, default=True, importance=Importance.LOW,
-                doc="Read a union of one type as that type.")
-        .define("ignore.default.for.nullables", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-                doc="Write nulls of optional members as null, though the members have a default.")
-        .define("allow.optional.map.keys", Type.BOOLEAN, default=False, importance=Importance.LOW,
-                doc="Write maps as maps though their keys, which are texts, are optional.")
-        .define("discard.type.doc.default", Type.BOOLEAN, default=False, importance=Importance.LOW,
-                doc="Accepted; what records and members say of themselves is their schema's doc.")
-        .define("connect_py.aliases", Type.BOOLEAN, default=False, importance=Importance.LOW,
-                doc="Keep aliases of fields in a schema parameter of this name: Iceberg sinks rename columns by them.")
-    )  # fmt: skip
+        .define(
+            "connect.meta.data",
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.LOW,
+            doc="Note in written schemas what only Connect knows: names, versions, parameters.",
+        )
+        .define(
+            "scrub.invalid.names",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.MEDIUM,
+            doc="Make names legal that are not, instead of failing.",
+        )
+        .define(
+            "enhanced.avro.schema.support",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.MEDIUM,
+            doc="Write enums as enums, and name the branches of unions by their full names.",
+        )
+        .define(
+            "generalized.sum.type.support",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.MEDIUM,
+            doc="Name the members of unions connect_union_field_0 and so on, and enums as other "
+            "formats do.",
+        )
+        .define(
+            "flatten.singleton.unions",
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.LOW,
+            doc="Read a union of one type as that type.",
+        )
+        .define(
+            "ignore.default.for.nullables",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.MEDIUM,
+            doc="Write nulls of optional members as null, though the members have a default.",
+        )
+        .define(
+            "allow.optional.map.keys",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.LOW,
+            doc="Write maps as maps though their keys, which are texts, are optional.",
+        )
+        .define(
+            "discard.type.doc.default",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.LOW,
+            doc="Accepted; what records and members say of themselves is their schema's doc.",
+        )
+        .define(
+            "connect_py.aliases",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.LOW,
+            doc="Keep aliases of fields in a schema parameter of this name: Iceberg sinks rename "
+            "columns by them.",
+        )
+    )
 
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
         parsed = self.config_def.parse(configs)
-        enhanced, generalized = parsed["enhanced.avro.schema.support"], parsed["generalized.sum.type.support"]
+        enhanced, generalized = (
+            parsed["enhanced.avro.schema.support"],
+            parsed["generalized.sum.type.support"],
+        )
         self._reading = ReadingOptions(
             enhanced, generalized, parsed["flatten.singleton.unions"], parsed["connect_py.aliases"]
         )
@@ -59,7 +114,9 @@ class AvroConverter(RegistryConverter):
         )
         super().configure(configs, is_key=is_key)
 
-    def make_reader(self, registered: RegisteredSchema, version: int | None, rest: bytes) -> MessageReader:
+    def make_reader(
+        self, registered: RegisteredSchema, version: int | None, rest: bytes
+    ) -> MessageReader:
         if rest:
             raise DataError(UNKNOWN_MAGIC)
         return AvroReader(avro_type(registered.text, registered.references, version, self._reading))

@@ -1,4 +1,5 @@
-"""Reads Avro messages: rows in Python, columns by the native decoder, or by pyarrow where it was not built."""
+"""Reads Avro messages: rows in Python, columns by the native decoder, or by pyarrow where it was
+not built."""
 
 from __future__ import annotations
 
@@ -51,8 +52,11 @@ class AvroReader(MessageReader):
         return column
 
 
-def _bodies_reader(plain: Any) -> Callable[[Sequence[bytes | None], bytes], tuple[pa.Array, list[int]]] | None:
-    """What makes the plain column of bodies behind a prefix, and says which are odd; None: only rows can be made."""
+def _bodies_reader(
+    plain: Any,
+) -> Callable[[Sequence[bytes | None], bytes], tuple[pa.Array, list[int]]] | None:
+    """What makes the plain column of bodies behind a prefix, and says which are odd; None: only
+    rows can be made."""
     try:
         native = NativeDecoder(_node(plain))
     except NotColumnar:
@@ -75,7 +79,11 @@ def _names_another_schema(message: bytes, prefix: bytes) -> bool:
 
 def _node(plain: Any, name: str = "") -> Node:
     """What the native decoder reads; NotColumnar: it has no form for this."""
-    null = plain.index("null") if isinstance(plain, list) and len(plain) == 2 and "null" in plain else None
+    null = (
+        plain.index("null")
+        if isinstance(plain, list) and len(plain) == 2 and "null" in plain
+        else None
+    )
     if null is not None:
         return replace(_node(plain[1 - null], name), nullable=True, low=null)
     if isinstance(plain, str) and plain in _NATIVE_KINDS:
@@ -91,6 +99,11 @@ def _node(plain: Any, name: str = "") -> Node:
 
 
 _NATIVE_KINDS: Mapping[str, Kind] = {
-    "boolean": Kind.BOOLEAN, "int": Kind.INT32, "long": Kind.INT64, "float": Kind.FLOAT32, "double": Kind.FLOAT64,
-    "bytes": Kind.BYTES, "string": Kind.TEXT,
-}  # fmt: skip
+    "boolean": Kind.BOOLEAN,
+    "int": Kind.INT32,
+    "long": Kind.INT64,
+    "float": Kind.FLOAT32,
+    "double": Kind.FLOAT64,
+    "bytes": Kind.BYTES,
+    "string": Kind.TEXT,
+}

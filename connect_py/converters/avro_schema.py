@@ -1,8 +1,10 @@
-"""Avro schemas as Connect schemas, the way Confluent's AvroData maps them, and how their values convert.
+"""Avro schemas as Connect schemas, the way Confluent's AvroData maps them, and how their values
+convert.
 
-`avro_type` goes through a schema once and gives an `AvroType`: the Connect schema, a plain Avro schema of the same
-binary form for decoders (names inlined and made up, logical types and enums as what they are on the wire, maps as
-arrays of entries), and two functions from decoded data to Connect's.
+`avro_type` goes through a schema once and gives an `AvroType`: the Connect schema, a plain Avro
+schema of the same binary form for decoders (names inlined and made up, logical types and enums as
+what they are on the wire, maps as arrays of entries), and two functions from decoded data to
+Connect's.
 """
 
 from __future__ import annotations
@@ -66,18 +68,38 @@ MAP_ENTRY: Final = "MapEntry"
 DEFAULT_PRECISION: Final = 64  # Java leaves this one out
 LOGICAL_NAMES: Final = frozenset({DECIMAL, DATE, TIME, TIMESTAMP})
 LOGICAL_TYPE: Final = "logicalType"  # also our parameter for units that Connect has no type for
-KEPT_LOGICAL_TYPES: Final = frozenset({
-    "timestamp-micros", "timestamp-nanos", "local-timestamp-millis", "local-timestamp-micros", "local-timestamp-nanos",
-    "time-micros", "uuid",
-})  # fmt: skip
+KEPT_LOGICAL_TYPES: Final = frozenset(
+    {
+        "timestamp-micros",
+        "timestamp-nanos",
+        "local-timestamp-millis",
+        "local-timestamp-micros",
+        "local-timestamp-nanos",
+        "time-micros",
+        "uuid",
+    }
+)
 
 PRIMITIVES: Mapping[str, Type] = {
-    "boolean": Type.BOOLEAN, "int": Type.INT32, "long": Type.INT64, "float": Type.FLOAT32, "double": Type.FLOAT64,
-    "string": Type.STRING, "bytes": Type.BYTES,
-}  # fmt: skip
-_PLAIN_KEYS: Final = frozenset({
-    Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.BOOLEAN, Type.STRING, Type.BYTES,
-})  # fmt: skip
+    "boolean": Type.BOOLEAN,
+    "int": Type.INT32,
+    "long": Type.INT64,
+    "float": Type.FLOAT32,
+    "double": Type.FLOAT64,
+    "string": Type.STRING,
+    "bytes": Type.BYTES,
+}
+_PLAIN_KEYS: Final = frozenset(
+    {
+        Type.INT8,
+        Type.INT16,
+        Type.INT32,
+        Type.INT64,
+        Type.BOOLEAN,
+        Type.STRING,
+        Type.BYTES,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +119,20 @@ class AvroType:
     schema: Schema
     plain: Tree
     value: ToValue
-    """From what AvroBodyReader decodes by `plain`, no None, to a value of `schema`. DataError: it has no such value."""
+    """From what AvroBodyReader decodes by `plain`, no None, to a value of `schema`. DataError: it
+    has no such value."""
     column: ToColumn
-    """From an Arrow column of `plain`'s types to one of `schema`'s Arrow type. NotColumnar: not this one."""
-    columnar: bool = True  # no union of several types inside, nor a map whose keys need a closer look
+    """From an Arrow column of `plain`'s types to one of `schema`'s Arrow type. NotColumnar: not
+    this one."""
+    # no union of several types inside, nor a map whose keys need a closer look
+    columnar: bool = True
 
 
 def avro_type(
-    text: str, references: Mapping[str, str] | None = None, version: int | None = None, options: Options | None = None
+    text: str,
+    references: Mapping[str, str] | None = None,
+    version: int | None = None,
+    options: Options | None = None,
 ) -> AvroType:
     """Read a schema.
 
@@ -127,7 +155,9 @@ def avro_type(
 class _SchemaReader:
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._declared: dict[str, tuple[Tree, str]] = {}  # full name -> definition, namespace around it
+        self._declared: dict[
+            str, tuple[Tree, str]
+        ] = {}  # full name -> definition, namespace around it
         self._open: list[str] = []
         self._numbers = count()
         self._unions = count()
@@ -153,7 +183,13 @@ class _SchemaReader:
                 self.declare(kind, namespace)
 
     def read(
-        self, tree: Tree, namespace: str, *, default: Tree = None, doc: str | None = None, version: int | None = None
+        self,
+        tree: Tree,
+        namespace: str,
+        *,
+        default: Tree = None,
+        doc: str | None = None,
+        version: int | None = None,
     ) -> AvroType:
         """Read one type; `default` and `doc` are those of the field around it."""
         if isinstance(tree, list):
@@ -181,14 +217,18 @@ class _SchemaReader:
         if kind in PRIMITIVES:
             return AvroType(Schema(PRIMITIVES[kind]), kind, same, leaf)
         if kind == "enum":
-            return _enum(tree, _full_name(tree, namespace), generalized=self._options.generalized_sums)
+            return _enum(
+                tree, _full_name(tree, namespace), generalized=self._options.generalized_sums
+            )
         if kind in ("record", "error"):
             return self._record(tree, namespace)
         if kind == "array":
             return self._array(tree, namespace)
         if kind == "map":
             items = self.read(tree["values"], namespace)
-            return _map(items, self._array_of(self._record_of([("key", "string"), ("value", items.plain)])))
+            return _map(
+                items, self._array_of(self._record_of([("key", "string"), ("value", items.plain)]))
+            )
         if kind == "null":
             raise DataError("Standalone null schemas are not supported by this converter")
         return self.read(kind, namespace)  # a name
@@ -199,7 +239,9 @@ class _SchemaReader:
         if kind == "fixed":
             size = tree["size"]
             if type(size) is not int or not 0 <= size <= LARGEST_FIXED:
-                raise DataError(f"A fixed type of {size} bytes is not supported: at most {LARGEST_FIXED}")
+                raise DataError(
+                    f"A fixed type of {size} bytes is not supported: at most {LARGEST_FIXED}"
+                )
             plain = {"type": "fixed", "name": f"F{next(self._numbers)}", "size": size}
             parameters[FIXED_SIZE] = str(size)
         if logical != "decimal":
@@ -222,12 +264,17 @@ class _SchemaReader:
         schema = Schema(Type.STRUCT, fields=[(n, m.schema) for n, m in members])
         types = [m for _, m in members]
         return AvroType(
-            schema, plain, record_value([m.value for m in types]), record_column([m.column for m in types]),
+            schema,
+            plain,
+            record_value([m.value for m in types]),
+            record_column([m.column for m in types]),
             all(m.columnar for m in types),
-        )  # fmt: skip
+        )
 
     def _member(self, field: Tree, namespace: str) -> AvroType:
-        made = self.read(field["type"], namespace, default=field.get("default"), doc=field.get("doc"))
+        made = self.read(
+            field["type"], namespace, default=field.get("default"), doc=field.get("doc")
+        )
         aliases = field.get("aliases")
         if not (aliases and self._options.aliases):
             return made
@@ -246,14 +293,22 @@ class _SchemaReader:
     def _array(self, tree: Tree, namespace: str) -> AvroType:
         items = self.read(tree["items"], namespace)
         plain = self._array_of(items.plain)
-        if _is_map_entry(tree["items"]) and [f.name for f in items.schema.fields] == ["key", "value"]:
+        if _is_map_entry(tree["items"]) and [f.name for f in items.schema.fields] == [
+            "key",
+            "value",
+        ]:
             return _entries(items, plain)
         return AvroType(
-            Schema(Type.ARRAY, value_schema=items.schema), plain, array_value(items.value),
-            array_column(items.column), items.columnar,
-        )  # fmt: skip
+            Schema(Type.ARRAY, value_schema=items.schema),
+            plain,
+            array_value(items.value),
+            array_column(items.column),
+            items.columnar,
+        )
 
-    def _union(self, branches: list[Tree], namespace: str, default: Tree, doc: str | None) -> AvroType:
+    def _union(
+        self, branches: list[Tree], namespace: str, default: Tree, doc: str | None
+    ) -> AvroType:
         if not branches:
             raise DataError("A union of no types has no values")
         if any(map(_is_union, branches)):
@@ -275,7 +330,9 @@ class _SchemaReader:
                 plains.append("null")
                 continue
             made = self.read(branch, namespace)
-            fields.append((self._branch_name(branch, namespace, index), made.schema.replace(optional=True)))
+            fields.append(
+                (self._branch_name(branch, namespace, index), made.schema.replace(optional=True))
+            )
             plains.append(made.plain)
             values.append(made.value)
         name, parameters = UNION_NAME, {}
@@ -283,7 +340,12 @@ class _SchemaReader:
             name = generalized_sums.union_name(next(self._unions))
             parameters = {generalized_sums.UNION: name}
         schema = Schema(
-            Type.STRUCT, name=name, optional="null" in branches, doc=doc, parameters=parameters, fields=fields
+            Type.STRUCT,
+            name=name,
+            optional="null" in branches,
+            doc=doc,
+            parameters=parameters,
+            fields=fields,
         )
         return AvroType(schema, plains, union_value(values), no_column, columnar=False)
 
@@ -300,7 +362,13 @@ class _SchemaReader:
         return name if self._options.full_branch_names else name.rpartition(".")[2]
 
     def _with_attributes(
-        self, made: AvroType, tree: Tree, namespace: str, default: Tree, doc: str | None, version: int | None
+        self,
+        made: AvroType,
+        tree: Tree,
+        namespace: str,
+        default: Tree,
+        doc: str | None,
+        version: int | None,
     ) -> AvroType:
         schema = made.schema
         changes: dict[str, Any] = {}
@@ -312,13 +380,18 @@ class _SchemaReader:
             changes["version"] = int(version)
         parameters = tree.get("connect.parameters")
         if parameters:
-            changes["parameters"] = {**schema.parameters, **{k: str(v) for k, v in parameters.items()}}
+            changes["parameters"] = {
+                **schema.parameters,
+                **{k: str(v) for k, v in parameters.items()},
+            }
         name = tree.get("connect.name")
         if name is None and tree["type"] in ("record", "enum"):
             name = _full_name(tree, namespace)
         if name is not None and name != NAMELESS:
             if schema.name in LOGICAL_NAMES and name != schema.name:
-                raise DataError(f"A type that is a {schema.name} cannot have the name {name} in connect.name")
+                raise DataError(
+                    f"A type that is a {schema.name} cannot have the name {name} in connect.name"
+                )
             changes["name"] = name
         if changes:
             schema = schema.replace(**changes)
@@ -356,11 +429,15 @@ def _simple(kind: str, tree: Tree, logical: str | None) -> AvroType:
         schema = time()
     elif kind == "int" and connect_type in ("int8", "int16"):
         bits = INTEGER_BITS[Type(connect_type)]
-        return AvroType(Schema(Type(connect_type)), kind, lambda _, number: wrap(number, bits), narrow_column)
+        return AvroType(
+            Schema(Type(connect_type)), kind, lambda _, number: wrap(number, bits), narrow_column
+        )
     elif kind == "long" and logical == "timestamp-millis":
         schema = timestamp()
     else:
-        parameters = {LOGICAL_TYPE: logical} if logical in KEPT_LOGICAL_TYPES and logical is not None else {}
+        parameters = (
+            {LOGICAL_TYPE: logical} if logical in KEPT_LOGICAL_TYPES and logical is not None else {}
+        )
         schema = Schema(PRIMITIVES[kind], parameters=parameters)
     return AvroType(schema, kind, same, leaf)
 
@@ -370,7 +447,9 @@ def _enum(tree: Tree, name: str, *, generalized: bool) -> AvroType:
     try:
         "".join(symbols).encode()
     except (TypeError, UnicodeEncodeError) as error:
-        raise DataError(f"The symbols of the enum {name} are no text that can be written: {error}") from error
+        raise DataError(
+            f"The symbols of the enum {name} are no text that can be written: {error}"
+        ) from error
     if generalized:
         parameters = generalized_sums.enum_parameters(name, symbols)
     else:
@@ -384,7 +463,9 @@ def _enum(tree: Tree, name: str, *, generalized: bool) -> AvroType:
     def column(schema: Schema, data: pa.Array) -> pa.Array:
         import pyarrow as pa
 
-        return pa.DictionaryArray.from_arrays(data, pa.array(symbols, pa.string())).cast(pa.string())
+        return pa.DictionaryArray.from_arrays(data, pa.array(symbols, pa.string())).cast(
+            pa.string()
+        )
 
     return AvroType(Schema(Type.STRING, parameters=parameters), "int", value, column)
 
@@ -402,7 +483,8 @@ def _map(items: AvroType, plain: Tree) -> AvroType:
 
 
 def _entries(entry: AvroType, plain: Tree) -> AvroType:
-    """An array of records of key and value, which is how Connect writes maps whose keys are no strings."""
+    """An array of records of key and value, which is how Connect writes maps whose keys are no
+    strings."""
 
     def value(schema: Schema, data: Any) -> Value:
         pairs = [entry.value(entry.schema, item).values for item in data]
@@ -414,7 +496,9 @@ def _entries(entry: AvroType, plain: Tree) -> AvroType:
     keys, values = (f.schema for f in entry.schema.fields)
     schema = Schema(Type.MAP, key_schema=keys, value_schema=values)
     plain_keys = keys.type in _PLAIN_KEYS and keys.name is None and not keys.optional
-    return AvroType(schema, plain, value, map_column(entry.schema, entry.column), entry.columnar and plain_keys)
+    return AvroType(
+        schema, plain, value, map_column(entry.schema, entry.column), entry.columnar and plain_keys
+    )
 
 
 def _default_value(schema: Schema, tree: Tree) -> Value:

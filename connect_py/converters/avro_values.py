@@ -117,7 +117,7 @@ def map_column(entry: Schema, entries_column: ToColumn) -> ToColumn:
         mask = data.is_null() if data.null_count else None
         return pa.MapArray.from_arrays(
             data.offsets, keys, items, type=arrow.arrow_type(schema), mask=mask
-        )  # fmt: skip
+        )
 
     return column
 

@@ -42,9 +42,16 @@ Tree: TypeAlias = Any  # of JSON
 ToDatum: TypeAlias = Callable[[Value], Any]
 
 _PRIMITIVES: Final = {
-    Type.BOOLEAN: "boolean", Type.INT8: "int", Type.INT16: "int", Type.INT32: "int", Type.INT64: "long",
-    Type.FLOAT32: "float", Type.FLOAT64: "double", Type.STRING: "string", Type.BYTES: "bytes",
-}  # fmt: skip
+    Type.BOOLEAN: "boolean",
+    Type.INT8: "int",
+    Type.INT16: "int",
+    Type.INT32: "int",
+    Type.INT64: "long",
+    Type.FLOAT32: "float",
+    Type.FLOAT64: "double",
+    Type.STRING: "string",
+    Type.BYTES: "bytes",
+}
 _LOGICAL: Final = {DATE: "date", TIME: "time-millis", TIMESTAMP: "timestamp-millis"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCALARS: Final = (
@@ -91,7 +98,12 @@ class AvroWriter:
         tree = maker.made(schema)
         self.text = json.dumps(tree)
         record = next(
-            (branch for branch in (tree if isinstance(tree, list) else [tree]) if isinstance(branch, dict)), {}
+            (
+                branch
+                for branch in (tree if isinstance(tree, list) else [tree])
+                if isinstance(branch, dict)
+            ),
+            {},
         )
         self.name: str | None = maker.full_name(record) if record.get("type") == "record" else None
         self._datum = _datum(schema, maker)
@@ -99,7 +111,8 @@ class AvroWriter:
         self._write = fastavro.schemaless_writer
 
     def by(self, registered: RegisteredSchema, *, strict: bool) -> AvroWriter:
-        """What writes the same values by another schema: members go by name, missing ones have their default there.
+        """What writes the same values by another schema: members go by name, missing ones have
+        their default there.
 
         Raises:
             DataError: It is no Avro schema.
@@ -166,7 +179,9 @@ class _SchemaMaker:
             return self._record(schema)
         if schema.type is Type.ARRAY:
             assert schema.value_schema is not None
-            return self._attributed({"type": "array", "items": self.made(schema.value_schema)}, schema)
+            return self._attributed(
+                {"type": "array", "items": self.made(schema.value_schema)}, schema
+            )
         if schema.type is Type.MAP:
             return self._map(schema)
         enum = self.options.enum_parameter(schema)
@@ -180,7 +195,11 @@ class _SchemaMaker:
         if schema.name == DECIMAL and schema.type is Type.BYTES:
             precision = decimal_precision(schema)
             precision = DEFAULT_PRECISION if precision is None else precision
-            tree |= {"scale": decimal_scale(schema), "precision": precision, LOGICAL_TYPE: "decimal"}
+            tree |= {
+                "scale": decimal_scale(schema),
+                "precision": precision,
+                LOGICAL_TYPE: "decimal",
+            }
         elif schema.name in _LOGICAL:
             tree[LOGICAL_TYPE] = _LOGICAL[schema.name]
         elif LOGICAL_TYPE in schema.parameters:
@@ -195,10 +214,15 @@ class _SchemaMaker:
         if self.options.is_map(keys):
             return self._attributed({"type": "map", "values": self.made(values)}, schema)
         entry = {
-            "type": "record", "name": self._entry_name(), "namespace": "io.confluent.connect.avro",
+            "type": "record",
+            "name": self._entry_name(),
+            "namespace": "io.confluent.connect.avro",
             "connect.internal.type": MAP_ENTRY,
-            "fields": [{"name": "key", "type": self.made(keys)}, {"name": "value", "type": self.made(values)}],
-        }  # fmt: skip
+            "fields": [
+                {"name": "key", "type": self.made(keys)},
+                {"name": "value", "type": self.made(values)},
+            ],
+        }
         return self._attributed({"type": "array", "items": entry}, schema)
 
     def _entry_name(self) -> str:
@@ -235,7 +259,9 @@ class _SchemaMaker:
     def _fixed(self, schema: Schema) -> dict[str, Any]:
         """Each has a name of its own: two of one name could differ in what else they say."""
         own = schema.name is not None and schema.name != DECIMAL
-        wanted = self.scrubbed_full_name(schema.name or "") if own else f"{NAMELESS}{len(self._written)}"
+        wanted = (
+            self.scrubbed_full_name(schema.name or "") if own else f"{NAMELESS}{len(self._written)}"
+        )
         while wanted in self._written:
             wanted = f"{wanted}{len(self._written)}"
         self._written[wanted] = schema
@@ -251,7 +277,12 @@ class _SchemaMaker:
         prefix = f"{parameter}."
         symbols = [k.removeprefix(prefix) for k in schema.parameters if k.startswith(prefix)]
         namespace, _, simple = name.rpartition(".")
-        return {"type": "enum", "name": simple, **({"namespace": namespace} if namespace else {}), "symbols": symbols}
+        return {
+            "type": "enum",
+            "name": simple,
+            **({"namespace": namespace} if namespace else {}),
+            "symbols": symbols,
+        }
 
     def _attributed(self, tree: dict[str, Any], schema: Schema) -> dict[str, Any]:
         if not self.options.metadata:
@@ -292,7 +323,11 @@ class _SchemaMaker:
 def _default(schema: Schema, value: Value) -> Tree:
     """A default as JSON; None: it has no simple form there, and is left out."""
     if schema.type is Type.BYTES:
-        data = unscaled_bytes(unscaled(value, decimal_scale(schema))) if schema.name == DECIMAL else bytes(value)
+        data = (
+            unscaled_bytes(unscaled(value, decimal_scale(schema)))
+            if schema.name == DECIMAL
+            else bytes(value)
+        )
         return data.decode("latin-1")
     if schema.type is Type.ARRAY:
         assert schema.value_schema is not None
@@ -331,7 +366,8 @@ def _not_null(schema: Schema, maker: _SchemaMaker) -> ToDatum:
 
 
 def _member(schema: Schema, maker: _SchemaMaker) -> ToDatum:
-    """The datum of a struct's member; null stands for the default, if there is one, unless `ignore_defaults` is set."""
+    """The datum of a struct's member; null stands for the default, if there is one, unless
+    `ignore_defaults` is set."""
     make = _datum(schema, maker)
     if schema.default is None or (maker.options.ignore_defaults and schema.optional):
         return make
@@ -339,7 +375,8 @@ def _member(schema: Schema, maker: _SchemaMaker) -> ToDatum:
 
 
 def _decimal(scale: int, size: int, value: Value) -> bytes:
-    """The unscaled bytes: as few as there may be, or `size` of them for a fixed, which are more if it is too small."""
+    """The unscaled bytes: as few as there may be, or `size` of them for a fixed, which are more if
+    it is too small."""
     if -value.as_tuple().exponent != scale:
         raise DataError(f"the decimal {value} has another scale than its schema, {scale}")
     data = unscaled_bytes(unscaled(value, scale))
@@ -347,7 +384,9 @@ def _decimal(scale: int, size: int, value: Value) -> bytes:
 
 
 def _is_union(schema: Schema) -> bool:
-    return generalized_sums.is_union(schema) or (schema.type is Type.STRUCT and schema.name == UNION_NAME)
+    return generalized_sums.is_union(schema) or (
+        schema.type is Type.STRUCT and schema.name == UNION_NAME
+    )
 
 
 def _record(parts: list[tuple[str, ToDatum]], value: Struct) -> dict[str, Any]:

@@ -8,7 +8,14 @@ from connect_py.api.batch import Column
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import DataError
 from connect_py.api.record import MutableHeaders, RawHeaders
-from connect_py.api.schema import OPTIONAL_BYTES, Schema, SchemaAndValue, Type, Value, java_class_name
+from connect_py.api.schema import (
+    OPTIONAL_BYTES,
+    Schema,
+    SchemaAndValue,
+    Type,
+    Value,
+    java_class_name,
+)
 from connect_py.converters.value_and_header_converter import ValueAndHeaderConverter
 
 
@@ -18,7 +25,9 @@ class ByteArrayConverter(ValueAndHeaderConverter):
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
         """Nothing to configure."""
 
-    def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
+    def to_connect(
+        self, topic: str, data: bytes | None, headers: RawHeaders = ()
+    ) -> SchemaAndValue:
         return SchemaAndValue(OPTIONAL_BYTES, data)
 
     def from_connect(
@@ -29,7 +38,10 @@ class ByteArrayConverter(ValueAndHeaderConverter):
         if value is None:
             return None
         if not isinstance(value, bytes | bytearray | memoryview):
-            raise DataError(f"ByteArrayConverter is not compatible with objects of type class {java_class_name(value)}")
+            raise DataError(
+                f"ByteArrayConverter is not compatible with objects of type class "
+                f"{java_class_name(value)}"
+            )
         return bytes(value)
 
     def to_batch(
@@ -37,4 +49,8 @@ class ByteArrayConverter(ValueAndHeaderConverter):
     ) -> Sequence[ColumnRun]:
         import pyarrow as pa
 
-        return [ColumnRun(0, len(data), Column(OPTIONAL_BYTES, pa.array(data, pa.binary())))] if data else []
+        return (
+            [ColumnRun(0, len(data), Column(OPTIONAL_BYTES, pa.array(data, pa.binary())))]
+            if data
+            else []
+        )

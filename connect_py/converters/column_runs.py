@@ -11,11 +11,13 @@ from connect_py.api.errors import NotColumnar
 _FREE_CUTS: Final = 8  # per call
 
 
-def column_runs(rows: int, run_from: Callable[[int], ColumnRun], rows_per_cut: int, what: str) -> list[ColumnRun]:
+def column_runs(
+    rows: int, run_from: Callable[[int], ColumnRun], rows_per_cut: int, what: str
+) -> list[ColumnRun]:
     """Convert so many messages; `run_from` makes the run that begins at a message.
 
-    Raises:
-        NotColumnar: Runs have fewer than `rows_per_cut` rows on average: more cuts cost more than rows do.
+    Raises: NotColumnar: Runs have fewer than `rows_per_cut` rows on average: more cuts cost more
+        than rows do.
     """
     runs: list[ColumnRun] = []
     start = 0

@@ -15,18 +15,22 @@ if TYPE_CHECKING:
 
 
 def member_getters(width: int) -> Sequence[Callable[[Sequence[Any]], list[Any]]]:
-    """Make functions that take the values of one member each out of structs with members f0, f1 and so on.
+    """Make functions that take the values of one member each out of structs with members f0, f1 and
+    so on.
 
-    Python learns the place of an attribute where the code names it, one class at a time: so each class of structs has
-    functions of its own. They take half the time of `operator.attrgetter` and of `msgspec.structs.astuple`.
+    Python learns the place of an attribute where the code names it, one class at a time: so each
+    class of structs has functions of its own. They take half the time of `operator.attrgetter` and
+    of `msgspec.structs.astuple`.
     """
     return [eval(f"lambda structs: [s.f{index} for s in structs]") for index in range(width)]
 
 
 def repeated_text(values: Sequence[Any], null: pa.BooleanArray | None) -> pa.StringArray | None:
-    """Make the column of a member that is one text in all rows, as most of Debezium's `source` is; else return None.
+    """Make the column of a member that is one text in all rows, as most of Debezium's `source` is;
+    else return None.
 
-    `null` marks rows whose struct is null; their value is None. Such a column costs no conversion row by row.
+    `null` marks rows whose struct is null; their value is None. Such a column costs no conversion
+    row by row.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -43,15 +47,20 @@ def repeated_text(values: Sequence[Any], null: pa.BooleanArray | None) -> pa.Str
     if null is None:
         return column
     valid = pc.invert(null)
-    return pa.Array.from_buffers(pa.string(), len(values), [valid.buffers()[1], *column.buffers()[1:]], offset=0)
+    return pa.Array.from_buffers(
+        pa.string(), len(values), [valid.buffers()[1], *column.buffers()[1:]], offset=0
+    )
 
 
 def nulls(values: Sequence[Any]) -> pa.BooleanArray:
-    """Mark the values that are false: structs are true, nulls are not. It takes half the time of `pa.array`."""
+    """Mark the values that are false: structs are true, nulls are not. It takes half the time of
+    `pa.array`."""
     import pyarrow as pa
 
     flags = bytes([0 if value else 1 for value in values])
-    return pa.Array.from_buffers(pa.uint8(), len(flags), [None, pa.py_buffer(flags)]).cast(pa.bool_())
+    return pa.Array.from_buffers(pa.uint8(), len(flags), [None, pa.py_buffer(flags)]).cast(
+        pa.bool_()
+    )
 
 
 class RowReader(Protocol):
@@ -63,7 +72,8 @@ class RowReader(Protocol):
     def build(
         self, rows: Sequence[Any], null: pa.BooleanArray | None
     ) -> tuple[pa.Array, Mapping[Path, pa.BooleanArray]]:
-        """Make the column of structs, and the masks of what is absent. Rows marked in `null` are `stand_in`."""
+        """Make the column of structs, and the masks of what is absent. Rows marked in `null` are
+        `stand_in`."""
 
     def member(self, name: str, rows: DecodedRows) -> Column | None:
         """Make the column of a member; None: no row has it."""
@@ -72,7 +82,8 @@ class RowReader(Protocol):
         """Make sure that `build` and `member` raise nothing; NotColumnar otherwise."""
 
     def alike(self, other: RowReader) -> bool:
-        """Whether the structs of both have the same members in the same order, of the same types."""
+        """Whether the structs of both have the same members in the same order, of the same
+        types."""
 
     def row_values(self, values: Sequence[Any]) -> list[Any]:
         """The value of each row as the reference form makes it; what is false becomes None."""
@@ -104,7 +115,11 @@ class DecodedRows(LazyColumn):
     @cached_property
     def structs(self) -> Sequence[Any]:
         """The values with the reader's `stand_in` for null."""
-        return self.values if self.null is None else [value or self.reader.stand_in for value in self.values]
+        return (
+            self.values
+            if self.null is None
+            else [value or self.reader.stand_in for value in self.values]
+        )
 
     @cached_property
     def first(self) -> int | None:
@@ -144,7 +159,9 @@ class DecodedRows(LazyColumn):
         import pyarrow.compute as pc
 
         values = self.values
-        return DecodedRows(self.reader, [values[place] for place in pc.indices_nonzero(mask).to_pylist()])
+        return DecodedRows(
+            self.reader, [values[place] for place in pc.indices_nonzero(mask).to_pylist()]
+        )
 
     def slice(self, start: int, stop: int) -> DecodedRows:
         return DecodedRows(self.reader, self.values[start:stop])

@@ -1,7 +1,7 @@
 """The batch form of JsonConverter with the schema beside each payload.
 
-The same schema text comes with message after message. It is read once; messages that begin with the very same bytes
-are payloads of that schema.
+The same schema text comes with message after message. It is read once; messages that begin with the
+very same bytes are payloads of that schema.
 """
 
 from __future__ import annotations
@@ -67,13 +67,16 @@ class _Payloads:
         return [m is None or (m.startswith(prefix) and m.endswith(_CLOSE)) for m in messages]
 
     def all_texts(self, messages: Sequence[bytes | None]) -> Sequence[bytes | None] | None:
-        """Cut the payloads out of messages in one pass over their bytes; None: some message is not owned."""
+        """Cut the payloads out of messages in one pass over their bytes; None: some message is not
+        owned."""
         if not self.tail:
             return self.texts(messages)
         prefix = self.prefix
         if isinstance(messages, JoinedBytes):
             return _cut(messages, prefix)
-        texts = [None if m is None else m.removeprefix(prefix).removesuffix(_CLOSE) for m in messages]
+        texts = [
+            None if m is None else m.removeprefix(prefix).removesuffix(_CLOSE) for m in messages
+        ]
         there = len(messages) - sum(map(operator.is_, messages, repeat(None)))
         cut = there * (len(prefix) + len(_CLOSE))  # less was cut where either is not there
         if sum(map(len, filter(None, texts))) != sum(map(len, filter(None, messages))) - cut:
@@ -100,7 +103,9 @@ def _cut(messages: JoinedBytes, prefix: bytes) -> list[bytes | None] | None:
             texts.append(None)
             continue
         end = start + length
-        if length <= head or not (data.startswith(prefix, start) and data.startswith(_CLOSE, end - 1)):
+        if length <= head or not (
+            data.startswith(prefix, start) and data.startswith(_CLOSE, end - 1)
+        ):
             return None
         texts.append(data[start + head : end - 1])
         start = end
@@ -139,31 +144,38 @@ class EnvelopedJsonReader:
             native = NativeJsonWithSchema(reader)
         except NotColumnar:
             native = None
-        return _Payloads(prefix, tail, schema, reader, msgspec.json.Decoder(reader.type | None).decode, native)
+        return _Payloads(
+            prefix, tail, schema, reader, msgspec.json.Decoder(reader.type | None).decode, native
+        )
 
     def read(self, data: Sequence[bytes | None]) -> list[ColumnRun]:
         """Convert messages; a run ends where the schema changes.
 
-        Raises:
-            NotColumnar: Schemas change too often, there is data without a schema, or a value has no column form.
+        Raises: NotColumnar: Schemas change too often, there is data without a schema, or a value
+            has no column form.
         """
         whole = self._whole(data)
         if whole is not None:
             return [whole]
 
         def run_from(start: int) -> ColumnRun:
-            return _Run(self._reference, data, start, self._choose(data, start)).read(whole=not start)
+            return _Run(self._reference, data, start, self._choose(data, start)).read(
+                whole=not start
+            )
 
         return column_runs(len(data), run_from, MIN_ROWS_PER_CUT, "schemas change")
 
     def _whole(self, data: Sequence[bytes | None]) -> ColumnRun | None:
-        """Read all messages by the native decoder; None: they are not of one schema, or not all as it takes them."""
+        """Read all messages by the native decoder; None: they are not of one schema, or not all as
+        it takes them."""
         payloads = self._choose(data, 0)
         texts = None if payloads is None or payloads.native is None else payloads.all_texts(data)
         if payloads is None or payloads.native is None or texts is None:
             return None
         try:
-            column, failures = payloads.native.read(texts, lambda place: self._reference(data[place] or b""))
+            column, failures = payloads.native.read(
+                texts, lambda place: self._reference(data[place] or b"")
+            )
         except NotColumnar:
             return None
         return ColumnRun(0, len(data), column, failures)
@@ -187,7 +199,8 @@ class EnvelopedJsonReader:
         return None
 
     def _adopt(self, message: bytes) -> _Payloads | None:
-        """Take the schema of a message that the reference form alone can read; None: it has none."""
+        """Take the schema of a message that the reference form alone can read; None: it has
+        none."""
         try:
             schema = self._reference(message).schema
         except DataError:
@@ -268,7 +281,10 @@ class _Run:
         while at < len(messages):
             end = _index(owned, at)
             if payloads is None:
-                self._rows += [self._by_reference(None, i) for i in range(len(self._rows), len(self._rows) + end - at)]
+                self._rows += [
+                    self._by_reference(None, i)
+                    for i in range(len(self._rows), len(self._rows) + end - at)
+                ]
             else:
                 self._decode(payloads, messages[at:end], payloads.texts(messages[at:end]))
             if end < len(messages):
@@ -279,7 +295,9 @@ class _Run:
             at = end + 1
         return False
 
-    def _decode(self, payloads: _Payloads, messages: Sequence[bytes | None], texts: Sequence[bytes | None]) -> None:
+    def _decode(
+        self, payloads: _Payloads, messages: Sequence[bytes | None], texts: Sequence[bytes | None]
+    ) -> None:
         rows = self._rows
         first = len(rows)
         known = [text or NULL_TEXT for text in texts]
@@ -288,12 +306,14 @@ class _Run:
         waiting = iter(known)
         while True:
             with suppress(*REFUSED):
-                rows.extend(map(payloads.decode, waiting))  # what was decoded before an error stays in the list
+                # what was decoded before an error stays in the list
+                rows.extend(map(payloads.decode, waiting))
                 break
             rows.append(self._odd_row(messages[len(rows) - first], len(rows)))
         nulls = [index for index, row in enumerate(rows[first:], first) if row is None]
         for index in nulls:
-            if index not in self._failures:  # a null payload is no null message: it may have a default or be an error
+            # a null payload is no null message: it may have a default or be an error
+            if index not in self._failures:
                 rows[index] = self._odd_row(messages[index - first], index)
 
     def _odd_row(self, message: bytes | None, index: int) -> Any:
@@ -334,5 +354,9 @@ class _Run:
                 marks[index] = True
             tombstone = pa.array(marks, pa.bool_())
         if self._payloads is None:
-            return ColumnRun(self._start, stop, Column(None, pa.nulls(len(rows)), tombstone), failures)
-        return ColumnRun(self._start, stop, column_of(self._payloads.reader, rows, tombstone), failures)
+            return ColumnRun(
+                self._start, stop, Column(None, pa.nulls(len(rows)), tombstone), failures
+            )
+        return ColumnRun(
+            self._start, stop, column_of(self._payloads.reader, rows, tombstone), failures
+        )

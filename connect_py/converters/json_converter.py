@@ -19,8 +19,9 @@ from connect_py.converters.schemaless_json_reader import REFUSED, SchemalessJson
 from connect_py.converters.value_and_header_converter import ValueAndHeaderConverter
 
 NO_ENVELOPE = (
-    'JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain additional fields. '
-    "If you are trying to deserialize plain JSON data, set schemas.enable=false in your converter configuration."
+    'JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain '
+    "additional fields. If you are trying to deserialize plain JSON data, set "
+    "schemas.enable=false in your converter configuration."
 )
 BAD_SCHEMA_CONTENT = "Failed to parse schema in converter config due to serialization error: "
 
@@ -30,22 +31,61 @@ class JsonConverter(ValueAndHeaderConverter):
 
     config_def: ClassVar[ConfigDef] = (
         ConfigDef()
-        .define("schemas.enable", Type.BOOLEAN, default=True, importance=Importance.HIGH, group="Schemas", order=0,
-                width=Width.MEDIUM, display_name="Enable Schemas",
-                doc="Include schemas within each of the serialized values and keys.")
-        .define("schemas.cache.size", Type.INT, default=1000, importance=Importance.HIGH, group="Schemas", order=1,
-                width=Width.MEDIUM, display_name="Schema Cache Size",
-                doc="The maximum number of schemas that can be cached in this converter instance.")
-        .define("decimal.format", Type.STRING, default="BASE64", importance=Importance.LOW, group="Serialization",
-                order=0, width=Width.MEDIUM, display_name="Decimal Format",
-                validator=one_of("BASE64", "NUMERIC", case_insensitive=True),
-                doc="How decimals are written: base64 of the unscaled bytes, or as a number. Both are read.")
-        .define("replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.LOW,
-                group="Serialization", order=1, width=Width.MEDIUM, display_name="Replace null with default",
-                doc="Whether to replace fields that have a default value and that are null to the default value.")
-        .define("schema.content", Type.STRING, default=None, importance=Importance.HIGH,
-                doc="A Connect schema in JSON that every message has; then messages are payloads only.")
-    )  # fmt: skip
+        .define(
+            "schemas.enable",
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.HIGH,
+            group="Schemas",
+            order=0,
+            width=Width.MEDIUM,
+            display_name="Enable Schemas",
+            doc="Include schemas within each of the serialized values and keys.",
+        )
+        .define(
+            "schemas.cache.size",
+            Type.INT,
+            default=1000,
+            importance=Importance.HIGH,
+            group="Schemas",
+            order=1,
+            width=Width.MEDIUM,
+            display_name="Schema Cache Size",
+            doc="The maximum number of schemas that can be cached in this converter instance.",
+        )
+        .define(
+            "decimal.format",
+            Type.STRING,
+            default="BASE64",
+            importance=Importance.LOW,
+            group="Serialization",
+            order=0,
+            width=Width.MEDIUM,
+            display_name="Decimal Format",
+            validator=one_of("BASE64", "NUMERIC", case_insensitive=True),
+            doc="How decimals are written: base64 of the unscaled bytes, or as a number. Both are "
+            "read.",
+        )
+        .define(
+            "replace.null.with.default",
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.LOW,
+            group="Serialization",
+            order=1,
+            width=Width.MEDIUM,
+            display_name="Replace null with default",
+            doc="Whether to replace fields that have a default value and that are null to the "
+            "default value.",
+        )
+        .define(
+            "schema.content",
+            Type.STRING,
+            default=None,
+            importance=Importance.HIGH,
+            doc="A Connect schema in JSON that every message has; then messages are payloads only.",
+        )
+    )
 
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
         parsed = self.config_def.parse(configs)
@@ -65,14 +105,17 @@ class JsonConverter(ValueAndHeaderConverter):
         self._schema_of = lru_cache(maxsize=cache_size)(self._read_schema)
         self._readers: dict[str, SchemalessJsonReader | EnvelopedJsonReader] = {}
 
-    def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
+    def to_connect(
+        self, topic: str, data: bytes | None, headers: RawHeaders = ()
+    ) -> SchemaAndValue:
         if data is None:
             return NULL
         if not self._enveloped:
             return SchemaAndValue(None, read_json(data, levels=MAX_NESTING))
         if self._fixed_schema is not None:
             return SchemaAndValue(
-                self._fixed_schema, self._values.read(self._fixed_schema, read_json(data, exact=True))
+                self._fixed_schema,
+                self._values.read(self._fixed_schema, read_json(data, exact=True)),
             )
         if data.count(b"[") + data.count(b"{") < MAX_DEPTH:
             try:  # leaves the schema, most of a message, unread when it is known
@@ -125,12 +168,19 @@ class JsonConverter(ValueAndHeaderConverter):
         if not self._enveloped:
             return SchemalessJsonReader()
         return EnvelopedJsonReader(
-            partial(self.to_connect, topic), self._schema_of, self._fixed_schema,
+            partial(self.to_connect, topic),
+            self._schema_of,
+            self._fixed_schema,
             replace_null_with_default=self._values.replace_null_with_default,
-        )  # fmt: skip
+        )
 
 
 def _envelope(tree: Tree) -> tuple[Tree, Tree]:
-    if not isinstance(tree, dict) or len(tree) != 2 or "schema" not in tree or "payload" not in tree:
+    if (
+        not isinstance(tree, dict)
+        or len(tree) != 2
+        or "schema" not in tree
+        or "payload" not in tree
+    ):
         raise DataError(NO_ENVELOPE)
     return tree["schema"], tree["payload"]

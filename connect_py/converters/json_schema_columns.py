@@ -1,8 +1,8 @@
 """JSON payloads with a Connect schema to columns: msgspec structs made from the schema.
 
-A `SchemaReader` takes exactly the payloads whose conversion needs no leniency: msgspec checks types, ranges, base64
-and required members. Everything else is refused by it, goes through the reference form, and comes back in through
-`SchemaReader.decoded`.
+A `SchemaReader` takes exactly the payloads whose conversion needs no leniency: msgspec checks
+types, ranges, base64 and required members. Everything else is refused by it, goes through the
+reference form, and comes back in through `SchemaReader.decoded`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ import msgspec
 from connect_py.api.batch import Column, Path
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import DECIMAL, TIME, Schema, Struct, Type, Value, decimal_scale
-from connect_py.converters.decoded_columns import DecodedRows, RowReader, member_getters, repeated_text
+from connect_py.converters.decoded_columns import (
+    DecodedRows,
+    RowReader,
+    member_getters,
+    repeated_text,
+)
 from connect_py.converters.json_values import INTEGER_BITS, MILLIS_PER_DAY, unscaled, unscaled_bytes
 from connect_py.converters.native.decoder import IGNORES_OTHERS, Decoded, Kind, Node
 
@@ -46,8 +51,8 @@ class SchemaReader:
     def decoded(self, value: Value) -> Any:
         """What msgspec would have decoded for this Connect value.
 
-        Raises:
-            NotColumnar: A decimal has more digits after the point than the schema, or a member is null in spite of
+        Raises: NotColumnar: A decimal has more digits after the point than the schema, or a member
+            is null in spite of
                 its default.
         """
         return None if value is None else self._decoded(value)
@@ -63,29 +68,34 @@ class SchemaReader:
         """
 
     def column(self, values: Sequence[Any]) -> pa.Array:
-        """Make a column of the schema's Arrow type from decoded values; None is null. Errors as for `check`."""
+        """Make a column of the schema's Arrow type from decoded values; None is null. Errors as for
+        `check`."""
         raise NotImplementedError
 
     def member_decoded(self, value: Value) -> Any:
         """The same as `decoded` for a member of a container."""
         if value is None and self.default is not None:
-            raise NotColumnar("a null in spite of a default")  # text where a number was due, for example
+            # text where a number was due, for example
+            raise NotColumnar("a null in spite of a default")
         return self.decoded(value)
 
     def member_column(self, values: Sequence[Any]) -> pa.Array:
-        """The same as `column` for members of a container: nulls become the default, if there is one."""
+        """The same as `column` for members of a container: nulls become the default, if there is
+        one."""
         if self.default is not None:
             values = [self.default if v is None else v for v in values]
         return self.column(values)
 
     def row_values(self, values: Sequence[Any]) -> list[Value]:
-        """Make of each decoded value what the reference form reads; None stays. Errors as for `check`."""
+        """Make of each decoded value what the reference form reads; None stays. Errors as for
+        `check`."""
         from connect_py.api import arrow
 
         return arrow.to_values(self.schema, self.column(values))
 
     def member_row_values(self, values: Sequence[Any]) -> list[Value]:
-        """The same as `row_values` for members of a container: nulls become the default, if there is one."""
+        """The same as `row_values` for members of a container: nulls become the default, if there
+        is one."""
         if self.default is not None:
             values = [self.default if v is None else v for v in values]
         return self.row_values(values)
@@ -103,14 +113,18 @@ class SchemaReader:
         raise NotImplementedError
 
     def native_member_column(self, decoded: Decoded) -> pa.Array:
-        """The same as `native_column` for members of a container: nulls become the default, if there is one."""
+        """The same as `native_column` for members of a container: nulls become the default, if
+        there is one."""
         from connect_py.api import arrow
 
         column = self.native_column(decoded)
-        return column if self.default is None else arrow.filled(column, self.column([self.default])[0])
+        return (
+            column if self.default is None else arrow.filled(column, self.column([self.default])[0])
+        )
 
     def struct_member_column(self, values: Sequence[Any], null: pa.BooleanArray | None) -> pa.Array:
-        """The same as `member_column` for a member of structs, of which `null` marks those that are null."""
+        """The same as `member_column` for a member of structs, of which `null` marks those that are
+        null."""
         if self.schema.type is Type.STRING and self.default is None:
             column = repeated_text(values, null)
             if column is not None:
@@ -219,7 +233,8 @@ class _DecimalReader(SchemaReader):
 
         self._scale = decimal_scale(schema)
         limit = 10 ** arrow.arrow_type(schema).precision
-        self._sure_bytes = next(n for n in count() if 1 << 8 * n + 7 > limit)  # hold no number with too many digits
+        # hold no number with too many digits
+        self._sure_bytes = next(n for n in count() if 1 << 8 * n + 7 > limit)
         super().__init__(schema, replace_null_with_default=replace_null_with_default)
 
     def _type(self) -> Any:
@@ -232,7 +247,10 @@ class _DecimalReader(SchemaReader):
             raise NotColumnar(str(error)) from error
 
     def check(self, values: Sequence[Any]) -> None:
-        if max(map(len, filter(None, values)), default=0) > self._sure_bytes or self.default is not None:
+        if (
+            max(map(len, filter(None, values)), default=0) > self._sure_bytes
+            or self.default is not None
+        ):
             self.member_column(values)
 
     def column(self, values: Sequence[Any]) -> pa.Array:
@@ -250,9 +268,13 @@ class _DecimalReader(SchemaReader):
 class _StructReader(SchemaReader):
     def __init__(self, schema: Schema, *, replace_null_with_default: bool) -> None:
         self._members = [
-            schema_reader(f.schema, replace_null_with_default=replace_null_with_default) for f in schema.fields
+            schema_reader(f.schema, replace_null_with_default=replace_null_with_default)
+            for f in schema.fields
         ]
-        fields = [(f"f{i}", m.type, None) if m.null_allowed else (f"f{i}", m.type) for i, m in enumerate(self._members)]
+        fields = [
+            (f"f{i}", m.type, None) if m.null_allowed else (f"f{i}", m.type)
+            for i, m in enumerate(self._members)
+        ]
         names = {f"f{i}": f.name for i, f in enumerate(schema.fields)}
         try:
             self._class = msgspec.defstruct("Object", fields, rename=names, kw_only=True, gc=False)
@@ -268,7 +290,9 @@ class _StructReader(SchemaReader):
 
     def check(self, values: Sequence[Any]) -> None:
         if self.fallible:
-            self.check_rows(DecodedRows(self, values if self.default is None else [*values, self.default]))
+            self.check_rows(
+                DecodedRows(self, values if self.default is None else [*values, self.default])
+            )
 
     def check_rows(self, rows: DecodedRows) -> None:
         """See `RowReader`."""
@@ -304,7 +328,9 @@ class _StructReader(SchemaReader):
         if reader.default is None:
             return Column(reader.schema, reader.struct_member_column(values, rows.null))
         pairs = zip(values, rows.structs, strict=True)
-        values = [reader.default if v is None and row is not self.stand_in else v for v, row in pairs]
+        values = [
+            reader.default if v is None and row is not self.stand_in else v for v, row in pairs
+        ]
         return Column(reader.schema, reader.column(values))
 
     def row_values(self, values: Sequence[Any]) -> list[Value]:
@@ -314,14 +340,21 @@ class _StructReader(SchemaReader):
         there = [value or self.stand_in for value in values]
         pairs = zip(self._members, self.getters, strict=True)
         columns = [member.member_row_values(get(there)) for member, get in pairs]
-        rows: Iterable[Sequence[Value]] = zip(*columns, strict=True) if columns else repeat((), len(values))
+        rows: Iterable[Sequence[Value]] = (
+            zip(*columns, strict=True) if columns else repeat((), len(values))
+        )
         made = arrow.structs(self.schema, rows)
-        return made if all(values) else [row if value else None for row, value in zip(made, values, strict=True)]
+        return (
+            made
+            if all(values)
+            else [row if value else None for row, value in zip(made, values, strict=True)]
+        )
 
     def _decoded(self, value: Value) -> Any:
         assert isinstance(value, Struct)
         members = {
-            f"f{i}": m.member_decoded(v) for i, (m, v) in enumerate(zip(self._members, value.values, strict=True))
+            f"f{i}": m.member_decoded(v)
+            for i, (m, v) in enumerate(zip(self._members, value.values, strict=True))
         }
         return self._class(**members)
 
@@ -336,7 +369,8 @@ class _StructReader(SchemaReader):
         there = list(map(operator.truth, values))
         if not rows:
             return pa.nulls(len(values), arrow.arrow_type(self.schema))
-        if 2 * len(rows) > len(values):  # few nulls: cheaper to carry them along than to spread the others
+        # few nulls: cheaper to carry them along than to spread the others
+        if 2 * len(rows) > len(values):
             mask = pa.array(list(map(operator.not_, there)), pa.bool_())
             return self._structs([v or self.stand_in for v in values], mask)
         return self._structs(rows, None).take(arrow.spread_indices(there))
@@ -348,7 +382,9 @@ class _StructReader(SchemaReader):
         return Node(Kind.OBJECT, name, self.null_allowed, low=IGNORES_OTHERS, children=members)
 
     def native_column(self, decoded: Decoded) -> pa.Array:
-        members = [m.native_member_column(d) for m, d in zip(self._members, decoded.children, strict=True)]
+        members = [
+            m.native_member_column(d) for m, d in zip(self._members, decoded.children, strict=True)
+        ]
         return decoded.structs([f.name for f in self.schema.fields], members)
 
     def _structs(self, rows: Sequence[Any], null: pa.BooleanArray | None) -> pa.Array:
@@ -357,10 +393,14 @@ class _StructReader(SchemaReader):
         from connect_py.api import arrow
 
         if not self._members:
-            return pa.array([{}] * len(rows), pa.struct([])) if null is None else _empty_structs(null)
+            return (
+                pa.array([{}] * len(rows), pa.struct([])) if null is None else _empty_structs(null)
+            )
         pairs = zip(self._members, self.getters, strict=True)
         children = [member.struct_member_column(get(rows), null) for member, get in pairs]
-        return pa.StructArray.from_arrays(children, fields=list(arrow.arrow_type(self.schema)), mask=null)
+        return pa.StructArray.from_arrays(
+            children, fields=list(arrow.arrow_type(self.schema)), mask=null
+        )
 
 
 def _empty_structs(null: pa.BooleanArray) -> pa.Array:
@@ -372,7 +412,9 @@ def _empty_structs(null: pa.BooleanArray) -> pa.Array:
 class _ListReader(SchemaReader):
     def __init__(self, schema: Schema, *, replace_null_with_default: bool) -> None:
         assert schema.value_schema is not None
-        self._items = schema_reader(schema.value_schema, replace_null_with_default=replace_null_with_default)
+        self._items = schema_reader(
+            schema.value_schema, replace_null_with_default=replace_null_with_default
+        )
         super().__init__(schema, replace_null_with_default=replace_null_with_default)
         self.fallible = self._items.fallible
 
@@ -414,9 +456,12 @@ class _MapReader(SchemaReader):
         if not keys.type.is_primitive:
             raise NotColumnar("keys of a map are containers")
         self._keys = schema_reader(
-            keys.replace(optional=False, default=None), replace_null_with_default=replace_null_with_default
+            keys.replace(optional=False, default=None),
+            replace_null_with_default=replace_null_with_default,
         )
-        self._items = schema_reader(schema.value_schema, replace_null_with_default=replace_null_with_default)
+        self._items = schema_reader(
+            schema.value_schema, replace_null_with_default=replace_null_with_default
+        )
         super().__init__(schema, replace_null_with_default=replace_null_with_default)
         self.fallible = self._items.fallible
 
@@ -443,8 +488,11 @@ class _MapReader(SchemaReader):
         return arrow.map_array([None if v is None else len(v) for v in values], keys, items)
 
 
-def column_of(reader: SchemaReader, rows: Sequence[Any], tombstone: pa.BooleanArray | None) -> Column:
-    """Make the column of decoded values, of which `tombstone` marks those of null messages; structs stay unbuilt.
+def column_of(
+    reader: SchemaReader, rows: Sequence[Any], tombstone: pa.BooleanArray | None
+) -> Column:
+    """Make the column of decoded values, of which `tombstone` marks those of null messages; structs
+    stay unbuilt.
 
     Raises:
         NotColumnar: A decimal has too many digits.

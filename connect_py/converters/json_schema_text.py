@@ -27,10 +27,16 @@ def read_schema(tree: Tree, values: JsonValueReader) -> Schema | None:
         raise DataError(f"Unknown schema type: {tree['type']}")
     arguments: dict[str, Any] = {"optional": tree.get("optional") is True}
     if kind is Type.ARRAY:
-        arguments["value_schema"] = _member(tree, "items", "Array schema did not specify the element type", values)
+        arguments["value_schema"] = _member(
+            tree, "items", "Array schema did not specify the element type", values
+        )
     elif kind is Type.MAP:
-        arguments["key_schema"] = _member(tree, "keys", "Map schema did not specify the key type", values)
-        arguments["value_schema"] = _member(tree, "values", "Map schema did not specify the value type", values)
+        arguments["key_schema"] = _member(
+            tree, "keys", "Map schema did not specify the key type", values
+        )
+        arguments["value_schema"] = _member(
+            tree, "values", "Map schema did not specify the value type", values
+        )
     elif kind is Type.STRUCT:
         arguments["fields"] = _fields(tree, values)
     for attribute in ("name", "doc"):
@@ -39,7 +45,8 @@ def read_schema(tree: Tree, values: JsonValueReader) -> Schema | None:
             raise DataError(f"Invalid schema {attribute}: it must be a string")
         arguments[attribute] = text
     version = tree.get("version")
-    arguments["version"] = wrap(version, 32) if type(version) is int else None  # as Java: anything else is passed over
+    # as Java: anything else is passed over
+    arguments["version"] = wrap(version, 32) if type(version) is int else None
     arguments["parameters"] = _parameters(tree.get("parameters"))
     schema = Schema(kind, **arguments)
     default = tree.get("default")
@@ -86,7 +93,8 @@ def _parameters(tree: Tree) -> dict[str, str]:
 
 
 def write_schema(schema: Schema | None, values: JsonValueWriter, field: str | None = None) -> str:
-    """Write a schema as Java does, member by member in its order; `field` names it as a struct's field."""
+    """Write a schema as Java does, member by member in its order; `field` names it as a struct's
+    field."""
     if schema is None:
         return "null"
     members = [f'"type":"{schema.type.value}"']

@@ -1,8 +1,9 @@
 """Schemaless JSON to columns: msgspec structs made from the shape that messages were seen to have.
 
-A `Shape` says which members objects have and what kind of value each holds. Messages of that shape are decoded by
-msgspec into structs of exactly these members: an unknown member or another kind of value is an error there, never a
-silent loss, and makes the shape wider. Structs keep missing members apart from null members.
+A `Shape` says which members objects have and what kind of value each holds. Messages of that shape
+are decoded by msgspec into structs of exactly these members: an unknown member or another kind of
+value is an error there, never a silent loss, and makes the shape wider. Structs keep missing
+members apart from null members.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 MAX_SHAPE_DEPTH = 50
 MAX_SHAPE_MEMBERS = 5_000
-_LONG = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]  # others are wrapped by the reference
+# others are wrapped by the reference
+_LONG = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class Kind(Enum):
@@ -57,7 +59,8 @@ class Shape:
         self.members: dict[str, Shape] = {}  # OBJECT
 
     def widen(self, value: Any, depth: int = 0) -> bool:
-        """Make this shape cover `value` (None, bool, int, float, str, list, dict); return whether it changed.
+        """Make this shape cover `value` (None, bool, int, float, str, list, dict); return whether
+        it changed.
 
         Raises:
             NotColumnar: `value` holds another kind somewhere, or nests too deep.
@@ -108,8 +111,13 @@ class Shape:
 
 
 _KINDS: Mapping[type, Kind] = {
-    bool: Kind.BOOLEAN, int: Kind.INTEGER, float: Kind.NUMBER, str: Kind.STRING, list: Kind.LIST, dict: Kind.OBJECT,
-}  # fmt: skip
+    bool: Kind.BOOLEAN,
+    int: Kind.INTEGER,
+    float: Kind.NUMBER,
+    str: Kind.STRING,
+    list: Kind.LIST,
+    dict: Kind.OBJECT,
+}
 _MERGED: Mapping[tuple[Kind, Kind], Kind] = {
     **{(Kind.NULL, kind): kind for kind in Kind},
     (Kind.INTEGER, Kind.NUMBER): Kind.NUMBER,
@@ -130,12 +138,13 @@ class Reader:
     def check(self, values: Sequence[Any], path: Path) -> None:
         """Make sure that a column can be made of decoded values.
 
-        Raises:
-            NotColumnar: Integers and other numbers are mixed, or items of a list differ in their members.
+        Raises: NotColumnar: Integers and other numbers are mixed, or items of a list differ in
+            their members.
         """
 
     def column(self, values: Sequence[Any], path: Path, absent: dict[Path, pa.Array]) -> pa.Array:
-        """Make a column of decoded values; rows where a member is missing go to `absent`. Errors as for `check`."""
+        """Make a column of decoded values; rows where a member is missing go to `absent`. Errors as
+        for `check`."""
         import pyarrow as pa
 
         try:
@@ -148,7 +157,11 @@ class Reader:
         return self._array([None if v is UNSET else v for v in values], path)
 
     def member_column(
-        self, values: Sequence[Any], path: Path, absent: dict[Path, pa.Array], null: pa.BooleanArray | None
+        self,
+        values: Sequence[Any],
+        path: Path,
+        absent: dict[Path, pa.Array],
+        null: pa.BooleanArray | None,
     ) -> pa.Array:
         """The same for a member of structs, of which `null` marks those that are null."""
         return self.column(values, path, absent)
@@ -196,7 +209,11 @@ class _StringReader(Reader):
         return pa.array(values, pa.string())
 
     def member_column(
-        self, values: Sequence[Any], path: Path, absent: dict[Path, pa.Array], null: pa.BooleanArray | None
+        self,
+        values: Sequence[Any],
+        path: Path,
+        absent: dict[Path, pa.Array],
+        null: pa.BooleanArray | None,
     ) -> pa.Array:
         column = repeated_text(values, null)
         return self.column(values, path, absent) if column is None else column
@@ -262,8 +279,12 @@ class _ObjectReader(Reader):
         fields = [(f"f{i}", m.type | UnsetType, UNSET) for i, m in enumerate(members)]
         try:
             self._class = msgspec.defstruct(
-                "Object", fields, rename={f"f{i}": n for i, n in enumerate(names)}, forbid_unknown_fields=True, gc=False
-            )  # fmt: skip
+                "Object",
+                fields,
+                rename={f"f{i}": n for i, n in enumerate(names)},
+                forbid_unknown_fields=True,
+                gc=False,
+            )
         except ValueError as error:
             raise NotColumnar(f"a member's name: {error}") from error
         self.signature = self.signature_of(names, members)
@@ -322,7 +343,9 @@ class _ObjectReader(Reader):
         reader = self._members[index]
         if isinstance(reader, _ObjectReader):
             inside = rows.member_rows(index, reader)
-            return Column(None, inside, missing=None if inside.null is None else _missing_mask(values))
+            return Column(
+                None, inside, missing=None if inside.null is None else _missing_mask(values)
+            )
         absent: dict[Path, pa.Array] = {}
         column = reader.member_column(values, (), absent, null)
         missing = absent.pop((), None)
@@ -343,7 +366,8 @@ class _ObjectReader(Reader):
         if not rows:
             return pa.nulls(len(values))
         inside: dict[Path, pa.Array] = {}
-        if 2 * len(rows) > len(values):  # few nulls: cheaper to carry them along than to spread the others
+        # few nulls: cheaper to carry them along than to spread the others
+        if 2 * len(rows) > len(values):
             rows = [v or self.stand_in for v in values]
             return self._structs(rows, path, absent, nulls(values))
         compact = self._structs(rows, path, inside)
@@ -353,7 +377,11 @@ class _ObjectReader(Reader):
         return compact.take(spread)
 
     def _structs(
-        self, rows: Sequence[Any], path: Path, absent: dict[Path, pa.Array], null: pa.BooleanArray | None = None
+        self,
+        rows: Sequence[Any],
+        path: Path,
+        absent: dict[Path, pa.Array],
+        null: pa.BooleanArray | None = None,
     ) -> pa.Array:
         import pyarrow as pa
 
@@ -372,16 +400,18 @@ class _ObjectReader(Reader):
             children.append(child)
         if not children:
             return pa.array(
-                [{}] * len(rows) if null is None else [None if n else {} for n in null.to_pylist()], pa.struct([])
+                [{}] * len(rows) if null is None else [None if n else {} for n in null.to_pylist()],
+                pa.struct([]),
             )
         return pa.StructArray.from_arrays(children, names=names, mask=null)
 
 
 def column_of(reader: Reader, rows: Sequence[Any], tombstone: pa.BooleanArray | None) -> Column:
-    """Make the column of decoded messages, of which `tombstone` marks the null ones; objects stay unbuilt.
+    """Make the column of decoded messages, of which `tombstone` marks the null ones; objects stay
+    unbuilt.
 
-    Raises:
-        NotColumnar: Integers and other numbers are mixed, or items of a list differ in their members.
+    Raises: NotColumnar: Integers and other numbers are mixed, or items of a list differ in their
+        members.
     """
     if isinstance(reader, _ObjectReader):
         return Column(None, DecodedRows(reader, rows).check(), tombstone)

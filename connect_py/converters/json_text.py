@@ -16,7 +16,9 @@ from connect_py.api.errors import DataError
 from connect_py.api.java_text import double_text, wrap
 from connect_py.api.schema import MAX_NESTING
 
-SERIALIZATION_ERROR: Final = "Converting byte[] to Kafka Connect data failed due to serialization error: "
+SERIALIZATION_ERROR: Final = (
+    "Converting byte[] to Kafka Connect data failed due to serialization error: "
+)
 LARGE_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 1000
 MAX_NUMBER_LENGTH: Final = 1000  # characters of an integer
@@ -26,11 +28,13 @@ MAX_STRING_LENGTH: Final = 20_000_000  # characters
 
 _TOO_DEEP: Final = "Document nesting depth exceeds the maximum allowed ({})"
 _BLANK = " \t\n\r"
-_SPOILT = "\xaa"  # for bytes that are no text: they may follow a value, but not a number or word directly
+# for bytes that are no text: they may follow a value, but not a number or word directly
+_SPOILT = "\xaa"
 _STRING = r'"(?:[^"\\]++|\\.)*+"'  # without a way back: one costs memory and time by the character
 _LEADING_ZEROS = re.compile(_STRING + r"|(?<![\d.eE+-])(-?)0+(?=\d)", re.DOTALL)
 _ZEROS_FIRST = re.compile(r"-?0\d")
-_ZERO_BEFORE = re.compile(r"0\d")  # a zero was taken for the whole number, and then there came a digit
+# a zero was taken for the whole number, and then there came a digit
+_ZERO_BEFORE = re.compile(r"0\d")
 _STRUCTURE = re.compile(_STRING + r"|[\[\]{}]", re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
@@ -43,7 +47,9 @@ def _refuse_constant(text: str) -> Any:
 
 def _exact_integer(text: str) -> int:
     if len(text) > MAX_NUMBER_LENGTH:
-        raise ValueError(f"Number value length ({len(text)}) exceeds the maximum allowed ({MAX_NUMBER_LENGTH})")
+        raise ValueError(
+            f"Number value length ({len(text)}) exceeds the maximum allowed ({MAX_NUMBER_LENGTH})"
+        )
     return int(text)
 
 
@@ -72,16 +78,22 @@ def _exact_decimal(text: str) -> Decimal | float:
     return value
 
 
-_LONGS_AND_DOUBLES = json.JSONDecoder(parse_int=_long, parse_float=_double, parse_constant=_refuse_constant)
-_AS_WRITTEN = json.JSONDecoder(parse_int=_exact_integer, parse_float=_exact_decimal, parse_constant=_refuse_constant)
+_LONGS_AND_DOUBLES = json.JSONDecoder(
+    parse_int=_long, parse_float=_double, parse_constant=_refuse_constant
+)
+_AS_WRITTEN = json.JSONDecoder(
+    parse_int=_exact_integer, parse_float=_exact_decimal, parse_constant=_refuse_constant
+)
 
 
 def read_json(data: bytes, *, exact: bool = False, levels: int = MAX_DEPTH) -> Any:
-    """Read the first JSON value; text after it is ignored, leading zeros are allowed, blank bytes are None.
+    """Read the first JSON value; text after it is ignored, leading zeros are allowed, blank bytes
+    are None.
 
-    Numbers: integers become `int`, wrapped to 64 bits as Java's `longValue`; others `float`. With `exact` they keep
-    their value as written, as `int` and `Decimal`. Lone surrogates become U+FFFD in texts;
-    names must have none. Objects and arrays may be nested so many `levels` deep: Jackson's limit, or that of values.
+    Numbers: integers become `int`, wrapped to 64 bits as Java's `longValue`; others `float`. With
+    `exact` they keep their value as written, as `int` and `Decimal`. Lone surrogates become U+FFFD
+    in texts; names must have none. Objects and arrays may be nested so many `levels` deep:
+    Jackson's limit, or that of values.
 
     Raises:
         DataError: This is no JSON, or beyond Jackson's limits.
@@ -109,7 +121,9 @@ def check_nesting(tree: Any) -> None:
     """
     level = [tree]
     for _ in range(MAX_NESTING + 1):
-        inside = (v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list))
+        inside = (
+            v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list)
+        )
         level = [member for members in inside for member in members]
         if not level:
             return
@@ -142,8 +156,13 @@ def _read(data: bytes, decoder: json.JSONDecoder, levels: int) -> Any:
     follower = text[end : end + 1]
     if follower and (value is None or isinstance(value, int | float | Decimal)):
         is_word = value is None or isinstance(value, bool)
-        # Jackson takes whatever follows a word beyond ASCII for a part of it, and DEL, as Java does.
-        if (follower > "~" or ("a" + follower).isidentifier()) if is_word else follower not in _BLANK:
+        # Jackson takes whatever follows a word beyond ASCII for a part of it, and DEL, as Java
+        # does.
+        if (
+            (follower > "~" or ("a" + follower).isidentifier())
+            if is_word
+            else follower not in _BLANK
+        ):
             raise ValueError("root-level values must be separated")
     if len(text) > MAX_NAME_LENGTH:
         _check_lengths(value)
@@ -156,7 +175,8 @@ def _decode(decoder: json.JSONDecoder, text: str, *, deep: bool) -> tuple[Any, i
     if not deep:
         return decoder.raw_decode(text)
     limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(limit + 4 * MAX_DEPTH)  # the C scanner counts its own depth against this limit
+    # the C scanner counts its own depth against this limit
+    sys.setrecursionlimit(limit + 4 * MAX_DEPTH)
     try:
         return decoder.raw_decode(text)
     finally:
@@ -181,7 +201,9 @@ def _check_lengths(root: Any) -> None:
         value = waiting.pop()
         if isinstance(value, str):
             if len(value) > MAX_STRING_LENGTH:
-                raise ValueError(f"String value length exceeds the maximum allowed ({MAX_STRING_LENGTH})")
+                raise ValueError(
+                    f"String value length exceeds the maximum allowed ({MAX_STRING_LENGTH})"
+                )
         elif isinstance(value, list):
             waiting += value
         elif isinstance(value, dict):
@@ -214,7 +236,8 @@ def well_formed(text: str) -> str:
 def write_json(value: Any, write_other: Callable[[Any], str] | None = None) -> str:
     """Write compact JSON in Jackson's spelling: no blanks, text as UTF-8, Java's doubles.
 
-    `write_other` gives the text of values that are none of None, bool, int, float, str, list and dict.
+    `write_other` gives the text of values that are none of None, bool, int, float, str, list and
+    dict.
     """
     if value is None:
         return "null"

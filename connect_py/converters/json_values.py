@@ -1,7 +1,7 @@
 """Connect values as trees of JSON and back, one at a time: the reference form of JsonConverter.
 
-Trees are what `read_json(..., exact=True)` gives and `write_json` takes: None, bool, int, float, Decimal, str, list,
-dict.
+Trees are what `read_json(..., exact=True)` gives and `write_json` takes: None, bool, int, float,
+Decimal, str, list, dict.
 """
 
 from __future__ import annotations
@@ -38,9 +38,20 @@ from connect_py.converters.json_text import write_double, write_json, write_stri
 Tree: TypeAlias = Any
 
 MILLIS_PER_DAY: Final = 86_400_000
-INTEGER_BITS: Final[Mapping[Type, int]] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
-NOT_FINITE: Final[Mapping[str, float]] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-TIME_RANGE: Final = "Time values must use number of milliseconds greater than 0 and less than 86400000"
+INTEGER_BITS: Final[Mapping[Type, int]] = {
+    Type.INT8: 8,
+    Type.INT16: 16,
+    Type.INT32: 32,
+    Type.INT64: 64,
+}
+NOT_FINITE: Final[Mapping[str, float]] = {
+    "NaN": math.nan,
+    "Infinity": math.inf,
+    "-Infinity": -math.inf,
+}
+TIME_RANGE: Final = (
+    "Time values must use number of milliseconds greater than 0 and less than 86400000"
+)
 
 
 def node_type(tree: Tree) -> str:
@@ -79,7 +90,8 @@ def unscaled(value: Decimal, scale: int) -> int:
     if not isinstance(exponent, int):
         raise DataError(f"{value} has no decimal form")
     shift = exponent + scale
-    if abs(shift) > 2 * MAX_DECIMAL_SCALE:  # the power of ten would take minutes, and more memory than there is
+    # the power of ten would take minutes, and more memory than there is
+    if abs(shift) > 2 * MAX_DECIMAL_SCALE:
         raise DataError(f"A decimal of scale {-exponent} does not fit scale {scale}")
     number: int = int("".join(map(str, digits)))
     if shift >= 0:
@@ -92,7 +104,8 @@ def unscaled(value: Decimal, scale: int) -> int:
 
 
 def unscaled_bytes(number: int) -> bytes:
-    """The shortest big-endian two's complement of an integer, as Java's `BigInteger.toByteArray`."""
+    """The shortest big-endian two's complement of an integer, as Java's
+    `BigInteger.toByteArray`."""
     length = (number if number >= 0 else ~number).bit_length() // 8 + 1
     return number.to_bytes(length, "big", signed=True)
 
@@ -110,7 +123,8 @@ def decimal_of(number: int, scale: int) -> Decimal:
 
 @dataclass(frozen=True, slots=True)
 class JsonValueReader:
-    """Trees to values of a schema, as forgiving as Java's: most mismatches give zero, false or null."""
+    """Trees to values of a schema, as forgiving as Java's: most mismatches give zero, false or
+    null."""
 
     replace_null_with_default: bool = True
 
@@ -135,7 +149,13 @@ class JsonValueReader:
         if schema.type is Type.STRUCT:
             return self._struct(schema, tree)
         if schema.type is Type.ARRAY:
-            items = tree if isinstance(tree, list) else list(tree.values()) if isinstance(tree, dict) else []
+            items = (
+                tree
+                if isinstance(tree, list)
+                else list(tree.values())
+                if isinstance(tree, dict)
+                else []
+            )
             return [self.read(schema.value_schema, item) for item in items]
         if schema.type is Type.MAP:
             return self._map(schema, tree)
@@ -143,12 +163,15 @@ class JsonValueReader:
 
     def _struct(self, schema: Schema, tree: Tree) -> Struct:
         if not isinstance(tree, dict):
-            raise DataError(f"Structs should be encoded as JSON objects, but found {node_type(tree)}")
+            raise DataError(
+                f"Structs should be encoded as JSON objects, but found {node_type(tree)}"
+            )
         values = []
         for field in schema.fields:
             value = self.read(field.schema, tree.get(field.name))
             if value is None or field.schema.type in (Type.ARRAY, Type.MAP):
-                validate_value(field.schema, value, field.name)  # text that was no text may have become null
+                # text that was no text may have become null
+                validate_value(field.schema, value, field.name)
             values.append(value)
         return Struct(schema, values)
 
@@ -157,19 +180,25 @@ class JsonValueReader:
         if schema.key_schema.type is Type.STRING:
             if not isinstance(tree, dict):
                 raise DataError(
-                    f"Maps with string fields should be encoded as JSON objects, but found {node_type(tree)}"
+                    f"Maps with string fields should be encoded as JSON objects, but found "
+                    f"{node_type(tree)}"
                 )
             return {name: self.read(schema.value_schema, item) for name, item in tree.items()}
         if not isinstance(tree, list):
             raise DataError(
-                f"Maps with non-string fields should be encoded as JSON array of tuples, but found {node_type(tree)}"
+                f"Maps with non-string fields should be encoded as JSON array of tuples, but found "
+                f"{node_type(tree)}"
             )
         made = {}
         for entry in tree:
             if not isinstance(entry, list):
-                raise DataError(f"Found invalid map entry instead of array tuple: {node_type(entry)}")
+                raise DataError(
+                    f"Found invalid map entry instead of array tuple: {node_type(entry)}"
+                )
             if len(entry) != 2:
-                raise DataError(f"Found invalid map entry, expected length 2 but found :{len(entry)}")
+                raise DataError(
+                    f"Found invalid map entry, expected length 2 but found :{len(entry)}"
+                )
             key = self.read(schema.key_schema, entry[0])
             try:
                 made[key] = self.read(schema.value_schema, entry[1])
@@ -201,9 +230,15 @@ def _as_double(tree: Tree) -> float:
 
 
 def _as_float(tree: Tree) -> float:
-    """The nearest 32-bit number; where the nearest double is halfway between two of them, it does not decide."""
+    """The nearest 32-bit number; where the nearest double is halfway between two of them, it does
+    not decide."""
     double = _as_double(tree)
-    if isinstance(tree, bool) or not isinstance(tree, int | Decimal) or not math.isfinite(double) or tree == double:
+    if (
+        isinstance(tree, bool)
+        or not isinstance(tree, int | Decimal)
+        or not math.isfinite(double)
+        or tree == double
+    ):
         return to_float32(double)
     below, above = (to_float32(math.nextafter(double, end)) for end in (-math.inf, math.inf))
     ends = [max(-_BEYOND_FLOATS, min(_BEYOND_FLOATS, end)) for end in (below, above)]
@@ -216,7 +251,8 @@ _BEYOND_FLOATS: Final = 2.0**128  # where the next 32-bit number would be; infin
 
 
 def _read_base64(tree: Tree) -> bytes | None:
-    """Base64 as Jackson reads it: groups of four may be padded anywhere, and blanks stand before them."""
+    """Base64 as Jackson reads it: groups of four may be padded anywhere, and blanks stand before
+    them."""
     if not isinstance(tree, str):
         return None
     if len(tree) % 4 == 0 and _BASE64_GROUP.fullmatch(tree, len(tree) - 4):
@@ -258,7 +294,8 @@ def _read_decimal(schema: Schema, tree: Tree) -> Decimal:
         return tree if tree else tree.copy_abs()  # Java's have no negative zero
     if not isinstance(tree, str):
         raise DataError(
-            f"Invalid type for Decimal, underlying representation should be numeric or bytes but was {node_type(tree)}"
+            f"Invalid type for Decimal, underlying representation should be numeric or bytes but "
+            f"was {node_type(tree)}"
         )
     try:
         data = _read_base64(tree) or b""
@@ -272,7 +309,8 @@ def _read_decimal(schema: Schema, tree: Tree) -> Decimal:
 def _read_int32(name: str, tree: Tree) -> int:
     if isinstance(tree, bool) or not isinstance(tree, int) or wrap(tree, 32) != tree:
         raise DataError(
-            f"Invalid type for {name}, underlying representation should be integer but was {node_type(tree)}"
+            f"Invalid type for {name}, underlying representation should be integer but was "
+            f"{node_type(tree)}"
         )
     return tree
 
@@ -291,7 +329,8 @@ def _read_time(schema: Schema, tree: Tree) -> int:
 def _read_timestamp(schema: Schema, tree: Tree) -> int:
     if isinstance(tree, bool) or not isinstance(tree, int):
         raise DataError(
-            f"Invalid type for Timestamp, underlying representation should be integral but was {node_type(tree)}"
+            f"Invalid type for Timestamp, underlying representation should be integral but was "
+            f"{node_type(tree)}"
         )
     return wrap(tree, 64)
 
@@ -324,11 +363,15 @@ class JsonValueWriter:
                 return self.write(schema, schema.default)
             if schema.optional:
                 return "null"
-            raise DataError("Conversion error: null value for field that is required and has no default value")
+            raise DataError(
+                "Conversion error: null value for field that is required and has no default value"
+            )
         try:
             return self._write(schema, value)
         except (TypeError, AttributeError, ValueError) as error:
-            raise DataError(f"Invalid type for {schema.type.name}: class {java_class_name(value)}") from error
+            raise DataError(
+                f"Invalid type for {schema.type.name}: class {java_class_name(value)}"
+            ) from error
 
     def _write(self, schema: Schema, value: Value) -> str:
         kind = schema.type
@@ -381,9 +424,19 @@ class JsonValueWriter:
 
     def _schemaless(self, value: Value) -> str:
         if isinstance(value, dict) and not all(isinstance(k, str) for k in value):
-            return "[" + ",".join([f"[{self._schemaless(k)},{self._schemaless(v)}]" for k, v in value.items()]) + "]"
+            return (
+                "["
+                + ",".join(
+                    [f"[{self._schemaless(k)},{self._schemaless(v)}]" for k, v in value.items()]
+                )
+                + "]"
+            )
         if isinstance(value, dict):
-            return "{" + ",".join([f"{write_string(k)}:{self._schemaless(v)}" for k, v in value.items()]) + "}"
+            return (
+                "{"
+                + ",".join([f"{write_string(k)}:{self._schemaless(v)}" for k, v in value.items()])
+                + "}"
+            )
         if isinstance(value, list):
             return "[" + ",".join([self._schemaless(v) for v in value]) + "]"
         if isinstance(value, bytes | bytearray | memoryview):
@@ -392,7 +445,9 @@ class JsonValueWriter:
             return self.write(value.schema, value)
         if value is None or isinstance(value, bool | int | float | str):
             return write_json(value)
-        raise DataError(f"Java class class {java_class_name(value)} does not have corresponding schema type.")
+        raise DataError(
+            f"Java class class {java_class_name(value)} does not have corresponding schema type."
+        )
 
 
 def _checked(value: Value, kind: type, write: Callable[[Any], str]) -> str:

@@ -36,7 +36,9 @@ class _PrimitiveConverter(ValueAndHeaderConverter):
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
         """Nothing to configure."""
 
-    def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
+    def to_connect(
+        self, topic: str, data: bytes | None, headers: RawHeaders = ()
+    ) -> SchemaAndValue:
         return SchemaAndValue(self._schema, None if data is None else self._read(data))
 
     def _read(self, data: bytes) -> Value:
@@ -44,7 +46,9 @@ class _PrimitiveConverter(ValueAndHeaderConverter):
             return self._format.unpack(data)[0]
         except struct.error as error:
             problem = f"Size of data received by {type(self).__name__} is not {self._format.size}"
-            raise DataError(f"Failed to deserialize {self._label}: ") from ValueError(f"{problem}: {error}")
+            raise DataError(f"Failed to deserialize {self._label}: ") from ValueError(
+                f"{problem}: {error}"
+            )
 
     def from_connect(
         self, topic: str, schema: Schema | None, value: Value, headers: MutableHeaders | None = None
@@ -60,7 +64,9 @@ class _PrimitiveConverter(ValueAndHeaderConverter):
             raise DataError(self._refusal(schema, value)) from error
 
     def _refusal(self, schema: Schema | None, value: Value) -> str:
-        return f"Failed to serialize to {self._label} (was class {java_class_name(value, schema)}): "
+        return (
+            f"Failed to serialize to {self._label} (was class {java_class_name(value, schema)}): "
+        )
 
     def to_batch(
         self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None
@@ -77,7 +83,11 @@ class _PrimitiveConverter(ValueAndHeaderConverter):
             except DataError as error:
                 failures[index] = error
                 values.append(None)
-        return [ColumnRun(0, len(data), Column(self._schema, arrow.to_array(self._schema, values)), failures)]
+        return [
+            ColumnRun(
+                0, len(data), Column(self._schema, arrow.to_array(self._schema, values)), failures
+            )
+        ]
 
 
 class ShortConverter(_PrimitiveConverter):
@@ -135,7 +145,10 @@ class BooleanConverter(_PrimitiveConverter):
         return super().from_connect(topic, schema, value, headers)
 
     def _refusal(self, schema: Schema | None, value: Value) -> str:
-        return f"BooleanConverter is not compatible with objects of type class {java_class_name(value, schema)}"
+        return (
+            f"BooleanConverter is not compatible with objects of type class "
+            f"{java_class_name(value, schema)}"
+        )
 
     def _read(self, data: bytes) -> Value:
         if data not in (b"\0", b"\1"):

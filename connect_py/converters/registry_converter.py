@@ -1,4 +1,5 @@
-"""What the converters with a schema registry share: the wire format, readers by schema, columns with their cuts."""
+"""What the converters with a schema registry share: the wire format, readers by schema, columns
+with their cuts."""
 
 from __future__ import annotations
 
@@ -32,32 +33,65 @@ UNKNOWN_MAGIC: Final = "Unknown magic byte!"
 _DUAL_DESERIALIZER: Final = "DualSchemaIdDeserializer"
 _PREFIX_DESERIALIZER: Final = "PrefixSchemaIdDeserializer"
 _MAX_DAMAGED: Final = 8  # messages of one call that are looked at by themselves
-_MIN_PART: Final = 16  # messages that are converted by the reference form when one of them is in doubt
+# messages that are converted by the reference form when one of them is in doubt
+_MIN_PART: Final = 16
 _MIN_ROWS_PER_CUT: Final = 20
 
 CONFIG_DEF: Final = (
     ConfigDef([*CLIENT.keys.values(), *WRITING.keys.values()])
-    .define("schemas.cache.config", Type.INT, default=1000, importance=Importance.LOW,
-            doc="How many schemas are kept ready in memory, for reading and for writing.")
-    .define("schema.backup.enabled", Type.BOOLEAN, default=False, importance=Importance.LOW,
-            doc="Not supported; must be false.")
-    .define("rule.executors", Type.LIST, default="", importance=Importance.LOW,
-            doc="Accepted; a schema with rules that would have to run is refused.")
-    .define("rule.actions", Type.LIST, default="", importance=Importance.LOW, doc="Accepted, as rule.executors.")
-    .define("rule.service.loader.enable", Type.BOOLEAN, default=True, importance=Importance.LOW,
-            doc="Accepted, as rule.executors.")
-)  # fmt: skip
+    .define(
+        "schemas.cache.config",
+        Type.INT,
+        default=1000,
+        importance=Importance.LOW,
+        doc="How many schemas are kept ready in memory, for reading and for writing.",
+    )
+    .define(
+        "schema.backup.enabled",
+        Type.BOOLEAN,
+        default=False,
+        importance=Importance.LOW,
+        doc="Not supported; must be false.",
+    )
+    .define(
+        "rule.executors",
+        Type.LIST,
+        default="",
+        importance=Importance.LOW,
+        doc="Accepted; a schema with rules that would have to run is refused.",
+    )
+    .define(
+        "rule.actions",
+        Type.LIST,
+        default="",
+        importance=Importance.LOW,
+        doc="Accepted, as rule.executors.",
+    )
+    .define(
+        "rule.service.loader.enable",
+        Type.BOOLEAN,
+        default=True,
+        importance=Importance.LOW,
+        doc="Accepted, as rule.executors.",
+    )
+)
 for _side in ("key", "value"):
-    CONFIG_DEF.define(f"{_side}.schema.id.deserializer", Type.STRING, default=_DUAL_DESERIALIZER,
-                      importance=Importance.LOW,
-                      doc=f"{_DUAL_DESERIALIZER} looks at headers first, {_PREFIX_DESERIALIZER} does not.")  # fmt: skip
+    CONFIG_DEF.define(
+        f"{_side}.schema.id.deserializer",
+        Type.STRING,
+        default=_DUAL_DESERIALIZER,
+        importance=Importance.LOW,
+        doc=f"{_DUAL_DESERIALIZER} looks at headers first, {_PREFIX_DESERIALIZER} does not.",
+    )
 
 
 def _looks_at_headers(configs: Mapping[str, str], side: str) -> bool:
     key = f"{side}.schema.id.deserializer"
     name = CONFIG_DEF.parse(configs)[key].rpartition(".")[2]
     if name not in (_DUAL_DESERIALIZER, _PREFIX_DESERIALIZER):
-        raise ConfigError(key, f"{name} is unknown; there are {_DUAL_DESERIALIZER} and {_PREFIX_DESERIALIZER}")
+        raise ConfigError(
+            key, f"{name} is unknown; there are {_DUAL_DESERIALIZER} and {_PREFIX_DESERIALIZER}"
+        )
     return bool(name == _DUAL_DESERIALIZER)
 
 
@@ -65,7 +99,8 @@ class DamagedMessage(NotColumnar):
     """Some messages keep all of them from being columns."""
 
     def __init__(self, places: Sequence[int], why: str, others: pa.Array | None = None) -> None:
-        """It is one of those at `places`, or each of them where `others` is given: the column with nulls there."""
+        """It is one of those at `places`, or each of them where `others` is given: the column with
+        nulls there."""
         super().__init__(why)
         self.places = places
         self.others = others
@@ -86,9 +121,9 @@ class MessageReader(ABC):
     def columns(self, messages: Sequence[bytes | None]) -> pa.Array:
         """Make the column of whole messages, at least one of them not null.
 
-        Raises:
-            DamagedMessage: This message is damaged, or looks so; the reference form will say.
-            NotColumnar: A message has another id or is damaged (the reference form will say which one).
+        Raises: DamagedMessage: This message is damaged, or looks so; the reference form will say.
+            NotColumnar: A message has another id or is damaged (the reference form will say which
+            one).
         """
 
     def bodies(self, messages: Sequence[bytes | None]) -> list[bytes | None]:
@@ -135,20 +170,26 @@ class RegistryConverter(Converter):
         self._looks_at_headers = _looks_at_headers(configs, self._side)
         capacity = self._capacity = max(1, CONFIG_DEF.parse(configs)["schemas.cache.config"])
         self._readers = BoundedDict[tuple[str, bytes], MessageReader](capacity)
-        self._refusals = BoundedDict[tuple[str, bytes], DataError](capacity)  # schemas that no reader can be made of
+        # schemas that no reader can be made of
+        self._refusals = BoundedDict[tuple[str, bytes], DataError](capacity)
         self._stood_for: dict[bytes, bytes] = {}  # by an id that is none: the GUID in a header
-        self._stand_ins: dict[bytes, bytes] = {}  # the other way round; what was used last stands last
+        self._stand_ins: dict[
+            bytes, bytes
+        ] = {}  # the other way round; what was used last stands last
         self._stand_ins_made = 0
         self._ids = RegistryWriter(self._registry, configs, self._side, self.kind, capacity)
         self._writers = BoundedDict[Schema, MessageWriter](capacity)
         self._writers_by = BoundedDict[tuple[Schema, bytes], MessageWriter](capacity)
 
     def prefix_length(self, data: bytes) -> int:
-        """Return how many bytes name the schema at the start of a message or header; DataError: they do not."""
+        """Return how many bytes name the schema at the start of a message or header; DataError:
+        they do not."""
         return GUID_PREFIX if data[:1] == b"\1" else ID_PREFIX
 
     @abstractmethod
-    def make_reader(self, registered: RegisteredSchema, version: int | None, rest: bytes) -> MessageReader:
+    def make_reader(
+        self, registered: RegisteredSchema, version: int | None, rest: bytes
+    ) -> MessageReader:
         """Make what reads messages of a schema.
 
         `version` is its subject's, if known; `rest` what `prefix_length` counts beyond the id.
@@ -181,8 +222,11 @@ class RegistryConverter(Converter):
         if not self._ids.in_header:
             return target.head + writer.indexes + body
         if headers is None:
-            raise DataError("the schema's id stands in a header, and there is no place for headers here")
-        mine = [header for header in headers if header[0] != self._header]  # a message that was read has an older one
+            raise DataError(
+                "the schema's id stands in a header, and there is no place for headers here"
+            )
+        # a message that was read has an older one
+        mine = [header for header in headers if header[0] != self._header]
         headers[:] = [*mine, (self._header, target.head + writer.indexes)]
         return body
 
@@ -196,7 +240,9 @@ class RegistryConverter(Converter):
             made = self._writers_by[schema, target.head] = own.by(registered, strict=target.strict)
         return made
 
-    def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
+    def to_connect(
+        self, topic: str, data: bytes | None, headers: RawHeaders = ()
+    ) -> SchemaAndValue:
         if data is None:
             return NULL
         try:
@@ -204,7 +250,9 @@ class RegistryConverter(Converter):
             reader = self._reader(topic, head)
             return SchemaAndValue(reader.schema, reader.value(body))
         except DataError as error:
-            raise DataError(f"Failed to deserialize data for topic {topic} to {self.label}: ") from error
+            raise DataError(
+                f"Failed to deserialize data for topic {topic} to {self.label}: "
+            ) from error
 
     def _split(self, data: bytes, headers: RawHeaders) -> tuple[bytes, bytes]:
         """Return what names the schema, and what follows."""
@@ -218,7 +266,9 @@ class RegistryConverter(Converter):
         """What names the schema in a message's headers: the last one of that name."""
         if not self._looks_at_headers:
             return None
-        return next((value for key, value in reversed(headers) if key == self._header and value), None)
+        return next(
+            (value for key, value in reversed(headers) if key == self._header and value), None
+        )
 
     def _reader(self, topic: str, head: bytes) -> MessageReader:
         reader = self._readers.get((topic, head))
@@ -266,7 +316,10 @@ class RegistryConverter(Converter):
             return [whole]
         starts = [None if m is None else self._start(m) for m in data]
         return column_runs(
-            len(data), lambda start: self._run(topic, data, starts, start), _MIN_ROWS_PER_CUT, "schemas change"
+            len(data),
+            lambda start: self._run(topic, data, starts, start),
+            _MIN_ROWS_PER_CUT,
+            "schemas change",
         )
 
     def _start(self, message: bytes) -> bytes:
@@ -277,13 +330,17 @@ class RegistryConverter(Converter):
             return message
 
     def _ids_in_headers(self, headers: Sequence[RawHeaders]) -> bool:
-        return self._looks_at_headers and any(key == self._header for row in headers for key, _ in row)
+        return self._looks_at_headers and any(
+            key == self._header for row in headers for key, _ in row
+        )
 
-    def _prefixed(self, data: Sequence[bytes | None], headers: Sequence[RawHeaders]) -> list[bytes | None]:
+    def _prefixed(
+        self, data: Sequence[bytes | None], headers: Sequence[RawHeaders]
+    ) -> list[bytes | None]:
         """The same messages with what names their schemas in front of them.
 
-        Raises:
-            NotColumnar: A header does not name a schema, or a message begins with what stands for a GUID; or the
+        Raises: NotColumnar: A header does not name a schema, or a message begins with what stands
+            for a GUID; or the
                 headers name more schemas than are kept.
         """
         heads = [self._head_in(row) for row in headers]
@@ -294,12 +351,16 @@ class RegistryConverter(Converter):
         except DataError as error:
             raise NotColumnar("headers that name no schema") from error
         prefixes = [b"" if head is None else stands[head] for head in heads]
-        if any(m is not None and not p and m.startswith(_GUID_STAND_IN) for m, p in zip(data, prefixes, strict=True)):
+        if any(
+            m is not None and not p and m.startswith(_GUID_STAND_IN)
+            for m, p in zip(data, prefixes, strict=True)
+        ):
             raise NotColumnar("an id that no registry gives out")
         return [None if m is None else p + m for m, p in zip(data, prefixes, strict=True)]
 
     def _stand_in(self, head: bytes) -> bytes:
-        """The name of a schema in the form with an id: a GUID gets an id that no registry gives out."""
+        """The name of a schema in the form with an id: a GUID gets an id that no registry gives
+        out."""
         if self.prefix_length(head) != len(head) or head.startswith(_GUID_STAND_IN):
             raise DataError("no name of a schema")
         if head[:1] != b"\1":
@@ -316,7 +377,8 @@ class RegistryConverter(Converter):
         return stand
 
     def _one_run(self, topic: str, data: Sequence[bytes | None]) -> ColumnRun | None:
-        """Convert all messages at once if they are of one schema and none is damaged, else return None."""
+        """Convert all messages at once if they are of one schema and none is damaged, else return
+        None."""
         first = next((m for m in data if m is not None), b"")
         if len(first) < ID_PREFIX or first[0]:
             return None
@@ -326,7 +388,8 @@ class RegistryConverter(Converter):
                 return None
             column = reader.columns(data)
         except DamagedMessage as error:
-            damaged = error  # the reference form's errors live on, and must not keep this one's columns in memory
+            # the reference form's errors live on, and must not keep this one's columns in memory
+            damaged = error
         except (DataError, NotColumnar):
             return None
         else:
@@ -334,16 +397,23 @@ class RegistryConverter(Converter):
         return self._without_damaged(topic, data, reader, damaged)
 
     def _without_damaged(
-        self, topic: str, data: Sequence[bytes | None], reader: MessageReader, damaged: DamagedMessage
+        self,
+        topic: str,
+        data: Sequence[bytes | None],
+        reader: MessageReader,
+        damaged: DamagedMessage,
     ) -> ColumnRun | None:
-        """The same when a few messages are damaged; None: they are many, or the reference form takes one of them."""
+        """The same when a few messages are damaged; None: they are many, or the reference form
+        takes one of them."""
         part = list(data)
         failures: dict[int, Exception] = {}
         for _ in range(_MAX_DAMAGED):
             found = self._refused(topic, part, damaged.places)
             failures |= found
             if damaged.others is not None:
-                whole = ColumnRun(0, len(data), Column(reader.schema, damaged.others, _nulls(data)), failures)
+                whole = ColumnRun(
+                    0, len(data), Column(reader.schema, damaged.others, _nulls(data)), failures
+                )
                 return whole if len(found) == len(damaged.places) else None
             for index in found:
                 part[index] = None
@@ -356,10 +426,14 @@ class RegistryConverter(Converter):
             except NotColumnar:
                 return None
             else:
-                return ColumnRun(0, len(data), Column(reader.schema, column, _nulls(data)), failures)
+                return ColumnRun(
+                    0, len(data), Column(reader.schema, column, _nulls(data)), failures
+                )
         return None
 
-    def _refused(self, topic: str, part: Sequence[bytes | None], places: Sequence[int]) -> dict[int, Exception]:
+    def _refused(
+        self, topic: str, part: Sequence[bytes | None], places: Sequence[int]
+    ) -> dict[int, Exception]:
         """Those of the messages that the reference form refuses."""
         found: dict[int, Exception] = {}
         for index in places:
@@ -372,7 +446,7 @@ class RegistryConverter(Converter):
 
     def _run(
         self, topic: str, data: Sequence[bytes | None], starts: Sequence[bytes | None], start: int
-    ) -> ColumnRun:  # fmt: skip
+    ) -> ColumnRun:
         """Convert messages from `start` on, up to another schema."""
         head: bytes | None = None
         reader: MessageReader | None = None
@@ -427,7 +501,8 @@ class RegistryConverter(Converter):
         start: int,
         failures: dict[int, Exception],
     ) -> pa.Array:
-        """Convert messages of one schema; those in doubt, and few around them, by the reference form."""
+        """Convert messages of one schema; those in doubt, and few around them, by the reference
+        form."""
         import pyarrow as pa
 
         from connect_py.api import arrow
@@ -440,7 +515,9 @@ class RegistryConverter(Converter):
             if len(part) > _MIN_PART:
                 middle = len(part) // 2
                 left = self._column(topic, part[:middle], reader, start, failures)
-                return pa.concat_arrays([left, self._column(topic, part[middle:], reader, start + middle, failures)])
+                return pa.concat_arrays(
+                    [left, self._column(topic, part[middle:], reader, start + middle, failures)]
+                )
         values: list[Value] = []
         for index, message in enumerate(part, start):
             try:

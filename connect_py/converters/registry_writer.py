@@ -20,42 +20,112 @@ _STRATEGIES: Final[Mapping[str, Callable[[str, str, str | None], str]]] = {
     "RecordNameStrategy": lambda topic, side, name: _named(name),
     "TopicRecordNameStrategy": lambda topic, side, name: f"{topic}-{_named(name)}",
 }
-_FALLBACKS: Final = {"TOPIC": TOPIC_NAME, "RECORD": "RecordNameStrategy", "TOPIC_RECORD": "TopicRecordNameStrategy"}
+_FALLBACKS: Final = {
+    "TOPIC": TOPIC_NAME,
+    "RECORD": "RecordNameStrategy",
+    "TOPIC_RECORD": "TopicRecordNameStrategy",
+}
 _PREFIX_SERIALIZER: Final = "PrefixSchemaIdSerializer"
 _HEADER_SERIALIZER: Final = "HeaderSchemaIdSerializer"
 _SIDES: Final = ("key", "value")
 
 CONFIG_DEF: Final = (
     ConfigDef()
-    .define("auto.register.schemas", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
-            doc="Register schemas that are written and that the registry does not know.")
-    .define("normalize.schemas", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-            doc="Let the registry compare schemas in a normal form.")
-    .define("use.schema.id", Type.INT, default=-1, importance=Importance.LOW,
-            doc="Write by the schema of this id, without auto.register.schemas.")
-    .define("use.schema.guid", Type.STRING, default="", importance=Importance.LOW,
-            doc="Write by the schema of this GUID, without auto.register.schemas.")
-    .define("use.latest.version", Type.BOOLEAN, default=False, importance=Importance.LOW,
-            doc="Write by the subject's latest version, without auto.register.schemas.")
-    .define("use.latest.with.metadata", Type.LIST, default="", importance=Importance.LOW,
-            doc="Write by the subject's latest version with this metadata, key=value, without auto.register.schemas.")
-    .define("latest.compatibility.strict", Type.BOOLEAN, default=True, importance=Importance.LOW,
-            doc="Refuse values that have no place in the latest version.")
-    .define("id.compatibility.strict", Type.BOOLEAN, default=True, importance=Importance.LOW,
-            doc="Refuse values that have no place in the schema of use.schema.id or use.schema.guid.")
-    .define("subject.name.strategy.kafka.cluster.id", Type.STRING, default=_ANY_CLUSTER, importance=Importance.LOW,
-            doc="The cluster whose associations AssociatedNameStrategy asks for; - for any.")
-    .define("subject.name.strategy.fallback.type", Type.STRING, default="TOPIC", importance=Importance.LOW,
-            doc="What names the subject of a topic without association: TOPIC, RECORD, TOPIC_RECORD or NONE.")
-    .define("context.name.strategy", Type.STRING, default="NullContextNameStrategy", importance=Importance.LOW,
-            doc="NullContextNameStrategy; a context may stand in the registry's URL instead.")
-)  # fmt: skip
+    .define(
+        "auto.register.schemas",
+        Type.BOOLEAN,
+        default=True,
+        importance=Importance.MEDIUM,
+        doc="Register schemas that are written and that the registry does not know.",
+    )
+    .define(
+        "normalize.schemas",
+        Type.BOOLEAN,
+        default=False,
+        importance=Importance.MEDIUM,
+        doc="Let the registry compare schemas in a normal form.",
+    )
+    .define(
+        "use.schema.id",
+        Type.INT,
+        default=-1,
+        importance=Importance.LOW,
+        doc="Write by the schema of this id, without auto.register.schemas.",
+    )
+    .define(
+        "use.schema.guid",
+        Type.STRING,
+        default="",
+        importance=Importance.LOW,
+        doc="Write by the schema of this GUID, without auto.register.schemas.",
+    )
+    .define(
+        "use.latest.version",
+        Type.BOOLEAN,
+        default=False,
+        importance=Importance.LOW,
+        doc="Write by the subject's latest version, without auto.register.schemas.",
+    )
+    .define(
+        "use.latest.with.metadata",
+        Type.LIST,
+        default="",
+        importance=Importance.LOW,
+        doc="Write by the subject's latest version with this metadata, key=value, without "
+        "auto.register.schemas.",
+    )
+    .define(
+        "latest.compatibility.strict",
+        Type.BOOLEAN,
+        default=True,
+        importance=Importance.LOW,
+        doc="Refuse values that have no place in the latest version.",
+    )
+    .define(
+        "id.compatibility.strict",
+        Type.BOOLEAN,
+        default=True,
+        importance=Importance.LOW,
+        doc="Refuse values that have no place in the schema of use.schema.id or use.schema.guid.",
+    )
+    .define(
+        "subject.name.strategy.kafka.cluster.id",
+        Type.STRING,
+        default=_ANY_CLUSTER,
+        importance=Importance.LOW,
+        doc="The cluster whose associations AssociatedNameStrategy asks for; - for any.",
+    )
+    .define(
+        "subject.name.strategy.fallback.type",
+        Type.STRING,
+        default="TOPIC",
+        importance=Importance.LOW,
+        doc="What names the subject of a topic without association: TOPIC, RECORD, TOPIC_RECORD or "
+        "NONE.",
+    )
+    .define(
+        "context.name.strategy",
+        Type.STRING,
+        default="NullContextNameStrategy",
+        importance=Importance.LOW,
+        doc="NullContextNameStrategy; a context may stand in the registry's URL instead.",
+    )
+)
 for _side in _SIDES:
-    CONFIG_DEF.define(f"{_side}.subject.name.strategy", Type.STRING, default=TOPIC_NAME, importance=Importance.MEDIUM,
-                      doc=f"How subjects are named: {', '.join([*_STRATEGIES, _ASSOCIATED])}.")  # fmt: skip
-    CONFIG_DEF.define(f"{_side}.schema.id.serializer", Type.STRING, default=_PREFIX_SERIALIZER,
-                      importance=Importance.LOW,
-                      doc=f"What names the schema before the message; {_HEADER_SERIALIZER}: in a header.")  # fmt: skip
+    CONFIG_DEF.define(
+        f"{_side}.subject.name.strategy",
+        Type.STRING,
+        default=TOPIC_NAME,
+        importance=Importance.MEDIUM,
+        doc=f"How subjects are named: {', '.join([*_STRATEGIES, _ASSOCIATED])}.",
+    )
+    CONFIG_DEF.define(
+        f"{_side}.schema.id.serializer",
+        Type.STRING,
+        default=_PREFIX_SERIALIZER,
+        importance=Importance.LOW,
+        doc=f"What names the schema before the message; {_HEADER_SERIALIZER}: in a header.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +141,21 @@ class RegistryWriter:
     """What schemas are registered under, each asked for once. Used on one thread."""
 
     def __init__(
-        self, registry: SchemaRegistry, configs: Mapping[str, str], side: str, kind: str, capacity: int
+        self,
+        registry: SchemaRegistry,
+        configs: Mapping[str, str],
+        side: str,
+        kind: str,
+        capacity: int,
     ) -> None:
-        """Remember answers about `capacity` schemas. ConfigError: there is no such strategy or serializer."""
+        """Remember answers about `capacity` schemas. ConfigError: there is no such strategy or
+        serializer."""
         parsed = CONFIG_DEF.parse(configs)
         self._strategy = _simple(parsed, f"{side}.subject.name.strategy", *_STRATEGIES, _ASSOCIATED)
         self._fallback = _simple(parsed, "subject.name.strategy.fallback.type", *_FALLBACKS, "NONE")
-        serializer = _simple(parsed, f"{side}.schema.id.serializer", _PREFIX_SERIALIZER, _HEADER_SERIALIZER)
+        serializer = _simple(
+            parsed, f"{side}.schema.id.serializer", _PREFIX_SERIALIZER, _HEADER_SERIALIZER
+        )
         _simple(parsed, "context.name.strategy", "NullContextNameStrategy")
         self.in_header = serializer == _HEADER_SERIALIZER
         self._cluster: str = parsed["subject.name.strategy.kafka.cluster.id"]
@@ -100,9 +178,8 @@ class RegistryWriter:
     def subject(self, topic: str, name: str | None) -> str:
         """The subject of a topic's messages, with a schema of this name.
 
-        Raises:
-            DataError: The name is needed, and missing; or the registry has no single subject for the topic.
-            UnavailableError: The registry is away.
+        Raises: DataError: The name is needed, and missing; or the registry has no single subject
+            for the topic. UnavailableError: The registry is away.
         """
         strategy = self._strategy
         if strategy == _ASSOCIATED:
@@ -137,7 +214,9 @@ class RegistryWriter:
     def _association(self, topic: str) -> str | None:
         try:
             found = self._registry.ask(
-                lambda client: client.get_associations_by_resource_name(topic, self._cluster, "topic", [self._side])
+                lambda client: client.get_associations_by_resource_name(
+                    topic, self._cluster, "topic", [self._side]
+                )
             )
         except UnknownError:  # none, or a registry that knows nothing of associations
             return None
@@ -149,12 +228,16 @@ class RegistryWriter:
         if self._fixed_guid is not None:
             schema = self._registry.by_guid(str(self._fixed_guid))
             return Target(b"\1" + self._fixed_guid.bytes, schema, self._fixed_strict)
-        return Target(_head(self._fixed_id), self._registry.by_id(self._fixed_id), self._fixed_strict)
+        return Target(
+            _head(self._fixed_id), self._registry.by_id(self._fixed_id), self._fixed_strict
+        )
 
     def _of_latest(self, subject: str) -> Target:
         """Asked each time: the client remembers the answer, for as long as it may."""
         if self._metadata:
-            found = self._registry.ask(lambda client: client.get_latest_with_metadata(subject, self._metadata))
+            found = self._registry.ask(
+                lambda client: client.get_latest_with_metadata(subject, self._metadata)
+            )
         else:
             found = self._registry.ask(lambda client: client.get_latest_version(subject))
         head = self._head_of(found)
@@ -170,14 +253,19 @@ class RegistryWriter:
         schema = Schema(text, self._kind)
         if self._registers:
             made = self._registry.ask(
-                lambda client: client.register_schema_full_response(subject, schema, self._normalizes)
+                lambda client: client.register_schema_full_response(
+                    subject, schema, self._normalizes
+                )
             )
         else:
-            made = self._registry.ask(lambda client: client.lookup_schema(subject, schema, self._normalizes))
+            made = self._registry.ask(
+                lambda client: client.lookup_schema(subject, schema, self._normalizes)
+            )
         return Target(self._head_of(made))
 
     def _head_of(self, registered: Any) -> bytes:
-        """An id before messages, which all readers know; a GUID in a header, if the registry has them."""
+        """An id before messages, which all readers know; a GUID in a header, if the registry has
+        them."""
         if self.in_header and registered.guid:
             return b"\1" + uuid.UUID(registered.guid).bytes
         return _head(int(registered.schema_id))

@@ -15,7 +15,8 @@ from connect_py.converters.registry_client import open_client
 
 UNKNOWN_ID_GRACE_SECONDS: Final = 5.0  # a replicated registry may learn of an id late
 REGISTRY: Final = "schema registry"  # what a task waits for
-PATIENCE_SECONDS: Final = 60.0  # after a grace in vain: unknown ids get none, and are not asked for again
+# after a grace in vain: unknown ids get none, and are not asked for again
+PATIENCE_SECONDS: Final = 60.0
 _READING: Final = frozenset({"READ", "WRITEREAD"})
 _WRITING: Final = frozenset({"WRITE", "WRITEREAD"})
 
@@ -50,10 +51,13 @@ class SchemaRegistry:
         self._monotonic = monotonic
         self._grace_seconds = grace_seconds
         self._unknown_since: dict[object, float] = {}
-        self._refused: dict[object, tuple[float, UnknownError]] = {}  # ids that were waited for in vain, and since when
+        self._refused: dict[
+            object, tuple[float, UnknownError]
+        ] = {}  # ids that were waited for in vain, and since when
         self._last_in_vain = -PATIENCE_SECONDS
         self._client = open_client(configs)
-        self._urls = re.sub(r"//[^/,]*@", "//", configs.get("schema.registry.url", ""))  # they may hold a password
+        # they may hold a password
+        self._urls = re.sub(r"//[^/,]*@", "//", configs.get("schema.registry.url", ""))
 
     def by_id(self, schema_id: int) -> RegisteredSchema:
         """Return the schema of an id.
@@ -69,7 +73,8 @@ class SchemaRegistry:
         return self._found(guid, partial(self._client.get_schema_by_guid, guid))
 
     def of(self, schema: Any, *, writing: bool = True) -> RegisteredSchema:
-        """Put the client's form of a schema together with those it refers to; errors as for `by_id`."""
+        """Put the client's form of a schema together with those it refers to; errors as for
+        `by_id`."""
         _refuse_rules(schema, _WRITING if writing else _READING)
         references: dict[str, str] = {}
         self._collect(schema, references)
@@ -110,7 +115,9 @@ class SchemaRegistry:
             since = self._unknown_since.setdefault(key, now)
             waits = now - since < self._grace_seconds
             if waits and now - self._last_in_vain >= PATIENCE_SECONDS:
-                raise UnavailableError(f"the registry does not know schema {key} yet", server=REGISTRY) from error
+                raise UnavailableError(
+                    f"the registry does not know schema {key} yet", server=REGISTRY
+                ) from error
             if not waits:
                 self._last_in_vain = now
             self._refuse(key, now, error)
@@ -146,7 +153,11 @@ class SchemaRegistry:
                 raise UnavailableError(text, server=REGISTRY) from error
             refusal = UnknownError if status == 404 else DataError
             raise refusal(f"the schema registry answers {status}: {error.error_message}") from error
-        except (httpx2.RequestError, OAuthTokenError, json.JSONDecodeError) as error:  # the last: a proxy's own page
+        except (
+            httpx2.RequestError,
+            OAuthTokenError,
+            json.JSONDecodeError,
+        ) as error:  # the last: a proxy's own page
             text = f"the schema registry at {self._urls} cannot be reached: {error}"
             raise UnavailableError(text, server=REGISTRY) from error
 
@@ -156,8 +167,14 @@ class SchemaRegistry:
 
 
 def _refuse_rules(schema: Any, modes: frozenset[str]) -> None:
-    """Rules of data contracts, such as the encryption of fields, are not run here. DataError: there are some."""
-    rules = schema.rule_set and [*(schema.rule_set.domain_rules or ()), *(schema.rule_set.encoding_rules or ())]
-    names = [str(rule.name) for rule in rules or () if str(rule.mode) in modes and not rule.disabled]
+    """Rules of data contracts, such as the encryption of fields, are not run here. DataError: there
+    are some."""
+    rules = schema.rule_set and [
+        *(schema.rule_set.domain_rules or ()),
+        *(schema.rule_set.encoding_rules or ()),
+    ]
+    names = [
+        str(rule.name) for rule in rules or () if str(rule.mode) in modes and not rule.disabled
+    ]
     if names:
         raise DataError(f"the schema has rules, which are not run here: {', '.join(names)}")

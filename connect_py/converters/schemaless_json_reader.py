@@ -21,7 +21,8 @@ from connect_py.converters.native.schemaless_json import NativeSchemalessJson
 MAX_WIDENINGS = 12  # per run; each looks twice as far ahead as the one before
 MIN_ROWS_PER_CUT = 100
 NULL_TEXT = b"null"
-REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)  # what msgspec raises for text it does not take
+# what msgspec raises for text it does not take
+REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class SchemalessJsonReader:
@@ -58,11 +59,15 @@ class SchemalessJsonReader:
         if whole is not None:
             return [whole]
         return column_runs(
-            len(data), lambda start: self._run(data, start), MIN_ROWS_PER_CUT, "members change their kind"
+            len(data),
+            lambda start: self._run(data, start),
+            MIN_ROWS_PER_CUT,
+            "members change their kind",
         )
 
     def _whole(self, data: Sequence[bytes | None]) -> ColumnRun | None:
-        """Read all messages by the native decoder; None: they are not of the shape that is known."""
+        """Read all messages by the native decoder; None: they are not of the shape that is
+        known."""
         if self._native is None:
             return None
         try:
@@ -79,19 +84,25 @@ class SchemalessJsonReader:
             rows = self._rows(messages, failures, ahead=1 << widenings)
             if rows is not None:
                 return ColumnRun(
-                    start, start + len(rows), _column(reader, rows, failures),
+                    start,
+                    start + len(rows),
+                    _column(reader, rows, failures),
                     {start + index: error for index, error in failures.items()},
-                )  # fmt: skip
+                )
         raise NotColumnar("objects have ever new members")
 
-    def _rows(self, messages: Sequence[bytes], failures: dict[int, Exception], ahead: int) -> list[Any] | None:
-        """Decode up to the end or a change of kind; None: the shape is another one now, so once more."""
+    def _rows(
+        self, messages: Sequence[bytes], failures: dict[int, Exception], ahead: int
+    ) -> list[Any] | None:
+        """Decode up to the end or a change of kind; None: the shape is another one now, so once
+        more."""
         rows: list[Any] = []
         waiting = iter(messages)
         decode = self._decoder.decode
         while True:
             try:
-                rows.extend(map(decode, waiting))  # what was decoded before an error stays in the list
+                # what was decoded before an error stays in the list
+                rows.extend(map(decode, waiting))
                 return rows
             except REFUSED:
                 index = len(rows)
@@ -111,7 +122,8 @@ class SchemalessJsonReader:
                 self._look_at(islice(messages, index + 1, index + 1 + ahead))
                 self._compile()
                 return None
-            rows.append(msgspec.convert(value, self._reader.type))  # text that Jackson takes and msgspec does not
+            # text that Jackson takes and msgspec does not
+            rows.append(msgspec.convert(value, self._reader.type))
 
     def _look_at(self, messages: Iterable[bytes]) -> None:
         for message in messages:

@@ -18,5 +18,7 @@ class SimpleHeaderConverter(HeaderConverter):
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
         return NULL if data is None else parse_string(data.decode(errors="replace"))
 
-    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Value) -> bytes | None:
+    def from_connect_header(
+        self, topic: str, key: str, schema: Schema | None, value: Value
+    ) -> bytes | None:
         return None if value is None else to_text(schema, value).encode(errors="replace")

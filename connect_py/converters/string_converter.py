@@ -20,10 +20,14 @@ class StringConverter(ValueAndHeaderConverter):
     """Text. Bytes that are no text of the encoding become U+FFFD."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef().define(
-        "converter.encoding", Type.STRING, default="UTF-8", importance=Importance.HIGH,
-        width=Width.MEDIUM, display_name="Encoding",
+        "converter.encoding",
+        Type.STRING,
+        default="UTF-8",
+        importance=Importance.HIGH,
+        width=Width.MEDIUM,
+        display_name="Encoding",
         doc="The name of the Java character set to use for encoding strings as byte arrays.",
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
         name: str = self.config_def.parse(configs)["converter.encoding"]
@@ -32,8 +36,12 @@ class StringConverter(ValueAndHeaderConverter):
         except LookupError as error:
             raise ConfigError("converter.encoding", f"unknown character set {name}") from error
 
-    def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
-        return SchemaAndValue(OPTIONAL_STRING, None if data is None else data.decode(self._encoding, "replace"))
+    def to_connect(
+        self, topic: str, data: bytes | None, headers: RawHeaders = ()
+    ) -> SchemaAndValue:
+        return SchemaAndValue(
+            OPTIONAL_STRING, None if data is None else data.decode(self._encoding, "replace")
+        )
 
     def from_connect(
         self, topic: str, schema: Schema | None, value: Value, headers: MutableHeaders | None = None
@@ -55,5 +63,8 @@ class StringConverter(ValueAndHeaderConverter):
                 raise pa.ArrowInvalid("not UTF-8")
             column = pa.array(data, pa.binary()).cast(pa.string())  # checks that it is UTF-8
         except pa.ArrowInvalid:
-            column = pa.array([None if d is None else d.decode(self._encoding, "replace") for d in data], pa.string())
+            column = pa.array(
+                [None if d is None else d.decode(self._encoding, "replace") for d in data],
+                pa.string(),
+            )
         return [ColumnRun(0, len(data), Column(OPTIONAL_STRING, column))] if data else []

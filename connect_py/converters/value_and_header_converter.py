@@ -19,5 +19,7 @@ class ValueAndHeaderConverter(Converter, HeaderConverter):
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
         return self.to_connect(topic, data)
 
-    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Value) -> bytes | None:
+    def from_connect_header(
+        self, topic: str, key: str, schema: Schema | None, value: Value
+    ) -> bytes | None:
         return self.from_connect(topic, schema, value)

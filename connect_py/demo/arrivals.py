@@ -23,7 +23,9 @@ class Arrival:
 
     def seconds(self, change: Change) -> float:
         """From the commit in the database to the commit of the table."""
-        return (self.state.committed_at - datetime.fromtimestamp(change.changed_ms / 1000, UTC)).total_seconds()
+        return (
+            self.state.committed_at - datetime.fromtimestamp(change.changed_ms / 1000, UTC)
+        ).total_seconds()
 
 
 class Arrivals:
@@ -50,6 +52,10 @@ class Arrivals:
 
     def row(self, table: str, key: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """A row as PyIceberg reads it; None: the table does not have it."""
-        rows: list[dict[str, Any]] = self._catalog.load_table(f"{NAMESPACE}.{table}").scan().to_arrow().to_pylist()
+        rows: list[dict[str, Any]] = (
+            self._catalog.load_table(f"{NAMESPACE}.{table}").scan().to_arrow().to_pylist()
+        )
         wanted = {name: str(value) for name, value in key.items()}
-        return next((row for row in rows if {name: str(row.get(name)) for name in wanted} == wanted), None)
+        return next(
+            (row for row in rows if {name: str(row.get(name)) for name in wanted} == wanted), None
+        )

@@ -1,4 +1,5 @@
-"""Debezium's events as they come into Kafka, for a view of which change is in which table and since when."""
+"""Debezium's events as they come into Kafka, for a view of which change is in which table and since
+when."""
 
 from __future__ import annotations
 
@@ -41,7 +42,11 @@ class ChangeTopics:
     def __init__(self, bootstrap_servers: str, prefix: str) -> None:
         self._prefix = prefix
         self._consumer = Consumer(
-            {"bootstrap.servers": bootstrap_servers, "group.id": "demo-view", "enable.auto.commit": False},
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": "demo-view",
+                "enable.auto.commit": False,
+            },
             logger=_QUIET,
         )
         self._followed: set[TopicPartition] = set()
@@ -61,12 +66,19 @@ class ChangeTopics:
             for message in messages:
                 topic, value = message.topic(), message.value()
                 partition, offset, key = message.partition(), message.offset(), message.key()
-                if message.error() is not None or topic is None or partition is None or offset is None:
+                if (
+                    message.error() is not None
+                    or topic is None
+                    or partition is None
+                    or offset is None
+                ):
                     continue
                 if value is None or key is None:
                     continue  # a tombstone says nothing new
                 change = _change(topic.removeprefix(self._prefix), key, value)
-                self._waiting.setdefault(TopicPartition(topic, partition), deque()).append((offset, change))
+                self._waiting.setdefault(TopicPartition(topic, partition), deque()).append(
+                    (offset, change)
+                )
 
     def take(self, table: str, offsets: Mapping[TopicPartition, int]) -> list[Change]:
         """Remove and return the changes of a table before these offsets: what it holds now."""
@@ -88,7 +100,9 @@ class ChangeTopics:
             for number in topic.partitions
         }
         if new := there - self._followed:
-            self._consumer.incremental_assign([ClientTopicPartition(*tp, OFFSET_BEGINNING) for tp in sorted(new)])
+            self._consumer.incremental_assign(
+                [ClientTopicPartition(*tp, OFFSET_BEGINNING) for tp in sorted(new)]
+            )
             self._followed |= new
 
 
@@ -96,7 +110,9 @@ def _change(table: str, key: bytes, value: bytes) -> Change:
     event, document = json.loads(value)["payload"], json.loads(key)
     operation = OPERATIONS.get(event["op"], event["op"])
     dates = {field["field"] for field in document["schema"]["fields"] if field.get("name") == _DATE}
-    named = {name: _day(value) if name in dates else value for name, value in document["payload"].items()}
+    named = {
+        name: _day(value) if name in dates else value for name, value in document["payload"].items()
+    }
     return Change(table, operation, named, int(event["source"]["ts_ms"]))
 
 

@@ -1,4 +1,5 @@
-"""Every table of PostgreSQL beside its Iceberg table, value by value; nothing of the worker's is used."""
+"""Every table of PostgreSQL beside its Iceberg table, value by value; nothing of the worker's is
+used."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ SELECT json_build_object('table', c.relname,
           ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey) WHERE i.indrelid = c.oid AND i.indisprimary))
 FROM pg_class c WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace AND NOT c.relispartition
 ORDER BY c.relname;
-"""
+"""  # noqa: E501 - a table or a literal is wider
 
 Row = dict[str, Any]
 
@@ -40,9 +41,12 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-# Per type of PostgreSQL: one form for its value as JSON, one for Iceberg's as PyIceberg reads it. Others are left out.
+# Per type of PostgreSQL: one form for its value as JSON, one for Iceberg's as PyIceberg reads it.
+# Others are left out.
 _FORMS: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
-    **dict.fromkeys(("int2", "int4", "int8", "bool", "text", "varchar", "bpchar"), (lambda value: value,) * 2),
+    **dict.fromkeys(
+        ("int2", "int4", "int8", "bool", "text", "varchar", "bpchar"), (lambda value: value,) * 2
+    ),
     **dict.fromkeys(("json", "jsonb"), (lambda value: value, _json)),
     **dict.fromkeys(("float4", "float8"), (float, float)),
     "numeric": (lambda value: Decimal(str(value)), lambda value: Decimal(str(value))),
@@ -64,7 +68,9 @@ class SourceTable:
     @property
     def left_out(self) -> list[str]:
         """Columns of types that this comparison does not know."""
-        return [column for column, kind in self.types.items() if kind.removeprefix("_") not in _FORMS]
+        return [
+            column for column, kind in self.types.items() if kind.removeprefix("_") not in _FORMS
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,9 @@ class TableComparison:
 class Comparison:
     """Compares all tables of the schema `public` with those of a namespace."""
 
-    def __init__(self, postgres: PostgresServer, database: str, catalog: SqlCatalog, namespace: str) -> None:
+    def __init__(
+        self, postgres: PostgresServer, database: str, catalog: SqlCatalog, namespace: str
+    ) -> None:
         self._postgres = postgres
         self._database = database
         self._catalog = catalog
@@ -89,8 +97,13 @@ class Comparison:
 
     def tables(self) -> list[SourceTable]:
         """What PostgreSQL has, by name."""
-        described = [json.loads(line) for line in self._postgres.run(_TABLES, self._database).splitlines()]
-        return [SourceTable(each["table"], each["types"], tuple(each["key"] or ())) for each in described]
+        described = [
+            json.loads(line) for line in self._postgres.run(_TABLES, self._database).splitlines()
+        ]
+        return [
+            SourceTable(each["table"], each["types"], tuple(each["key"] or ()))
+            for each in described
+        ]
 
     def compare(self) -> list[TableComparison]:
         """Read both sides now. A table that has no key is compared as a collection of rows.
@@ -108,15 +121,22 @@ class Comparison:
         missing, extra = expected - actual, actual - expected
         found = []
         if missing:
-            found.append(f"{missing.total()} rows are missing or differ, for example {min(missing)}")
+            found.append(
+                f"{missing.total()} rows are missing or differ, for example {min(missing)}"
+            )
         if extra:
             found.append(f"{extra.total()} rows should not be there, for example {min(extra)}")
         return TableComparison(table.name, len(source), len(iceberg), table.left_out, found)
 
     def _source_rows(self, table: SourceTable) -> list[Row]:
-        lines = self._postgres.run(f"SELECT to_jsonb(t) FROM public.{_quoted(table.name)} t;", self._database)
+        lines = self._postgres.run(
+            f"SELECT to_jsonb(t) FROM public.{_quoted(table.name)} t;", self._database
+        )
         rows = [json.loads(line, parse_float=Decimal) for line in lines.splitlines()]
-        return [{name: _form(table.types[name], value, 0) for name, value in row.items()} for row in rows]
+        return [
+            {name: _form(table.types[name], value, 0) for name, value in row.items()}
+            for row in rows
+        ]
 
     def _iceberg_rows(self, table: SourceTable) -> list[Row]:
         try:
@@ -125,7 +145,11 @@ class Comparison:
             return []  # it gets its table with its first row
         rows: list[Row] = loaded.scan().to_arrow().to_pylist()
         return [
-            {name: _form(table.types[name], value, 1) for name, value in row.items() if name in table.types}
+            {
+                name: _form(table.types[name], value, 1)
+                for name, value in row.items()
+                if name in table.types
+            }
             for row in rows
         ]
 
@@ -141,7 +165,8 @@ def _form(kind: str, value: Any, side: int) -> Any:
 
 
 def _frozen(row: Row) -> str:
-    """A row as text that is equal for equal rows: columns in order, numbers without trailing zeros."""
+    """A row as text that is equal for equal rows: columns in order, numbers without trailing
+    zeros."""
     return json.dumps(row, sort_keys=True, ensure_ascii=False, default=_plain)
 
 

@@ -1,4 +1,5 @@
-"""`connect-py demo`: starts the parts, shows changes of PostgreSQL arrive in Iceberg, and compares the two."""
+"""`connect-py demo`: starts the parts, shows changes of PostgreSQL arrive in Iceberg, and compares
+the two."""
 
 from __future__ import annotations
 
@@ -60,10 +61,11 @@ class Demo:
     def run(self, story: Callable[[Demo], None] | None = None) -> bool:
         """Run to the end; True when the tables equal those of PostgreSQL.
 
-        `story` is what to do once all rows have arrived; without it a user changes rows, for `seconds` or until Ctrl-C.
+        `story` is what to do once all rows have arrived; without it a user changes rows, for
+        `seconds` or until Ctrl-C.
 
-        Raises:
-            ConnectError, PostgresError: Something did not start, ended by itself, or did not arrive.
+        Raises: ConnectError, PostgresError: Something did not start, ended by itself, or did not
+            arrive.
         """
         clear(self.directory)
         self.console.rule("[bold]connect-py demo: from PostgreSQL to Iceberg")
@@ -79,13 +81,18 @@ class Demo:
                 return self._show(story)
 
     def _look_at(self, topics: ChangeTopics) -> None:
-        catalog = SqlCatalog(CATALOG, uri=catalog_uri(self.directory), warehouse=warehouse_uri(self.directory))
+        catalog = SqlCatalog(
+            CATALOG, uri=catalog_uri(self.directory), warehouse=warehouse_uri(self.directory)
+        )
         self._arrivals = Arrivals(topics, ShopTables(self.directory), catalog)
         self._comparison = Comparison(self.parts.postgres, DATABASE, catalog, NAMESPACE)
 
     def _show(self, story: Callable[[Demo], None] | None) -> bool:
         for name, worker in ((SOURCE, self.parts.java), (SINK, self.parts.worker)):
-            self.command(f"connect-py connectors create {self.folder}/{name}.json \\\n  --url {worker.url} --wait")
+            self.command(
+                f"connect-py connectors create {self.folder}/{name}.json \\\n  --url {worker.url} "
+                f"--wait"
+            )
         self.console.print()
         self.wait_until_equal()
         if not self.interrupted.is_set():
@@ -109,14 +116,20 @@ class Demo:
     def said(self, text: str) -> None:
         """Print a line with the seconds since the start."""
         self.console.print(
-            f"[dim]{time.monotonic() - self._started:5.1f} s[/]  {escape(self._folded(text).lstrip())}", highlight=False
+            f"[dim]{time.monotonic() - self._started:5.1f} s[/]  "
+            f"{escape(self._folded(text).lstrip())}",
+            highlight=False,
         )
 
     def _folded(self, text: str) -> str:
         """A text in lines that stand below each other, right of the seconds."""
         indent = " " * INDENT
         return textwrap.fill(
-            text, self.console.width - 1, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+            text,
+            self.console.width - 1,
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
         )
 
     def show(self, text: str) -> None:
@@ -130,15 +143,23 @@ class Demo:
             ConnectError: Its exit status is not 0, or it took too long.
         """
         self.show(text)
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        path = os.pathsep.join(
+            [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+        )
         try:
             done = subprocess.run(
                 ["/bin/sh", "-c", text],
                 env={**os.environ, "PATH": path, "COLUMNS": str(min(self.console.width, 80))},
-                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=COMMAND_SECONDS,
+                check=False,
+            )
         except subprocess.TimeoutExpired as error:
-            raise ConnectError(f"timed out after {COMMAND_SECONDS:g} s while running {text}") from error
+            raise ConnectError(
+                f"timed out after {COMMAND_SECONDS:g} s while running {text}"
+            ) from error
         if done.returncode != 0:
             raise ConnectError(f"status {done.returncode} of {text}\n{done.stdout}{done.stderr}")
         if output := done.stdout.rstrip():
@@ -153,7 +174,12 @@ class Demo:
         compared = self._comparison.compare()
         for each in compared:
             result = "[bold red]different" if each.differences else "[green]equal"
-            grid.add_row(f"{NAMESPACE}.{each.table}", f"{each.source_rows:,}", f"{each.iceberg_rows:,}", result)
+            grid.add_row(
+                f"{NAMESPACE}.{each.table}",
+                f"{each.source_rows:,}",
+                f"{each.iceberg_rows:,}",
+                result,
+            )
         self.console.print(grid)
         for each in compared:
             self._print_details(each)
@@ -161,10 +187,14 @@ class Demo:
 
     def _print_details(self, compared: TableComparison) -> None:
         for difference in compared.differences:
-            self.console.print(f"[bold red]✗[/] {compared.table}: {escape(difference)}", highlight=False)
+            self.console.print(
+                f"[bold red]✗[/] {compared.table}: {escape(difference)}", highlight=False
+            )
         if compared.left_out:
             names = ", ".join(compared.left_out)
-            self.console.print(f"{compared.table}: not compared, types that this command does not know: {names}")
+            self.console.print(
+                f"{compared.table}: not compared, types that this command does not know: {names}"
+            )
 
     def _print_arrival(self, arrival: Arrival) -> None:
         table, changes = f"{NAMESPACE}.{arrival.table}", arrival.changes
@@ -178,9 +208,16 @@ class Demo:
             return
         for change in changes:
             key = ", ".join(f"{name}={value}" for name, value in change.key.items())
-            self.said(f"{change.operation} {table} {key}: in Iceberg after {arrival.seconds(change):.1f} s")
+            self.said(
+                f"{change.operation} {table} {key}: in Iceberg after "
+                f"{arrival.seconds(change):.1f} s"
+            )
             row = self._arrivals.row(arrival.table, change.key)
-            shown = "no such row" if row is None else " ".join(f"{name}={value}" for name, value in row.items())
+            shown = (
+                "no such row"
+                if row is None
+                else " ".join(f"{name}={value}" for name, value in row.items())
+            )
             self.console.print(Text(self._folded(shown), style="green"))
 
     def _what_to_try(self) -> Panel:
@@ -200,7 +237,9 @@ class Demo:
             f"connect-py top --url {self.parts.worker.url}     # ours, with the sink\n",
             f"connect-py status --url {self.parts.java.url}  # Java's, with Debezium",
         )
-        return Panel(text, title="try it in a second terminal; Ctrl-C here stops everything", expand=False)
+        return Panel(
+            text, title="try it in a second terminal; Ctrl-C here stops everything", expand=False
+        )
 
     # --- waiting
 
@@ -221,8 +260,13 @@ class Demo:
                     self.look()  # what came in while the tables were compared
                     return
                 if compared > deadline:
-                    wrong = "\n".join(f"{each.table}: {text}" for each in different for text in each.differences)
-                    raise ConnectError(f"the tables did not equal PostgreSQL's within {ARRIVE_SECONDS:g} s:\n{wrong}")
+                    wrong = "\n".join(
+                        f"{each.table}: {text}" for each in different for text in each.differences
+                    )
+                    raise ConnectError(
+                        f"the tables did not equal PostgreSQL's within {ARRIVE_SECONDS:g} "
+                        f"s:\n{wrong}"
+                    )
             self.interrupted.wait(LOOK_SECONDS)
 
     def look(self) -> bool:
@@ -233,7 +277,9 @@ class Demo:
         """
         for process, connector in ((self.parts.java, SOURCE), (self.parts.worker, SINK)):
             process.check()
-            if time.monotonic() - self._asked > STATUS_SECONDS and (trace := process.failed_trace(connector)):
+            if time.monotonic() - self._asked > STATUS_SECONDS and (
+                trace := process.failed_trace(connector)
+            ):
                 raise ConnectError(f"{connector} failed:\n{trace}")
         if time.monotonic() - self._asked > STATUS_SECONDS:
             self._asked = time.monotonic()

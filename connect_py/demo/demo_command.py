@@ -20,7 +20,8 @@ from connect_py.embedded.postgres import PostgresError
 
 
 def main(directory: Path, seconds: float | None, *, tour: bool) -> int:
-    """Run the demonstration; the exit status is 1 if the tables do not equal those of PostgreSQL."""
+    """Run the demonstration; the exit status is 1 if the tables do not equal those of
+    PostgreSQL."""
     console = Console()
     demo = Demo(directory.resolve(), seconds, console)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -28,8 +29,14 @@ def main(directory: Path, seconds: float | None, *, tour: bool) -> int:
     try:
         return 0 if demo.run(take_tour if tour else None) else 1
     except (
-        ConnectError, PostgresError, BrokerError, JavaNotFoundError, JarLockError, IvyError, tarfile.TarError,
-    ) as error:  # fmt: skip
+        ConnectError,
+        PostgresError,
+        BrokerError,
+        JavaNotFoundError,
+        JarLockError,
+        IvyError,
+        tarfile.TarError,
+    ) as error:
         if demo.interrupted.is_set():  # Ctrl-C also reaches a command that runs
             console.print("Stopped before the end.")
             return 1

@@ -34,7 +34,9 @@ _SHORT_SESSIONS = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"
 class DemoParts:
     """Starts the parts in their order; leaving the `with` block stops them in the other."""
 
-    def __init__(self, directory: Path, said: Callable[[str], None], interrupted: threading.Event) -> None:
+    def __init__(
+        self, directory: Path, said: Callable[[str], None], interrupted: threading.Event
+    ) -> None:
         """Prepare.
 
         Args:
@@ -75,13 +77,24 @@ class DemoParts:
         self._stack.callback(self.postgres.close)
         self.postgres.start()
         password = self._fill()
-        said(f"PostgreSQL {self._version()} answers on port {self.postgres.port}, with a shop in it")
+        said(
+            f"PostgreSQL {self._version()} answers on port {self.postgres.port}, with a shop in it"
+        )
         servers = self._stack.enter_context(self.broker).bootstrap_servers
         said(f"Apache Kafka answers on {servers}")
-        self.java = JavaConnectProcess(directory, "java-connect", "java-connect", servers, self._java_properties())
-        self.worker = ConnectProcess(directory, "worker", "connect-py", servers, {
-            **_SHORT_SESSIONS, **{f"consumer.{key}": value for key, value in _SHORT_SESSIONS.items()},
-        })  # fmt: skip
+        self.java = JavaConnectProcess(
+            directory, "java-connect", "java-connect", servers, self._java_properties()
+        )
+        self.worker = ConnectProcess(
+            directory,
+            "worker",
+            "connect-py",
+            servers,
+            {
+                **_SHORT_SESSIONS,
+                **{f"consumer.{key}": value for key, value in _SHORT_SESSIONS.items()},
+            },
+        )
         for process in (self.java, self.worker):
             process.launch()
             self._stack.callback(process.close)
@@ -108,7 +121,7 @@ class DemoParts:
             "plugin.discovery": "service_load",
             "offset.flush.interval.ms": "1000",
             "config.providers": "file",
-            "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+            "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",  # noqa: E501 - one literal
         }
 
     def _write_files(self, password: str) -> None:

@@ -1,4 +1,5 @@
-"""What a user would try, done by itself: each step with its command, its output, and the changes that arrive."""
+"""What a user would try, done by itself: each step with its command, its output, and the changes
+that arrive."""
 
 from __future__ import annotations
 
@@ -67,14 +68,18 @@ def _change_schema(demo: Demo) -> None:
     )
     _psql(
         demo,
-        "CREATE TABLE reviews\n  (sku uuid REFERENCES products, day date, stars int, PRIMARY KEY (sku, day))",
+        "CREATE TABLE reviews\n  (sku uuid REFERENCES products, day date, stars int, PRIMARY KEY "
+        "(sku, day))",
         "INSERT INTO reviews\n  SELECT sku, date '2026-05-01', 5 FROM products LIMIT 2",
     )
 
 
 def _kill(demo: Demo) -> None:
     worker = demo.parts.worker
-    burst = "INSERT INTO orders (customer_id, total)\n  SELECT 1 + n % 200, n FROM generate_series(1, 2000) AS n"
+    burst = (
+        "INSERT INTO orders (customer_id, total)\n  SELECT 1 + n % 200, n FROM "
+        "generate_series(1, 2000) AS n"
+    )
     demo.command(f'{demo.folder}/psql -c "{burst}"')
     demo.interrupted.wait(COMMIT_SECONDS)
     demo.command(f"kill -9 {worker.pid}")

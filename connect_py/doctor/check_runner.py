@@ -24,7 +24,8 @@ def _answer(check: Check) -> Sequence[Finding]:
         except (ConnectError, OSError, ValueError) as error:
             found.append(Finding(check.subject, Verdict.FAIL, str(error) or type(error).__name__))
 
-    thread = threading.Thread(target=ask, name=f"check {check.subject}", daemon=True)  # one that hangs ends with us
+    # one that hangs ends with us
+    thread = threading.Thread(target=ask, name=f"check {check.subject}", daemon=True)
     thread.start()
     thread.join(check.seconds)
     if thread.is_alive():

@@ -15,18 +15,30 @@ from connect_py.plugins.plugin_registry import PluginRegistry
 GROUP: Final = "connect_py.checks"
 
 
-def connector_check(props: Mapping[str, str], plugins: PluginRegistry, services: SharedServices) -> Check:
-    """Whether the plugin is installed and accepts the configuration, on a worker with these services."""
+def connector_check(
+    props: Mapping[str, str], plugins: PluginRegistry, services: SharedServices
+) -> Check:
+    """Whether the plugin is installed and accepts the configuration, on a worker with these
+    services."""
     return Check("connector", lambda: connector(props, plugins, services), 30.0)
 
 
-def connector(props: Mapping[str, str], plugins: PluginRegistry, services: SharedServices) -> Sequence[Finding]:
+def connector(
+    props: Mapping[str, str], plugins: PluginRegistry, services: SharedServices
+) -> Sequence[Finding]:
     """A line for each key that the connector's plugin does not accept."""
     name = props.get("connector.class", "")
     try:
         plugin = plugins.find_connector(name)
     except ConnectError as error:
-        return [Finding("connector.class", Verdict.FAIL, str(error).partition(", available")[0], "Install its plugin.")]
+        return [
+            Finding(
+                "connector.class",
+                Verdict.FAIL,
+                str(error).partition(", available")[0],
+                "Install its plugin.",
+            )
+        ]
     made = plugins.load(plugin)()
     made.services = services
     values = made.validate(dict(props))
@@ -35,7 +47,9 @@ def connector(props: Mapping[str, str], plugins: PluginRegistry, services: Share
         for key, value in values.items()
         for text in value.errors
     ]
-    return wrong or [Finding("connector", Verdict.OK, f"{plugin.name.rpartition('.')[2]} accepts its keys")]
+    return wrong or [
+        Finding("connector", Verdict.OK, f"{plugin.name.rpartition('.')[2]} accepts its keys")
+    ]
 
 
 def plugin_checks(props: Mapping[str, str], *, with_java: bool) -> tuple[list[Check], bool]:

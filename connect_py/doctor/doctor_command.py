@@ -1,4 +1,5 @@
-"""`connect-py doctor`: looks for what a worker and a connector need, and says how to mend what is missing."""
+"""`connect-py doctor`: looks for what a worker and a connector need, and says how to mend what is
+missing."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 def doctor(
     worker: Annotated[
-        Path | None, typer.Argument(metavar="WORKER.PROPERTIES", exists=True, dir_okay=False, show_default="none")
+        Path | None,
+        typer.Argument(
+            metavar="WORKER.PROPERTIES", exists=True, dir_okay=False, show_default="none"
+        ),
     ] = None,
     connector: Annotated[
         Path | None,
@@ -26,11 +30,13 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """Check Java, jars, ports, plugins, Kafka, topics, rights, the catalog and the storage before a worker starts.
+    """Check Java, jars, ports, plugins, Kafka, topics, rights, the catalog and the storage before a
+    worker starts.
 
-    Without files: the machine. With the worker's properties: also its ports, plugins, brokers, internal topics and
-    rights. With a connector: also its configuration, topics, catalog and storage; a probe file is written and removed.
-    Nothing else is changed, and nothing is fetched. Exit status 0: no check failed; 1: one failed.
+    Without files: the machine. With the worker's properties: also its ports, plugins, brokers,
+    internal topics and rights. With a connector: also its configuration, topics, catalog and
+    storage; a probe file is written and removed. Nothing else is changed, and nothing is fetched.
+    Exit status 0: no check failed; 1: one failed.
     """
     from connect_py.api.check import Verdict
     from connect_py.secret_mask import masked
@@ -44,7 +50,12 @@ def doctor(
     failed = sum(finding.verdict is Verdict.FAIL for finding in found)
     if as_json:
         rows = [
-            {"subject": each.subject, "verdict": each.verdict.value, "text": each.text, "mend": each.mend or None}
+            {
+                "subject": each.subject,
+                "verdict": each.verdict.value,
+                "text": each.text,
+                "mend": each.mend or None,
+            }
             for each in found
         ]
         typer.echo(json.dumps({"failed": failed, "findings": rows}, indent=2))
@@ -67,14 +78,22 @@ def _findings(worker: Path | None, connector: Path | None) -> Iterator[Finding]:
     props, config = files.connector, files.config
     with LocalServices("connect-py doctor", files.worker) as services:
         provide_services(lambda: services)
-        machine = list(run_checks(machine_checks(java_needed=plugin_checks(props, with_java=False)[1])))
+        machine = list(
+            run_checks(machine_checks(java_needed=plugin_checks(props, with_java=False)[1]))
+        )
         yield from machine
         yield from files.wrong
         folders = (config["plugin.path"] or ()) if config is not None else ()
-        plugins = PluginRegistry.discover(folder for folder in folders if Path(folder.strip()).is_dir())
+        plugins = PluginRegistry.discover(
+            folder for folder in folders if Path(folder.strip()).is_dir()
+        )
         if config is not None and worker is not None:
-            topics = [topic.strip() for topic in props.get("topics", "").split(",") if topic.strip()]
-            yield from run_checks(chain(worker_checks(worker, config, plugins), KafkaChecks(config).checks(topics)))
+            topics = [
+                topic.strip() for topic in props.get("topics", "").split(",") if topic.strip()
+            ]
+            yield from run_checks(
+                chain(worker_checks(worker, config, plugins), KafkaChecks(config).checks(topics))
+            )
         if props:
             with_java = all(finding.verdict is Verdict.OK for finding in machine)
             if with_java:

@@ -34,7 +34,9 @@ class Files:
         if connector is not None:
             try:
                 file = ConnectorFile.read(connector)
-                props = {key: value for key, value in file.config.items() if value is not None} | {"name": file.name}
+                props = {key: value for key, value in file.config.items() if value is not None} | {
+                    "name": file.name
+                }
             except (ConnectError, ValueError) as error:
                 wrong.append(Finding("connector", Verdict.FAIL, str(error), MEND))
         if worker is None:

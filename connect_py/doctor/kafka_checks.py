@@ -1,4 +1,5 @@
-"""What Kafka must allow: the brokers answer, internal topics fit, rights are there as far as brokers tell."""
+"""What Kafka must allow: the brokers answer, internal topics fit, rights are there as far as
+brokers tell."""
 
 from __future__ import annotations
 
@@ -40,14 +41,20 @@ class KafkaChecks:
         return AdminClient(settings)
 
     def checks(self, connector_topics: Iterable[str] = ()) -> Iterator[Check]:
-        """The brokers first; if they do not answer, no other check follows. To be taken one by one."""
+        """The brokers first; if they do not answer, no other check follows. To be taken one by
+        one."""
         yield Check("brokers", self.brokers, 2 * ANSWER_SECONDS)
         if not self._reached:
             return
         config = self._config
         if isinstance(config, DistributedConfig):
-            for topic in (*(config.storage_topic(storage) for storage in STORAGES), config.control_topic()):
-                yield Check(f"topic {topic.name}", partial(self.internal_topic, topic), 3 * ANSWER_SECONDS)
+            for topic in (
+                *(config.storage_topic(storage) for storage in STORAGES),
+                config.control_topic(),
+            ):
+                yield Check(
+                    f"topic {topic.name}", partial(self.internal_topic, topic), 3 * ANSWER_SECONDS
+                )
             yield Check(f"group {config.group_id}", partial(self.group, config.group_id))
         for name in connector_topics:
             yield Check(f"topic {name}", partial(self.read_topic, name))
@@ -74,20 +81,39 @@ class KafkaChecks:
         partitions = len(described.partitions)
         if topic.partitions == 1 and partitions != 1:
             text = f"{topic.property} needs 1 partition and has {partitions}"
-            return [Finding(subject, Verdict.FAIL, text, "Name another topic, or create it anew with 1 partition.")]
+            return [
+                Finding(
+                    subject,
+                    Verdict.FAIL,
+                    text,
+                    "Name another topic, or create it anew with 1 partition.",
+                )
+            ]
         if lacking := _lacking(described.authorized_operations, _NEEDED):
             return [Finding(subject, Verdict.FAIL, f"no right to {lacking}", f"Grant it: {RIGHTS}")]
         policy = self._cleanup_policy(topic.name)
         if topic.property in _COMPACTED and policy not in ("compact", None):
-            mend = f"kafka-configs.sh --alter --topic {topic.name} --add-config cleanup.policy=compact"
-            return [Finding(subject, Verdict.FAIL, f"cleanup.policy is {policy}, not compact: it loses state", mend)]
-        shown = f"{topic.property}: {_counted(partitions)}, cleanup.policy {policy or 'not to be seen'}"
+            mend = (
+                f"kafka-configs.sh --alter --topic {topic.name} --add-config cleanup.policy=compact"
+            )
+            return [
+                Finding(
+                    subject,
+                    Verdict.FAIL,
+                    f"cleanup.policy is {policy}, not compact: it loses state",
+                    mend,
+                )
+            ]
+        shown = (
+            f"{topic.property}: {_counted(partitions)}, cleanup.policy {policy or 'not to be seen'}"
+        )
         return [Finding(subject, Verdict.OK if policy else Verdict.WARN, shown)]
 
     def group(self, name: str) -> Sequence[Finding]:
         """Whether the worker may be a member of its group."""
-        future = self._admin.describe_consumer_groups([name], include_authorized_operations=True,
-                                                      request_timeout=ANSWER_SECONDS)[name]  # fmt: skip
+        future = self._admin.describe_consumer_groups(
+            [name], include_authorized_operations=True, request_timeout=ANSWER_SECONDS
+        )[name]
         try:
             operations = self._answer(future.result).authorized_operations
         except _RefusedError as error:
@@ -95,7 +121,11 @@ class KafkaChecks:
         except ConnectError as error:  # as of brokers that have not had a group yet
             return [Finding(f"group {name}", Verdict.WARN, f"not known: {error}")]
         if lacking := _lacking(operations, (AclOperation.READ,)):
-            return [Finding(f"group {name}", Verdict.FAIL, f"no right to {lacking}", f"Grant it: {RIGHTS}")]
+            return [
+                Finding(
+                    f"group {name}", Verdict.FAIL, f"no right to {lacking}", f"Grant it: {RIGHTS}"
+                )
+            ]
         return [Finding(f"group {name}", Verdict.OK, "may be joined")]
 
     def read_topic(self, name: str) -> Sequence[Finding]:
@@ -103,9 +133,16 @@ class KafkaChecks:
         described = self._described(name)
         if described is None:
             mend = f"Create it, correct `topics`, or grant Describe and Read: {RIGHTS}"
-            return [Finding(f"topic {name}", Verdict.WARN, "there is none that this user may see", mend)]
-        if lacking := _lacking(described.authorized_operations, (AclOperation.DESCRIBE, AclOperation.READ)):
-            text = f"the worker's own user has no right to {lacking}; the connector's clients may have another one"
+            return [
+                Finding(f"topic {name}", Verdict.WARN, "there is none that this user may see", mend)
+            ]
+        if lacking := _lacking(
+            described.authorized_operations, (AclOperation.DESCRIBE, AclOperation.READ)
+        ):
+            text = (
+                f"the worker's own user has no right to {lacking}; the connector's clients may "
+                f"have another one"
+            )
             return [Finding(f"topic {name}", Verdict.WARN, text, f"Grant it: {RIGHTS}")]
         return [Finding(f"topic {name}", Verdict.OK, _counted(len(described.partitions)))]
 
@@ -114,26 +151,43 @@ class KafkaChecks:
     def _missing(self, topic: StorageTopic) -> Finding:
         subject, cluster = f"topic {topic.name}", self._cluster()
         if not self._config["internal.topics.automatic.creation.enable"]:
-            text = f"{topic.property}: there is none, and internal.topics.automatic.creation.enable is false"
-            return Finding(subject, Verdict.FAIL, text, f"Create it, compacted, with {_counted(topic.partitions)}.")
+            text = (
+                f"{topic.property}: there is none, and "
+                f"internal.topics.automatic.creation.enable is false"
+            )
+            return Finding(
+                subject,
+                Verdict.FAIL,
+                text,
+                f"Create it, compacted, with {_counted(topic.partitions)}.",
+            )
         if topic.replication_factor > len(cluster.nodes):
             text = (
-                f"would be created with {topic.replication_factor} replicas, and there are {len(cluster.nodes)} brokers"
+                f"would be created with {topic.replication_factor} replicas, and there are "
+                f"{len(cluster.nodes)} brokers"
             )
             return Finding(subject, Verdict.FAIL, text, f"Set {topic.replication_property()}.")
         if _lacking(cluster.authorized_operations, (AclOperation.CREATE,)):
-            text = "there is none that this user may see, and no right to create topics in the cluster"
-            return Finding(subject, Verdict.WARN, text, f"Grant Create on this topic, or create it: {RIGHTS}")
+            text = (
+                "there is none that this user may see, and no right to create topics in the cluster"
+            )
+            return Finding(
+                subject, Verdict.WARN, text, f"Grant Create on this topic, or create it: {RIGHTS}"
+            )
         return Finding(subject, Verdict.OK, f"{topic.property}: is created when the worker starts")
 
     def _cluster(self) -> Any:
         check_resolvable(self._config["bootstrap.servers"])
-        asked = self._admin.describe_cluster(include_authorized_operations=True, request_timeout=ANSWER_SECONDS)
+        asked = self._admin.describe_cluster(
+            include_authorized_operations=True, request_timeout=ANSWER_SECONDS
+        )
         return self._answer(asked.result)
 
     def _described(self, topic: str) -> Any | None:
         asked = self._admin.describe_topics(
-            TopicCollection([topic]), include_authorized_operations=True, request_timeout=ANSWER_SECONDS
+            TopicCollection([topic]),
+            include_authorized_operations=True,
+            request_timeout=ANSWER_SECONDS,
         )[topic]
         try:
             return self._answer(asked.result)
@@ -160,7 +214,9 @@ class KafkaChecks:
             if problem.code() in REFUSALS:
                 raise _RefusedError(problem.str()) from error
             self._admin.poll(0)
-            raise ConnectError(f"{problem.str()}{f' ({self._news.reason})' if self._news.reason else ''}") from error
+            raise ConnectError(
+                f"{problem.str()}{f' ({self._news.reason})' if self._news.reason else ''}"
+            ) from error
         except TimeoutError as error:
             raise ConnectError(f"no answer in {ANSWER_SECONDS:g} s") from error
 

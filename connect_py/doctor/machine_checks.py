@@ -26,7 +26,9 @@ def java(missing: Verdict) -> Sequence[Finding]:
         if os.access(given, os.X_OK):
             return [Finding("Java", Verdict.OK, f"{given}, as {JAVA_VARIABLE} says")]
         mend = f"Set {JAVA_VARIABLE} to an executable, or unset it."
-        return [Finding("Java", missing, f"{JAVA_VARIABLE}={given} is not an executable file", mend)]
+        return [
+            Finding("Java", missing, f"{JAVA_VARIABLE}={given} is not an executable file", mend)
+        ]
     try:
         found = find_java()
     except JavaNotFoundError as error:
@@ -41,12 +43,26 @@ def jars(missing: Verdict) -> Sequence[Finding]:
         absent = [path for path in given.split(os.pathsep) if not Path(path).is_file()]
         if absent:
             mend = f"Correct {JARS_VARIABLE}, or unset it."
-            return [Finding("jars", missing, f"{JARS_VARIABLE} names files that are not there: {absent[0]}", mend)]
+            return [
+                Finding(
+                    "jars",
+                    missing,
+                    f"{JARS_VARIABLE} names files that are not there: {absent[0]}",
+                    mend,
+                )
+            ]
         return [Finding("jars", Verdict.OK, f"as {JARS_VARIABLE} says")]
     try:
         found = JarLock.shipped("spark").fetched_jars()
     except JarLockError as error:
         return [Finding("jars", missing, str(error), "Fetch them again: connect-py jars spark")]
     if not found:
-        return [Finding("jars", missing, f"Spark's are not there ({_FOR_SPARK})", "Fetch them: connect-py jars spark")]
+        return [
+            Finding(
+                "jars",
+                missing,
+                f"Spark's are not there ({_FOR_SPARK})",
+                "Fetch them: connect-py jars spark",
+            )
+        ]
     return [Finding("jars", Verdict.OK, f"{len(found)} of Spark and Iceberg in {found[0].parent}")]

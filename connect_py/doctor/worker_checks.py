@@ -49,7 +49,11 @@ def properties(path: Path, config: WorkerConfig) -> Sequence[Finding]:
     """Whether each key is known."""
     if config.unknown:
         mend = "Correct its spelling, or leave it: a plugin may read it."
-        return [Finding("properties", Verdict.WARN, f"{path}: not known: {', '.join(config.unknown)}", mend)]
+        return [
+            Finding(
+                "properties", Verdict.WARN, f"{path}: not known: {', '.join(config.unknown)}", mend
+            )
+        ]
     return [Finding("properties", Verdict.OK, str(path))]
 
 
@@ -65,10 +69,25 @@ def port(text: str) -> Sequence[Finding]:
         except OSError as error:
             taken = _worker_at(host, listener.port) or _process_at(listener.port)
             if taken is None:
-                return [Finding(subject, Verdict.FAIL, f"{text}: {error.strerror}", "Correct `listeners`.")]
+                return [
+                    Finding(
+                        subject, Verdict.FAIL, f"{text}: {error.strerror}", "Correct `listeners`."
+                    )
+                ]
             if taken.startswith("a worker"):
-                return [Finding(subject, Verdict.WARN, f"{taken} answers there", "Nothing, if it is this one.")]
-            return [Finding(subject, Verdict.FAIL, f"taken by {taken}", "Stop it, or change `listeners`.")]
+                return [
+                    Finding(
+                        subject,
+                        Verdict.WARN,
+                        f"{taken} answers there",
+                        "Nothing, if it is this one.",
+                    )
+                ]
+            return [
+                Finding(
+                    subject, Verdict.FAIL, f"taken by {taken}", "Stop it, or change `listeners`."
+                )
+            ]
     return [Finding(subject, Verdict.OK, "free")]
 
 
@@ -77,9 +96,15 @@ def _worker_at(host: str, number: int) -> str | None:
 
     shown = host if host not in ("", "0.0.0.0", "::") else "127.0.0.1"
     try:
-        answer = httpx.get(f"http://{f'[{shown}]' if ':' in shown else shown}:{number}/", timeout=PROBE_SECONDS)
+        answer = httpx.get(
+            f"http://{f'[{shown}]' if ':' in shown else shown}:{number}/", timeout=PROBE_SECONDS
+        )
         found = answer.json()
-        return f"a worker ({found['version']}, {found['commit']})" if "kafka_cluster_id" in found else None
+        return (
+            f"a worker ({found['version']}, {found['commit']})"
+            if "kafka_cluster_id" in found
+            else None
+        )
     except (httpx.HTTPError, ValueError, TypeError, KeyError):
         return None
 
@@ -105,10 +130,19 @@ def _process_at(number: int) -> str | None:
 def plugin_path(config: WorkerConfig, plugins: PluginRegistry) -> Sequence[Finding]:
     """Whether the folders of `plugin.path` can be read, and what was found."""
     paths = [text.strip() for text in config["plugin.path"] or () if text.strip()]
-    missing = [path for path in paths if not os.path.isdir(path) or not os.access(path, os.R_OK | os.X_OK)]
+    missing = [
+        path for path in paths if not os.path.isdir(path) or not os.access(path, os.R_OK | os.X_OK)
+    ]
     if missing:
         mend = "Correct `plugin.path`, or the rights of the folder."
-        return [Finding("plugin.path", Verdict.FAIL, f"no folder that can be read: {', '.join(missing)}", mend)]
+        return [
+            Finding(
+                "plugin.path",
+                Verdict.FAIL,
+                f"no folder that can be read: {', '.join(missing)}",
+                mend,
+            )
+        ]
     connectors = plugins.available(PluginKind.SINK, PluginKind.SOURCE)
     names = ", ".join(sorted({plugin.name.rpartition(".")[2] for plugin in connectors}))
     return [Finding("plugins", Verdict.OK, names)]

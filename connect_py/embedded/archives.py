@@ -1,8 +1,8 @@
 """Records class archives: half a minute of one core, once per Java and set of jars.
 
-`python -m connect_py.embedded.archives [broker] [spark]` records the missing archives, both by default. `make`
-and the image run it. `make_archives_in_background` is for a first start without them: at the lowest priority, it takes
-the time that the processors are idle.
+`python -m connect_py.embedded.archives [broker] [spark]` records the missing archives, both by
+default. `make` and the image run it. `make_archives_in_background` is for a first start without
+them: at the lowest priority, it takes the time that the processors are idle.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from connect_py.embedded.spark_environment import (
     spark_environment,
 )
 
-_SPARK_SECONDS = 600.0  # half a minute on an idle machine; at the lowest priority it waits for everything else
+# half a minute on an idle machine; at the lowest priority it waits for everything else
+_SPARK_SECONDS = 600.0
 _NICE = 19
 # A plugin's module, run by name: the embedded runtime does not import plugins.
 _SPARK_TRAINING = "connectors.iceberg.driver.class_archive"
@@ -40,7 +41,8 @@ def broker_archive() -> ClassDataArchive:
 
 
 def make_archives(*wanted: str) -> list[str]:
-    """Make the archives that are missing, of "broker" and "spark" those that are named or both; return their names.
+    """Make the archives that are missing, of "broker" and "spark" those that are named or both;
+    return their names.
 
     Raises:
         BrokerError, JavaNotFoundError, IvyError, JarLockError: As for `KafkaBroker.start`.
@@ -52,13 +54,23 @@ def make_archives(*wanted: str) -> list[str]:
 
 
 def make_archives_in_background() -> None:
-    """Let a process of its own make what is missing, at low priority. Returns at once; no caller waits for it."""
+    """Let a process of its own make what is missing, at low priority. Returns at once; no caller
+    waits for it."""
     archives = (broker_archive(), spark_archive())
     if all(archive.path.exists() or not archive.possible for archive in archives):
         return
-    # The shell ends at once, so what it leaves behind is no child of ours, and our stop does not wait for it.
+    # The shell ends at once, so what it leaves behind is no child of ours, and our stop does not
+    # wait for it.
     subprocess.run(
-        ["/bin/sh", "-c", f'nice -n {_NICE} "$@" &', "sh", sys.executable, "-m", "connect_py.embedded.archives"],
+        [
+            "/bin/sh",
+            "-c",
+            f'nice -n {_NICE} "$@" &',
+            "sh",
+            sys.executable,
+            "-m",
+            "connect_py.embedded.archives",
+        ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -69,12 +81,16 @@ def make_archives_in_background() -> None:
 
 def _run_broker(options: Sequence[str]) -> None:
     with KafkaBroker(java_options=options) as broker:
-        broker.stop()  # a temporary broker is otherwise killed, and Java writes the archive at a proper exit
+        # a temporary broker is otherwise killed, and Java writes the archive at a proper exit
+        broker.stop()
 
 
 def _run_spark(options: Sequence[str]) -> None:
-    # Without S3's library: an archive fits class paths that begin with its own, and that one comes last, or not at all.
-    jars = os.environ.get(JARS_VARIABLE) or os.pathsep.join(map(str, JarLock.shipped("spark").resolve()))
+    # Without S3's library: an archive fits class paths that begin with its own, and that one comes
+    # last, or not at all.
+    jars = os.environ.get(JARS_VARIABLE) or os.pathsep.join(
+        map(str, JarLock.shipped("spark").resolve())
+    )
     found = spark_environment()
     places = {name: found[name] for name in (JAVA_VARIABLE, CLASSES_VARIABLE)}
     done = subprocess.run(
@@ -87,7 +103,9 @@ def _run_spark(options: Sequence[str]) -> None:
         check=False,
     )
     if done.returncode != 0:
-        raise ArchiveError("Spark's run for its archive failed:\n" + "\n".join(done.stderr.splitlines()[-25:]))
+        raise ArchiveError(
+            "Spark's run for its archive failed:\n" + "\n".join(done.stderr.splitlines()[-25:])
+        )
 
 
 if __name__ == "__main__":

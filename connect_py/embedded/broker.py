@@ -33,7 +33,13 @@ _POLL_SECONDS = 0.05
 _FORMAT_SECONDS = 60.0
 _STOP_SECONDS = 15.0
 _LINES_SHOWN = 25
-_JVM_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+_JVM_OPTIONS = (
+    "-Xms256m",
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Djava.awt.headless=true",
+)
 _LOGGING = """\
 <?xml version="1.0" encoding="UTF-8"?>
 <Configuration status="ERROR" shutdownHook="disable">
@@ -50,7 +56,8 @@ _LOGGING = """\
 
 
 class BrokerError(Exception):
-    """The broker did not start, or ended by itself. The message carries the last lines of its log."""
+    """The broker did not start, or ended by itself. The message carries the last lines of its
+    log."""
 
 
 class KafkaBroker(StartedService):
@@ -59,8 +66,9 @@ class KafkaBroker(StartedService):
         with KafkaBroker() as broker:
             AdminClient({"bootstrap.servers": broker.bootstrap_servers})
 
-    The JVM is killed by the kernel when this process dies (`detached` excepted). `stop`, `kill` and `start` may
-    follow each other in any order: ports and data stay the same until `close`. One owner thread calls them.
+    The JVM is killed by the kernel when this process dies (`detached` excepted). `stop`, `kill` and
+    `start` may follow each other in any order: ports and data stay the same until `close`. One
+    owner thread calls them.
     """
 
     def __init__(
@@ -88,7 +96,11 @@ class KafkaBroker(StartedService):
         self._temporary = directory is None
         if directory is None:
             name = "connect-py-kafka-"
-            directory = Path(tempfile.mkdtemp(prefix=f"detached-{name}")) if detached else scratch_folder(name)
+            directory = (
+                Path(tempfile.mkdtemp(prefix=f"detached-{name}"))
+                if detached
+                else scratch_folder(name)
+            )
         self.directory = directory
         self.directory.mkdir(parents=True, exist_ok=True)
         self._chosen_port = port
@@ -139,7 +151,8 @@ class KafkaBroker(StartedService):
         return self.directory / "broker.log"
 
     def start(self) -> Self:
-        """Start the broker and return when it answers an admin request; formats the folder the first time.
+        """Start the broker and return when it answers an admin request; formats the folder the
+        first time.
 
         Raises:
             BrokerError: It ended by itself or did not answer in time.
@@ -157,7 +170,13 @@ class KafkaBroker(StartedService):
             self._format(java, jars)
             self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
             self._child = ChildProcess(
-                self._command(java, jars, self._java_options, "kafka.Kafka", self.directory / "server.properties"),
+                self._command(
+                    java,
+                    jars,
+                    self._java_options,
+                    "kafka.Kafka",
+                    self.directory / "server.properties",
+                ),
                 self.log_path,
                 detached=self._detached,
             )
@@ -165,7 +184,11 @@ class KafkaBroker(StartedService):
                 self._wait_until_ready()
             except BaseException:
                 self._child.kill()
-                if attempts_left and "Address already in use" in self._said() and self._chosen_port == 0:
+                if (
+                    attempts_left
+                    and "Address already in use" in self._said()
+                    and self._chosen_port == 0
+                ):
                     continue
                 if first:
                     self._controller_port = 0
@@ -180,7 +203,8 @@ class KafkaBroker(StartedService):
             self._child.stop(_STOP_SECONDS)
 
     def kill(self) -> None:
-        """End the JVM without warning, as a power cut would (what the page cache holds survives)."""
+        """End the JVM without warning, as a power cut would (what the page cache holds
+        survives)."""
         if self._child is not None:
             self._child.kill()
 
@@ -222,20 +246,24 @@ class KafkaBroker(StartedService):
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(self.directory / "data"),
             "auto.create.topics.enable": str(self._auto_create_topics).lower(),
-            # Change events carry the time of the change: by the default rule a topic of old ones empties itself.
+            # Change events carry the time of the change: by the default rule a topic of old ones
+            # empties itself.
             "log.retention.ms": "-1",
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "1000",
-            # After a kill the controller waits for the dead broker's session before it lets the new one in.
+            # After a kill the controller waits for the dead broker's session before it lets the new
+            # one in.
             "broker.session.timeout.ms": "4500",
             "broker.heartbeat.interval.ms": "1000",
-            "metadata.max.idle.interval.ms": "60000",  # by default twice a second, for followers: there are none
+            # by default twice a second, for followers: there are none
+            "metadata.max.idle.interval.ms": "60000",
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "4",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "transaction.state.log.num.partitions": "4",
-            # An abandoned transaction hides what follows it from readers: look for timed-out ones each second.
+            # An abandoned transaction hides what follows it from readers: look for timed-out ones
+            # each second.
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
@@ -257,18 +285,35 @@ class KafkaBroker(StartedService):
             return
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = self._command(
-            java, jars, (), "kafka.tools.StorageTool",
-            "format", f"--cluster-id={cluster_id}", "--config", self.directory / "server.properties",
-        )  # fmt: skip
+            java,
+            jars,
+            (),
+            "kafka.tools.StorageTool",
+            "format",
+            f"--cluster-id={cluster_id}",
+            "--config",
+            self.directory / "server.properties",
+        )
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_FORMAT_SECONDS, check=False)
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_FORMAT_SECONDS, check=False
+            )
         except subprocess.TimeoutExpired as error:
-            raise BrokerError(f"timed out after {_FORMAT_SECONDS:.0f} s formatting {self.directory}") from error
+            raise BrokerError(
+                f"timed out after {_FORMAT_SECONDS:.0f} s formatting {self.directory}"
+            ) from error
         if done.returncode != 0:
-            raise BrokerError(f"{self.directory} could not be formatted:\n{done.stdout}{done.stderr}")
+            raise BrokerError(
+                f"{self.directory} could not be formatted:\n{done.stdout}{done.stderr}"
+            )
 
     def _command(
-        self, java: JavaRuntime, jars: Sequence[Path], options: Sequence[str], main: str, *arguments: str | Path
+        self,
+        java: JavaRuntime,
+        jars: Sequence[Path],
+        options: Sequence[str],
+        main: str,
+        *arguments: str | Path,
     ) -> list[str | Path]:
         return [
             java.path,
@@ -286,8 +331,9 @@ class KafkaBroker(StartedService):
     def _wait_until_ready(self) -> None:
         """Return when the broker lists itself to a client.
 
-        The port is tried first: the client writes a line to stderr for each refused connection. The cluster id
-        tells our broker from another one that has the port, while ours is about to find out.
+        The port is tried first: the client writes a line to stderr for each refused connection. The
+        cluster id tells our broker from another one that has the port, while ours is about to find
+        out.
         """
         assert self._child is not None
         started = time.monotonic()
@@ -296,7 +342,11 @@ class KafkaBroker(StartedService):
             self._check_alive(deadline, "opening its port")
             self._child.wait(_POLL_SECONDS)
         admin = AdminClient(
-            {"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 100}
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "log_level": 0,
+                "reconnect.backoff.max.ms": 100,
+            }
         )
         while True:
             try:
@@ -307,19 +357,26 @@ class KafkaBroker(StartedService):
                 ours = answer.cluster_id == self.cluster_id
                 if ours and answer.brokers:
                     return
-                doing = "registering itself" if ours else f"another broker answers on port {self._port}"
+                doing = (
+                    "registering itself" if ours else f"another broker answers on port {self._port}"
+                )
             self._check_alive(deadline, doing)
             self._child.wait(_POLL_SECONDS)
 
     def _check_alive(self, deadline: float, doing: str) -> None:
         assert self._child is not None
         if (status := self._child.status) is not None:
-            raise BrokerError(f"the broker ended with status {status} while {doing}:\n{self._said()}")
+            raise BrokerError(
+                f"the broker ended with status {status} while {doing}:\n{self._said()}"
+            )
         if time.monotonic() >= deadline:
-            raise BrokerError(f"timed out after {self._start_seconds:.0f} s while {doing}:\n{self._said()}")
+            raise BrokerError(
+                f"timed out after {self._start_seconds:.0f} s while {doing}:\n{self._said()}"
+            )
 
     def _said(self) -> str:
-        """What matters of this start's log: from the first error on (a shutdown says much after it), else the end."""
+        """What matters of this start's log: from the first error on (a shutdown says much after
+        it), else the end."""
         with self.log_path.open("rb") as handle:
             handle.seek(self._log_start)
             lines = handle.read().decode(errors="replace").strip().splitlines()
@@ -330,8 +387,9 @@ class KafkaBroker(StartedService):
 def _free_ports(chosen: int) -> tuple[int, int]:
     """Two different loopback ports: for clients (the chosen one, if any) and for the controller.
 
-    They lie below the range that outgoing connections get theirs from. While a broker is down, its clients
-    try again and again, and one whose own port happens to be the broker's connects to itself and keeps it.
+    They lie below the range that outgoing connections get theirs from. While a broker is down, its
+    clients try again and again, and one whose own port happens to be the broker's connects to
+    itself and keeps it.
     """
     outgoing = _first_outgoing_port()
     candidates = random.sample(range(max(1024, outgoing - 12_000), outgoing), 200)

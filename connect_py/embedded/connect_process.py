@@ -1,4 +1,5 @@
-"""A Kafka Connect worker as a process of ours: its properties, its log, its REST address. Java's or our own."""
+"""A Kafka Connect worker as a process of ours: its properties, its log, its REST address. Java's or
+our own."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _HOST = "127.0.0.1"
 
 
 class ConnectProcess(StartedService):
-    """One worker; after `kill` or `stop`, `launch` starts it again on the same properties and port."""
+    """One worker; after `kill` or `stop`, `launch` starts it again on the same properties and
+    port."""
 
     def __init__(
         self,
@@ -36,7 +38,8 @@ class ConnectProcess(StartedService):
         bootstrap_servers: str,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Write `NAME.properties` into the directory; nothing runs yet. `properties` win over ours."""
+        """Write `NAME.properties` into the directory; nothing runs yet. `properties` win over
+        ours."""
         self.name = name
         self.url = f"http://{_HOST}:{free_port()}"
         self.properties = directory / f"{name}.properties"
@@ -66,8 +69,8 @@ class ConnectProcess(StartedService):
     def wait_until_it_answers(self, interrupted: threading.Event | None = None) -> None:
         """Return when the REST port serves requests, or `interrupted` is set.
 
-        Raises:
-            ConnectError: It ended, or did not answer in time. The message carries the last lines of its log.
+        Raises: ConnectError: It ended, or did not answer in time. The message carries the last
+            lines of its log.
         """
         interrupted = interrupted or threading.Event()
         deadline = time.monotonic() + START_SECONDS
@@ -79,7 +82,9 @@ class ConnectProcess(StartedService):
             except httpx.TransportError:
                 pass  # not yet
             if time.monotonic() > deadline:
-                raise ConnectError(f"{self.name} did not answer in {START_SECONDS:g} s:\n{self.log_end()}")
+                raise ConnectError(
+                    f"{self.name} did not answer in {START_SECONDS:g} s:\n{self.log_end()}"
+                )
             interrupted.wait(_POLL_SECONDS)
 
     @property
@@ -100,16 +105,23 @@ class ConnectProcess(StartedService):
             ConnectError: It ended by itself. The message carries the last lines of its log.
         """
         if self._child is not None and self._child.status is not None:
-            raise ConnectError(f"{self.name} ended with status {self._child.status}:\n{self.log_end()}")
+            raise ConnectError(
+                f"{self.name} ended with status {self._child.status}:\n{self.log_end()}"
+            )
 
     def failed_trace(self, connector: str) -> str | None:
-        """Why a connector or one of its tasks failed; None while all is well, or nothing is known."""
+        """Why a connector or one of its tasks failed; None while all is well, or nothing is
+        known."""
         try:
-            status = httpx.get(f"{self.url}/connectors/{connector}/status", timeout=_ANSWER_SECONDS).json()
+            status = httpx.get(
+                f"{self.url}/connectors/{connector}/status", timeout=_ANSWER_SECONDS
+            ).json()
         except (httpx.TransportError, ValueError):  # no answer, or none in JSON
             return None
         states = [status.get("connector", {}), *status.get("tasks", [])]
-        return next((str(state.get("trace")) for state in states if state.get("state") == "FAILED"), None)
+        return next(
+            (str(state.get("trace")) for state in states if state.get("state") == "FAILED"), None
+        )
 
     def log_end(self) -> str:
         """The last lines of the log."""
@@ -151,6 +163,8 @@ def _settings(group: str, bootstrap_servers: str, url: str) -> Mapping[str, str]
         "key.converter": json_converter,
         "value.converter": json_converter,
         "offset.flush.interval.ms": "10000",
-        **{f"{topic}.storage.topic": f"{group}-{topic}" for topic in ("config", "status", "offset")},
+        **{
+            f"{topic}.storage.topic": f"{group}-{topic}" for topic in ("config", "status", "offset")
+        },
         **{f"{topic}.storage.replication.factor": "1" for topic in ("config", "status", "offset")},
     }

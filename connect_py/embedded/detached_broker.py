@@ -38,7 +38,10 @@ class _Running:
     def process(self) -> psutil.Process | None:
         try:
             process = psutil.Process(self.pid)
-            if abs(process.create_time() - self.created) < 1.0 and process.status() != psutil.STATUS_ZOMBIE:
+            if (
+                abs(process.create_time() - self.created) < 1.0
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
                 return process
         except psutil.NoSuchProcess:
             pass
@@ -46,17 +49,19 @@ class _Running:
 
 
 class DetachedBroker:
-    """The broker of one folder; at most one runs there. Commands of several processes take turns."""
+    """The broker of one folder; at most one runs there. Commands of several processes take
+    turns."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory.absolute()
         self._directory.mkdir(parents=True, exist_ok=True)
 
     def start(self, port: int = 0) -> tuple[str, bool]:
-        """Return the bootstrap servers, and whether the broker was started now (False: it ran already).
+        """Return the bootstrap servers, and whether the broker was started now (False: it ran
+        already).
 
-        Args:
-            port: Where clients connect; 0 takes the folder's last port, or a free one if that is taken.
+        Args: port: Where clients connect; 0 takes the folder's last port, or a free one if that is
+            taken.
 
         Raises:
             BrokerError, JavaNotFoundError, IvyError, JarLockError: As for `KafkaBroker.start`.
@@ -69,7 +74,9 @@ class DetachedBroker:
                 port = last.port
             broker = KafkaBroker(self._directory, port=port, detached=True).start()
             created = psutil.Process(broker.pid).create_time()
-            running = _Running(broker.pid, created, int(broker.bootstrap_servers.rpartition(":")[2]))
+            running = _Running(
+                broker.pid, created, int(broker.bootstrap_servers.rpartition(":")[2])
+            )
             self._pid_file.write_text(json.dumps(asdict(running)))
             return broker.bootstrap_servers, True
 

@@ -1,9 +1,10 @@
-"""Fetching jars with the Ivy that ships inside pyspark: the one Maven client that pip already installed.
+"""Fetching jars with the Ivy that ships inside pyspark: the one Maven client that pip already
+installed.
 
 Nothing here names a repository: Ivy's own default is used unless CONNECT_PY_MAVEN_MIRROR holds the
-address of another in Maven's layout. Proxies come from HTTPS_PROXY, HTTP_PROXY and NO_PROXY; trusted authorities
-are Python's. All of these reach the JVM in an argument file that only the user can read, because
-a proxy's password would otherwise stand in the process list.
+address of another in Maven's layout. Proxies come from HTTPS_PROXY, HTTP_PROXY and NO_PROXY;
+trusted authorities are Python's. All of these reach the JVM in an argument file that only the user
+can read, because a proxy's password would otherwise stand in the process list.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _DEADLINE_SECONDS = 900.0
 _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 1.0  # progress appears when fetching takes longer than this
 _FILE_NAME = "[organisation]--[artifact]--[revision](--[classifier]).[ext]"
-_MAVEN_NAMES = "http://ant.apache.org/ivy/maven"  # the name of an XML vocabulary; Ivy does not connect to it
+# the name of an XML vocabulary; Ivy does not connect to it
+_MAVEN_NAMES = "http://ant.apache.org/ivy/maven"
 
 # group, artifact, version, variant (Maven's classifier, often empty), extension (most often jar)
 Coordinates = tuple[str, str, str, str, str]
@@ -51,7 +53,9 @@ def fetch(title: str, jars: Sequence[Coordinates], folder: Path) -> None:
         IvyError: A file is not available, or fetching took longer than a quarter of an hour.
         JavaNotFoundError: There is no Java to run Ivy with.
     """
-    files: dict[tuple[str, str, str], str] = {}  # Ivy takes one entry per module, with all its variants inside
+    files: dict[
+        tuple[str, str, str], str
+    ] = {}  # Ivy takes one entry per module, with all its variants inside
     for group, artifact, version, variant, extension in jars:
         kind = quoteattr(extension)
         file = f"<artifact name={quoteattr(artifact)} type={kind} ext={kind}{_variant(variant)}/>"
@@ -89,14 +93,19 @@ def jvm_network_options(environment: Mapping[str, str]) -> list[str]:
         if not (address := variable(f"{scheme.upper()}_PROXY")):
             continue
         parts = urlsplit(address if "://" in address else f"http://{address}")
-        options += [f"-D{scheme}.proxyHost={parts.hostname}", f"-D{scheme}.proxyPort={parts.port or 80}"]
+        options += [
+            f"-D{scheme}.proxyHost={parts.hostname}",
+            f"-D{scheme}.proxyPort={parts.port or 80}",
+        ]
         if parts.username:
             options += [
                 f"-D{scheme}.proxyUser={unquote(parts.username)}",
                 f"-D{scheme}.proxyPassword={unquote(parts.password or '')}",
-                f"-Dhttp.proxyUser={unquote(parts.username)}",  # the pair Ivy reads, whatever the scheme
+                # the pair Ivy reads, whatever the scheme
+                f"-Dhttp.proxyUser={unquote(parts.username)}",
                 f"-Dhttp.proxyPassword={unquote(parts.password or '')}",
-                "-Djdk.http.auth.tunneling.disabledSchemes=",  # Java refuses passwords to HTTPS proxies otherwise
+                # Java refuses passwords to HTTPS proxies otherwise
+                "-Djdk.http.auth.tunneling.disabledSchemes=",
             ]
     if options and (direct := variable("NO_PROXY")):
         hosts = [host.strip() for host in direct.split(",") if host.strip()]
@@ -105,7 +114,9 @@ def jvm_network_options(environment: Mapping[str, str]) -> list[str]:
     return options
 
 
-def _run(title: str, dependencies: str, folder: Path, types: Sequence[str], *, use_poms: bool) -> None:
+def _run(
+    title: str, dependencies: str, folder: Path, types: Sequence[str], *, use_poms: bool
+) -> None:
     java = find_java()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="connect-py-ivy-") as scratch_name:
@@ -120,7 +131,9 @@ def _run(title: str, dependencies: str, folder: Path, types: Sequence[str], *, u
         command = _command(java, scratch, folder, types)
         log_path = scratch / "log"
         with log_path.open("wb") as output:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
             try:
                 status = _wait(process, title, scratch / "cache")
             finally:
@@ -143,12 +156,20 @@ def _settings(cache: Path, *, use_poms: bool) -> str:
     return (
         '<ivysettings><settings defaultResolver="jars"/>'
         f"<caches defaultCacheDir={quoteattr(str(cache))}/>"
-        f'<resolvers><ibiblio name="jars" m2compatible="true"{poms}{root}/></resolvers></ivysettings>\n'
+        f'<resolvers><ibiblio name="jars" '
+        f'm2compatible="true"{poms}{root}/></resolvers></ivysettings>\n'
     )
 
 
-def _command(java: JavaRuntime, scratch: Path, folder: Path, types: Sequence[str]) -> list[str | Path]:
-    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *jvm_network_options(os.environ)]
+def _command(
+    java: JavaRuntime, scratch: Path, folder: Path, types: Sequence[str]
+) -> list[str | Path]:
+    options = [
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        *jvm_network_options(os.environ),
+    ]
     truststore = scratch / "truststore.p12"
     if write_truststore(truststore):
         options += truststore_options(truststore)
@@ -156,10 +177,21 @@ def _command(java: JavaRuntime, scratch: Path, folder: Path, types: Sequence[str
     arguments.touch(mode=0o600)
     arguments.write_text("".join(f'"{_escaped(option)}"\n' for option in options))
     return [
-        java.path, f"@{arguments}", "-jar", _ivy_jar(),
-        "-settings", scratch / "settings.xml", "-ivy", scratch / "ivy.xml", "-cache", scratch / "cache",
-        "-types", *types, "-retrieve", f"{folder}/{_FILE_NAME}",
-    ]  # fmt: skip
+        java.path,
+        f"@{arguments}",
+        "-jar",
+        _ivy_jar(),
+        "-settings",
+        scratch / "settings.xml",
+        "-ivy",
+        scratch / "ivy.xml",
+        "-cache",
+        scratch / "cache",
+        "-types",
+        *types,
+        "-retrieve",
+        f"{folder}/{_FILE_NAME}",
+    ]
 
 
 def _escaped(option: str) -> str:
@@ -169,7 +201,9 @@ def _escaped(option: str) -> str:
 def _ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")  # looks it up without importing it
     if spec is None or spec.origin is None:
-        raise IvyError("pyspark is not installed, and the Ivy jar that fetches the others comes with it")
+        raise IvyError(
+            "pyspark is not installed, and the Ivy jar that fetches the others comes with it"
+        )
     found = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
     if not found:
         raise IvyError(f"there is no ivy-*.jar among the jars of {spec.origin}")

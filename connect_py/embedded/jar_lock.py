@@ -1,10 +1,11 @@
 """Jars by lock: which files, with which SHA-256; fetched once per user, checked at every use.
 
-A lock is a text file with one `group:artifact:version sha256:<hex>` per line and `#` comments; a variant of
-an artifact (Maven's classifier) is a fourth part, `group:artifact:version:variant`, and a file that is not a
-jar ends with its extension, `group:artifact:version@tar.gz`. The cache keeps one folder per content of a lock,
-so an upgrade never disturbs what runs, and a folder is renamed into place only after every file in it was
-counted and hashed. With a matching folder neither Java nor the network is touched.
+A lock is a text file with one `group:artifact:version sha256:<hex>` per line and `#` comments; a
+variant of an artifact (Maven's classifier) is a fourth part, `group:artifact:version:variant`, and
+a file that is not a jar ends with its extension, `group:artifact:version@tar.gz`. The cache keeps
+one folder per content of a lock, so an upgrade never disturbs what runs, and a folder is renamed
+into place only after every file in it was counted and hashed. With a matching folder neither Java
+nor the network is touched.
 
 How a lock is made stands in `make_jar_lock`.
 """
@@ -29,7 +30,17 @@ _LINE = re.compile(
     r"(@(?P<extension>[a-z][a-z.]*))? "
     r"sha256:(?P<digest>[0-9a-f]{64})"
 )
-SHIPPED_LOCKS = ("broker", "spark", "s3", "spark-kafka", "connect", "debezium", "registry", "transforms", "peers")
+SHIPPED_LOCKS = (
+    "broker",
+    "spark",
+    "s3",
+    "spark-kafka",
+    "connect",
+    "debezium",
+    "registry",
+    "transforms",
+    "peers",
+)
 _OTHER_PROCESS_SECONDS = 900.0
 
 
@@ -50,7 +61,8 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """The name in the cache: two groups may ship an artifact of one name, so the group is in it."""
+        """The name in the cache: two groups may ship an artifact of one name, so the group is in
+        it."""
         return f"{'--'.join(filter(None, self.coordinates[:4]))}.{self.extension}"
 
     @property
@@ -73,7 +85,11 @@ class JarLock:
     @staticmethod
     def shipped(name: str) -> JarLock:
         """Return the lock `name` that comes with this package: one of `SHIPPED_LOCKS`."""
-        text = resources.files("connect_py.embedded").joinpath("locks", f"{name}.lock").read_text("utf-8")
+        text = (
+            resources.files("connect_py.embedded")
+            .joinpath("locks", f"{name}.lock")
+            .read_text("utf-8")
+        )
         return JarLock.parse(name, text)
 
     @staticmethod
@@ -89,16 +105,21 @@ class JarLock:
                 continue
             found = _LINE.fullmatch(line.strip())
             if found is None:
-                raise JarLockError(f"{name}.lock, line {number}: expected group:artifact:version sha256:<hex>")
+                raise JarLockError(
+                    f"{name}.lock, line {number}: expected group:artifact:version sha256:<hex>"
+                )
             named = found["group"], found["artifact"], found["version"], found["digest"]
             jars.append(Jar(*named, found["variant"] or "", found["extension"] or "jar"))
-        if len({(jar.group, jar.artifact, jar.variant, jar.extension) for jar in jars}) != len(jars):
+        if len({(jar.group, jar.artifact, jar.variant, jar.extension) for jar in jars}) != len(
+            jars
+        ):
             raise JarLockError(f"{name}.lock names an artifact twice")
         return JarLock(name, tuple(jars))
 
     @property
     def fetched(self) -> bool:
-        """Whether this user's cache has a folder of this lock, and `resolve` needs no network; nothing is hashed."""
+        """Whether this user's cache has a folder of this lock, and `resolve` needs no network;
+        nothing is hashed."""
         return self._folder(None).is_dir()
 
     @property
@@ -110,14 +131,13 @@ class JarLock:
     def resolve(self, cache: Path | None = None) -> list[Path]:
         """Return the jars as files, in lock order, fetching those of a lock not seen before.
 
-        Takes seconds to minutes the first time (progress on stderr), a tenth of a second later. Processes
-        may call this at the same moment: one fetches, the others wait for it.
+        Takes seconds to minutes the first time (progress on stderr), a tenth of a second later.
+        Processes may call this at the same moment: one fetches, the others wait for it.
 
-        Raises:
-            JarLockError: A fetched file is missing, unexpected or has another digest. Nothing is kept.
-            IvyError: The files could not be fetched.
-            JavaNotFoundError: Fetching needs Java and there is none.
-            TimeoutError: Another process has been fetching for a quarter of an hour.
+        Raises: JarLockError: A fetched file is missing, unexpected or has another digest. Nothing
+            is kept. IvyError: The files could not be fetched. JavaNotFoundError: Fetching needs
+            Java and there is none. TimeoutError: Another process has been fetching for a quarter of
+            an hour.
         """
         folder = self._folder(cache)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +148,8 @@ class JarLock:
         return [folder / jar.file_name for jar in self.jars]
 
     def fetched_jars(self) -> list[Path]:
-        """Return the jars of this user's cache in lock order, none if it has no folder of them; nothing is fetched.
+        """Return the jars of this user's cache in lock order, none if it has no folder of them;
+        nothing is fetched.
 
         Raises:
             JarLockError: They are not what the lock names.
@@ -138,13 +159,19 @@ class JarLock:
         if not self.fetched:
             return []
         if wrong := self.complaints(folder):
-            raise JarLockError(f"the jars of {self.name}.lock in {folder} are damaged: {'; '.join(wrong)}")
+            raise JarLockError(
+                f"the jars of {self.name}.lock in {folder} are damaged: {'; '.join(wrong)}"
+            )
         return [folder / jar.file_name for jar in self.jars]
 
     def complaints(self, folder: Path) -> list[str]:
-        """What is wrong with a folder that should hold exactly this lock's jars; empty if nothing is."""
+        """What is wrong with a folder that should hold exactly this lock's jars; empty if nothing
+        is."""
         present = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
-        wrong = [f"{name} is not in the lock" for name in sorted(present - {jar.file_name for jar in self.jars})]
+        wrong = [
+            f"{name} is not in the lock"
+            for name in sorted(present - {jar.file_name for jar in self.jars})
+        ]
         for jar in self.jars:
             if jar.file_name not in present:
                 wrong.append(f"{jar} is missing")
@@ -159,7 +186,8 @@ class JarLock:
         return folder.is_dir() and not self.complaints(folder)
 
     def _fill(self, folder: Path) -> None:
-        """Fetch beside the final place, check, rename: a crash leaves at most a folder that no process reads."""
+        """Fetch beside the final place, check, rename: a crash leaves at most a folder that no
+        process reads."""
         for left in folder.parent.glob(f".{self.name}-*"):
             shutil.rmtree(left, ignore_errors=True)  # of a process that died; we hold the lock
         scratch = Path(tempfile.mkdtemp(prefix=f".{self.name}-", dir=folder.parent))

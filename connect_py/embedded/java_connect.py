@@ -11,7 +11,12 @@ from connect_py.embedded.jar_lock import JarLock
 from connect_py.embedded.java_runtime import find_java
 
 _MAIN = "org.apache.kafka.connect.cli.ConnectDistributed"
-_JVM_OPTIONS = ("-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+_JVM_OPTIONS = (
+    "-Xms64m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Djava.awt.headless=true",
+)
 _LOGGING = """\
 <?xml version="1.0" encoding="UTF-8"?>
 <Configuration status="ERROR">
@@ -22,13 +27,14 @@ _LOGGING = """\
     <Root level="INFO"><AppenderRef ref="out"/></Root>
   </Loggers>
 </Configuration>
-"""
+"""  # noqa: E501 - a table or a literal is wider
 
 
 def java_connect_command(properties: Path, heap_mb: int = 512) -> list[str | Path]:
     """Return what runs Java's worker 4.1.1 on a file of properties, its log on standard output.
 
-    Its class path has Kafka's own plugins and the Iceberg sink; `plugin.path` of the properties names more.
+    Its class path has Kafka's own plugins and the Iceberg sink; `plugin.path` of the properties
+    names more.
 
     Raises:
         JavaNotFoundError, IvyError, JarLockError: As for `find_java` and `JarLock.resolve`.

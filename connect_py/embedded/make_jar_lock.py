@@ -1,13 +1,14 @@
-"""The maintainer's command that makes a lock from a few root artifacts and all they need at run time.
+"""The maintainer's command that makes a lock from a few root artifacts and all they need at run
+time.
 
     python -m connect_py.embedded.make_jar_lock org.apache.kafka:kafka_2.13:4.1.1 \\
         org.apache.logging.log4j:log4j-slf4j-impl:2.24.3 > connect_py/embedded/locks/broker.lock
 
-With `--alone` first, the lock names the roots and nothing else; such a root may be a variant and something other
-than a jar, `group:artifact:version:variant@tar.gz`. Otherwise Ivy resolves once with pom files,
-jars and bundles alike (with `jar` alone, libraries packed as OSGi bundles are silently left out). Review the
-difference like any other change: from then on these digests are what every machine insists on. How each
-shipped lock was made stands in its first lines.
+With `--alone` first, the lock names the roots and nothing else; such a root may be a variant and
+something other than a jar, `group:artifact:version:variant@tar.gz`. Otherwise Ivy resolves once
+with pom files, jars and bundles alike (with `jar` alone, libraries packed as OSGi bundles are
+silently left out). Review the difference like any other change: from then on these digests are what
+every machine insists on. How each shipped lock was made stands in its first lines.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def make_lock(roots: Sequence[str], *, alone: bool = False) -> str:
         jars = [_jar(file, extensions) for file in sorted(Path(folder).iterdir())]
     alone_note = "# alone\n" if alone else ""
     text = alone_note + "".join(f"# root: {root}\n" for root in roots) + lock_text(jars)
-    JarLock.parse("new", text)  # two versions of one artifact would be refused here, not on a user's machine
+    # two versions of one artifact would be refused here, not on a user's machine
+    JarLock.parse("new", text)
     return text
 
 
@@ -56,4 +58,6 @@ def _jar(file: Path, extensions: Iterable[str]) -> Jar:
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    sys.stdout.write(make_lock([a for a in arguments if a != "--alone"], alone="--alone" in arguments))
+    sys.stdout.write(
+        make_lock([a for a in arguments if a != "--alone"], alone="--alone" in arguments)
+    )

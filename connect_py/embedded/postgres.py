@@ -32,7 +32,8 @@ PLACES = (
     "/usr/local/opt/postgresql*/bin",
 )
 MISSING = (
-    "PostgreSQL's server is not installed: there is no `initdb` on the PATH or where packages put it.\n"
+    "PostgreSQL's server is not installed: there is no `initdb` on the PATH or where packages put "
+    "it.\n"
     "On Debian and Ubuntu: apt-get install postgresql\n"
     "On Fedora: dnf install postgresql-server\n"
     "On macOS: brew install postgresql@17"
@@ -52,7 +53,8 @@ class PostgresError(Exception):
 
 
 def find_postgres(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the folder with `initdb`, `postgres` and `psql`: on the PATH, else the newest of the usual places.
+    """Return the folder with `initdb`, `postgres` and `psql`: on the PATH, else the newest of the
+    usual places.
 
     Raises:
         PostgresError: There is none. The message says how to install it.
@@ -61,11 +63,16 @@ def find_postgres(environment: Mapping[str, str] | None = None) -> Path:
     if found := shutil.which("initdb", path=path):
         return Path(found).resolve().parent
     installed = [
-        folder for place in PLACES for folder in Path("/").glob(place.lstrip("/")) if (folder / "initdb").exists()
+        folder
+        for place in PLACES
+        for folder in Path("/").glob(place.lstrip("/"))
+        if (folder / "initdb").exists()
     ]
     if not installed:
         raise PostgresError(MISSING)
-    return max(installed, key=lambda folder: [int(number) for number in re.findall(r"\d+", str(folder))])
+    return max(
+        installed, key=lambda folder: [int(number) for number in re.findall(r"\d+", str(folder))]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +88,8 @@ class _Runner:
             return _Runner()
         if shutil.which("setpriv") is None:
             raise PostgresError(
-                "PostgreSQL refuses to run as root, and there is no `setpriv`: run this as another user"
+                "PostgreSQL refuses to run as root, and there is no `setpriv`: run this as another "
+                "user"
             )
         for name in _UNPRIVILEGED:
             try:
@@ -92,11 +100,19 @@ class _Runner:
         raise PostgresError(_NOT_AS_ROOT)
 
     def prefix(self) -> list[str]:
-        """What stands before a command. The server ends with us: changing the user would clear that signal."""
+        """What stands before a command. The server ends with us: changing the user would clear that
+        signal."""
         if self.uid is None:
             return []
         program = shutil.which("setpriv") or "setpriv"
-        return [program, f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups", "--pdeathsig=QUIT", "--"]
+        return [
+            program,
+            f"--reuid={self.uid}",
+            f"--regid={self.gid}",
+            "--clear-groups",
+            "--pdeathsig=QUIT",
+            "--",
+        ]
 
     def own(self, path: Path) -> None:
         if self.uid is not None:
@@ -104,14 +120,16 @@ class _Runner:
 
 
 class PostgresServer(StartedService):
-    """One cluster with logical decoding switched on; `stop` and `start` keep data and port until `close`.
+    """One cluster with logical decoding switched on; `stop` and `start` keep data and port until
+    `close`.
 
-    Clients log in over TCP on loopback, by password. For root the data lie in a temporary folder that a user without
-    rights can reach, and `close` removes them.
+    Clients log in over TCP on loopback, by password. For root the data lie in a temporary folder
+    that a user without rights can reach, and `close` removes them.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Find the server and choose a port; `directory` gets the log, the passwords, and the data unless we are root.
+        """Find the server and choose a port; `directory` gets the log, the passwords, and the data
+        unless we are root.
 
         Raises:
             PostgresError: It is not installed, or cannot run as root here.
@@ -119,7 +137,9 @@ class PostgresServer(StartedService):
         self._programs = find_postgres()
         self._runner = _Runner.find()
         directory.mkdir(parents=True, exist_ok=True)
-        self._temporary = scratch_folder("connect-py-postgres-") if self._runner.uid is not None else None
+        self._temporary = (
+            scratch_folder("connect-py-postgres-") if self._runner.uid is not None else None
+        )
         if self._temporary is not None:
             self._temporary.chmod(0o711)  # to be passed through
         self.data = (self._temporary or directory) / "data"
@@ -154,14 +174,24 @@ class PostgresServer(StartedService):
             "logging_collector": "off",
         }
         options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
-        command = [*self._runner.prefix(), str(self._programs / "postgres"), "-D", str(self.data), *options]
+        command = [
+            *self._runner.prefix(),
+            str(self._programs / "postgres"),
+            "-D",
+            str(self.data),
+            *options,
+        ]
         self._child = ChildProcess(command, self.log_path)
         deadline = time.monotonic() + _START_SECONDS
         while not self._answers():
             if self._child.status is not None:
-                raise PostgresError(f"PostgreSQL ended with status {self._child.status}:\n{self._log_end()}")
+                raise PostgresError(
+                    f"PostgreSQL ended with status {self._child.status}:\n{self._log_end()}"
+                )
             if time.monotonic() > deadline:
-                raise PostgresError(f"PostgreSQL did not answer in {_START_SECONDS:g} s:\n{self._log_end()}")
+                raise PostgresError(
+                    f"PostgreSQL did not answer in {_START_SECONDS:g} s:\n{self._log_end()}"
+                )
             self._child.wait(_POLL_SECONDS)
         return self
 
@@ -186,7 +216,9 @@ class PostgresServer(StartedService):
 
     def write_psql(self, script: Path, database: str) -> None:
         """Write an executable script that opens psql on a database; it takes psql's arguments."""
-        command = shlex.join(["env", f"PGPASSFILE={self.password_file}", *self.psql_command(database)])
+        command = shlex.join(
+            ["env", f"PGPASSFILE={self.password_file}", *self.psql_command(database)]
+        )
         script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         script.chmod(0o700)
 
@@ -205,7 +237,12 @@ class PostgresServer(StartedService):
         options = ["-q", "-A", "-t", "-F", "\t", "-v", "ON_ERROR_STOP=1", "-f", "-"]
         return subprocess.run(
             [*self.psql_command(database), *options],
-            env={**os.environ, "PGPASSFILE": str(self.password_file), "PGTZ": "UTC", "PGCLIENTENCODING": "UTF8"},
+            env={
+                **os.environ,
+                "PGPASSFILE": str(self.password_file),
+                "PGTZ": "UTC",
+                "PGCLIENTENCODING": "UTF8",
+            },
             input=statements,
             capture_output=True,
             text=True,
@@ -229,10 +266,22 @@ class PostgresServer(StartedService):
             self._run_initdb(file.name)
 
     def _run_initdb(self, password_file: str) -> None:
-        wanted = ("--encoding=UTF8", "--no-locale", "--auth=scram-sha-256", "--no-sync", f"--pwfile={password_file}")
+        wanted = (
+            "--encoding=UTF8",
+            "--no-locale",
+            "--auth=scram-sha-256",
+            "--no-sync",
+            f"--pwfile={password_file}",
+        )
         command: Sequence[str] = [
-            *self._runner.prefix(), str(self._programs / "initdb"), "-D", str(self.data), "-U", ADMIN, *wanted,
-        ]  # fmt: skip
+            *self._runner.prefix(),
+            str(self._programs / "initdb"),
+            "-D",
+            str(self.data),
+            "-U",
+            ADMIN,
+            *wanted,
+        ]
         done = subprocess.run(
             command,
             cwd=self.data.parent,

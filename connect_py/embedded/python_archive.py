@@ -1,8 +1,9 @@
-"""An archive of this Python with all that an executor of Spark imports: `spark.archives` unpacks it where it runs.
+"""An archive of this Python with all that an executor of Spark imports: `spark.archives` unpacks it
+where it runs.
 
-It holds the interpreter, its standard library, and the installed distributions that connect-py and the plugins of other
-distributions need. Jars are no part of it: executors get them from the driver. It fits machines with the same operating
-system and processor as this one.
+It holds the interpreter, its standard library, and the installed distributions that connect-py and
+the plugins of other distributions need. Jars are no part of it: executors get them from the driver.
+It fits machines with the same operating system and processor as this one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ OWN: Final = "connect-py"
 PYTHON: Final = "bin/python3"  # in the archive
 _PLUGINS: Final = "connect_py.plugins"
 _PACKAGES: Final = ("connect_py", "connectors", "transforms", "rest")
-_LEFT_OUT: Final = frozenset({"__pycache__", "test", "tests", "idlelib", "ensurepip", "site-packages", "turtledemo"})
+_LEFT_OUT: Final = frozenset(
+    {"__pycache__", "test", "tests", "idlelib", "ensurepip", "site-packages", "turtledemo"}
+)
 _NOT_NEEDED: Final = ("pyspark/jars/", "pyspark/examples/", "pyspark/data/")
 # The interpreter finds its library and its modules beside it, wherever it was unpacked.
 _START: Final = """\
@@ -78,8 +81,10 @@ def _members(library: str, tell: Callable[[str], None]) -> Iterator[tuple[str, P
                 yield from _tree(Path(place), f"{library}/site-packages/{package}")
         own = metadata.distribution(OWN)
         info = f"{library}/site-packages/connect_py-{own.version}.dist-info"
-        texts = {"METADATA": f"Metadata-Version: 2.1\nName: {OWN}\nVersion: {own.version}\n",
-                 "entry_points.txt": own.read_text("entry_points.txt") or ""}  # fmt: skip
+        texts = {
+            "METADATA": f"Metadata-Version: 2.1\nName: {OWN}\nVersion: {own.version}\n",
+            "entry_points.txt": own.read_text("entry_points.txt") or "",
+        }
         for name, text in texts.items():
             yield f"{info}/{name}", _written(Path(folder, name), text, 0o644)
         for distribution in _distributions():
@@ -98,7 +103,14 @@ def _interpreter(library: str) -> Iterator[tuple[str, Path]]:
 
 def _distributions() -> list[metadata.Distribution]:
     """What connect-py and plugins need, by the names of their requirements."""
-    wanted = [OWN, *{entry.dist.name for entry in metadata.entry_points(group=_PLUGINS) if entry.dist is not None}]
+    wanted = [
+        OWN,
+        *{
+            entry.dist.name
+            for entry in metadata.entry_points(group=_PLUGINS)
+            if entry.dist is not None
+        },
+    ]
     found: dict[str, metadata.Distribution] = {}
     seen: set[tuple[str, str]] = set()
     asked = [(name, "") for name in wanted]
@@ -130,7 +142,11 @@ def _files(distribution: metadata.Distribution, folder: str) -> Iterator[tuple[s
     for file in distribution.files or ():
         path = PurePosixPath(file)
         source = Path(str(distribution.locate_file(file)))
-        if path.parts[0] == ".." or "__pycache__" in path.parts or str(path).startswith(_NOT_NEEDED):
+        if (
+            path.parts[0] == ".."
+            or "__pycache__" in path.parts
+            or str(path).startswith(_NOT_NEEDED)
+        ):
             continue
         if source.is_file():
             yield f"{folder}/{path}", source

@@ -1,4 +1,5 @@
-"""What a process needs to know to start Spark: which Java, which jars beside pyspark's own, which JVM options."""
+"""What a process needs to know to start Spark: which Java, which jars beside pyspark's own, which
+JVM options."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ JAVA_VARIABLE = "CONNECT_PY_JAVA"
 JARS_VARIABLE = "CONNECT_PY_SPARK_JARS"
 OPTIONS_VARIABLE = "CONNECT_PY_SPARK_JAVA_OPTIONS"
 CLASSES_VARIABLE = "CONNECT_PY_SPARK_CLASSES"
-PROBLEM_VARIABLE = "CONNECT_PY_SPARK_PROBLEM"  # set instead of the others: why there is no Spark, and the remedy
+# set instead of the others: why there is no Spark, and the remedy
+PROBLEM_VARIABLE = "CONNECT_PY_SPARK_PROBLEM"
 
 
 def spark_environment(*more: str) -> dict[str, str]:
@@ -28,9 +30,9 @@ def spark_environment(*more: str) -> dict[str, str]:
     `more` names locks whose jars follow Spark's, also where the variable is set already.
 
     CONNECT_PY_JAVA is an executable, CONNECT_PY_SPARK_JARS paths joined by `os.pathsep`,
-    CONNECT_PY_SPARK_JAVA_OPTIONS options in shell quoting (perhaps none), CONNECT_PY_SPARK_CLASSES a folder for a class
-    that is compiled once. A variable that is already set is returned as it is: an image that carries its own Java and
-    jars downloads nothing.
+    CONNECT_PY_SPARK_JAVA_OPTIONS options in shell quoting (perhaps none), CONNECT_PY_SPARK_CLASSES
+    a folder for a class that is compiled once. A variable that is already set is returned as it is:
+    an image that carries its own Java and jars downloads nothing.
 
     Raises:
         JavaNotFoundError, IvyError, JarLockError: As for `find_java` and `JarLock.resolve`.
@@ -46,16 +48,21 @@ def spark_environment(*more: str) -> dict[str, str]:
     if ours:
         found[OPTIONS_VARIABLE] = shlex.join(spark_archive().options())
     environment = {name: given[name] or found.get(name, "") for name in names}
-    jars = [environment[JARS_VARIABLE], *(str(jar) for name in more for jar in JarLock.shipped(name).resolve())]
+    jars = [
+        environment[JARS_VARIABLE],
+        *(str(jar) for name in more for jar in JarLock.shipped(name).resolve()),
+    ]
     return {**environment, JARS_VARIABLE: os.pathsep.join(jars)}
 
 
 def spark_jars() -> list[Path]:
-    """The jars beside pyspark's own: those of lock `spark`, and behind them those of lock `s3` if they were fetched.
+    """The jars beside pyspark's own: those of lock `spark`, and behind them those of lock `s3` if
+    they were fetched.
 
-    S3 takes an SDK that is as large as all of Iceberg, so a user who needs it fetches it by name. Behind the others it
-    does no harm: an archive of loaded classes fits every class path that begins with its own. Damaged ones are left
-    out with a warning, and not fetched again: most sinks do without, and may have no way to the network.
+    S3 takes an SDK that is as large as all of Iceberg, so a user who needs it fetches it by name.
+    Behind the others it does no harm: an archive of loaded classes fits every class path that
+    begins with its own. Damaged ones are left out with a warning, and not fetched again: most sinks
+    do without, and may have no way to the network.
     """
     jars = JarLock.shipped("spark").resolve()
     try:
@@ -66,7 +73,12 @@ def spark_jars() -> list[Path]:
 
 
 def spark_archive(java: JavaRuntime | None = None) -> ClassDataArchive:
-    """The archive of Iceberg's and Spark's classes for the Java and the jars that `spark_environment` finds."""
+    """The archive of Iceberg's and Spark's classes for the Java and the jars that
+    `spark_environment` finds."""
     spec = importlib.util.find_spec("pyspark")  # looks it up without importing it
-    bundled = sorted((Path(spec.origin).parent / "jars").glob("*.jar")) if spec and spec.origin else []
-    return ClassDataArchive("iceberg", java or find_java(), (*bundled, *JarLock.shipped("spark").resolve()))
+    bundled = (
+        sorted((Path(spec.origin).parent / "jars").glob("*.jar")) if spec and spec.origin else []
+    )
+    return ClassDataArchive(
+        "iceberg", java or find_java(), (*bundled, *JarLock.shipped("spark").resolve())
+    )

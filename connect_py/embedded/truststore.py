@@ -17,7 +17,10 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
-from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate, serialize_java_truststore
+from cryptography.hazmat.primitives.serialization.pkcs12 import (
+    PKCS12Certificate,
+    serialize_java_truststore,
+)
 
 PASSWORD = "changeit"  # Java's own customary word
 _FILE_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
@@ -27,15 +30,18 @@ log = logging.getLogger(__name__)
 
 
 def write_truststore(path: Path, environment: Mapping[str, str] | None = None) -> bool:
-    """Write a PKCS12 truststore to `path`; False, and no file, when Python knows no authority either.
+    """Write a PKCS12 truststore to `path`; False, and no file, when Python knows no authority
+    either.
 
-    The certificates are those of the first of SSL_CERT_FILE, PIP_CERT and REQUESTS_CA_BUNDLE that names
-    a file, else those of Python's default TLS context.
+    The certificates are those of the first of SSL_CERT_FILE, PIP_CERT and REQUESTS_CA_BUNDLE that
+    names a file, else those of Python's default TLS context.
     """
     certificates = _certificates(os.environ if environment is None else environment)
     if not certificates:
         return False
-    entries = [PKCS12Certificate(certificate, b"ca-%d" % n) for n, certificate in enumerate(certificates)]
+    entries = [
+        PKCS12Certificate(certificate, b"ca-%d" % n) for n, certificate in enumerate(certificates)
+    ]
     path.write_bytes(serialize_java_truststore(entries, BestAvailableEncryption(PASSWORD.encode())))
     return True
 
@@ -55,15 +61,20 @@ def _certificates(environment: Mapping[str, str]) -> list[x509.Certificate]:
         if file.is_file():
             blocks = _PEM.findall(file.read_bytes())
             return _readable(x509.load_pem_x509_certificate, blocks)
-    return _readable(x509.load_der_x509_certificate, ssl.create_default_context().get_ca_certs(binary_form=True))
+    return _readable(
+        x509.load_der_x509_certificate, ssl.create_default_context().get_ca_certs(binary_form=True)
+    )
 
 
-def _readable(load: Callable[[bytes], x509.Certificate], blocks: list[bytes]) -> list[x509.Certificate]:
+def _readable(
+    load: Callable[[bytes], x509.Certificate], blocks: list[bytes]
+) -> list[x509.Certificate]:
     """Old authorities break today's rules now and then; one of them must not cost us the others."""
     certificates = []
     for block in blocks:
         try:
-            with warnings.catch_warnings(action="ignore"):  # of serial numbers that are not positive, for one
+            # of serial numbers that are not positive, for one
+            with warnings.catch_warnings(action="ignore"):
                 certificates.append(load(block))
         except ValueError as error:
             log.debug("a certificate was left out of the truststore: %s", error)

@@ -1,4 +1,5 @@
-"""`DeadLetterCounter`: counts dead letters by topic and reason, each record once in a task's life."""
+"""`DeadLetterCounter`: counts dead letters by topic and reason, each record once in a task's
+life."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ DOC = "Dead letters by the topic they were read from and by reason."
 
 
 class DeadLetterCounter(ErrorReporter):
-    """An `ErrorReporter` on the task thread. It waits for nothing: letters are counted when they are handed over."""
+    """An `ErrorReporter` on the task thread. It waits for nothing: letters are counted when they
+    are handed over."""
 
     def __init__(self, metrics: PluginMetrics) -> None:
         self._metrics = metrics

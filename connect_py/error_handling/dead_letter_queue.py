@@ -1,4 +1,5 @@
-"""`DeadLetterQueue`: sends records that failed to a topic, byte for byte, with headers that say why."""
+"""`DeadLetterQueue`: sends records that failed to a topic, byte for byte, with headers that say
+why."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ log = logging.getLogger(__name__)
 
 
 class DeadLetterQueue(ErrorReporter):
-    """One per sink task, used on its thread. A send that fails for good fails the task at its next flush."""
+    """One per sink task, used on its thread. A send that fails for good fails the task at its next
+    flush."""
 
     def __init__(
         self,
@@ -66,7 +68,8 @@ class DeadLetterQueue(ErrorReporter):
     def report(self, failed: FailedRecord) -> None:
         """Send one record; `flush` tells when it is safe.
 
-        A task that seeks back reads a bad record again, and it fails again: that makes no second letter.
+        A task that seeks back reads a bad record again, and it fails again: that makes no second
+        letter.
 
         Raises:
             ConnectError: The producer does not take it: it is larger than `max.request.size`.
@@ -82,9 +85,13 @@ class DeadLetterQueue(ErrorReporter):
         while True:
             try:
                 self._producer.produce(
-                    self._topic, value=origin.value, key=origin.key, headers=headers or None,
-                    timestamp=failed.timestamp or 0, on_delivery=self._delivered,
-                )  # fmt: skip
+                    self._topic,
+                    value=origin.value,
+                    key=origin.key,
+                    headers=headers or None,
+                    timestamp=failed.timestamp or 0,
+                    on_delivery=self._delivered,
+                )
                 break
             except BufferError:  # the local queue is full: deliveries make room
                 self._producer.poll(QUEUE_FULL_SLICE_SECONDS)
@@ -113,7 +120,9 @@ class DeadLetterQueue(ErrorReporter):
             "exception.message": masked(message) or None,
             "exception.stacktrace": masked(stack_trace(failed.error)),
         }
-        return [(PREFIX + name, None if text is None else text.encode()) for name, text in texts.items()]
+        return [
+            (PREFIX + name, None if text is None else text.encode()) for name, text in texts.items()
+        ]
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         self._pending -= 1
@@ -125,7 +134,9 @@ class DeadLetterQueue(ErrorReporter):
         self._failure = error.str()
 
     def _refused(self) -> ConnectError:
-        return ConnectError(f"a record could not be written to dead-letter topic '{self._topic}': {self._failure}")
+        return ConnectError(
+            f"a record could not be written to dead-letter topic '{self._topic}': {self._failure}"
+        )
 
     def pending(self) -> int:
         """How many sends are not acknowledged; ConnectError when one failed for good."""
@@ -134,7 +145,8 @@ class DeadLetterQueue(ErrorReporter):
         return self._pending
 
     def flush(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for acknowledgements; True when all are there. ConnectError as for `pending`."""
+        """Wait up to `timeout` seconds for acknowledgements; True when all are there. ConnectError
+        as for `pending`."""
         deadline = self._clock.monotonic() + timeout
         while self.pending():
             left = deadline - self._clock.monotonic()

@@ -10,7 +10,8 @@ from connect_py.error_handling.stage import Stage
 
 
 class TaskErrantRecordReporter:
-    """Reports at stage TASK_PUT. Remembers that nothing is tolerated, in case the task swallows the error."""
+    """Reports at stage TASK_PUT. Remembers that nothing is tolerated, in case the task swallows the
+    error."""
 
     def __init__(self, handler: ErrorHandler, task_class: str) -> None:
         self._handler = handler
@@ -19,19 +20,32 @@ class TaskErrantRecordReporter:
 
     def report(self, record: SinkRecord, error: Exception) -> None:
         """Report one record, with the bytes it was consumed with."""
-        self._report(FailedRecord(
-            Stage.TASK_PUT, self._task_class, error, record.origin, record.timestamp, record.timestamp_type
-        ))  # fmt: skip
+        self._report(
+            FailedRecord(
+                Stage.TASK_PUT,
+                self._task_class,
+                error,
+                record.origin,
+                record.timestamp,
+                record.timestamp_type,
+            )
+        )
 
     def report_row(self, batch: Batch, row: int, error: Exception) -> None:
         """Report one row of a batch."""
         if not 0 <= row < len(batch):
             raise IndexError(f"row {row} of a batch of {len(batch)}")
         origin = batch.origin.slice(row, row + 1)
-        self._report(FailedRecord(
-            Stage.TASK_PUT, self._task_class, error, origin.records()[0],
-            batch.timestamp[row].as_py(), batch.origin.timestamp_type,
-        ))  # fmt: skip
+        self._report(
+            FailedRecord(
+                Stage.TASK_PUT,
+                self._task_class,
+                error,
+                origin.records()[0],
+                batch.timestamp[row].as_py(),
+                batch.origin.timestamp_type,
+            )
+        )
 
     def _report(self, failed: FailedRecord) -> None:
         try:

@@ -13,27 +13,78 @@ REPLAY_TOPIC = "errors.deadletterqueue.iceberg.replay.topic"
 
 _DEF = (
     ConfigDef()
-    .define("errors.retry.timeout", Type.LONG, default=0, importance=Importance.MEDIUM,
-            doc="Milliseconds for which a failing operation is repeated; -1 without a limit.")
-    .define("errors.retry.delay.max.ms", Type.LONG, default=60_000, importance=Importance.MEDIUM,
-            doc="Longest wait between two attempts, in milliseconds.")
-    .define("errors.tolerance", Type.STRING, default="none", validator=one_of("none", "all"),
-            importance=Importance.MEDIUM, doc="Whether records that fail are skipped (all) or fail the task (none).")
-    .define("errors.log.enable", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-            doc="Log each record that fails.")
-    .define("errors.log.include.messages", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-            doc="Log the coordinates of records that fail.")
-    .define("errors.deadletterqueue.topic.name", Type.STRING, default="", importance=Importance.MEDIUM,
-            doc="Topic for records that fail; none when empty.")
-    .define("errors.deadletterqueue.topic.replication.factor", Type.SHORT, default=3, importance=Importance.MEDIUM,
-            doc="Replication factor of that topic if it is created.")
-    .define("errors.deadletterqueue.context.headers.enable", Type.BOOLEAN, default=False,
-            importance=Importance.MEDIUM, doc="Add headers that say where and why a record failed.")
-    .define(DEAD_LETTER_TABLE, Type.STRING, default="", importance=Importance.MEDIUM,
-            doc="Table in which the sink keeps records that fail; none when empty.")
-    .define(REPLAY_TOPIC, Type.STRING, default="", importance=Importance.MEDIUM,
-            doc="Topic from which dead letters are tried again; none when empty.")
-)  # fmt: skip
+    .define(
+        "errors.retry.timeout",
+        Type.LONG,
+        default=0,
+        importance=Importance.MEDIUM,
+        doc="Milliseconds for which a failing operation is repeated; -1 without a limit.",
+    )
+    .define(
+        "errors.retry.delay.max.ms",
+        Type.LONG,
+        default=60_000,
+        importance=Importance.MEDIUM,
+        doc="Longest wait between two attempts, in milliseconds.",
+    )
+    .define(
+        "errors.tolerance",
+        Type.STRING,
+        default="none",
+        validator=one_of("none", "all"),
+        importance=Importance.MEDIUM,
+        doc="Whether records that fail are skipped (all) or fail the task (none).",
+    )
+    .define(
+        "errors.log.enable",
+        Type.BOOLEAN,
+        default=False,
+        importance=Importance.MEDIUM,
+        doc="Log each record that fails.",
+    )
+    .define(
+        "errors.log.include.messages",
+        Type.BOOLEAN,
+        default=False,
+        importance=Importance.MEDIUM,
+        doc="Log the coordinates of records that fail.",
+    )
+    .define(
+        "errors.deadletterqueue.topic.name",
+        Type.STRING,
+        default="",
+        importance=Importance.MEDIUM,
+        doc="Topic for records that fail; none when empty.",
+    )
+    .define(
+        "errors.deadletterqueue.topic.replication.factor",
+        Type.SHORT,
+        default=3,
+        importance=Importance.MEDIUM,
+        doc="Replication factor of that topic if it is created.",
+    )
+    .define(
+        "errors.deadletterqueue.context.headers.enable",
+        Type.BOOLEAN,
+        default=False,
+        importance=Importance.MEDIUM,
+        doc="Add headers that say where and why a record failed.",
+    )
+    .define(
+        DEAD_LETTER_TABLE,
+        Type.STRING,
+        default="",
+        importance=Importance.MEDIUM,
+        doc="Table in which the sink keeps records that fail; none when empty.",
+    )
+    .define(
+        REPLAY_TOPIC,
+        Type.STRING,
+        default="",
+        importance=Importance.MEDIUM,
+        doc="Topic from which dead letters are tried again; none when empty.",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +113,9 @@ class ErrorConfig:
             log_enable=parsed["errors.log.enable"],
             log_include_messages=parsed["errors.log.include.messages"],
             dead_letter_topic=(parsed["errors.deadletterqueue.topic.name"] or "").strip(),
-            dead_letter_replication_factor=parsed["errors.deadletterqueue.topic.replication.factor"],
+            dead_letter_replication_factor=parsed[
+                "errors.deadletterqueue.topic.replication.factor"
+            ],
             dead_letter_headers=parsed["errors.deadletterqueue.context.headers.enable"],
             dead_letter_table=(parsed[DEAD_LETTER_TABLE] or "").strip(),
             replay_topic=(parsed[REPLAY_TOPIC] or "").strip(),

@@ -1,4 +1,5 @@
-"""`ErrorHandler`: repeats what may be repeated, reports what failed, and says whether to go on without it."""
+"""`ErrorHandler`: repeats what may be repeated, reports what failed, and says whether to go on
+without it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ class ToleranceExceededError(ConnectError):
     """A record failed and nothing is tolerated; the message names it, the cause is attached."""
 
     def __init__(self, failed: FailedRecord) -> None:
-        super().__init__(f"Tolerance exceeded in error handler: {failed.stage.value} failed for {failed.place()}")
+        super().__init__(
+            f"Tolerance exceeded in error handler: {failed.stage.value} failed for {failed.place()}"
+        )
 
 
 class UnhandledError(ConnectError):
@@ -46,14 +49,16 @@ SKIPPED: Final = Skipped()
 
 
 class ErrorReporter(ABC):
-    """Takes failures of single records; called on the task thread. Unless overridden, there is nothing to wait for."""
+    """Takes failures of single records; called on the task thread. Unless overridden, there is
+    nothing to wait for."""
 
     @abstractmethod
     def report(self, failed: FailedRecord) -> None:
         """Report one failure; may return before it is safe."""
 
     def flush(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds; True when all reports are safe. ConnectError when one failed for good."""
+        """Wait up to `timeout` seconds; True when all reports are safe. ConnectError when one
+        failed for good."""
         return True
 
     def values(self) -> Mapping[str, float]:
@@ -89,13 +94,12 @@ class ErrorHandler:
     ) -> None:
         """Take the rules.
 
-        Args:
-            config: The connector's `errors.*`.
-            reporters: Each gets every failure.
-            clock: For deadlines.
-            wait: Waits that many seconds between attempts, keeps the task alive meanwhile, and raises when the task
+        Args: config: The connector's `errors.*`. reporters: Each gets every failure. clock: For
+            deadlines. wait: Waits that many seconds between attempts, keeps the task alive
+            meanwhile, and raises when the task
                 is to stop: the record then counts neither as failed nor as done.
-            waits: Called with what a repeated operation waits for and why; None: for nothing any more.
+            waits: Called with what a repeated operation waits for and why; None: for nothing any
+                more.
         """
         self.config = config
         self.counters = ErrorCounters()
@@ -142,7 +146,9 @@ class ErrorHandler:
             if isinstance(error, UnavailableError):
                 delay_ms = min(delay_ms, LONGEST_UNAVAILABLE_MS)
                 if attempt == 1:
-                    log.warning("%s waits: %s", stage.value, error, extra={"action": "wait_unavailable"})
+                    log.warning(
+                        "%s waits: %s", stage.value, error, extra={"action": "wait_unavailable"}
+                    )
             elif config.retry_timeout_ms >= 0:
                 left_ms = config.retry_timeout_ms - (self._clock.monotonic() - start) * 1000
                 if left_ms <= 0:
@@ -169,7 +175,8 @@ class ErrorHandler:
     def report(self, failed: FailedRecord) -> None:
         """Report a record that stays bad; returns if it may be skipped. Errors as for `recover`."""
         failed = replace(failed, replay_topic=self.config.replay_topic)
-        new = failed.origin is None or self._counted.first(failed.origin)  # else the task went back and met it again
+        # else the task went back and met it again
+        new = failed.origin is None or self._counted.first(failed.origin)
         if new:
             self.counters.errors += 1
             self.counters.last_error_ms = self._clock.time_ms()
@@ -193,13 +200,19 @@ class ErrorHandler:
             "deadletterqueue-produce-requests": 0,
             "deadletterqueue-produce-failures": 0,
             "last-error-timestamp": counters.last_error_ms,
-            **{name: value for reporter in self._reporters for name, value in reporter.values().items()},
+            **{
+                name: value
+                for reporter in self._reporters
+                for name, value in reporter.values().items()
+            },
         }
 
     def flush(self, timeout: float) -> bool:
-        """Wait until every report is safe, `timeout` seconds at most; ConnectError when one failed for good."""
+        """Wait until every report is safe, `timeout` seconds at most; ConnectError when one failed
+        for good."""
         deadline = self._clock.monotonic() + timeout
-        done = [r.flush(max(0.0, deadline - self._clock.monotonic())) for r in self._reporters]  # all are asked
+        # all are asked
+        done = [r.flush(max(0.0, deadline - self._clock.monotonic())) for r in self._reporters]
         return all(done)
 
     def close(self) -> None:

@@ -34,7 +34,8 @@ class FailedRecord:
     timestamp: int | None = None  # ms since the epoch
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     source_record: str | None = None  # topic and source partition; never key or value
-    replay_topic: str = ""  # whose records may say that they are dead letters; the handler of errors knows it
+    # whose records may say that they are dead letters; the handler of errors knows it
+    replay_topic: str = ""
 
     @property
     def reason(self) -> FailureReason:
@@ -46,9 +47,14 @@ class FailedRecord:
 
     @property
     def replay(self) -> Replay | None:
-        """The first place of a dead letter that was tried again; the header counts in the replay topic only."""
+        """The first place of a dead letter that was tried again; the header counts in the replay
+        topic only."""
         origin = self.origin
-        return None if origin is None or origin.topic != self.replay_topic else Replay.of(origin.headers)
+        return (
+            None
+            if origin is None or origin.topic != self.replay_topic
+            else Replay.of(origin.headers)
+        )
 
     def shown(self) -> RecordOrigin | None:
         """The record as its readers know it: at its first place, if it was tried again."""
@@ -56,7 +62,9 @@ class FailedRecord:
         if origin is None or replay is None:
             return origin
         headers = without_replay(origin.headers)
-        return RecordOrigin(replay.topic, replay.partition, replay.offset, origin.key, origin.value, headers)
+        return RecordOrigin(
+            replay.topic, replay.partition, replay.offset, origin.key, origin.value, headers
+        )
 
     def place(self) -> str:
         """Which record it is, in words."""
@@ -71,13 +79,18 @@ def error_class_name(error: BaseException) -> str:
     if isinstance(error, ConnectError):
         return error.java_name
     kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
 
 
 def stack_trace(error: BaseException) -> str:
     """The error and its causes in Java's form, for tools that read it, then Python's own text.
 
-    Java's form is `class: message`, and a line `Caused by: class: message` for each cause, the innermost last.
+    Java's form is `class: message`, and a line `Caused by: class: message` for each cause, the
+    innermost last.
     """
     chain = _chain(error)
     java = CAUSED_BY.join(_in_java(link) for link in chain)
@@ -85,7 +98,8 @@ def stack_trace(error: BaseException) -> str:
 
 
 def message_with_causes(error: BaseException) -> str:
-    """The error's message, and a line `Caused by: class: message` for each cause, which it may leave out itself.
+    """The error's message, and a line `Caused by: class: message` for each cause, which it may
+    leave out itself.
 
     Empty: the error says nothing and has no cause.
     """
@@ -99,7 +113,9 @@ def _chain(error: BaseException) -> list[BaseException]:
     current: BaseException | None = error
     while current is not None and current not in chain:
         chain.append(current)
-        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+        current = current.__cause__ or (
+            None if current.__suppress_context__ else current.__context__
+        )
     return chain
 
 
@@ -111,7 +127,8 @@ def _in_java(error: BaseException) -> str:
 def _python_trace(chain: Sequence[BaseException]) -> str:
     """The text that Python prints.
 
-    It is made here, in a tenth of the time: the library looks at every source file on disk first, for each error.
+    It is made here, in a tenth of the time: the library looks at every source file on disk first,
+    for each error.
     """
     texts = []
     for number, link in enumerate(reversed(chain), 1):

@@ -23,7 +23,9 @@ class LaterReporter(ErrorReporter):
         """Report the failures of records below these offsets, and forget the others."""
         failed, self._failed = self._failed, []
         for each in failed:
-            if each.origin is not None and each.origin.offset < below.get(each.origin.topic_partition, 0):
+            if each.origin is not None and each.origin.offset < below.get(
+                each.origin.topic_partition, 0
+            ):
                 self._reporter.report(each)
 
     def flush(self, timeout: float) -> bool:

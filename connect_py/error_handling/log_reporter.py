@@ -1,4 +1,5 @@
-"""`LogReporter`: one log line per record that failed, in Connect's words, never with its contents."""
+"""`LogReporter`: one log line per record that failed, in Connect's words, never with its
+contents."""
 
 from __future__ import annotations
 

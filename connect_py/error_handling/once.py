@@ -1,4 +1,5 @@
-"""`Once`: tells a record that fails again, because a task went back and read it again, from a new one."""
+"""`Once`: tells a record that fails again, because a task went back and read it again, from a new
+one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What may be retried and what may be tolerated: one table, by the stage an error happened in and its class."""
+"""What may be retried and what may be tolerated: one table, by the stage an error happened in and
+its class."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from connect_py.api.errors import RetriableError
 
 
 class Stage(Enum):
-    """Where in a record's journey something failed; the values are what logs and DLQ headers show."""
+    """Where in a record's journey something failed; the values are what logs and DLQ headers
+    show."""
 
     KEY_CONVERTER = "KEY_CONVERTER"
     VALUE_CONVERTER = "VALUE_CONVERTER"

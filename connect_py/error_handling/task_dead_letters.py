@@ -21,7 +21,8 @@ from connect_py.secret_mask import masked
 
 
 class TaskDeadLetters(ErrorReporter):
-    """An `ErrorReporter` on the task thread. Letters are safe when the task commits the offsets of their records."""
+    """An `ErrorReporter` on the task thread. Letters are safe when the task commits the offsets of
+    their records."""
 
     def __init__(self, task: SinkTask, clock: Clock) -> None:
         """ConfigError: This task keeps no dead letters."""
@@ -36,11 +37,21 @@ class TaskDeadLetters(ErrorReporter):
         """Hand over one record. What the task raises fails it."""
         if failed.origin is None:
             return
-        self._task.put_dead_letter(DeadLetter(
-            failed.origin, failed.timestamp, failed.timestamp_type, failed.reason, failed.stage.value,
-            failed.class_name, error_class_name(failed.error), masked(message_with_causes(failed.error)) or None,
-            self._clock.time_ms(), failed.replay, masked(stack_trace(failed.error)),
-        ))  # fmt: skip
+        self._task.put_dead_letter(
+            DeadLetter(
+                failed.origin,
+                failed.timestamp,
+                failed.timestamp_type,
+                failed.reason,
+                failed.stage.value,
+                failed.class_name,
+                error_class_name(failed.error),
+                masked(message_with_causes(failed.error)) or None,
+                self._clock.time_ms(),
+                failed.replay,
+                masked(stack_trace(failed.error)),
+            )
+        )
         self._kept += self._counted.first(failed.origin)
 
     def values(self) -> Mapping[str, float]:

@@ -1,4 +1,5 @@
-"""`AbstractHerder`: how every herder follows the config topic and changes it, in Kafka or in this process."""
+"""`AbstractHerder`: how every herder follows the config topic and changes it, in Kafka or in this
+process."""
 
 from __future__ import annotations
 
@@ -52,10 +53,11 @@ T = TypeVar("T")
 
 
 class AbstractHerder(HerderAnswers):
-    """Reads from the stores at once; what changes something, or must be asked in order, runs on the herder's thread.
+    """Reads from the stores at once; what changes something, or must be asked in order, runs on the
+    herder's thread.
 
-    A subclass owns that thread. It calls `_work_on_changes` in each of its rounds, and says in `_leader_request` and
-    `_owner_request` which worker of a group may answer.
+    A subclass owns that thread. It calls `_work_on_changes` in each of its rounds, and says in
+    `_leader_request` and `_owner_request` which worker of a group may answer.
     """
 
     UNKNOWN_CONNECTOR: ClassVar[str] = "Unknown connector: {}"  # of a plain restart
@@ -82,13 +84,23 @@ class AbstractHerder(HerderAnswers):
             publisher: The worker's listener.
         """
         super().__init__(
-            config, info, configs=configs, statuses=statuses, worker=worker, queue=queue, clock=clock,
+            config,
+            info,
+            configs=configs,
+            statuses=statuses,
+            worker=worker,
+            queue=queue,
+            clock=clock,
             thread_name=thread_name,
-        )  # fmt: skip
+        )
         self._publisher = publisher
-        self._work = WorkRunner(worker, configs, publisher, config.resolver, queue, self._clean_statuses)
+        self._work = WorkRunner(
+            worker, configs, publisher, config.resolver, queue, self._clean_statuses
+        )
         publisher.version_of = self._version_of
-        publisher.on_tasks_wanted = lambda name: queue.put(lambda: self._work.ask_task_configs(name))
+        publisher.on_tasks_wanted = lambda name: queue.put(
+            lambda: self._work.ask_task_configs(name)
+        )
         publisher.on_stop_wanted = lambda *wanted: queue.put(lambda: self._on_stop_wanted(*wanted))
         self._stops: set[str] = set()  # connectors whose tasks asked for a stop that is on its way
         self._restarts: dict[str, RestartRequest] = {}  # pending, by connector; guarded by its lock
@@ -104,7 +116,8 @@ class AbstractHerder(HerderAnswers):
     # ------------------------------------------------------------------ services
 
     def prestart_services(self, configs: Mapping[str, Config]) -> None:
-        """Start the shared services that tasks of these connectors, by name, will request. Any thread."""
+        """Start the shared services that tasks of these connectors, by name, will request. Any
+        thread."""
         usable = {}
         for name, config in configs.items():
             with suppress(ConnectError):  # a value is null: the connector's start reports it
@@ -114,7 +127,8 @@ class AbstractHerder(HerderAnswers):
     # ------------------------------------------------------------------ rounds
 
     def _work_on_changes(self) -> None:
-        """On the herder's thread: requests that are due, restarts, then what the configuration asks for."""
+        """On the herder's thread: requests that are due, restarts, then what the configuration asks
+        for."""
         for action in self._queue.due():
             action()
         self._execute_restarts()
@@ -126,7 +140,8 @@ class AbstractHerder(HerderAnswers):
     def _config_changed(self, changes: Sequence[Change]) -> None:
         """On the config log's thread."""
         for change in changes:
-            if isinstance(change, RestartRequested) and self._started:  # those read at start-up are old
+            # those read at start-up are old
+            if isinstance(change, RestartRequested) and self._started:
                 with self._restarts_lock:
                     known = self._restarts.get(change.request.connector)
                     if known is None or change.request.impact >= known.impact:
@@ -155,7 +170,11 @@ class AbstractHerder(HerderAnswers):
             connector = known.connector if isinstance(known, ConnectorTaskId) else known
             if name not in (None, connector) or connector in state.inconsistent:
                 continue
-            alive = known in state.tasks(connector) if isinstance(known, ConnectorTaskId) else known in state.configs
+            alive = (
+                known in state.tasks(connector)
+                if isinstance(known, ConnectorTaskId)
+                else known in state.configs
+            )
             if alive or known in running:
                 continue
             try:
@@ -183,14 +202,18 @@ class AbstractHerder(HerderAnswers):
 
         return chain(self._validate(config), put)
 
-    def _put_connector(self, name: str, config: Config, replace: bool, initial_state: InitialState | None) -> Created:
+    def _put_connector(
+        self, name: str, config: Config, replace: bool, initial_state: InitialState | None
+    ) -> Created:
         state = self._state()
         exists = name in state.configs
         if exists and not replace:
             raise AlreadyExistsError(f"Connector {name} already exists")
         before = state.tasks(name)
         with self._stages.stage(f"writing a config for connector {name} to the config topic"):
-            self._configs.put_connector_config(name, config, None if initial_state is None else initial_state.target)
+            self._configs.put_connector_config(
+                name, config, None if initial_state is None else initial_state.target
+            )
         stored = {key: value for key, value in config.items() if value is not None}
         return Created(not exists, ConnectorInfo(name, stored, before, self._type_of(name)))
 
@@ -199,14 +222,16 @@ class AbstractHerder(HerderAnswers):
         return created
 
     def patch_connector(self, name: str, changes: Config) -> Future[ConnectorInfo]:
-        """Merged, validated, and written if nothing else was written meanwhile: otherwise once more."""
+        """Merged, validated, and written if nothing else was written meanwhile: otherwise once
+        more."""
 
         def merge() -> Future[ConnectorInfo]:
             state = self._known(name)
             merged, merged_with = dict(state.configs[name]), state.config_offsets[name]
             if changes.get("name", name) not in (name, None):
                 raise BadRequestError(
-                    f"Connector name configuration ({changes['name']}) doesn't match connector name in the URL ({name})"
+                    f"Connector name configuration ({changes['name']}) doesn't match connector "
+                    f"name in the URL ({name})"
                 )
             for key, value in changes.items():
                 if value is None:
@@ -214,7 +239,8 @@ class AbstractHerder(HerderAnswers):
                 else:
                     merged[key] = value
             return chain(
-                self._validate(merged), lambda infos: self._leader_request(lambda: write(infos, merged, merged_with))
+                self._validate(merged),
+                lambda infos: self._leader_request(lambda: write(infos, merged, merged_with)),
             )
 
         def write(infos: ConfigInfos, merged: Config, merged_with: int) -> Future[ConnectorInfo]:
@@ -222,14 +248,19 @@ class AbstractHerder(HerderAnswers):
                 return merge()
             _check_valid(infos)
             created = self._answer_put(self._put_connector(name, merged, True, None))
-            return chain(created if isinstance(created, Future) else done(created), lambda outcome: done(outcome.info))
+            return chain(
+                created if isinstance(created, Future) else done(created),
+                lambda outcome: done(outcome.info),
+            )
 
         return self._leader_request(merge)
 
     def delete_connector(self, name: str) -> Future[None]:
         def delete() -> None:
             self._known(name)
-            with self._stages.stage(f"removing the config for connector {name} from the config topic"):
+            with self._stages.stage(
+                f"removing the config for connector {name} from the config topic"
+            ):
                 self._configs.remove_connector_config(name)
 
         return self._leader_request(delete)
@@ -241,10 +272,15 @@ class AbstractHerder(HerderAnswers):
             stage = Stage("starting the connector", self._clock.time_ms())
             return translated(started, f"Failed to start connector: {name}", stage)
 
-        return self._of_known(name, lambda: self._owner_request(name, restart), self.UNKNOWN_CONNECTOR)
+        return self._of_known(
+            name, lambda: self._owner_request(name, restart), self.UNKNOWN_CONNECTOR
+        )
 
-    def _of_known(self, name: str, ask: Callable[[], Future[T]], text: str = "Unknown connector: {}") -> Future[T]:
-        """An unknown connector is said to be so by any worker; only then is it asked whose request it is."""
+    def _of_known(
+        self, name: str, ask: Callable[[], Future[T]], text: str = "Unknown connector: {}"
+    ) -> Future[T]:
+        """An unknown connector is said to be so by any worker; only then is it asked whose request
+        it is."""
 
         def known() -> Future[T]:
             self._known(name, text)
@@ -262,9 +298,13 @@ class AbstractHerder(HerderAnswers):
                 raise NotFoundError(f"Status for connector {name} not found")
             request = RestartRequest(name, include_tasks, only_failed)
             plan = plan_restart(request, status, self._statuses.tasks(name))
-            with self._stages.stage(f"writing restart request for connector {name} to the config topic"):
+            with self._stages.stage(
+                f"writing restart request for connector {name} to the config topic"
+            ):
                 self._configs.put_restart_request(request)
-            return ConnectorStatus(name, plan.connector_status, plan.task_statuses, self._type_of(name))
+            return ConnectorStatus(
+                name, plan.connector_status, plan.task_statuses, self._type_of(name)
+            )
 
         return self._of_known(name, lambda: self._leader_request(restart))
 
@@ -275,7 +315,9 @@ class AbstractHerder(HerderAnswers):
                 raise NotFoundError(self.UNKNOWN_TASK.format(id))
             self._work.start_task(id)
 
-        return self._of_known(id.connector, lambda: self._owner_request(id, restart), self.UNKNOWN_CONNECTOR)
+        return self._of_known(
+            id.connector, lambda: self._owner_request(id, restart), self.UNKNOWN_CONNECTOR
+        )
 
     def pause_connector(self, name: str) -> None:
         self._known(name, "Unknown connector {}")
@@ -295,11 +337,14 @@ class AbstractHerder(HerderAnswers):
         return self._leader_request(stop)
 
     def _write_stop(self, name: str, reason: str | None) -> None:
-        with self._stages.stage(f"writing the target state of connector {name} to the config topic"):
+        with self._stages.stage(
+            f"writing the target state of connector {name} to the config topic"
+        ):
             self._configs.put_stop(name, reason)
 
     def _on_stop_wanted(self, name: str, start_number: int, reason: str) -> None:
-        """A task asks for the stop of its connector, again and again while it runs: one request at a time goes on."""
+        """A task asks for the stop of its connector, again and again while it runs: one request at
+        a time goes on."""
         if name in self._stops or not is_current(self._state(), name, start_number):
             return
         self._stops.add(name)
@@ -307,7 +352,9 @@ class AbstractHerder(HerderAnswers):
         def ended(stop: Future[None]) -> None:
             self._stops.discard(name)
             if not stop.cancelled() and stop.exception() is not None:
-                log.warning("connector %s is not stopped yet, as its task asks: %s", name, stop.exception())
+                log.warning(
+                    "connector %s is not stopped yet, as its task asks: %s", name, stop.exception()
+                )
 
         self._have_stopped(name, start_number, reason).add_done_callback(ended)
 
@@ -316,9 +363,15 @@ class AbstractHerder(HerderAnswers):
         """Have `_stop_as_requested` called where changes are made: here, or by the leader."""
 
     def _stop_as_requested(self, name: str, start_number: int, reason: str) -> None:
-        """Stop a connector unless it was changed, stopped, paused or removed meanwhile; where changes are made."""
+        """Stop a connector unless it was changed, stopped, paused or removed meanwhile; where
+        changes are made."""
         if is_current(self._state(), name, start_number):
-            log.info("connector %s stops, as its task asks: %s", name, reason, extra={"action": "stop_requested"})
+            log.info(
+                "connector %s stops, as its task asks: %s",
+                name,
+                reason,
+                extra={"action": "stop_requested"},
+            )
             self._write_stop(name, reason)
 
     def set_cluster_logger_level(self, namespace: str, level: str) -> None:
@@ -332,9 +385,17 @@ def _check_valid(infos: ConfigInfos) -> None:
 
 def invalid_text(infos: ConfigInfos) -> str:
     """The error text for a refused configuration; each of its errors names the key."""
-    lines = [f"Connector configuration is invalid and contains the following {infos.error_count} error(s):"]
+    lines = [
+        f"Connector configuration is invalid and contains the following {infos.error_count} "
+        f"error(s):"
+    ]
     values = [config.value for config in infos.configs if config.value is not None]
-    lines += [text if value.name in text else f"{value.name}: {text}" for value in values for text in value.errors]
-    endpoint = "`/connector-plugins/{connectorType}/config/validate`"  # the braces are part of the text
+    lines += [
+        text if value.name in text else f"{value.name}: {text}"
+        for value in values
+        for text in value.errors
+    ]
+    # the braces are part of the text
+    endpoint = "`/connector-plugins/{connectorType}/config/validate`"
     lines.append(f"You can also find the above list of errors at the endpoint {endpoint}")
     return "\n".join(lines)

@@ -16,7 +16,9 @@ from connect_py.herder.validation_rows import Rows, below, redacted_text
 from connect_py.kafka.security_settings import refuse_logins_of_java
 
 
-def override_rows(config: WorkerConfig, plugin: Plugin, props: Config, redacted: Collection[str]) -> Rows:
+def override_rows(
+    config: WorkerConfig, plugin: Plugin, props: Config, redacted: Collection[str]
+) -> Rows:
     """Definitions and values of the settings that this connector's clients take.
 
     Raises:
@@ -42,7 +44,9 @@ def override_rows(config: WorkerConfig, plugin: Plugin, props: Config, redacted:
                 if key is None:
                     rows.values[name] = ConfigValue(name, value)
                 else:
-                    rows.add(_under(prefix, key), ConfigValue(name, _of_type(key, name, value, redacted)))
+                    rows.add(
+                        _under(prefix, key), ConfigValue(name, _of_type(key, name, value, redacted))
+                    )
                 problem = policy.refusal(name[len(prefix) :])
                 if problem is not None:
                     rows.error(name, problem)
@@ -53,10 +57,15 @@ def override_rows(config: WorkerConfig, plugin: Plugin, props: Config, redacted:
 def _refuse_logins(rows: Rows, prefix: str, props: Config, redacted: Collection[str]) -> None:
     """Say of logins that only Java can do what to use instead."""
     try:
-        refuse_logins_of_java({key: value for key, value in below(props, prefix).items() if value is not None})
+        refuse_logins_of_java(
+            {key: value for key, value in below(props, prefix).items() if value is not None}
+        )
     except ConfigError as error:
         name = prefix + error.key
-        rows.error(name, redacted_text(name) if name in redacted else str(error).replace(error.key, name, 1))
+        rows.error(
+            name,
+            redacted_text(name) if name in redacted else str(error).replace(error.key, name, 1),
+        )
 
 
 def _under(prefix: str, key: ConfigKey) -> ConfigKey:
@@ -64,7 +73,8 @@ def _under(prefix: str, key: ConfigKey) -> ConfigKey:
 
 
 def _of_type(key: ConfigKey, name: str, value: str | None, redacted: Collection[str]) -> Parsed:
-    """Parse the value of a client setting; its error tells nothing of a value that a provider gave."""
+    """Parse the value of a client setting; its error tells nothing of a value that a provider
+    gave."""
     try:
         return parse(key.name, value, key.type)
     except ConfigError as error:

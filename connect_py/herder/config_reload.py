@@ -1,4 +1,5 @@
-"""`ConfigReload`: looks at values of config providers again when their time is over, and restarts who uses others."""
+"""`ConfigReload`: looks at values of config providers again when their time is over, and restarts
+who uses others."""
 
 from __future__ import annotations
 
@@ -43,9 +44,11 @@ def _on_a_thread(question: Callable[[], None]) -> None:
 
 
 class ConfigReload:
-    """Belongs to the herder's thread. One timer for each connector that runs here, or has tasks here.
+    """Belongs to the herder's thread. One timer for each connector that runs here, or has tasks
+    here.
 
-    Providers may take their time: they are asked on other threads, and their answers come back through the queue.
+    Providers may take their time: they are asked on other threads, and their answers come back
+    through the queue.
     """
 
     def __init__(
@@ -68,15 +71,19 @@ class ConfigReload:
         self._watched: dict[str, _Watched] = {}
 
     def watch(self, name: str, config: Mapping[str, str]) -> None:
-        """A connector or one of its tasks starts with this configuration, unresolved. Returns at once.
+        """A connector or one of its tasks starts with this configuration, unresolved. Returns at
+        once.
 
-        The first start counts: what starts later, with newer values, leaves the others to be restarted.
+        The first start counts: what starts later, with newer values, leaves the others to be
+        restarted.
         """
         known = self._watched.get(name)
         if known is not None and known.config == config:
             return
         self._watched.pop(name, None)
-        if config.get(ACTION, "restart").strip().lower() == "none" or not self._resolver.placeholder_keys(config):
+        if config.get(
+            ACTION, "restart"
+        ).strip().lower() == "none" or not self._resolver.placeholder_keys(config):
             return
         watched = self._watched[name] = _Watched(config)
         self._ask(name, watched, self._first_heard)
@@ -86,7 +93,9 @@ class ConfigReload:
             answer: _Answer | Exception
             try:
                 resolved = self._resolver.transform(watched.config)
-                digest = hashlib.sha256(json.dumps(resolved.props, sort_keys=True).encode()).digest()
+                digest = hashlib.sha256(
+                    json.dumps(resolved.props, sort_keys=True).encode()
+                ).digest()
                 answer = _Answer(digest, resolved.ttl_ms)
             except Exception as error:  # noqa: BLE001 - the herder's thread gets it
                 answer = error
@@ -121,7 +130,10 @@ class ConfigReload:
             return
         if isinstance(answer, Exception):
             log.warning(
-                "values of connector %s cannot be looked at again (%s); it goes on with the old ones", name, answer
+                "values of connector %s cannot be looked at again (%s); it goes on with the old "
+                "ones",
+                name,
+                answer,
             )
             self._arm(name, watched, known)
             return

@@ -1,4 +1,5 @@
-"""`DistributedHerder`: the one thread that owns a worker group's state; requests in, decisions out."""
+"""`DistributedHerder`: the one thread that owns a worker group's state; requests in, decisions
+out."""
 
 from __future__ import annotations
 
@@ -21,7 +22,13 @@ from connect_py.herder.group.timings import Timings
 from connect_py.herder.group.worker_group import WorkerGroup
 from connect_py.herder.group_member import GroupMember
 from connect_py.herder.group_requests import GroupRequests
-from connect_py.herder.herder import RequestConflictError, RequestTargetError, ServerInfo, StagedFuture, WorkerInfo
+from connect_py.herder.herder import (
+    RequestConflictError,
+    RequestTargetError,
+    ServerInfo,
+    StagedFuture,
+    WorkerInfo,
+)
 from connect_py.herder.leader_calls import LeaderCalls
 from connect_py.herder.leader_duties import GroupDuties
 from connect_py.herder.request_queue import RequestQueue
@@ -55,16 +62,18 @@ REPAIR_SECONDS = 3.0
 FLUSH_SECONDS = 5.0
 LEADER_TEXT = "Only the leader can process this request."
 STALE_TEXT = (
-    "Cannot complete request momentarily due to stale configuration (typically caused by a concurrent config change)"
+    "Cannot complete request momentarily due to stale configuration (typically caused by "
+    "a concurrent config change)"
 )
 OWNER_TEXT = "Only the worker that runs it can process this request."
 
 
 class DistributedHerder(GroupRequests):
-    """A member of a worker group: runs what the group's leader assigns to it, and leads when it is its turn.
+    """A member of a worker group: runs what the group's leader assigns to it, and leads when it is
+    its turn.
 
-    The herder's thread starts and stops work and answers requests. The control topic's reader, the sender of hellos and
-    the leader's thread work beside it: none of them waits for another.
+    The herder's thread starts and stops work and answers requests. The control topic's reader, the
+    sender of hellos and the leader's thread work beside it: none of them waits for another.
     """
 
     _config: DistributedConfig
@@ -83,22 +92,29 @@ class DistributedHerder(GroupRequests):
     ) -> None:
         """Prepare; nothing runs yet.
 
-        Args:
-            clients: Makes the clients of the internal topics.
-            advertised_url: Where other workers reach this one's REST API, `http://host:port`.
-            commit: Our own version, shown beside Connect's.
-            make_worker: Makes the worker, given its listener and where source offsets are kept.
-            leader_calls: How this worker asks the leader of its group; without it, it must always lead.
+        Args: clients: Makes the clients of the internal topics. advertised_url: Where other workers
+            reach this one's REST API, `http://host:port`. commit: Our own version, shown beside
+            Connect's. make_worker: Makes the worker, given its listener and where source offsets
+            are kept. leader_calls: How this worker asks the leader of its group; without it, it
+            must always lead.
         """
         self._clock = clock or SystemClock()
         self._url = advertised_url
         self._group = WorkerGroup(
-            advertised_url, Timings.of(config), self._clock, lambda: self._stores.config.snapshot().offset, self._wake,
+            advertised_url,
+            Timings.of(config),
+            self._clock,
+            lambda: self._stores.config.snapshot().offset,
+            self._wake,
             lambda until: self._worker.extend_lease(until),
-        )  # fmt: skip
-        self._stores = Stores.of(config, clients, self._clock, self._config_changed, self._group, self._pause)
+        )
+        self._stores = Stores.of(
+            config, clients, self._clock, self._config_changed, self._group, self._pause
+        )
         worker_id = worker_id_of(advertised_url)
-        publisher = StatusPublisher(self._stores.status, worker_id, track_topics=config["topic.tracking.enable"])
+        publisher = StatusPublisher(
+            self._stores.status, worker_id, track_topics=config["topic.tracking.enable"]
+        )
         super().__init__(
             config,
             ServerInfo(KAFKA_VERSION, commit, cluster_id),
@@ -116,7 +132,8 @@ class DistributedHerder(GroupRequests):
         self._rebalances = RebalanceMetrics(self._clock, Window.of(config.props))
         self._turn = Turn()  # worked by
         self._working = False
-        self._away: ExitStack | None = None  # the stage that lasts while this worker has no place in its group
+        # the stage that lasts while this worker has no place in its group
+        self._away: ExitStack | None = None
         self._parked: list[Callable[[], None]] = []  # requests that wait for that place
         self._repaired_at = 0.0
         self._cleaned: object = None
@@ -125,9 +142,11 @@ class DistributedHerder(GroupRequests):
         self._work.publish = self._publish_task_configs
         publisher.may_publish = self._group.working
         self._session_keys = SessionKeys(
-            config["inter.worker.signature.algorithm"], config["inter.worker.verification.algorithms"],
-            config["session.timeout.ms"] / 1000, self._clock,
-        )  # fmt: skip
+            config["inter.worker.signature.algorithm"],
+            config["inter.worker.verification.algorithms"],
+            config["session.timeout.ms"] / 1000,
+            self._clock,
+        )
         self._worker.gate = self
 
     def _make_membership(self, clients: StorageClients) -> None:
@@ -135,20 +154,32 @@ class DistributedHerder(GroupRequests):
         self._member = GroupMember(
             topic,
             clients.member_settings(
-                self._config.group_id, self._config["session.timeout.ms"], self._config["heartbeat.interval.ms"]
+                self._config.group_id,
+                self._config["session.timeout.ms"],
+                self._config["heartbeat.interval.ms"],
             ),
             self._wake,
             self._refusals.note,
         )
         self._sender = HelloSender(
-            topic, clients.hello_settings(round(self._group.timings.lease * 1000)), self._group,
+            topic,
+            clients.hello_settings(round(self._group.timings.lease * 1000)),
+            self._group,
             self._refusals.note,
-        )  # fmt: skip
+        )
         self._leadership = Leadership(
-            self._group, lambda: self._member.owns, stores.leader, stores.control, stores.config, stores.status,
-            GroupDuties(self._config, stores, self._clock), self._clock, self._queue.wake, self._refusals.note,
+            self._group,
+            lambda: self._member.owns,
+            stores.leader,
+            stores.control,
+            stores.config,
+            stores.status,
+            GroupDuties(self._config, stores, self._clock),
+            self._clock,
+            self._queue.wake,
+            self._refusals.note,
             None if self._config.exactly_once_sources else self._refusals.withdraw,
-        )  # fmt: skip
+        )
         self._fencing = ZombieFencing(stores.config, self._leadership.queue, self._fence_producers)
 
     # ------------------------------------------------------------------ life
@@ -156,7 +187,9 @@ class DistributedHerder(GroupRequests):
     def _main(self) -> None:
         log.info("Herder starting")
         self._worker.start()  # its processes import their modules while the topics are read
-        if not self._stores.start(self._config, self._clock, self._stages, self._refusals, self._stopping):
+        if not self._stores.start(
+            self._config, self._clock, self._stages, self._refusals, self._stopping
+        ):
             return
         self._state_read.set_result(None)
         self._await_lone_leader()
@@ -178,9 +211,12 @@ class DistributedHerder(GroupRequests):
             self._queue.wait(TICK_SECONDS)
 
     def _prestart_services(self) -> None:
-        """Start services now: the group takes seconds to decide which worker runs the tasks that need them."""
+        """Start services now: the group takes seconds to decide which worker runs the tasks that
+        need them."""
         state = self._state()
-        started = [name for name in state.connectors() if state.target_state(name) is TargetState.STARTED]
+        started = [
+            name for name in state.connectors() if state.target_state(name) is TargetState.STARTED
+        ]
         self.prestart_services({name: state.configs[name] for name in started})
 
     def _await_lone_leader(self) -> None:
@@ -191,7 +227,9 @@ class DistributedHerder(GroupRequests):
         """
         self._group.read_to_end()
         deadline = self._clock.monotonic() + self._group.timings.session
-        while self._group.lone_leader(surely=False) is not None and self._clock.monotonic() < deadline:
+        while (
+            self._group.lone_leader(surely=False) is not None and self._clock.monotonic() < deadline
+        ):
             self._check_lone_leader()
             if self._stopping.wait(0.2):
                 return
@@ -201,9 +239,10 @@ class DistributedHerder(GroupRequests):
         if url is not None:
             group = self._config.group_id
             raise RefusedError(
-                f"the group '{group}' has a worker, {url}, that runs without transactions, and may have no second one: "
-                f"grant Write and Describe on TransactionalId 'connect-cluster-{group}', or have the brokers keep "
-                "transactions, restart that worker, and start this one again"
+                f"the group '{group}' has a worker, {url}, that runs without transactions, and "
+                "may have no second one: grant Write and Describe on TransactionalId "
+                f"'connect-cluster-{group}', or have the brokers keep transactions, restart that "
+                "worker, and start this one again"
             )
 
     def _why_no_transactions(self) -> str | None:
@@ -218,7 +257,8 @@ class DistributedHerder(GroupRequests):
         self._leadership.queue.wake()
 
     def _end(self) -> None:
-        """End tasks and connectors, then the group, then the stores; requests that wait are refused."""
+        """End tasks and connectors, then the group, then the stores; requests that wait are
+        refused."""
         with self._stages.stage("stopping"):
             log.info("Herder stopping")
             self._group.leave()
@@ -261,17 +301,23 @@ class DistributedHerder(GroupRequests):
         share = self._group.share()
         news = (share.turn, share.working) != (self._turn, self._working)
         if share.working and share.turn != self._turn:
-            log.info("Joined group at generation %d with epoch %d", share.generation, share.turn.epoch)
+            log.info(
+                "Joined group at generation %d with epoch %d", share.generation, share.turn.epoch
+            )
             log.info("Starting connectors and tasks using config offset %d", share.config_offset)
         elif self._working and not share.working:
-            log.warning("this worker was not heard of in its group in time: it stops its connectors and tasks")
+            log.warning(
+                "this worker was not heard of in its group in time: it stops its connectors and "
+                "tasks"
+            )
         if news:
             self._rebalances.began()
             self._dirty = True
             self._publisher.generation = max(self._publisher.generation, share.generation)
         self._work.assigned = share.items if share.working else NOTHING
         if not share.working:
-            self._group.holds(self._work.running_items())  # another life begins once nothing is left of this one
+            # another life begins once nothing is left of this one
+            self._group.holds(self._work.running_items())
         self._work_on_changes()
         if share.working and share.turn != self._turn:
             log.info("Finished starting connectors and tasks")
@@ -283,15 +329,21 @@ class DistributedHerder(GroupRequests):
 
     def workers(self) -> list[WorkerInfo]:
         leader = self._group.leader_url()
-        return [WorkerInfo(url, worker_id_of(url), url == leader, url == self._url) for url in self._group.urls()]
+        return [
+            WorkerInfo(url, worker_id_of(url), url == leader, url == self._url)
+            for url in self._group.urls()
+        ]
 
     def _group_metrics(self) -> Iterable[AnySample]:
         share = self._group.share()
         tasks = sum(isinstance(item, ConnectorTaskId) for item in share.items)
         return self._rebalances.samples(
-            generation=share.generation, leader_url=self._group.leader_url(), connectors=len(share.items) - tasks,
-            tasks=tasks, client_id=self._client_id,
-        )  # fmt: skip
+            generation=share.generation,
+            leader_url=self._group.leader_url(),
+            connectors=len(share.items) - tasks,
+            tasks=tasks,
+            client_id=self._client_id,
+        )
 
     def _run_parked(self) -> None:
         """Requests that wait for a place in the group go on once there is one."""
@@ -315,11 +367,14 @@ class DistributedHerder(GroupRequests):
         return self._group.claim(items)
 
     def _repair_statuses(self) -> None:
-        """Write again that this worker runs its work, since a late worker may have overwritten it; leaders clean up."""
+        """Write again that this worker runs its work, since a late worker may have overwritten it;
+        leaders clean up."""
         now = self._clock.monotonic()
         if self._working and now - self._repaired_at > REPAIR_SECONDS:
             self._repaired_at = now
-            self._publisher.repair(item for item in self._work.running_items() if self._work.owns(item))
+            self._publisher.repair(
+                item for item in self._work.running_items() if self._work.owns(item)
+            )
         if self._leadership.leads:
             seen = (self._state().offset, self._group.running_elsewhere())
             if seen != self._cleaned:
@@ -336,7 +391,8 @@ class DistributedHerder(GroupRequests):
     # ------------------------------------------------------------------ requests
 
     def _member_request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """On the herder's thread, once this worker has a place in its group: a long rebalance is a slow answer."""
+        """On the herder's thread, once this worker has a place in its group: a long rebalance is a
+        slow answer."""
         answer: StagedFuture[T] = StagedFuture()
 
         def run() -> None:
@@ -366,11 +422,14 @@ class DistributedHerder(GroupRequests):
         return RequestTargetError(LEADER_TEXT, None if url == self._url else url)
 
     def _owner_request(self, id: StatusId, action: Callable[[], T | Future[T]]) -> Future[T]:  # noqa: A002 - Connect's word
-        """Right after a change of a configuration, tasks stop and start or move: the request waits for that."""
+        """Right after a change of a configuration, tasks stop and start or move: the request waits
+        for that."""
 
         def exists() -> bool:
             state = self._state()
-            return id in (state.tasks(id.connector) if isinstance(id, ConnectorTaskId) else state.configs)
+            return id in (
+                state.tasks(id.connector) if isinstance(id, ConnectorTaskId) else state.configs
+            )
 
         def settled() -> bool:
             if self._work.owns(id) or not exists():
@@ -378,7 +437,8 @@ class DistributedHerder(GroupRequests):
             return self._group.owner_url(id) != self._url and not self._group.is_moving(id)
 
         def run() -> T | Future[T]:
-            if self._work.owns(id) or not exists():  # what does not exist is said to be so by anybody
+            # what does not exist is said to be so by anybody
+            if self._work.owns(id) or not exists():
                 return action()
             url = self._group.owner_url(id)
             if url == self._url:  # still about to start, or to stop
@@ -387,14 +447,18 @@ class DistributedHerder(GroupRequests):
 
         return self._member_request(lambda: self._settled_request(settled, run))
 
-    def _publish_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> Future[None]:
+    def _publish_task_configs(
+        self, name: str, configs: Sequence[Mapping[str, str]]
+    ) -> Future[None]:
         """Have the leader publish a task set if it is news: here, or by a signed call."""
         if self._leadership.leads:
             return self._leadership.submit(lambda: self._work.publish_task_configs(name, configs))
         if differs(self._state(), name, configs) is None:
             return done(None)
         return self._call_leader(
-            lambda calls, url: calls.put_task_configs(url, name, configs, self._session_keys.headers)
+            lambda calls, url: calls.put_task_configs(
+                url, name, configs, self._session_keys.headers
+            )
         )
 
     # ------------------------------------------------------------------ requests of other workers
@@ -405,17 +469,22 @@ class DistributedHerder(GroupRequests):
                 self._session_keys.take(change.key)
         super()._config_changed(changes)
 
-    # ------------------------------------------------------------------ SourceTaskGate, on threads of the worker
+    # ------------------------------------------------------------------ SourceTaskGate, on threads
+    # of the worker
 
     def fence_zombie_source_tasks(self, name: str) -> Future[None]:
         if self._leadership.leads:
             return self._leadership.submit(lambda: self._fencing.fence(name))
-        return self._call_leader(lambda calls, url: calls.fence_zombies(url, name, self._session_keys.headers))
+        return self._call_leader(
+            lambda calls, url: calls.fence_zombies(url, name, self._session_keys.headers)
+        )
 
     def verify_source_task(self, id: ConnectorTaskId, start_number: int) -> Future[None]:  # noqa: A002 - Connect's word
         def verify() -> None:
             if self._state().start_numbers.get(id.connector, 0) != start_number:
-                raise TaskNotWantedError(f"task {id} must not write: its connector has a new set of tasks")
+                raise TaskNotWantedError(
+                    f"task {id} must not write: its connector has a new set of tasks"
+                )
             if not self._work.owns(id):
                 raise TaskNotWantedError(f"task {id} must not write: it was taken from this worker")
 

@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 
 def chain(first: Future[S], then: Callable[[S], Future[T]]) -> Future[T]:
-    """The future of what follows `first`; its error if it fails. Its stage is that of the part under way."""
+    """The future of what follows `first`; its error if it fails. Its stage is that of the part
+    under way."""
     answer: StagedFuture[T] = StagedFuture()
     answer.part = first
 
@@ -32,7 +33,9 @@ def chain(first: Future[S], then: Callable[[S], Future[T]]) -> Future[T]:
     return answer
 
 
-def mapped_error(result: Future[T], kind: type[Exception], make: Callable[[], Exception]) -> Future[T]:
+def mapped_error(
+    result: Future[T], kind: type[Exception], make: Callable[[], Exception]
+) -> Future[T]:
     """The same, an error of this kind replaced."""
     answer: StagedFuture[T] = StagedFuture()
     answer.part = result

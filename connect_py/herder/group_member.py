@@ -1,6 +1,7 @@
 """`GroupMember`: this worker's membership of the consumer group `{group.id}` on the control topic.
 
-Owning partition 0 is a hint that this worker may lead; the proof is the leader's transactional producer.
+Owning partition 0 is a hint that this worker may lead; the proof is the leader's transactional
+producer.
 """
 
 from __future__ import annotations
@@ -62,7 +63,12 @@ class GroupMember:
             self._fail(f"the worker cannot be a member of its group: {refusal.args[0].str()}")
             return
         try:
-            consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+            consumer.subscribe(
+                [self._topic],
+                on_assign=self._assigned,
+                on_revoke=self._revoked,
+                on_lost=self._revoked,
+            )
             while not self._stopping.is_set():
                 message = consumer.poll(POLL_SLICE_SECONDS)
                 error = None if message is None else message.error()
@@ -76,7 +82,8 @@ class GroupMember:
     def _heard(self, error: KafkaError) -> None:
         if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
             self._fail(
-                f"the worker group '{self._settings['group.id']}' is in use by another kind of member, most likely by "
+                f"the worker group '{self._settings['group.id']}' is in use by another kind of "
+                f"member, most likely by "
                 "running Java workers: stop all of them before this worker takes over"
             )
         elif error.fatal():
@@ -85,7 +92,10 @@ class GroupMember:
             client_log.warning("worker group: %s", error.str())
             if error.code() in REFUSALS:
                 group = self._settings["group.id"]
-                self._on_refused(f"group '{group}' cannot be joined: {error.str()} (ACL: Read on Group '{group}')")
+                self._on_refused(
+                    f"group '{group}' cannot be joined: {error.str()} (ACL: Read on Group "
+                    f"'{group}')"
+                )
 
     def _fail(self, problem: str) -> None:
         self.problem = problem

@@ -1,4 +1,5 @@
-"""`GroupRequests`: what workers of a group ask of each other by themselves, signed, and how the leader answers."""
+"""`GroupRequests`: what workers of a group ask of each other by themselves, signed, and how the
+leader answers."""
 
 from __future__ import annotations
 
@@ -41,9 +42,13 @@ class GroupRequests(AbstractHerder):
 
     def _have_stopped(self, name: str, start_number: int, reason: str) -> Future[None]:
         if self._leadership.leads:
-            return self._leadership.submit(lambda: self._stop_as_requested(name, start_number, reason))
+            return self._leadership.submit(
+                lambda: self._stop_as_requested(name, start_number, reason)
+            )
         return self._call_leader(
-            lambda calls, url: calls.request_stop(url, name, start_number, reason, self._session_keys.headers)
+            lambda calls, url: calls.request_stop(
+                url, name, start_number, reason, self._session_keys.headers
+            )
         )
 
     # ------------------------------------------------------------------ of other workers
@@ -51,7 +56,9 @@ class GroupRequests(AbstractHerder):
     def put_task_configs(
         self, name: str, configs: Sequence[Mapping[str, str]], signature: RequestSignature | None
     ) -> Future[None]:
-        return self._signed_request(signature, lambda: self._work.publish_task_configs(name, configs))
+        return self._signed_request(
+            signature, lambda: self._work.publish_task_configs(name, configs)
+        )
 
     def put_stop_request(
         self, name: str, start_number: int, reason: str, signature: RequestSignature | None

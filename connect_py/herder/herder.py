@@ -1,8 +1,9 @@
 """What the REST layer may ask of a herder, and the answers' shapes.
 
-Every request returns a `concurrent.futures.Future`, so that no HTTP handler ever blocks; a herder answers from its own
-thread. Errors arrive through the future: `NotFoundError`, `AlreadyExistsError` and `ConnectError` of the API, and the
-classes below. Snapshots (`connectors`, statuses, topics, plugins) complete at once; they are true after `state_read`.
+Every request returns a `concurrent.futures.Future`, so that no HTTP handler ever blocks; a herder
+answers from its own thread. Errors arrive through the future: `NotFoundError`, `AlreadyExistsError`
+and `ConnectError` of the API, and the classes below. Snapshots (`connectors`, statuses, topics,
+plugins) complete at once; they are true after `state_read`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from connect_py.metrics.samples import AnySample
 from connect_py.model import ConnectorOffset, ConnectorTaskId, Status, TargetState
 
 T = TypeVar("T")
-Config: TypeAlias = Mapping[str, str | None]  # as a user sends it: placeholders unresolved, nulls possible
+# as a user sends it: placeholders unresolved, nulls possible
+Config: TypeAlias = Mapping[str, str | None]
 
 
 class BadRequestError(ConnectError):
@@ -63,7 +65,8 @@ class InitialState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a thread is doing, or did last; times are ms since the epoch, for the texts of timed out requests."""
+    """What a thread is doing, or did last; times are ms since the epoch, for the texts of timed out
+    requests."""
 
     description: str
     started_ms: int
@@ -71,7 +74,8 @@ class Stage:
 
 
 class StagedFuture(Future[T]):
-    """An answer that knows what is being done for it, by itself or by the future that it waits for in turn."""
+    """An answer that knows what is being done for it, by itself or by the future that it waits for
+    in turn."""
 
     def __init__(self, stage: Callable[[], Stage | None] = lambda: None) -> None:
         super().__init__()
@@ -201,7 +205,12 @@ class ConfigInfos:
 
     def errors(self) -> list[str]:
         """All messages, in order."""
-        return [text for config in self.configs if config.value is not None for text in config.value.errors]
+        return [
+            text
+            for config in self.configs
+            if config.value is not None
+            for text in config.value.errors
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +259,8 @@ class Herder(ABC):
         """Whether start-up is complete."""
 
     def stopping(self) -> bool:
-        """Whether the worker ends: what fails from now on may succeed on another worker, or after a restart."""
+        """Whether the worker ends: what fails from now on may succeed on another worker, or after a
+        restart."""
         return False
 
     def state_read(self) -> Future[None]:
@@ -277,7 +287,8 @@ class Herder(ABC):
     ) -> Future[Created]:
         """Validate, then create or (only if `replace`) change a connector.
 
-        Errors: BadRequestError (invalid, with the multi-line text), AlreadyExistsError, RequestTargetError.
+        Errors: BadRequestError (invalid, with the multi-line text), AlreadyExistsError,
+        RequestTargetError.
         """
 
     @abstractmethod
@@ -326,24 +337,34 @@ class Herder(ABC):
         """What a connector has committed, in whatever state it is."""
 
     @abstractmethod
-    def alter_connector_offsets(self, name: str, offsets: Sequence[ConnectorOffset] | None) -> Future[str]:
-        """Change offsets of a stopped connector, or (None) reset them all; the answer is a message for the user.
+    def alter_connector_offsets(
+        self, name: str, offsets: Sequence[ConnectorOffset] | None
+    ) -> Future[str]:
+        """Change offsets of a stopped connector, or (None) reset them all; the answer is a message
+        for the user.
 
-        Errors: BadRequestError (not stopped, or offsets that cannot be read), RequestConflictError (its tasks may still
-        run, or another change is under way).
+        Errors: BadRequestError (not stopped, or offsets that cannot be read), RequestConflictError
+        (its tasks may still run, or another change is under way).
         """
 
     @abstractmethod
-    def operate_connector(self, name: str, operation: str, arguments: Mapping[str, Any]) -> Future[Any]:
-        """Have a connector do what only it can; the answer is for JSON. NotFoundError, ConfigError, ConnectError."""
+    def operate_connector(
+        self, name: str, operation: str, arguments: Mapping[str, Any]
+    ) -> Future[Any]:
+        """Have a connector do what only it can; the answer is for JSON. NotFoundError, ConfigError,
+        ConnectError."""
 
     @abstractmethod
-    def start_operation(self, name: str, operation: str, arguments: Mapping[str, Any]) -> RunningOperation:
-        """Start an operation without a deadline. The errors of `operate_connector` are those of its result."""
+    def start_operation(
+        self, name: str, operation: str, arguments: Mapping[str, Any]
+    ) -> RunningOperation:
+        """Start an operation without a deadline. The errors of `operate_connector` are those of its
+        result."""
 
     @abstractmethod
     def active_topics(self, name: str) -> list[str]:
-        """Topics the connector has used. Empty when nothing is known. PermissionError: tracking is off."""
+        """Topics the connector has used. Empty when nothing is known. PermissionError: tracking is
+        off."""
 
     @abstractmethod
     def reset_active_topics(self, name: str) -> None:
@@ -359,14 +380,16 @@ class Herder(ABC):
 
     @abstractmethod
     def validate(self, config: Config) -> Future[ConfigInfos]:
-        """Validate a connector configuration: framework, connector, converters, transformations, overrides.
+        """Validate a connector configuration: framework, connector, converters, transformations,
+        overrides.
 
         Errors: BadRequestError when there is no class to validate against.
         """
 
     @abstractmethod
     def logger_levels(self) -> dict[str, LoggerLevel]:
-        """Effective levels of the loggers known to this worker, sorted by name; those that are off are left out."""
+        """Effective levels of the loggers known to this worker, sorted by name; those that are off
+        are left out."""
 
     @abstractmethod
     def logger_level(self, name: str) -> LoggerLevel:
@@ -374,14 +397,17 @@ class Herder(ABC):
 
     @abstractmethod
     def set_logger_level(self, namespace: str, level: str) -> list[str]:
-        """Give a logger and all whose names begin like it this level, on this worker and in its child processes.
+        """Give a logger and all whose names begin like it this level, on this worker and in its
+        child processes.
 
-        `level` is one of Connect's words in upper case. Returns the names of those that really changed, sorted.
+        `level` is one of Connect's words in upper case. Returns the names of those that really
+        changed, sorted.
         """
 
     @abstractmethod
     def set_cluster_logger_level(self, namespace: str, level: str) -> None:
-        """Ask all workers to do the same; `level` may be in any case. Waits for the record to be written."""
+        """Ask all workers to do the same; `level` may be in any case. Waits for the record to be
+        written."""
 
     @abstractmethod
     def put_task_configs(
@@ -389,18 +415,21 @@ class Herder(ABC):
     ) -> Future[None]:
         """Another worker of the group has the leader publish a task set.
 
-        Errors: BadRequestError, PermissionError (signature), UnavailableError, NotFoundError, RequestTargetError.
+        Errors: BadRequestError, PermissionError (signature), UnavailableError, NotFoundError,
+        RequestTargetError.
         """
 
     @abstractmethod
     def put_stop_request(
         self, name: str, start_number: int, reason: str, signature: RequestSignature | None
     ) -> Future[None]:
-        """Another worker of the group has the leader stop a connector, as a task of this start asked.
+        """Another worker of the group has the leader stop a connector, as a task of this start
+        asked.
 
         Done also when that does not count any more. Errors: as above.
         """
 
     @abstractmethod
     def fence_zombies(self, name: str, signature: RequestSignature | None) -> Future[None]:
-        """Another worker of the group has the leader fence older producers of a source. Errors: as above."""
+        """Another worker of the group has the leader fence older producers of a source. Errors: as
+        above."""

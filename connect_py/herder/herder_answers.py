@@ -1,4 +1,5 @@
-"""`HerderAnswers`: what a herder answers from its stores and its worker, without changing the cluster."""
+"""`HerderAnswers`: what a herder answers from its stores and its worker, without changing the
+cluster."""
 
 from __future__ import annotations
 
@@ -70,7 +71,10 @@ class HerderAnswers(OffsetRequests, Herder):
         self._start_ms = clock.time_ms()
         self._client_id = config.props.get("client.id") or "connect-1"
         self._validator = Validator(
-            config, worker, self._why_no_transactions, lambda name: name in configs.snapshot().configs
+            config,
+            worker,
+            self._why_no_transactions,
+            lambda name: name in configs.snapshot().configs,
         )
         self._loggers = LoggerLevels(clock, worker.set_log_levels)
         self._started = False
@@ -83,7 +87,11 @@ class HerderAnswers(OffsetRequests, Herder):
         return [
             *self._worker.metrics(),
             *self._group_metrics(),
-            *([OwnSample(WORKER_GROUP, "The group of the worker.", 1, {"group": group})] if group is not None else ()),
+            *(
+                [OwnSample(WORKER_GROUP, "The group of the worker.", 1, {"group": group})]
+                if group is not None
+                else ()
+            ),
             TextSample(APP_INFO, "version", self._info.version, tags),
             TextSample(APP_INFO, "commit-id", self._info.commit, tags),
             Sample(APP_INFO, "start-time-ms", self._start_ms, tags),
@@ -122,7 +130,9 @@ class HerderAnswers(OffsetRequests, Herder):
         if status is None:
             raise NotFoundError(f"No status found for connector {name}")
         reason = self._state().stop_reasons.get(name)
-        return ConnectorStatus(name, status, self._statuses.tasks(name), self._type_of(name), reason)
+        return ConnectorStatus(
+            name, status, self._statuses.tasks(name), self._type_of(name), reason
+        )
 
     def task_status(self, id: ConnectorTaskId) -> Status:  # noqa: A002 - Connect's word
         status = self._statuses.get(id)
@@ -133,7 +143,10 @@ class HerderAnswers(OffsetRequests, Herder):
     def task_infos(self, name: str) -> Future[list[TaskInfo]]:
         def infos() -> list[TaskInfo]:
             state = self._known(name)
-            return [TaskInfo(task, cast(dict[str, str], dict(state.task_configs[task]))) for task in state.tasks(name)]
+            return [
+                TaskInfo(task, cast(dict[str, str], dict(state.task_configs[task])))
+                for task in state.tasks(name)
+            ]
 
         return self._request(infos)
 
@@ -145,8 +158,11 @@ class HerderAnswers(OffsetRequests, Herder):
         kinds: tuple[PluginKind, ...] = (PluginKind.SINK, PluginKind.SOURCE)
         if not connectors_only:
             kinds += (
-                PluginKind.TRANSFORMATION, PluginKind.PREDICATE, PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER,
-            )  # fmt: skip
+                PluginKind.TRANSFORMATION,
+                PluginKind.PREDICATE,
+                PluginKind.CONVERTER,
+                PluginKind.HEADER_CONVERTER,
+            )
         registry = self._worker.plugins
         found = [
             PluginInfo(plugin.name, kind, registry.version(plugin))
@@ -163,7 +179,9 @@ class HerderAnswers(OffsetRequests, Herder):
 
     def _validate(self, config: Config) -> Future[ConfigInfos]:
         stages, waiting = StageBoard(self._clock), ExitStack()
-        waiting.enter_context(stages.stage("waiting for a new thread to become available for connector validation"))
+        waiting.enter_context(
+            stages.stage("waiting for a new thread to become available for connector validation")
+        )
 
         def validate() -> ConfigInfos:
             waiting.close()
@@ -173,23 +191,33 @@ class HerderAnswers(OffsetRequests, Herder):
         self._pool.submit(validate).add_done_callback(partial(pass_on, answer))
         return answer
 
-    def operate_connector(self, name: str, operation: str, arguments: Mapping[str, Any]) -> Future[Any]:
+    def operate_connector(
+        self, name: str, operation: str, arguments: Mapping[str, Any]
+    ) -> Future[Any]:
         def operate() -> Any:
             config = strings(self._known(name).configs[name])
             try:
-                return self._worker.operate(name, config, operation, arguments).result(REQUEST_SECONDS)
+                return self._worker.operate(name, config, operation, arguments).result(
+                    REQUEST_SECONDS
+                )
             except TimeoutError as error:
-                raise ConnectError(f"Timed out while connector {name} carried out operation {operation}") from error
+                raise ConnectError(
+                    f"Timed out while connector {name} carried out operation {operation}"
+                ) from error
 
         return self._pool.submit(operate)
 
-    def start_operation(self, name: str, operation: str, arguments: Mapping[str, Any]) -> RunningOperation:
+    def start_operation(
+        self, name: str, operation: str, arguments: Mapping[str, Any]
+    ) -> RunningOperation:
         running = RunningOperation()
 
         def start() -> None:  # config providers may block
             try:
                 config = strings(self._known(name).configs[name])
-                answer, cancel = self._worker.start_operation(name, config, operation, arguments, running.show)
+                answer, cancel = self._worker.start_operation(
+                    name, config, operation, arguments, running.show
+                )
             except Exception as error:  # noqa: BLE001 - the client gets it
                 running.result.set_exception(error)
                 return

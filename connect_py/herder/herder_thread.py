@@ -44,7 +44,8 @@ class HerderThread(ABC):
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """Stop everything that runs here, in order; False when that took longer than `timeout` seconds."""
+        """Stop everything that runs here, in order; False when that took longer than `timeout`
+        seconds."""
         self._stopping.set()
         self._queue.wake()
         if self._thread.is_alive():
@@ -59,7 +60,11 @@ class HerderThread(ABC):
         try:
             self._main()
         except Exception as error:
-            log.error("herder thread ends: %s", error, exc_info=not isinstance(error, ConfigError | RefusedError))
+            log.error(
+                "herder thread ends: %s",
+                error,
+                exc_info=not isinstance(error, ConfigError | RefusedError),
+            )
             self.failure = error
         finally:
             self._stopping.set()  # also after a failure: later requests get an error
@@ -75,7 +80,8 @@ class HerderThread(ABC):
                 self._refuse_waiting()
 
     def _refuse_waiting(self) -> None:
-        """Run the actions that are left in the queue: requests see that the worker stops, and say so."""
+        """Run the actions that are left in the queue: requests see that the worker stops, and say
+        so."""
         for action in self._queue.drain():
             try:
                 action()
@@ -91,13 +97,17 @@ class HerderThread(ABC):
         """Stop what runs here and what it is kept in; also after a failure."""
 
     def _request(self, action: Callable[[], T | Future[T]]) -> Future[T]:
-        """Run on the herder's thread; the answer, or the answer's future, ends in the future returned."""
+        """Run on the herder's thread; the answer, or the answer's future, ends in the future
+        returned."""
         answer: StagedFuture[T] = StagedFuture()
         self._enqueue(lambda: self._answer(answer, action))
         return answer
 
-    def _settled_request(self, settled: Callable[[], bool], action: Callable[[], T | Future[T]]) -> Future[T]:
-        """The same once `settled` is true, at the latest after `SETTLE_SECONDS`: then the action decides by itself."""
+    def _settled_request(
+        self, settled: Callable[[], bool], action: Callable[[], T | Future[T]]
+    ) -> Future[T]:
+        """The same once `settled` is true, at the latest after `SETTLE_SECONDS`: then the action
+        decides by itself."""
         answer: StagedFuture[T] = StagedFuture()
         until = self._clock.monotonic() + SETTLE_SECONDS
 
@@ -111,7 +121,8 @@ class HerderThread(ABC):
         return answer
 
     def _enqueue(self, action: Callable[[], None]) -> None:
-        """Have a request worked on, or refused when the worker stops, or the herder's thread has ended meanwhile."""
+        """Have a request worked on, or refused when the worker stops, or the herder's thread has
+        ended meanwhile."""
         if self._stopping.is_set():
             action()
             return
@@ -120,7 +131,8 @@ class HerderThread(ABC):
             self._refuse_waiting()
 
     def _answer(self, answer: StagedFuture[T], action: Callable[[], T | Future[T]]) -> None:
-        """On the herder's thread: do what was asked. On any thread once the worker stops: refuse it."""
+        """On the herder's thread: do what was asked. On any thread once the worker stops: refuse
+        it."""
         if self._stopping.is_set():
             answer.set_exception(UnavailableError(STOPPING_TEXT))
             return

@@ -1,4 +1,5 @@
-"""`GroupDuties`: what a leader does for its group besides dividing the work. On the leader's thread."""
+"""`GroupDuties`: what a leader does for its group besides dividing the work. On the leader's
+thread."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class GroupDuties:
         self._config = config
         self._stores = stores
         self._clock = clock
-        self._configured: tuple[Items, int] = NOTHING, -2  # as read at this offset of the config topic
+        # as read at this offset of the config topic
+        self._configured: tuple[Items, int] = (NOTHING, -2)
 
     def configured(self) -> tuple[Items, int]:
         state = self._stores.config.snapshot()
@@ -37,16 +39,25 @@ class GroupDuties:
         for item, url in lost.items():
             known = self._stores.status.get(item)
             if known is not None and known.state is not State.UNASSIGNED:
-                self._stores.status.put(item, Status(State.UNASSIGNED, worker_id_of(url), generation))
+                self._stores.status.put(
+                    item, Status(State.UNASSIGNED, worker_id_of(url), generation)
+                )
                 written = True
         if written:
             self._stores.status.flush(FLUSH_SECONDS)
 
     def housekeeping(self) -> None:
         algorithm, bits, ttl_ms = (
-            self._config[f"inter.worker.key.{name}"] for name in ("generation.algorithm", "size", "ttl.ms")
+            self._config[f"inter.worker.key.{name}"]
+            for name in ("generation.algorithm", "size", "ttl.ms")
         )
-        key = successor(self._stores.config.snapshot().session_key, algorithm, bits, ttl_ms, self._clock.time_ms())
+        key = successor(
+            self._stores.config.snapshot().session_key,
+            algorithm,
+            bits,
+            ttl_ms,
+            self._clock.time_ms(),
+        )
         if key is not None:
             self._stores.config.put_session_key(key)
 

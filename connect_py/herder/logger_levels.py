@@ -1,4 +1,5 @@
-"""`LoggerLevels`: the levels of loggers as `/admin/loggers` shows and changes them, here and in all child processes."""
+"""`LoggerLevels`: the levels of loggers as `/admin/loggers` shows and changes them, here and in all
+child processes."""
 
 from __future__ import annotations
 
@@ -18,13 +19,17 @@ log = logging.getLogger(__name__)
 
 
 class LoggerLevels:
-    """Levels of this process, by Connect's names; changes go on to child processes. Safe on any thread.
+    """Levels of this process, by Connect's names; changes go on to child processes. Safe on any
+    thread.
 
     A logger is known once something in this process, or a line from a child process, has used it.
     """
 
-    def __init__(self, clock: Clock, tell_children: Callable[[Mapping[str, int | None]], None]) -> None:
-        """Tell the children what is set here already: they know nothing of the command line's levels.
+    def __init__(
+        self, clock: Clock, tell_children: Callable[[Mapping[str, int | None]], None]
+    ) -> None:
+        """Tell the children what is set here already: they know nothing of the command line's
+        levels.
 
         `tell_children` gets levels by logger; "" is the root.
         """
@@ -32,16 +37,26 @@ class LoggerLevels:
         self._tell_children = tell_children
         self._modified: dict[str, int] = {}  # ms since the epoch, by name
         self._lock = threading.Lock()
-        own = {name: logger.level for name, logger in self._loggers().items() if logger.level != logging.NOTSET}
+        own = {
+            name: logger.level
+            for name, logger in self._loggers().items()
+            if logger.level != logging.NOTSET
+        }
         tell_children({"" if name == ROOT else name: level for name, level in own.items()})
 
     def _loggers(self) -> dict[str, logging.Logger]:
-        named = logging.Logger.manager.loggerDict.copy().items()  # copied at once: other threads add to it
-        return {ROOT: logging.getLogger(), **{n: item for n, item in named if isinstance(item, logging.Logger)}}
+        # copied at once: other threads add to it
+        named = logging.Logger.manager.loggerDict.copy().items()
+        return {
+            ROOT: logging.getLogger(),
+            **{n: item for n, item in named if isinstance(item, logging.Logger)},
+        }
 
     def all(self) -> dict[str, LoggerLevel]:
         """The loggers that are not off, sorted by name."""
-        found = {name: self._shown(name, logger) for name, logger in sorted(self._loggers().items())}
+        found = {
+            name: self._shown(name, logger) for name, logger in sorted(self._loggers().items())
+        }
         return {name: level for name, level in found.items() if level.level != "OFF"}
 
     def of(self, name: str) -> LoggerLevel:
@@ -71,12 +86,16 @@ class LoggerLevels:
             if name not in loggers:
                 loggers[name] = logging.getLogger(name)
             affected = {n: item for n, item in loggers.items() if n == name or n.startswith(name)}
-            changed = sorted(n for n, item in affected.items() if item.getEffectiveLevel() != number)
+            changed = sorted(
+                n for n, item in affected.items() if item.getEffectiveLevel() != number
+            )
             for each in changed:
                 affected[each].setLevel(number)
                 self._modified[each] = self._clock.time_ms()
         if changed:
-            log.info("level of logger %s is now %s (%d loggers changed)", namespace, level, len(changed))
+            log.info(
+                "level of logger %s is now %s (%d loggers changed)", namespace, level, len(changed)
+            )
             self._tell_children({"" if each == ROOT else each: number for each in changed})
         return changed
 

@@ -35,7 +35,12 @@ class OffsetRequests(HerderThread):
     """Offsets are changed for a stopped connector alone, once none of its tasks is left."""
 
     def __init__(
-        self, configs: ConfigStore, worker: Worker, queue: RequestQueue, clock: Clock, thread_name: str
+        self,
+        configs: ConfigStore,
+        worker: Worker,
+        queue: RequestQueue,
+        clock: Clock,
+        thread_name: str,
     ) -> None:
         """Prepare; nothing runs yet."""
         super().__init__(queue, clock, thread_name)
@@ -75,10 +80,13 @@ class OffsetRequests(HerderThread):
 
         return self._request(read)
 
-    def alter_connector_offsets(self, name: str, offsets: Sequence[ConnectorOffset] | None) -> Future[str]:
+    def alter_connector_offsets(
+        self, name: str, offsets: Sequence[ConnectorOffset] | None
+    ) -> Future[str]:
         """The config topic is read to its end beside the threads that decide; then they look again.
 
-        Tasks of a connector that was stopped a moment ago may still be ending: the request waits for them.
+        Tasks of a connector that was stopped a moment ago may still be ending: the request waits
+        for them.
         """
 
         def look() -> Future[bool]:
@@ -106,22 +114,27 @@ class OffsetRequests(HerderThread):
             return altered
 
         return self._leader_request(
-            lambda: chain(look(), lambda runs_tasks: self._leader_request(lambda: alter(runs_tasks)))
+            lambda: chain(
+                look(), lambda runs_tasks: self._leader_request(lambda: alter(runs_tasks))
+            )
         )
 
     def _read_configs(self) -> None:
         try:
             self._configs.refresh(CONFIG_READ_SECONDS)
         except ConnectError as error:
-            raise ConnectError("Failed to read to end of config topic before modifying connector offsets") from error
+            raise ConnectError(
+                "Failed to read to end of config topic before modifying connector offsets"
+            ) from error
 
     def _check_stopped(self, name: str) -> ClusterConfigState:
         """Refuse unless the connector exists, is meant to be stopped and has no tasks."""
         state = self._known(name)
         if state.target_state(name) is not TargetState.STOPPED or state.tasks(name):
             raise BadRequestError(
-                "Connectors must be in the STOPPED state before their offsets can be modified. This can be done for "
-                f"the specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' endpoint"
+                "Connectors must be in the STOPPED state before their offsets can be modified. "
+                "This can be done for the specified connector by issuing a 'PUT' request to the "
+                f"'/connectors/{name}/stop' endpoint"
             )
         return state
 
@@ -131,7 +144,8 @@ class OffsetRequests(HerderThread):
         return any(isinstance(item, ConnectorTaskId) and item.connector == name for item in running)
 
     def _before_altering(self, name: str) -> Future[None]:
-        """What keeps zombies of a stopped connector from storing offsets of their own afterwards."""
+        """What keeps zombies of a stopped connector from storing offsets of their own
+        afterwards."""
         return done(None)
 
     def _alter_offsets(self, name: str, offsets: Sequence[ConnectorOffset] | None) -> Future[str]:

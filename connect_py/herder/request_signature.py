@@ -1,4 +1,5 @@
-"""Signatures of requests between workers: an HMAC over the raw body, made with the session key of the config topic."""
+"""Signatures of requests between workers: an HMAC over the raw body, made with the session key of
+the config topic."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ class RequestSignature:
     digest: bytes
 
     @staticmethod
-    def of(body: bytes, authorization: str | None, algorithm: str | None) -> RequestSignature | None:
+    def of(
+        body: bytes, authorization: str | None, algorithm: str | None
+    ) -> RequestSignature | None:
         """Read the two headers; None when one is missing.
 
         Raises:

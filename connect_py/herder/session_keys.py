@@ -1,4 +1,5 @@
-"""`SessionKeys`: decides whether a request between workers was signed by one that reads our config topic."""
+"""`SessionKeys`: decides whether a request between workers was signed by one that reads our config
+topic."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ DEFAULT_BITS: Final = 256
 def successor(
     known: SessionKey | None, algorithm: str, bits: int | None, ttl_ms: int, now_ms: int
 ) -> SessionKey | None:
-    """A new key, when one is due: none is known, or it is of another kind or size, or too old. None: it stays.
+    """A new key, when one is due: none is known, or it is of another kind or size, or too old.
+    None: it stays.
 
     Args:
         bits: The size that the worker's properties ask for; None leaves it to us.
@@ -38,17 +40,22 @@ def successor(
 
 
 class SessionKeys:
-    """The key in force, and for a while the one before it: rotation does not reach all workers at once."""
+    """The key in force, and for a while the one before it: rotation does not reach all workers at
+    once."""
 
-    def __init__(self, signing: str, accepted: Sequence[str], grace_seconds: float, clock: Clock) -> None:
-        """`signing` is the algorithm of our own requests, `accepted` are those that others may use."""
+    def __init__(
+        self, signing: str, accepted: Sequence[str], grace_seconds: float, clock: Clock
+    ) -> None:
+        """`signing` is the algorithm of our own requests, `accepted` are those that others may
+        use."""
         self._signing = signing
         self._accepted = list(accepted)
         self._grace_seconds = grace_seconds
         self._clock = clock
         self._lock = threading.Lock()
         self._key: SessionKey | None = None
-        self._previous: tuple[SessionKey, float] | None = None  # until when it counts, monotonic seconds
+        # until when it counts, monotonic seconds
+        self._previous: tuple[SessionKey, float] | None = None
 
     def take(self, key: SessionKey) -> None:
         """A key was read from the config topic."""
@@ -72,19 +79,19 @@ class SessionKeys:
     def check(self, signature: RequestSignature | None) -> None:
         """Let a request pass.
 
-        Raises:
-            BadRequestError: It is not signed, or with an algorithm that this worker does not accept.
-            UnavailableError: No key was read yet.
-            PermissionError: It was signed with another key.
+        Raises: BadRequestError: It is not signed, or with an algorithm that this worker does not
+            accept. UnavailableError: No key was read yet. PermissionError: It was signed with
+            another key.
         """
         if signature is None:
             raise BadRequestError("Internal request missing required signature")
         if signature.algorithm not in self._accepted:
             raise BadRequestError(
-                f"This worker does not support the '{signature.algorithm}' key signing algorithm used by other "
-                f"workers. This worker is currently configured to use: [{', '.join(self._accepted)}]. Check that all "
-                "workers' configuration files permit the same set of signature algorithms, and correct any "
-                "misconfigured worker and restart it."
+                f"This worker does not support the '{signature.algorithm}' key signing algorithm "
+                "used by other workers. This worker is currently configured to use: "
+                f"[{', '.join(self._accepted)}]. Check that all workers' configuration files "
+                "permit the same set of signature algorithms, and correct any misconfigured "
+                "worker and restart it."
             )
         with self._lock:
             keys = [] if self._key is None else [self._key]
@@ -92,7 +99,8 @@ class SessionKeys:
                 keys.append(self._previous[0])
         if not keys:
             raise UnavailableError(
-                "This worker is still starting up and has not been able to read a session key from the config topic yet"
+                "This worker is still starting up and has not been able to read a session key from "
+                "the config topic yet"
             )
         if not any(signature.made_with(key.key) for key in keys):
             raise PermissionError("Internal request contained invalid signature.")

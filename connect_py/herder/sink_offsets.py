@@ -1,4 +1,5 @@
-"""The offsets of a sink as users write them: topic, partition and offset, each a JSON scalar of some kind."""
+"""The offsets of a sink as users write them: topic, partition and offset, each a JSON scalar of
+some kind."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _INTEGER: Final = re.compile(r"[+-]?\d+")
 
 
 def parse_sink_offsets(offsets: Iterable[ConnectorOffset]) -> dict[TopicPartition, int | None]:
-    """Return the next offset to read per partition, None to reset it; of entries for one partition the last counts.
+    """Return the next offset to read per partition, None to reset it; of entries for one partition
+    the last counts.
 
     Raises:
         BadRequestError: With Connect's text about the first entry that cannot be read.
@@ -33,7 +35,8 @@ def _partition(partition: Mapping[str, Any] | None) -> TopicPartition:
         raise BadRequestError("The partition for a sink connector offset cannot be null or missing")
     if KAFKA_TOPIC not in partition or KAFKA_PARTITION not in partition:
         raise BadRequestError(
-            f"The partition for a sink connector offset must contain the keys '{KAFKA_TOPIC}' and '{KAFKA_PARTITION}'"
+            f"The partition for a sink connector offset must contain the keys '{KAFKA_TOPIC}' and "
+            f"'{KAFKA_PARTITION}'"
         )
     if partition[KAFKA_TOPIC] is None:
         raise BadRequestError("Kafka topic names must be valid strings and may not be null")
@@ -43,7 +46,8 @@ def _partition(partition: Mapping[str, Any] | None) -> TopicPartition:
     if number is None:
         raise BadRequestError(
             "Failed to parse the following Kafka partition value in the provided offsets: "
-            f"'{_text(partition[KAFKA_PARTITION])}'. Partition values for sink connectors need to be integers."
+            f"'{_text(partition[KAFKA_PARTITION])}'. Partition values for sink connectors need to "
+            f"be integers."
         )
     return TopicPartition(_text(partition[KAFKA_TOPIC]), number)
 
@@ -53,13 +57,15 @@ def _offset(offset: Mapping[str, Any] | None) -> int | None:
         return None
     if KAFKA_OFFSET not in offset:
         raise BadRequestError(
-            f"The offset for a sink connector should either be null or contain the key '{KAFKA_OFFSET}'"
+            f"The offset for a sink connector should either be null or contain the key "
+            f"'{KAFKA_OFFSET}'"
         )
     number = _whole(offset[KAFKA_OFFSET], bits=64)
     if number is None:
         raise BadRequestError(
             "Failed to parse the following Kafka offset value in the provided offsets: "
-            f"'{_text(offset[KAFKA_OFFSET])}'. Offset values for sink connectors need to be integers."
+            f"'{_text(offset[KAFKA_OFFSET])}'. Offset values for sink connectors need to be "
+            f"integers."
         )
     return number
 

@@ -1,4 +1,5 @@
-"""`StandaloneHerder`: one worker for itself. Nothing but offsets of sources outlives its process."""
+"""`StandaloneHerder`: one worker for itself. Nothing but offsets of sources outlives its
+process."""
 
 from __future__ import annotations
 
@@ -80,7 +81,9 @@ class StandaloneHerder(AbstractHerder):
             clock=clock,
             thread_name="StandaloneHerder-connect-1",
         )
-        self._self = WorkerInfo(advertised_url, worker_id_of(advertised_url), leads=True, is_self=True)
+        self._self = WorkerInfo(
+            advertised_url, worker_id_of(advertised_url), leads=True, is_self=True
+        )
         self._started = True  # there is nothing old to be read
         self._state_read.set_result(None)
 
@@ -134,16 +137,27 @@ class StandaloneHerder(AbstractHerder):
         self, name: str, configs: Sequence[Mapping[str, str]], signature: RequestSignature | None
     ) -> Future[None]:
         return failed(
-            ConnectError("Kafka Connect in standalone mode does not support externally setting task configurations.")
+            ConnectError(
+                "Kafka Connect in standalone mode does not support externally setting task "
+                "configurations."
+            )
         )
 
     def put_stop_request(
         self, name: str, start_number: int, reason: str, signature: RequestSignature | None
     ) -> Future[None]:
-        return failed(ConnectError("Kafka Connect in standalone mode takes stop requests of its own tasks only."))
+        return failed(
+            ConnectError(
+                "Kafka Connect in standalone mode takes stop requests of its own tasks only."
+            )
+        )
 
     def _have_stopped(self, name: str, start_number: int, reason: str) -> Future[None]:
         return self._request(lambda: self._stop_as_requested(name, start_number, reason))
 
     def fence_zombies(self, name: str, signature: RequestSignature | None) -> Future[None]:
-        return failed(ConnectError("Kafka Connect in standalone mode does not support exactly-once source connectors."))
+        return failed(
+            ConnectError(
+                "Kafka Connect in standalone mode does not support exactly-once source connectors."
+            )
+        )

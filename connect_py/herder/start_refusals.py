@@ -15,7 +15,8 @@ log = logging.getLogger(__name__)
 
 
 class StartRefusals:
-    """Noted by the parts that are refused, on any thread; looked at by the herder's thread until it has started."""
+    """Noted by the parts that are refused, on any thread; looked at by the herder's thread until it
+    has started."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -43,9 +44,13 @@ class StartRefusals:
         """
         with self._lock:
             refused = list(self._since)
-            lasts = any(self._clock.monotonic() - since >= PATIENCE_SECONDS for since in self._since.values())
+            lasts = any(
+                self._clock.monotonic() - since >= PATIENCE_SECONDS
+                for since in self._since.values()
+            )
         if lasts:
             raise RefusedError(
                 f"the cluster does not grant what this worker needs: {'; '.join(refused)}. "
-                "The manual lists all access control entries of a worker under 'What the worker may do in Kafka'"
+                "The manual lists all access control entries of a worker under 'What the worker "
+                "may do in Kafka'"
             )

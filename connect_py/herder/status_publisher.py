@@ -1,4 +1,5 @@
-"""`StatusPublisher`: turns the worker's news into statuses, and tells the herder what concerns it."""
+"""`StatusPublisher`: turns the worker's news into statuses, and tells the herder what concerns
+it."""
 
 from __future__ import annotations
 
@@ -21,26 +22,36 @@ REPAIR_SECONDS = 3.0  # a status may take so long to be read back
 class StatusPublisher:
     """The worker's listener. Any thread; returns at once."""
 
-    def __init__(self, store: StatusStore, worker_id: str, *, track_topics: bool, clock: Clock | None = None) -> None:
+    def __init__(
+        self, store: StatusStore, worker_id: str, *, track_topics: bool, clock: Clock | None = None
+    ) -> None:
         self._store = store
         self._clock = clock or SystemClock()
         self._worker_id = worker_id
         self._track_topics = track_topics
         self.generation = 0  # of the worker group; the herder sets it with each assignment
-        self.may_publish: Callable[[], bool] = lambda: True  # the herder's: False once this worker's lease has ended
-        self._last: dict[StatusId, tuple[State, str | None, float]] = {}  # what was said of what runs here, and when
+        # the herder's: False once this worker's lease has ended
+        self.may_publish: Callable[[], bool] = lambda: True
+        self._last: dict[
+            StatusId, tuple[State, str | None, float]
+        ] = {}  # what was said of what runs here, and when
         self._waits: dict[StatusId, Waiting] = {}
         self._warnings: dict[StatusId, tuple[str, ...]] = {}
         self.version_of: Callable[[StatusId], str | None] = lambda _: None  # the herder's
-        self.on_tasks_wanted: Callable[[str], None] = lambda _: (
-            None
-        )  # the herder's: ask the connector for task configurations
-        self.on_stop_wanted: Callable[[str, int, str], None] = lambda *_: None  # the herder's, as tasks ask for it
+        # the herder's: ask the connector for task configurations
+        self.on_tasks_wanted: Callable[[str], None] = lambda _: None
+        # the herder's, as tasks ask for it
+        self.on_stop_wanted: Callable[[str, int, str], None] = lambda *_: None
 
     def publish(self, id: StatusId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
-        """Write a status in this worker's name; the version of an instance that is gone is not known."""
+        """Write a status in this worker's name; the version of an instance that is gone is not
+        known."""
         if not self.may_publish():
-            log.info("status %s of %s is not published: this worker lost its place in the group", state.value, id)
+            log.info(
+                "status %s of %s is not published: this worker lost its place in the group",
+                state.value,
+                id,
+            )
             self._last.pop(id, None)  # it ends here; when it starts again, that is news
             self._forget(id)
             return
@@ -56,12 +67,16 @@ class StatusPublisher:
         warnings = self._warnings.get(id, ()) if state is State.RUNNING else ()
         version = None if ended else self.version_of(id)
         try:
-            self._store.put(id, Status(state, self._worker_id, self.generation, trace, version, waiting, warnings))
+            self._store.put(
+                id,
+                Status(state, self._worker_id, self.generation, trace, version, waiting, warnings),
+            )
         except ConnectError as error:
             log.error("status %s of %s is not published: %s", state.value, id, error)
 
     def repair(self, running: Iterable[StatusId]) -> None:
-        """Say again what was spoken over: by a worker that lost these late, or by a leader in this worker's name."""
+        """Say again what was spoken over: by a worker that lost these late, or by a leader in this
+        worker's name."""
         for id in running:  # noqa: A001 - Connect's word
             last, known = self._last.get(id), self._store.get(id)
             if last is None or known is None:
@@ -72,8 +87,11 @@ class StatusPublisher:
             if self._clock.monotonic() - said > REPAIR_SECONDS:
                 log.warning(
                     "status %s of %s is published again: %s of %s stands there",
-                    state.value, id, known.state.value, known.worker_id,
-                )  # fmt: skip
+                    state.value,
+                    id,
+                    known.state.value,
+                    known.worker_id,
+                )
                 self.publish(id, state, trace)
 
     def on_waiting(self, id: StatusId, waiting: Waiting | None) -> None:  # noqa: A002 - Connect's word

@@ -52,7 +52,8 @@ class Stores:
         on_control: ControlListener,
         pause: Callable[[float], bool],
     ) -> Self:
-        """Make them; nothing is read yet. `on_config` and `on_control` hear what comes; `pause` as of `TopicAdmin`."""
+        """Make them; nothing is read yet. `on_config` and `on_control` hear what comes; `pause` as
+        of `TopicAdmin`."""
         leader = LeaderProducer(clients, config.group_id)
         create = config["internal.topics.automatic.creation.enable"]
         logs = KafkaLogs(clients)
@@ -78,7 +79,8 @@ class Stores:
         refusals: StartRefusals,
         stopping: threading.Event,
     ) -> bool:
-        """Create or check the topics and read them to their ends, for up to a quarter of an hour; False at a stop.
+        """Create or check the topics and read them to their ends, for up to a quarter of an hour;
+        False at a stop.
 
         Raises:
             ConfigError: A topic is not as it must be.
@@ -90,7 +92,10 @@ class Stores:
         while not stopping.is_set():
             try:
                 with stages.stage("initializing and reading to the end of internal topics"):
-                    topics = *map(config.storage_topic, ("config", "status", "offset")), config.control_topic()
+                    topics = (
+                        *map(config.storage_topic, ("config", "status", "offset")),
+                        config.control_topic(),
+                    )
                     for topic in topics:
                         self.topics.ensure(topic)
                     if not begun:
@@ -110,7 +115,9 @@ class Stores:
                 self.check_refusals(refusals)
                 if clock.monotonic() > deadline:
                     raise
-                log.warning("internal topics are not ready: %s; again in %g s", error, STARTUP_PAUSE_SECONDS)
+                log.warning(
+                    "internal topics are not ready: %s; again in %g s", error, STARTUP_PAUSE_SECONDS
+                )
                 stopping.wait(STARTUP_PAUSE_SECONDS)
         return False
 

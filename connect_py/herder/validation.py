@@ -1,7 +1,7 @@
 """`Validator`: what is wrong with a connector's configuration.
 
-Composed of the framework's keys, the connector's, those of its transformations, predicates and converters, and of
-client overrides.
+Composed of the framework's keys, the connector's, those of its transformations, predicates and
+converters, and of client overrides.
 """
 
 from __future__ import annotations
@@ -53,10 +53,16 @@ CONVERTER_KINDS = {
     "header.converter": PluginKind.HEADER_CONVERTER,
 }
 CONVERTER_TYPE = ConfigKey(
-    "converter.type", Type.STRING, NO_DEFAULT, None, Importance.LOW,
+    "converter.type",
+    Type.STRING,
+    NO_DEFAULT,
+    None,
+    Importance.LOW,
     "Whether the converter is for keys, values or headers; the worker says it.",
-)  # fmt: skip
-VALID_KINDS = "Valid types are sink, source, converter, header_converter, transformation, predicate."
+)
+VALID_KINDS = (
+    "Valid types are sink, source, converter, header_converter, transformation, predicate."
+)
 _IMPORTANCES = list(Importance)
 
 
@@ -96,7 +102,9 @@ class Validator:
         dropped = named_providers(config)
         raw = {key: value for key, value in config.items() if key not in dropped}
         props = self._config.resolver.resolve(raw)
-        redacted = {key for key in self._config.resolver.placeholder_keys(raw) if props[key] != raw[key]}
+        redacted = {
+            key for key in self._config.resolver.placeholder_keys(raw) if props[key] != raw[key]
+        }
         plugin = self._connector((props["connector.class"] or "").strip())
         wrong_version = self._version_problem(plugin, props.get("connector.plugin.version"))
         framework = self._framework_rows(plugin, props, common_only=wrong_version is not None)
@@ -111,7 +119,9 @@ class Validator:
         else:
             self._rules.check_source(framework, plugin, props)
         self._add_nulls(framework, props)
-        with stages.stage(f"validating {plugin.kind.value} connector-specific properties for the connector"):
+        with stages.stage(
+            f"validating {plugin.kind.value} connector-specific properties for the connector"
+        ):
             self._add_connector(framework, plugin, class_name, props)
             if plugin.kind is PluginKind.SINK and not framework.count():
                 self._rules.check_transactions(framework, plugin, props)
@@ -127,7 +137,11 @@ class Validator:
             raise BadRequestError(str(error)) from error
 
     def _versions(self, plugin: Plugin) -> list[str]:
-        found = (self._plugins.version(p) for p in self._plugins.available(plugin.kind) if p.name == plugin.name)
+        found = (
+            self._plugins.version(p)
+            for p in self._plugins.available(plugin.kind)
+            if p.name == plugin.name
+        )
         return [version for version in found if version is not None]
 
     def _version_problem(self, plugin: Plugin, spec: str | None) -> str | None:
@@ -143,7 +157,10 @@ class Validator:
         if any(self._plugins.fits(each, wanted) for each in same):
             return None
         listed = ", ".join(installed)
-        return f"Plugin {plugin.name} not found that matches the version range {wanted}, available versions: [{listed}]"
+        return (
+            f"Plugin {plugin.name} not found that matches the version range {wanted}, available "
+            f"versions: [{listed}]"
+        )
 
     def _framework_rows(self, plugin: Plugin, props: Config, *, common_only: bool) -> Rows:
         rows = Rows()
@@ -166,7 +183,9 @@ class Validator:
 
     def _framework_def(self, plugin: Plugin, props: Config, *, common_only: bool) -> ConfigDef:
         if common_only:
-            return common_config_def(FrameworkDefaults(self._plugins.version(plugin), self._versions(plugin)))
+            return common_config_def(
+                FrameworkDefaults(self._plugins.version(plugin), self._versions(plugin))
+            )
         defaults = self._defaults(plugin, props)
         return (sink_config_def if plugin.kind is PluginKind.SINK else source_config_def)(defaults)
 
@@ -176,13 +195,18 @@ class Validator:
         for key, kind in CONVERTER_KINDS.items():
             in_force = (props.get(key) or self._config[key]).strip()
             found, problem = self._look_up(key, in_force, kind)
-            versions[key] = None if found is None or problem is not None else self._plugins.version(found)
+            versions[key] = (
+                None if found is None or problem is not None else self._plugins.version(found)
+            )
         return FrameworkDefaults(
             self._plugins.version(plugin),
             self._versions(plugin),
             {key: self._config[key] for key in CONVERTERS},
             versions,
-            {key: [p.name for p in self._plugins.available(kind)] for key, kind in CONVERTER_KINDS.items()},
+            {
+                key: [p.name for p in self._plugins.available(kind)]
+                for key, kind in CONVERTER_KINDS.items()
+            },
         )
 
     def _look_up(self, key: str, name: str, kind: PluginKind) -> tuple[Plugin | None, str | None]:
@@ -194,7 +218,10 @@ class Validator:
                 other = self._plugins.find(name)
             except ConnectError:
                 return None, str(ConfigValueError(key, name, f"Class {name} could not be found."))
-            return other, f"Class class {other.name} does not implement the {_INTERFACES[kind]} interface"
+            return (
+                other,
+                f"Class class {other.name} does not implement the {_INTERFACES[kind]} interface",
+            )
         except AmbiguousPluginError as error:
             return None, str(error)
 
@@ -203,7 +230,8 @@ class Validator:
             if value is None:
                 rows.error(name, NULL_TEXT)
 
-    # ------------------------------------------------------------------ transformations and predicates
+    # ------------------------------------------------------------------ transformations and
+    # predicates
 
     def _add_aliases(self, rows: Rows, props: Config) -> None:
         for kind, prefix, what in (
@@ -212,32 +240,56 @@ class Validator:
         ):
             for alias in dict.fromkeys(rows.values[prefix].value or ()):
                 group = f"{prefix.capitalize()}: {alias}"
-                self._add_alias(rows, props, kind, f"{prefix}.{alias}.", group, f"{what} {{}} for {alias}")
+                self._add_alias(
+                    rows, props, kind, f"{prefix}.{alias}.", group, f"{what} {{}} for {alias}"
+                )
         for alias in dict.fromkeys(rows.values["transforms"].value or ()):
             prefix = f"transforms.{alias}."
             if f"{prefix}negate" in props and f"{prefix}predicate" not in props:
                 rows.error(
                     f"{prefix}type",
-                    f"Config '{prefix}negate' was provided but there is no config '{prefix}predicate' defining a "
-                    "predicate to be negated.",
+                    f"Config '{prefix}negate' was provided but there is no config "
+                    f"'{prefix}predicate' defining a predicate to be negated.",
                 )
 
-    def _add_alias(self, rows: Rows, props: Config, kind: PluginKind, prefix: str, group: str, title: str) -> None:
+    def _add_alias(
+        self, rows: Rows, props: Config, kind: PluginKind, prefix: str, group: str, title: str
+    ) -> None:
         type_name, version_name = f"{prefix}type", f"{prefix}plugin.version"
         chosen = props.get(type_name)
-        plugin, problem = (None, None) if chosen is None else self._look_up(type_name, chosen.strip(), kind)
+        plugin, problem = (
+            (None, None) if chosen is None else self._look_up(type_name, chosen.strip(), kind)
+        )
         usable = None if problem is not None else plugin
         version = None if usable is None else self._plugins.version(usable)
         type_key = ConfigKey(
-            type_name, Type.CLASS, NO_DEFAULT, None,
-            Importance.HIGH, f"Class of the {kind.value}.", group, 0, Width.LONG, title.format("type"),
-        )  # fmt: skip
+            type_name,
+            Type.CLASS,
+            NO_DEFAULT,
+            None,
+            Importance.HIGH,
+            f"Class of the {kind.value}.",
+            group,
+            0,
+            Width.LONG,
+            title.format("type"),
+        )
         version_key = ConfigKey(
-            version_name, Type.STRING, version, None, Importance.HIGH,
-            f"Version or version range of the {kind.value}.", group, 1, Width.LONG, title.format("version"),
-        )  # fmt: skip
+            version_name,
+            Type.STRING,
+            version,
+            None,
+            Importance.HIGH,
+            f"Version or version range of the {kind.value}.",
+            group,
+            1,
+            Width.LONG,
+            title.format("version"),
+        )
         type_value = ConfigValue(type_name, None if plugin is None else plugin.name)
-        type_value.recommended_values = [available.name for available in self._plugins.available(kind)]
+        type_value.recommended_values = [
+            available.name for available in self._plugins.available(kind)
+        ]
         version_value = ConfigValue(version_name, props.get(version_name, version))
         version_value.recommended_values = [] if usable is None else [*self._versions(usable)]
         rows.add(type_key, type_value)
@@ -256,23 +308,41 @@ class Validator:
         usable = self._plugins.find(usable.name, kind, versions=props.get(version_name))
         self._add_alias_keys(rows, props, usable, prefix, group)
 
-    def _add_alias_keys(self, rows: Rows, props: Config, plugin: Plugin, prefix: str, group: str) -> None:
-        """The plugin's own keys, and for a transformation the two that every one has, sorted together."""
+    def _add_alias_keys(
+        self, rows: Rows, props: Config, plugin: Plugin, prefix: str, group: str
+    ) -> None:
+        """The plugin's own keys, and for a transformation the two that every one has, sorted
+        together."""
         implicit = ConfigDef()
         if plugin.kind is PluginKind.TRANSFORMATION:
-            implicit.define("predicate", Type.STRING, default=None, doc="Alias of the predicate that decides.")
-            implicit.define("negate", Type.BOOLEAN, default=False, doc="Whether the predicate is negated.")
-        own = {k: v for k, v in below(props, prefix).items() if k not in ("type", "plugin.version", *implicit.keys)}
+            implicit.define(
+                "predicate", Type.STRING, default=None, doc="Alias of the predicate that decides."
+            )
+            implicit.define(
+                "negate", Type.BOOLEAN, default=False, doc="Whether the predicate is negated."
+            )
+        own = {
+            k: v
+            for k, v in below(props, prefix).items()
+            if k not in ("type", "plugin.version", *implicit.keys)
+        }
         checked = self._wait_plugin(plugin, own)
         values = {key: _prefixed(value, key, prefix + key) for key, value in checked.values.items()}
         full_names = ConfigDef(replace(key, name=prefix + key.name) for key in implicit)
-        values |= {name.removeprefix(prefix): value for name, value in full_names.validate(props).items()}
-        keys = [key for key in checked.definitions if key.name not in implicit.keys and not key.internal]
+        values |= {
+            name.removeprefix(prefix): value for name, value in full_names.validate(props).items()
+        }
+        keys = [
+            key for key in checked.definitions if key.name not in implicit.keys and not key.internal
+        ]
         for order, key in enumerate(sorted([*keys, *implicit], key=_alias_order), start=2):
             full = replace(
-                key, name=prefix + key.name, group=f"{group}: {key.group}" if key.group else group,
-                order_in_group=order, display_name=key.display_name or key.name,
-            )  # fmt: skip
+                key,
+                name=prefix + key.name,
+                group=f"{group}: {key.group}" if key.group else group,
+                order_in_group=order,
+                display_name=key.display_name or key.name,
+            )
             rows.add(full, values.get(key.name) or ConfigValue(full.name))
 
     def _wait_plugin(self, plugin: Plugin, props: Config) -> ConnectorValidation:
@@ -294,7 +364,9 @@ class Validator:
         for name in (DEAD_LETTER_TABLE, REPLAY_TOPIC):
             if (props.get(name) or "").strip() and name not in defined:
                 rows.error(
-                    name, f"{class_name} keeps no dead letters in a table; use errors.deadletterqueue.topic.name"
+                    name,
+                    f"{class_name} keeps no dead letters in a table; use "
+                    f"errors.deadletterqueue.topic.name",
                 )
         for name, value in checked.values.items():
             if name not in defined and (name not in rows.values or value.errors):
@@ -309,21 +381,30 @@ class Validator:
                 continue
             try:
                 versions = props.get(f"{name}.plugin.version")
-                plugin = self._plugins.find(chosen.strip(), CONVERTER_KINDS[name], versions=versions)
+                plugin = self._plugins.find(
+                    chosen.strip(), CONVERTER_KINDS[name], versions=versions
+                )
             except ConnectError:
                 continue  # reported on the class key
-            own = {key: value for key, value in below(props, f"{name}.").items() if key != "plugin.version"}
+            own = {
+                key: value
+                for key, value in below(props, f"{name}.").items()
+                if key != "plugin.version"
+            }
             kind = name.partition(".")[0]
             checked = self._wait_plugin(plugin, {**own, CONVERTER_TYPE.name: kind})
             values = {CONVERTER_TYPE.name: ConfigValue(CONVERTER_TYPE.name, kind), **checked.values}
             for key in self._with_converter_type(plugin, checked.definitions):
-                full = replace(key, name=f"{name}.{key.name}", display_name=key.display_name or key.name)
+                full = replace(
+                    key, name=f"{name}.{key.name}", display_name=key.display_name or key.name
+                )
                 value = values.get(key.name) or ConfigValue(key.name)
                 rows.add(full, _prefixed(value, key.name, full.name))
         return rows
 
     def _with_converter_type(self, plugin: Plugin, keys: Iterable[ConfigKey]) -> list[ConfigKey]:
-        """What is shown of a converter's keys. The worker sets the type of a converter; none has to define that key."""
+        """What is shown of a converter's keys. The worker sets the type of a converter; none has to
+        define that key."""
         shown = [key for key in keys if not key.internal and key.name != CONVERTER_TYPE.name]
         _, problem = self._look_up(CONVERTER_TYPE.name, plugin.name, PluginKind.CONVERTER)
         return [CONVERTER_TYPE, *shown] if problem is None else shown
@@ -337,7 +418,8 @@ class Validator:
             NotFoundError: No plugin has this name.
             BadRequestError: The version is not installed or does not parse.
         """
-        nested_alias = "$" in name and "." not in name  # configurations may use it, this path never could
+        # configurations may use it, this path never could
+        nested_alias = "$" in name and "." not in name
         try:
             if nested_alias:
                 raise NotFoundError(name)
@@ -355,10 +437,16 @@ class Validator:
             if problem is not None:
                 raise BadRequestError(problem)
             plugin = self._plugins.find(plugin.name, plugin.kind, versions=version)
-        keys = [key for key in self._worker.plugin_definitions(plugin).result(VALIDATION_SECONDS) if not key.internal]
+        keys = [
+            key
+            for key in self._worker.plugin_definitions(plugin).result(VALIDATION_SECONDS)
+            if not key.internal
+        ]
         if plugin.kind in (PluginKind.SINK, PluginKind.SOURCE):
             defaults = FrameworkDefaults(self._plugins.version(plugin))
-            framework = (sink_config_def if plugin.kind is PluginKind.SINK else source_config_def)(defaults)
+            framework = (sink_config_def if plugin.kind is PluginKind.SINK else source_config_def)(
+                defaults
+            )
             known = {key.name for key in keys}
             keys += [key for key in framework if key.name not in known]
         if plugin.kind in (PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER):
@@ -375,7 +463,8 @@ _INTERFACES = {
 
 
 def _prefixed(value: ConfigValue, name: str, full: str) -> ConfigValue:
-    """The value under its full name. A missing key is named in full; other texts name it as the plugin does."""
+    """The value under its full name. A missing key is named in full; other texts name it as the
+    plugin does."""
     missing = str(MissingConfigError(name))
     errors = [str(MissingConfigError(full)) if text == missing else text for text in value.errors]
     return ConfigValue(full, value.value, list(value.recommended_values), errors, value.visible)
@@ -383,4 +472,11 @@ def _prefixed(value: ConfigValue, name: str, full: str) -> ConfigValue:
 
 def _alias_order(key: ConfigKey) -> tuple[bool, str, int, bool, int, str]:
     order = key.order_in_group if key.group else 0
-    return key.group is not None, key.group or "", order, key.has_default, _IMPORTANCES.index(key.importance), key.name
+    return (
+        key.group is not None,
+        key.group or "",
+        order,
+        key.has_default,
+        _IMPORTANCES.index(key.importance),
+        key.name,
+    )

@@ -1,4 +1,5 @@
-"""`Rows`: definitions and values of a configuration while it is validated, and how answers show them."""
+"""`Rows`: definitions and values of a configuration while it is validated, and how answers show
+them."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Rows:
 def config_infos(
     class_name: str, parts: Sequence[Rows], count: int, raw: Config, redacted: Iterable[str]
 ) -> ConfigInfos:
-    """What is answered: keys without a definition first. A key in `redacted` shows its placeholder as it came."""
+    """What is answered: keys without a definition first. A key in `redacted` shows its placeholder
+    as it came."""
     hidden = set(redacted)
     without_definition = [
         ConfigInfo(None, _value_info(value, None, raw, hidden))
@@ -54,7 +56,10 @@ def config_infos(
             ]
     configs = [*without_definition, *with_definition]
     groups = dict.fromkeys(key.group for part in parts for key in part.keys.values() if key.group)
-    if any(info.value is not None and info.value.name in hidden and info.value.errors for info in configs):
+    if any(
+        info.value is not None and info.value.name in hidden and info.value.errors
+        for info in configs
+    ):
         count = sum(len(info.value.errors) for info in configs if info.value is not None)
     return ConfigInfos(class_name, count, list(groups), configs)
 
@@ -76,21 +81,27 @@ def key_info(key: ConfigKey) -> ConfigKeyInfo:
     )
 
 
-def _value_info(value: ConfigValue, kind: Type | None, raw: Config, redacted: set[str]) -> ConfigValueInfo:
+def _value_info(
+    value: ConfigValue, kind: Type | None, raw: Config, redacted: set[str]
+) -> ConfigValueInfo:
     if value.name in redacted:
         errors = [redacted_text(value.name)] if value.errors else []
         return ConfigValueInfo(value.name, raw[value.name], [], errors, value.visible)
     shown = [to_text(item, kind or Type.STRING) or "" for item in value.recommended_values]
     return ConfigValueInfo(
-        value.name, to_text(value.value, kind or Type.STRING), shown, list(value.errors), value.visible
+        value.name,
+        to_text(value.value, kind or Type.STRING),
+        shown,
+        list(value.errors),
+        value.visible,
     )
 
 
 def redacted_text(name: str) -> str:
     """The error of a value that a provider gave, which it does not show."""
     return (
-        f"Invalid value for configuration '{name}': the value resolved from the config provider reference failed "
-        "validation"
+        f"Invalid value for configuration '{name}': the value resolved from the config provider "
+        "reference failed validation"
     )
 
 

@@ -21,9 +21,11 @@ VALIDATION_SECONDS = 90.0
 
 _EXACTLY_ONCE_PROBLEMS: Mapping[object, str] = {
     None: (
-        "The connector does not implement the API required for preflight validation of exactly-once source support. "
-        "Please consult the documentation for the connector to determine whether it supports exactly-once semantics, "
-        'and then consider reconfiguring the connector to use the value "requested" for this property (which will '
+        "The connector does not implement the API required for preflight validation of "
+        "exactly-once source support. Please consult the documentation for the connector to "
+        "determine whether it supports exactly-once semantics, "
+        'and then consider reconfiguring the connector to use the value "requested" for this '
+        "property (which will "
         "disable this preflight check and allow the connector to be created)."
     ),
     ExactlyOnceSupport.UNSUPPORTED: (
@@ -32,14 +34,15 @@ _EXACTLY_ONCE_PROBLEMS: Mapping[object, str] = {
 }
 _BOUNDARY_PROBLEMS: Mapping[object, str] = {
     TransactionBoundarySupport.UNSUPPORTED: (
-        "The connector does not support connector-defined transaction boundaries with the given configuration. "
-        "Please reconfigure it to use a different transaction boundary definition."
+        "The connector does not support connector-defined transaction boundaries with the given "
+        "configuration. Please reconfigure it to use a different transaction boundary definition."
     ),
 }
 
 
 class ConnectorRules:
-    """Each check adds its errors to the rows. Safe on any thread; calls wait for the connector process."""
+    """Each check adds its errors to the rows. Safe on any thread; calls wait for the connector
+    process."""
 
     def __init__(
         self,
@@ -84,15 +87,19 @@ class ConnectorRules:
         if override in props:
             rows.values.setdefault(override, ConfigValue(override, props[override]))
             if props[override] == group:
-                rows.error(override, f"Consumer group {group} conflicts with Connect worker group {group}")
+                rows.error(
+                    override, f"Consumer group {group} conflicts with Connect worker group {group}"
+                )
         elif f"connect-{props.get('name')}" == group:
             rows.error(
                 "name",
-                f"Consumer group for sink connector named {props['name']} conflicts with Connect worker group {group}",
+                f"Consumer group for sink connector named {props['name']} conflicts with Connect "
+                f"worker group {group}",
             )
 
     def check_source(self, rows: Rows, plugin: Plugin, props: Config) -> None:
-        """What a user demands of transactions must be there: of the worker, and of the connector, which is asked."""
+        """What a user demands of transactions must be there: of the worker, and of the connector,
+        which is asked."""
         if self._config.group_id is None:
             return  # a standalone worker has no transactions to offer, and Java's does not look
         name = "exactly.once.support"
@@ -104,7 +111,9 @@ class ConnectorRules:
                 rows.error(name, problem)
         name = "transaction.boundary"
         if not rows.values[name].errors and str(rows.values[name].value).lower() == "connector":
-            problem = self._asked(plugin, props, "can_define_transaction_boundaries", _BOUNDARY_PROBLEMS)
+            problem = self._asked(
+                plugin, props, "can_define_transaction_boundaries", _BOUNDARY_PROBLEMS
+            )
             if problem is not None:
                 rows.error(name, problem)
 
@@ -113,11 +122,14 @@ class ConnectorRules:
         known = {key: value for key, value in props.items() if value is not None}
         name = known.get("name", "")
         try:
-            wanted = self._worker.call_connector(plugin, "transactional_id", known).result(VALIDATION_SECONDS)
+            wanted = self._worker.call_connector(plugin, "transactional_id", known).result(
+                VALIDATION_SECONDS
+            )
             if wanted is None:
                 return
             why = self._why_no_transactions()
-            if why is None and not self._is_configured(name):  # asking would fence the tasks that run
+            # asking would fence the tasks that run
+            if why is None and not self._is_configured(name):
                 why = self._worker.why_not_granted(name, known, wanted).result(VALIDATION_SECONDS)
         except Exception:
             log.exception("the transactional id of %s was not checked", plugin.name)
@@ -125,11 +137,13 @@ class ConnectorRules:
         if why is not None:
             rows.error(
                 "connector.class",
-                f"The connector writes in transactions, which the cluster does not grant: {why}. Its tasks need "
-                f"TransactionalId '{wanted}' (ACL: Write and Describe)",
+                f"The connector writes in transactions, which the cluster does not grant: {why}. "
+                f"Its tasks need TransactionalId '{wanted}' (ACL: Write and Describe)",
             )
 
-    def _asked(self, plugin: Plugin, props: Config, method: str, problems: Mapping[object, str]) -> str | None:
+    def _asked(
+        self, plugin: Plugin, props: Config, method: str, problems: Mapping[object, str]
+    ) -> str | None:
         """Ask the connector, and return what is wrong with its answer."""
         known = {key: value for key, value in props.items() if value is not None}
         try:

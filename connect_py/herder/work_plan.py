@@ -1,4 +1,5 @@
-"""What has to start and stop so that this worker runs its share of what the config topic says: data in, actions out."""
+"""What has to start and stop so that this worker runs its share of what the config topic says: data
+in, actions out."""
 
 from __future__ import annotations
 
@@ -15,10 +16,13 @@ from connect_py.storage.control_records import Item
 class RequestedWork:
     """What the herder asked the worker to do for one connector."""
 
-    config_offset: int = -1  # of the configuration that its connector was started with; -1: its connector is not here
+    # of the configuration that its connector was started with; -1: its connector is not here
+    config_offset: int = -1
     target: TargetState = TargetState.STARTED
-    tasks: dict[ConnectorTaskId, int] = field(default_factory=dict)  # the start number of the set each belongs to
-    stopping: set[ConnectorTaskId] = field(default_factory=set)  # of these tasks: asked to stop, may still run
+    # the start number of the set each belongs to
+    tasks: dict[ConnectorTaskId, int] = field(default_factory=dict)
+    # of these tasks: asked to stop, may still run
+    stopping: set[ConnectorTaskId] = field(default_factory=set)
     leaving: bool = False  # its connector was asked to stop for good
 
     @property
@@ -66,11 +70,14 @@ Action: TypeAlias = StartConnector | SetTarget | StartTasks | StopTasks | StopCo
 
 
 def plan(
-    state: ClusterConfigState, requested: Mapping[str, RequestedWork], assigned: Set[Item] | None = None
+    state: ClusterConfigState,
+    requested: Mapping[str, RequestedWork],
+    assigned: Set[Item] | None = None,
 ) -> Sequence[Action]:
     """Return what to do, sorted by connector; nothing when everything runs as it should.
 
-    A connector that is on its way out, and tasks that are being stopped, are left alone until that is over.
+    A connector that is on its way out, and tasks that are being stopped, are left alone until that
+    is over.
 
     Args:
         held: What the herder asked of this worker so far.
@@ -87,19 +94,28 @@ def plan(
         elif item.target is not target and name in state.configs and (here or item.tasks):
             actions.append(SetTarget(name, target))
         actions.extend(_task_actions(name, state, item, target, assigned))
-        if here and not mine and (name in state.configs or not item.tasks):  # a deleted one ends after its tasks
+        # a deleted one ends after its tasks
+        if here and not mine and (name in state.configs or not item.tasks):
             actions.append(StopConnector(name))
     return actions
 
 
 def _task_actions(
-    name: str, state: ClusterConfigState, item: RequestedWork, target: TargetState, assigned: Set[Item] | None
+    name: str,
+    state: ClusterConfigState,
+    item: RequestedWork,
+    target: TargetState,
+    assigned: Set[Item] | None,
 ) -> Sequence[StartTasks | StopTasks]:
     number = state.start_numbers.get(name, -1)
     wanted = () if target is TargetState.STOPPED else tuple(state.tasks(name))
     mine = [task for task in wanted if assigned is None or task in assigned]
     older = [task for task, of in item.tasks.items() if task not in wanted or of != number]
-    stop = [task for task in item.tasks if task not in item.stopping and (task in older or task not in mine)]
+    stop = [
+        task
+        for task in item.tasks
+        if task not in item.stopping and (task in older or task not in mine)
+    ]
     start = [] if older else [task for task in mine if task not in item.tasks]
     actions: list[StartTasks | StopTasks] = []
     if stop:

@@ -1,4 +1,5 @@
-"""`WorkRunner`: carries out the work plan on this worker, and publishes the task sets of its connectors."""
+"""`WorkRunner`: carries out the work plan on this worker, and publishes the task sets of its
+connectors."""
 
 from __future__ import annotations
 
@@ -53,9 +54,11 @@ class _Question:
 
 
 class WorkRunner:
-    """Belongs to the herder's thread: all methods are called there, and completions come back through the queue.
+    """Belongs to the herder's thread: all methods are called there, and completions come back
+    through the queue.
 
-    A member of a group runs what is `assigned` to it, starts what it can `claim`, and sets `publish`.
+    A member of a group runs what is `assigned` to it, starts what it can `claim`, and sets
+    `publish`.
     """
 
     def __init__(
@@ -67,7 +70,8 @@ class WorkRunner:
         queue: RequestQueue,
         on_stopped: Callable[[str], None],
     ) -> None:
-        """Prepare. `on_stopped` is called when tasks of a connector, or all of it, have ended for good."""
+        """Prepare. `on_stopped` is called when tasks of a connector, or all of it, have ended for
+        good."""
         self._worker = worker
         self._configs = configs
         self._publisher = publisher
@@ -79,9 +83,13 @@ class WorkRunner:
         self._starts: dict[str, Future[None]] = {}  # the last of each connector that is held
         self._reload = ConfigReload(resolver, queue, self._restart_all)
         self.assigned: Set[Item] | None = None  # what this worker may run; None: everything
-        self.claim: Callable[[Items], Items] = lambda items: items  # which of these may be started at this moment
-        self.publish: Callable[[str, Sequence[Mapping[str, str]]], Future[None]] = self._publish_here
-        self.on_running: Callable[[Items], None] = lambda _: None  # hears what may be running here, after every change
+        # which of these may be started at this moment
+        self.claim: Callable[[Items], Items] = lambda items: items
+        self.publish: Callable[[str, Sequence[Mapping[str, str]]], Future[None]] = (
+            self._publish_here
+        )
+        # hears what may be running here, after every change
+        self.on_running: Callable[[Items], None] = lambda _: None
 
     def reconcile(self) -> int:
         """Start and stop what the config topic asks for; returns the number of actions."""
@@ -93,9 +101,14 @@ class WorkRunner:
         return len(actions)
 
     def running(self) -> tuple[list[str], list[ConnectorTaskId]]:
-        """Connectors and tasks that the worker was asked to run, and those that have not stopped yet."""
-        connectors = [name for name in sorted(self._requested) if self._requested[name].config_offset >= 0]
-        return connectors, [task for name in sorted(self._requested) for task in sorted(self._requested[name].tasks)]
+        """Connectors and tasks that the worker was asked to run, and those that have not stopped
+        yet."""
+        connectors = [
+            name for name in sorted(self._requested) if self._requested[name].config_offset >= 0
+        ]
+        return connectors, [
+            task for name in sorted(self._requested) for task in sorted(self._requested[name].tasks)
+        ]
 
     def running_items(self) -> Items:
         """The same as one set."""
@@ -104,7 +117,9 @@ class WorkRunner:
 
     def owns(self, item: Item) -> bool:
         """Whether an item runs here and is not being stopped."""
-        requested = self._requested.get(item.connector if isinstance(item, ConnectorTaskId) else item)
+        requested = self._requested.get(
+            item.connector if isinstance(item, ConnectorTaskId) else item
+        )
         if requested is None:
             return False
         if isinstance(item, ConnectorTaskId):
@@ -136,7 +151,10 @@ class WorkRunner:
             self._then(stopped, partial(self._tasks_stopped, action.name, action.tasks))
         elif isinstance(action, StopConnector):
             requested.leaving = True
-            self._then(self._worker.stop_connector(action.name), partial(self._connector_stopped, action.name))
+            self._then(
+                self._worker.stop_connector(action.name),
+                partial(self._connector_stopped, action.name),
+            )
 
     def _then(self, future: Future[None], action: Callable[[], None]) -> None:
         """Go on, on the herder's thread, however the future ended."""
@@ -186,7 +204,8 @@ class WorkRunner:
         return started
 
     def settled(self, name: str) -> Future[None]:
-        """Done when the connector has started, if it is to run, and its tasks are known; fails as either failed."""
+        """Done when the connector has started, if it is to run, and its tasks are known; fails as
+        either failed."""
         outcome: Future[None] = Future()
 
         def divided() -> None:
@@ -199,7 +218,8 @@ class WorkRunner:
         def started(start: Future[None]) -> None:
             error = start.exception()
             if error is None:
-                self._queue.put(divided)  # after the question, which the worker's listener has put there
+                # after the question, which the worker's listener has put there
+                self._queue.put(divided)
             else:
                 outcome.set_exception(error)
 
@@ -216,10 +236,14 @@ class WorkRunner:
         settle(question.waiting if question else (), None)
 
     def start_task(self, task: ConnectorTaskId, *, restarting: bool = False) -> None:
-        """Start a task of the set in force, or start it again; its listener publishes the outcome."""
+        """Start a task of the set in force, or start it again; its listener publishes the
+        outcome."""
         state = self._configs.snapshot()
         try:
-            config, connector_config = strings(state.task_configs[task]), strings(state.configs[task.connector])
+            config, connector_config = (
+                strings(state.task_configs[task]),
+                strings(state.configs[task.connector]),
+            )
             self._check_count(task, connector_config)
         except ConnectError as error:
             self._publisher.on_state(task, State.FAILED, stack_trace(error))
@@ -239,20 +263,29 @@ class WorkRunner:
         limit, enforced = self._limit(config)
         if task.task >= limit and enforced:
             raise TooManyTasksError(
-                f"The connector {task.connector} has generated more tasks than tasks.max, which is {limit}: task "
+                f"The connector {task.connector} has generated more tasks than tasks.max, which is "
+                f"{limit}: task "
                 f"{task.task} does not start. Set tasks.max.enforce to false to permit it"
             )
 
     def _limit(self, config: Mapping[str, str]) -> tuple[int, bool]:
-        wanted = ("tasks.max", "tasks.max.enforce")  # nothing else is asked for: a provider may hang
+        # nothing else is asked for: a provider may hang
+        wanted = ("tasks.max", "tasks.max.enforce")
         resolved = self._resolver.resolve({key: config[key] for key in wanted if key in config})
         limit = parse("tasks.max", resolved.get("tasks.max", "1"), Type.INT)
-        return limit, parse("tasks.max.enforce", resolved.get("tasks.max.enforce", "true"), Type.BOOLEAN)
+        return limit, parse(
+            "tasks.max.enforce", resolved.get("tasks.max.enforce", "true"), Type.BOOLEAN
+        )
 
     def ask_task_configs(self, name: str, retry_seconds: float = FIRST_RETRY_SECONDS) -> None:
-        """Have a running connector divide its work, and publish the answer if it is news; failures are retried."""
+        """Have a running connector divide its work, and publish the answer if it is news; failures
+        are retried."""
         state = self._configs.snapshot()
-        if name not in state.configs or state.target_state(name) is not TargetState.STARTED or not self.owns(name):
+        if (
+            name not in state.configs
+            or state.target_state(name) is not TargetState.STARTED
+            or not self.owns(name)
+        ):
             return
         if name in self._asked:
             self._asked[name].again = True
@@ -265,18 +298,27 @@ class WorkRunner:
         except ConnectError as error:
             answer = failed(error)
         answer.add_done_callback(
-            lambda done: self._queue.put(partial(self._task_configs_answered, name, question, done, retry_seconds))
+            lambda done: self._queue.put(
+                partial(self._task_configs_answered, name, question, done, retry_seconds)
+            )
         )
 
     def _task_configs_answered(
-        self, name: str, question: _Question, answer: Future[list[dict[str, str]]], retry_seconds: float
+        self,
+        name: str,
+        question: _Question,
+        answer: Future[list[dict[str, str]]],
+        retry_seconds: float,
     ) -> None:
         if self._asked.get(name) is not question:
             return
         state = self._configs.snapshot()
-        current = state.config_offsets.get(name, -1) == question.config_offset and not question.again
+        current = (
+            state.config_offsets.get(name, -1) == question.config_offset and not question.again
+        )
         if not current or state.target_state(name) is not TargetState.STARTED:
-            self._ask_again(name, question)  # what was asked is out of date; a deleted one is not asked again
+            # what was asked is out of date; a deleted one is not asked again
+            self._ask_again(name, question)
             return
         error = answer.exception()
         published = self.publish(name, answer.result()) if error is None else failed(error)
@@ -284,7 +326,9 @@ class WorkRunner:
             self._divided(name, question, published, retry_seconds)
         else:
             published.add_done_callback(
-                lambda ended: self._queue.put(partial(self._divided, name, question, ended, retry_seconds))
+                lambda ended: self._queue.put(
+                    partial(self._divided, name, question, ended, retry_seconds)
+                )
             )
 
     def _ask_again(self, name: str, question: _Question) -> None:
@@ -295,7 +339,9 @@ class WorkRunner:
         else:
             settle(question.waiting, None)
 
-    def _divided(self, name: str, question: _Question, published: Future[None], retry_seconds: float) -> None:
+    def _divided(
+        self, name: str, question: _Question, published: Future[None], retry_seconds: float
+    ) -> None:
         """A connector has divided its work, and the outcome is published, or either failed."""
         if self._asked.get(name) is not question:
             return
@@ -312,7 +358,12 @@ class WorkRunner:
             log.error("connector %s fails: %s", name, error)
             self._publisher.on_state(name, State.FAILED, stack_trace(error))
             return
-        log.error("connector %s: task configurations failed, again in %.2f s", name, retry_seconds, exc_info=error)
+        log.error(
+            "connector %s: task configurations failed, again in %.2f s",
+            name,
+            retry_seconds,
+            exc_info=error,
+        )
         following = min(2 * retry_seconds, LAST_RETRY_SECONDS)
         self._queue.put(partial(self.ask_task_configs, name, following), retry_seconds)
 
@@ -324,19 +375,28 @@ class WorkRunner:
         return done(None)
 
     def publish_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
-        """Write the task set to the config topic if it is news. NotFoundError, BadRequestError: deleted or stopped."""
+        """Write the task set to the config topic if it is news. NotFoundError, BadRequestError:
+        deleted or stopped."""
         state = self._configs.snapshot()
         if name not in state.configs:
             raise NotFoundError(f"Connector {name} not found")
         if configs and state.target_state(name) is TargetState.STOPPED:
-            raise BadRequestError(f"Cannot submit non-empty set of task configs for stopped connector {name}")
+            raise BadRequestError(
+                f"Cannot submit non-empty set of task configs for stopped connector {name}"
+            )
         why = task_set.differs(state, name, configs)
         if why is not None:
-            log.info("connector %s: publishing %d task configurations, because %s", name, len(configs), why)
+            log.info(
+                "connector %s: publishing %d task configurations, because %s",
+                name,
+                len(configs),
+                why,
+            )
             self._configs.put_task_configs(name, configs)
 
     def restart(self, name: str, *, connector: bool, tasks: Sequence[ConnectorTaskId]) -> None:
-        """Restart what a plan names, as far as it is held here; statuses say so between stop and start."""
+        """Restart what a plan names, as far as it is held here; statuses say so between stop and
+        start."""
         if connector and self.owns(name):
             self.start_connector(name, restarting=True)
         for task in tasks:
@@ -359,5 +419,7 @@ def strings(config: Config) -> dict[str, str]:
     """
     for key, value in config.items():
         if value is None:
-            raise ConfigError("", f"Non-string value found in original settings for key {key}: null")
+            raise ConfigError(
+                "", f"Non-string value found in original settings for key {key}: null"
+            )
     return {key: value for key, value in config.items() if value is not None}

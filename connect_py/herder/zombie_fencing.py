@@ -1,4 +1,5 @@
-"""`ZombieFencing`: sees to it that no task of an earlier set of a source writes once tasks of a new one may."""
+"""`ZombieFencing`: sees to it that no task of an earlier set of a source writes once tasks of a new
+one may."""
 
 from __future__ import annotations
 
@@ -29,17 +30,21 @@ class _Round:
 class ZombieFencing:
     """The leader's part of exactly-once sources, on the herder's thread.
 
-    The config topic says how many producers the last task set that wrote had (the task count record), and whether a
-    newer set has been published since. Between the steps the leader may die:
+    The config topic says how many producers the last task set that wrote had (the task count
+    record), and whether a newer set has been published since. Between the steps the leader may die:
 
     1. the producers are fenced: the next leader fences them again
     2. the new count is recorded: tasks may start; the next leader has nothing to do
     """
 
     def __init__(
-        self, configs: ConfigStore, queue: RequestQueue, fence_producers: Callable[[str, int], Future[None]]
+        self,
+        configs: ConfigStore,
+        queue: RequestQueue,
+        fence_producers: Callable[[str, int], Future[None]],
     ) -> None:
-        """Prepare. `fence_producers` takes the transactional ids of the first so many tasks of a connector."""
+        """Prepare. `fence_producers` takes the transactional ids of the first so many tasks of a
+        connector."""
         self._configs = configs
         self._queue = queue
         self._fence_producers = fence_producers
@@ -53,7 +58,8 @@ class ZombieFencing:
             return done(None)
         before, count = state.task_count_records.get(name), state.task_counts.get(name, 0)
         if before is None or before == count == 1:
-            # No producer has ever been there, or the one that may be there is fenced by its successor.
+            # No producer has ever been there, or the one that may be there is fenced by its
+            # successor.
             self._configs.put_task_count_record(name, count)
             return done(None)
         start_number = _start_number(state, name)
@@ -61,7 +67,9 @@ class ZombieFencing:
         if active is None or active.start_number != start_number:
             active = self._active[name] = _Round(start_number)
             fenced = self._fence_producers(name, before)
-            fenced.add_done_callback(lambda ended: self._queue.put(partial(self._fenced, name, active, ended)))
+            fenced.add_done_callback(
+                lambda ended: self._queue.put(partial(self._fenced, name, active, ended))
+            )
         answer: Future[None] = Future()
         active.waiting.append(answer)
         return answer
@@ -85,7 +93,11 @@ class ZombieFencing:
 
 
 def _tell(name: str, active: _Round, error: BaseException | None) -> None:
-    failure = None if error is None else ConnectError(f"Failed to fence the zombie tasks of connector {name}: {error}")
+    failure = (
+        None
+        if error is None
+        else ConnectError(f"Failed to fence the zombie tasks of connector {name}: {error}")
+    )
     if failure is not None:
         failure.__cause__ = error
     settle(active.waiting, failure)

@@ -6,7 +6,8 @@ from confluent_kafka import KafkaError
 
 
 class BrokerNews:
-    """Keeps the last reason, which a client tells when it is polled; the outcome of a request says "timed out" only."""
+    """Keeps the last reason, which a client tells when it is polled; the outcome of a request says
+    "timed out" only."""
 
     def __init__(self) -> None:
         self.reason = ""  # empty: nothing was heard

@@ -1,4 +1,5 @@
-"""Settings of Kafka clients: the layers that users know, in Java's words, translated to librdkafka's."""
+"""Settings of Kafka clients: the layers that users know, in Java's words, translated to
+librdkafka's."""
 
 from __future__ import annotations
 
@@ -21,44 +22,122 @@ log = logging.getLogger(__name__)
 INT_MAX: Final = 2**31 - 1
 TRANSACTION_TIMEOUT_MS: Final = 60_000  # Java's default
 
-_COMMON: Final = frozenset({
-    "bootstrap.servers", "client.id", "client.rack", "client.dns.lookup", "security.protocol", "sasl.mechanism",
-    "request.timeout.ms", "retry.backoff.ms", "retry.backoff.max.ms", "reconnect.backoff.ms",
-    "reconnect.backoff.max.ms", "connections.max.idle.ms", "metadata.recovery.strategy",
-    "metadata.recovery.rebootstrap.trigger.ms", "sasl.kerberos.service.name", "sasl.oauthbearer.token.endpoint.url",
-    "enable.metrics.push",
-})  # fmt: skip
-_CONSUMER: Final = frozenset({
-    "group.id", "group.instance.id", "session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms",
-    "isolation.level", "fetch.min.bytes", "fetch.max.bytes", "max.partition.fetch.bytes", "check.crcs",
-    "enable.auto.commit", "auto.commit.interval.ms", "allow.auto.create.topics",
-})  # fmt: skip
-_PRODUCER: Final = frozenset({
-    "acks", "linger.ms", "batch.size", "compression.type", "retries", "delivery.timeout.ms",
-    "max.in.flight.requests.per.connection", "enable.idempotence", "transactional.id", "transaction.timeout.ms",
-})  # fmt: skip
+_COMMON: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "client.id",
+        "client.rack",
+        "client.dns.lookup",
+        "security.protocol",
+        "sasl.mechanism",
+        "request.timeout.ms",
+        "retry.backoff.ms",
+        "retry.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "reconnect.backoff.max.ms",
+        "connections.max.idle.ms",
+        "metadata.recovery.strategy",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "sasl.kerberos.service.name",
+        "sasl.oauthbearer.token.endpoint.url",
+        "enable.metrics.push",
+    }
+)
+_CONSUMER: Final = frozenset(
+    {
+        "group.id",
+        "group.instance.id",
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "isolation.level",
+        "fetch.min.bytes",
+        "fetch.max.bytes",
+        "max.partition.fetch.bytes",
+        "check.crcs",
+        "enable.auto.commit",
+        "auto.commit.interval.ms",
+        "allow.auto.create.topics",
+    }
+)
+_PRODUCER: Final = frozenset(
+    {
+        "acks",
+        "linger.ms",
+        "batch.size",
+        "compression.type",
+        "retries",
+        "delivery.timeout.ms",
+        "max.in.flight.requests.per.connection",
+        "enable.idempotence",
+        "transactional.id",
+        "transaction.timeout.ms",
+    }
+)
 # librdkafka's own names that experts set; they are no Java names, so they mean what they say.
-_NATIVE_COMMON: Final = frozenset({
-    "debug", "log_level", "socket.timeout.ms", "socket.keepalive.enable", "socket.nagle.disable",
-    "socket.connection.setup.timeout.ms", "broker.address.family", "broker.address.ttl", "message.max.bytes",
-    "topic.metadata.refresh.interval.ms", "topic.metadata.refresh.sparse", "statistics.interval.ms",
-    "api.version.request", "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem",
-    "ssl.key.location", "ssl.key.pem", "enable.ssl.certificate.verification", "https.ca.location", "https.ca.pem",
-    "sasl.kerberos.keytab", "sasl.kerberos.principal", "enable.sasl.oauthbearer.unsecure.jwt",
-    "sasl.oauthbearer.grant.type", "sasl.username", "sasl.password", "sasl.oauthbearer.config",
-    "sasl.oauthbearer.method", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret",
-    "sasl.oauthbearer.scope", "sasl.oauthbearer.extensions",
-})  # fmt: skip
-_NATIVE_CONSUMER: Final = frozenset({
-    "queued.min.messages", "queued.max.messages.kbytes", "fetch.wait.max.ms", "fetch.queue.backoff.ms",
-    "fetch.message.max.bytes", "receive.message.max.bytes", "fetch.error.backoff.ms",
-    "coordinator.query.interval.ms",
-})  # fmt: skip
-_NATIVE_PRODUCER: Final = frozenset({
-    "queue.buffering.max.messages", "queue.buffering.max.kbytes", "queue.buffering.max.ms", "partitioner",
-    "message.timeout.ms", "batch.num.messages", "sticky.partitioning.linger.ms", "compression.level",
-    "compression.codec",
-})  # fmt: skip
+_NATIVE_COMMON: Final = frozenset(
+    {
+        "debug",
+        "log_level",
+        "socket.timeout.ms",
+        "socket.keepalive.enable",
+        "socket.nagle.disable",
+        "socket.connection.setup.timeout.ms",
+        "broker.address.family",
+        "broker.address.ttl",
+        "message.max.bytes",
+        "topic.metadata.refresh.interval.ms",
+        "topic.metadata.refresh.sparse",
+        "statistics.interval.ms",
+        "api.version.request",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.certificate.pem",
+        "ssl.key.location",
+        "ssl.key.pem",
+        "enable.ssl.certificate.verification",
+        "https.ca.location",
+        "https.ca.pem",
+        "sasl.kerberos.keytab",
+        "sasl.kerberos.principal",
+        "enable.sasl.oauthbearer.unsecure.jwt",
+        "sasl.oauthbearer.grant.type",
+        "sasl.username",
+        "sasl.password",
+        "sasl.oauthbearer.config",
+        "sasl.oauthbearer.method",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.extensions",
+    }
+)
+_NATIVE_CONSUMER: Final = frozenset(
+    {
+        "queued.min.messages",
+        "queued.max.messages.kbytes",
+        "fetch.wait.max.ms",
+        "fetch.queue.backoff.ms",
+        "fetch.message.max.bytes",
+        "receive.message.max.bytes",
+        "fetch.error.backoff.ms",
+        "coordinator.query.interval.ms",
+    }
+)
+_NATIVE_PRODUCER: Final = frozenset(
+    {
+        "queue.buffering.max.messages",
+        "queue.buffering.max.kbytes",
+        "queue.buffering.max.ms",
+        "partitioner",
+        "message.timeout.ms",
+        "batch.num.messages",
+        "sticky.partitioning.linger.ms",
+        "compression.level",
+        "compression.codec",
+    }
+)
 _IGNORED: Final = re.compile(
     r"ssl\.(client\.auth|protocol|enabled\.protocols|provider|keymanager\.algorithm|trustmanager\.algorithm"
     r"|secure\.random\.implementation|engine\.factory\.class)"
@@ -81,7 +160,10 @@ _RENAMED_KINDS: Final[Mapping[str, Kind]] = {
     "message.max.bytes": "producer",
     "compression.level": "producer",
 }
-_RESETS: Final = frozenset({"earliest", "smallest", "beginning", "latest", "largest", "end", "error"})  # the client's
+# the client's
+_RESETS: Final = frozenset(
+    {"earliest", "smallest", "beginning", "latest", "largest", "end", "error"}
+)
 _ASSIGNORS: Final[Mapping[str, str]] = {
     "RangeAssignor": "range",
     "RoundRobinAssignor": "roundrobin",
@@ -92,7 +174,8 @@ _ASSIGNORS: Final[Mapping[str, str]] = {
     "cooperative-sticky": "cooperative-sticky",
 }
 
-# Where librdkafka's default differs from Java's, so that nothing depends on either; later layers win.
+# Where librdkafka's default differs from Java's, so that nothing depends on either; later layers
+# win.
 _EXPLICIT_COMMON: Final[Settings] = {
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1000,
@@ -107,14 +190,17 @@ _EXPLICIT: Final[Mapping[Kind, Settings]] = {
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "allow.auto.create.topics": True,
-        # Java asks at once for a subscribed topic that is not there yet; the client asks at its next refresh only.
+        # Java asks at once for a subscribed topic that is not there yet; the client asks at its
+        # next refresh only.
         "topic.metadata.refresh.interval.ms": 5_000,
         "partition.assignment.strategy": "range",
-        # 16 MB of prefetched records per task; a full queue is looked at again soon instead of after a second.
+        # 16 MB of prefetched records per task; a full queue is looked at again soon instead of
+        # after a second.
         "queued.max.messages.kbytes": 16_384,
         "queued.min.messages": 100_000,
         "fetch.queue.backoff.ms": 20,
-        # Java takes an answer of any size; this client would disconnect for ever at one message of 100 MB.
+        # Java takes an answer of any size; this client would disconnect for ever at one message of
+        # 100 MB.
         "receive.message.max.bytes": INT_MAX,
     },
     "producer": {
@@ -125,7 +211,8 @@ _EXPLICIT: Final[Mapping[Kind, Settings]] = {
         "acks": "all",
     },
 }
-# Connect's own settings of a task's producer: one request at a time keeps the order without idempotence.
+# Connect's own settings of a task's producer: one request at a time keeps the order without
+# idempotence.
 _TASK_PRODUCER: Final[dict[str, str]] = {
     "enable.idempotence": "false",
     "acks": "all",
@@ -137,7 +224,8 @@ _TASK_PRODUCER: Final[dict[str, str]] = {
 def translate(props: Mapping[str, str], kind: Kind) -> Settings:
     """Translate Java client settings to librdkafka's; what differs by default is set explicitly.
 
-    Settings of other kinds of clients are left out, unknown ones too, with a warning that names the key.
+    Settings of other kinds of clients are left out, unknown ones too, with a warning that names the
+    key.
 
     Raises:
         ConfigError: A setting that matters (security, offsets) has no counterpart.
@@ -196,7 +284,9 @@ def _auto_offset_reset(text: str, kind: Kind, result: Settings) -> None:
     if kind != "consumer":
         return
     if text.startswith("by_duration"):
-        raise ConfigError("auto.offset.reset", "by_duration is not supported, expected earliest, latest or none")
+        raise ConfigError(
+            "auto.offset.reset", "by_duration is not supported, expected earliest, latest or none"
+        )
     if text != "none" and text not in _RESETS:  # in lower case, as in Java
         raise ConfigError("auto.offset.reset", "expected earliest, latest or none")
     result["auto.offset.reset"] = "error" if text == "none" else text
@@ -205,19 +295,24 @@ def _auto_offset_reset(text: str, kind: Kind, result: Settings) -> None:
 def _group_protocol(text: str, kind: Kind, result: Settings) -> None:
     """The other one has neither assignors nor a session of the client's: what a task relies on."""
     if kind == "consumer" and text.lower() != "classic":
-        raise ConfigError("group.protocol", f"{text or 'an empty value'} is not supported, expected classic")
+        raise ConfigError(
+            "group.protocol", f"{text or 'an empty value'} is not supported, expected classic"
+        )
 
 
 def _assignment_strategy(text: str, kind: Kind, result: Settings) -> None:
     if kind != "consumer" or not text:
         return
-    first = text.split(",")[0].strip().rpartition(".")[2]  # eager and cooperative names cannot be mixed in one list
+    # eager and cooperative names cannot be mixed in one list
+    first = text.split(",")[0].strip().rpartition(".")[2]
     known = _ASSIGNORS.get(first)
     if known is None:
         raise ConfigError("partition.assignment.strategy", f"assignor {first} is not supported")
     if first == "StickyAssignor":
         _say_once(
-            logging.WARNING, "partition.assignment.strategy: %s is not available, cooperative-sticky is used", first
+            logging.WARNING,
+            "partition.assignment.strategy: %s is not available, cooperative-sticky is used",
+            first,
         )
     result["partition.assignment.strategy"] = known
 
@@ -230,7 +325,9 @@ def _partitioner_class(text: str, kind: Kind, result: Settings) -> None:
         result["partitioner"] = "random"
     elif simple not in ("DefaultPartitioner", "UniformStickyPartitioner"):
         _say_once(
-            logging.WARNING, "partitioner.class %s is not available, keys are placed as by Java's default", simple
+            logging.WARNING,
+            "partitioner.class %s is not available, keys are placed as by Java's default",
+            simple,
         )
 
 
@@ -276,10 +373,11 @@ _ADMIN_KEYS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ClientConfigs:
-    """Settings of the clients of one task (or, with task None, of requests about a connector), by Connect's layers.
+    """Settings of the clients of one task (or, with task None, of requests about a connector), by
+    Connect's layers.
 
-    A worker's plain security settings reach admin clients only; consumers and producers read `consumer.` and
-    `producer.`, as in Java.
+    A worker's plain security settings reach admin clients only; consumers and producers read
+    `consumer.` and `producer.`, as in Java.
     """
 
     worker: Mapping[str, str]
@@ -290,7 +388,11 @@ class ClientConfigs:
     def group_id(self) -> str:
         """The consumer group that holds the connector's offsets."""
         overridden = self.connector_config.get("consumer.override.group.id", "").strip()
-        return overridden or self.worker.get("consumer.group.id", "").strip() or f"connect-{self.connector}"
+        return (
+            overridden
+            or self.worker.get("consumer.group.id", "").strip()
+            or f"connect-{self.connector}"
+        )
 
     def consumer(self) -> Settings:
         """The sink consumer. The caller's `max.poll.records` is `max_poll_records`."""
@@ -312,16 +414,20 @@ class ClientConfigs:
         return None if text is None else max(1, int(text))
 
     def topics_interval_ms(self) -> int | None:
-        """The user's `metadata.max.age.ms`: how often Java's consumer matches its expression against the topics."""
+        """The user's `metadata.max.age.ms`: how often Java's consumer matches its expression
+        against the topics."""
         text = self.consumer_properties().get("metadata.max.age.ms")
         return None if text is None else max(1_000, int(text))
 
     def producer(self) -> Settings:
         """The source producer."""
-        return translate(self._layers(self._base("connector-producer") | _TASK_PRODUCER, "producer"), "producer")
+        return translate(
+            self._layers(self._base("connector-producer") | _TASK_PRODUCER, "producer"), "producer"
+        )
 
     def transactional_producer(self, task: int | None = None) -> Settings:
-        """The source producer with exactly-once support, of this task unless another one is given."""
+        """The source producer with exactly-once support, of this task unless another one is
+        given."""
         number = self.task if task is None else task
         props = self._layers(self._base("connector-producer") | _TASK_PRODUCER, "producer")
         fixed = {
@@ -330,11 +436,21 @@ class ClientConfigs:
             "acks": "all",
         }
         for key, value in fixed.items():
-            if props.get(key, value).strip().lower() not in (value.lower(), _TASK_PRODUCER.get(key)):
-                log.warning("producer setting %s cannot be changed with exactly-once support; it is %s", key, value)
+            if props.get(key, value).strip().lower() not in (
+                value.lower(),
+                _TASK_PRODUCER.get(key),
+            ):
+                log.warning(
+                    "producer setting %s cannot be changed with exactly-once support; it is %s",
+                    key,
+                    value,
+                )
         settings = translate(props | fixed, "producer")
-        # The client wants deliveries to be given up before the transaction is, and says so only by refusing to start.
-        transaction_ms = int(str(settings.setdefault("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)))
+        # The client wants deliveries to be given up before the transaction is, and says so only by
+        # refusing to start.
+        transaction_ms = int(
+            str(settings.setdefault("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
+        )
         for key in ("delivery.timeout.ms", "message.timeout.ms"):
             if key in settings:
                 settings[key] = min(int(str(settings[key])), transaction_ms)
@@ -342,7 +458,10 @@ class ClientConfigs:
 
     def dead_letter_producer(self) -> Settings:
         """The producer of the dead-letter queue."""
-        return translate(self._layers(self._base("connector-dlq-producer") | _TASK_PRODUCER, "producer"), "producer")
+        return translate(
+            self._layers(self._base("connector-dlq-producer") | _TASK_PRODUCER, "producer"),
+            "producer",
+        )
 
     def admin(self, client: str = "connector-adminclient") -> Settings:
         """An admin client; `client` begins its client id."""
@@ -350,7 +469,8 @@ class ClientConfigs:
         return translate(self._layers(base | self._base(client), "admin"), "admin")
 
     def of(self, kind: Kind) -> Settings:
-        """Settings with which a plugin's own client reaches the cluster as the task's clients do; no id, no group."""
+        """Settings with which a plugin's own client reaches the cluster as the task's clients do;
+        no id, no group."""
         base: dict[str, str] = {}
         if kind == "admin":
             base = {k: v for k, v in self.worker.items() if _ADMIN_KEYS.fullmatch(k)}

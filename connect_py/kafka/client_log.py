@@ -1,4 +1,5 @@
-"""What the Kafka client library says, without its floods: it reports each of forty connection attempts a second."""
+"""What the Kafka client library says, without its floods: it reports each of forty connection
+attempts a second."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ class RepeatFilter(logging.Filter):
         super().__init__()
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: dict[tuple[int, str], tuple[float, int]] = {}  # when one was let through, how many since
+        self._seen: dict[
+            tuple[int, str], tuple[float, int]
+        ] = {}  # when one was let through, how many since
         self._passing: dict[str, tuple[float, float]] = {}  # heard first and last
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -33,7 +36,11 @@ class RepeatFilter(logging.Filter):
         subject = found[0] if found else text
         now = self._clock.monotonic()
         with self._lock:
-            if text.startswith(_PASSING) and record.levelno == logging.WARNING and not self._has_lasted(subject, now):
+            if (
+                text.startswith(_PASSING)
+                and record.levelno == logging.WARNING
+                and not self._has_lasted(subject, now)
+            ):
                 record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
             key = (record.levelno, subject)
             last, suppressed = self._seen.get(key, (now - QUIET_SECONDS, 0))
@@ -42,7 +49,10 @@ class RepeatFilter(logging.Filter):
                 return False
             self._seen[key] = (now, 0)
         if suppressed:
-            record.msg, record.args = f"{text} ({suppressed} more like this in {now - last:.0f} s)", None
+            record.msg, record.args = (
+                f"{text} ({suppressed} more like this in {now - last:.0f} s)",
+                None,
+            )
         return True
 
     def _has_lasted(self, subject: str, now: float) -> bool:

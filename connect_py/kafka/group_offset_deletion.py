@@ -1,6 +1,8 @@
-"""Deleting single offsets of a consumer group: the client library can, its Python face cannot; it is called directly.
+"""Deleting single offsets of a consumer group: the client library can, its Python face cannot; it
+is called directly.
 
-Deleting the whole group and writing the others again would lose them all if this process died in between.
+Deleting the whole group and writing the others again would lose them all if this process died in
+between.
 """
 
 from __future__ import annotations
@@ -32,14 +34,21 @@ class _Partition(ctypes.Structure):
 
 
 class _PartitionList(ctypes.Structure):
-    _fields_ = (("count", ctypes.c_int), ("size", ctypes.c_int), ("elements", ctypes.POINTER(_Partition)))
+    _fields_ = (
+        ("count", ctypes.c_int),
+        ("size", ctypes.c_int),
+        ("elements", ctypes.POINTER(_Partition)),
+    )
 
 
 _POINTER: Final = ctypes.c_void_p
 _LIST: Final = ctypes.POINTER(_PartitionList)
 _SIGNATURES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "conf_new": (_POINTER, ()),
-    "conf_set": (ctypes.c_int, (_POINTER, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)),
+    "conf_set": (
+        ctypes.c_int,
+        (_POINTER, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t),
+    ),
     "new": (_POINTER, (ctypes.c_int, _POINTER, ctypes.c_char_p, ctypes.c_size_t)),
     "destroy": (None, (_POINTER,)),
     "topic_partition_list_new": (_LIST, (ctypes.c_int,)),
@@ -51,15 +60,18 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "AdminOptions_new": (_POINTER, (_POINTER, ctypes.c_int)),
     "AdminOptions_destroy": (None, (_POINTER,)),
     "AdminOptions_set_request_timeout": (
-        ctypes.c_int, (_POINTER, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t),
+        ctypes.c_int,
+        (_POINTER, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t),
     ),
     "DeleteConsumerGroupOffsets_new": (_POINTER, (ctypes.c_char_p, _LIST)),
     "DeleteConsumerGroupOffsets_destroy": (None, (_POINTER,)),
     "DeleteConsumerGroupOffsets": (
-        None, (_POINTER, ctypes.POINTER(_POINTER), ctypes.c_size_t, _POINTER, _POINTER),
+        None,
+        (_POINTER, ctypes.POINTER(_POINTER), ctypes.c_size_t, _POINTER, _POINTER),
     ),
     "DeleteConsumerGroupOffsets_result_groups": (
-        ctypes.POINTER(_POINTER), (_POINTER, ctypes.POINTER(ctypes.c_size_t)),
+        ctypes.POINTER(_POINTER),
+        (_POINTER, ctypes.POINTER(ctypes.c_size_t)),
     ),
     "event_error": (ctypes.c_int, (_POINTER,)),
     "event_destroy": (None, (_POINTER,)),
@@ -67,11 +79,12 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "group_result_error": (_POINTER, (_POINTER,)),
     "group_result_partitions": (_LIST, (_POINTER,)),
     "error_code": (ctypes.c_int, (_POINTER,)),
-}  # fmt: skip
+}
 
 
 class _Library:
-    """The functions of the client library that are needed, with their types; the prefix `rd_kafka_` is left out."""
+    """The functions of the client library that are needed, with their types; the prefix `rd_kafka_`
+    is left out."""
 
     def __init__(self) -> None:
         loaded = ctypes.CDLL(cimpl.__file__)  # finds what this module is linked with
@@ -81,11 +94,15 @@ class _Library:
             setattr(self, name, function)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)  # for type checkers: every other member is set in the constructor
+        # for type checkers: every other member is set in the constructor
+        raise AttributeError(name)
 
 
 def delete_group_offsets(
-    settings: Mapping[str, object], group: str, partitions: Iterable[TopicPartition], timeout_seconds: float
+    settings: Mapping[str, object],
+    group: str,
+    partitions: Iterable[TopicPartition],
+    timeout_seconds: float,
 ) -> None:
     """Delete a group's offsets of some partitions, in one request, and wait for the answer.
 
@@ -116,7 +133,9 @@ def _client(library: _Library, settings: Mapping[str, object]) -> int:
     return int(client)
 
 
-def _delete(library: _Library, client: int, group: str, partitions: list[TopicPartition], timeout_ms: int) -> None:
+def _delete(
+    library: _Library, client: int, group: str, partitions: list[TopicPartition], timeout_ms: int
+) -> None:
     text = ctypes.create_string_buffer(_TEXT_BYTES)
     listed = library.topic_partition_list_new(len(partitions))
     for topic, number in partitions:

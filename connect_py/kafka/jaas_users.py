@@ -1,7 +1,7 @@
 """Users and passwords of the REST API, where Java's workers have them.
 
-The environment variable `KAFKA_OPTS` names a JAAS file (`-Djava.security.auth.login.config=…`); its entry
-`KafkaConnect` names a login module, and that one's option `file` a property file.
+The environment variable `KAFKA_OPTS` names a JAAS file (`-Djava.security.auth.login.config=…`); its
+entry `KafkaConnect` names a login module, and that one's option `file` a property file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def jaas_users(environment: Mapping[str, str]) -> dict[str, str]:
         ConfigError: A step on the way there is missing or cannot be read.
     """
     options = shlex.split(environment.get("KAFKA_OPTS", ""))
-    paths = [option.removeprefix(JAAS_OPTION) for option in options if option.startswith(JAAS_OPTION)]
+    paths = [
+        option.removeprefix(JAAS_OPTION) for option in options if option.startswith(JAAS_OPTION)
+    ]
     if not paths:
         raise ConfigError(_KEY, f"basic authentication needs KAFKA_OPTS with {JAAS_OPTION}<file>")
     path = _property_file(paths[-1])
@@ -54,7 +56,9 @@ def _property_file(path: str) -> str:
             _KEY, f"the entry {JAAS_ENTRY} in {path} is no '<login module> required <options>;'"
         ) from error
     if module != LOGIN_MODULE or "file" not in options:
-        raise ConfigError(_KEY, f"the entry {JAAS_ENTRY} in {path} must name {LOGIN_MODULE} with the option file")
+        raise ConfigError(
+            _KEY, f"the entry {JAAS_ENTRY} in {path} must name {LOGIN_MODULE} with the option file"
+        )
     return options["file"]
 
 

@@ -1,4 +1,5 @@
-"""Java's login and TLS settings of Kafka clients in librdkafka's words; keys are handed over as text in memory."""
+"""Java's login and TLS settings of Kafka clients in librdkafka's words; keys are handed over as
+text in memory."""
 
 from __future__ import annotations
 
@@ -44,28 +45,33 @@ _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _LOGIN_MODULES: Final = ("PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule")
 _INSTEAD: Final = (
-    "is of Java and cannot be used here; use OAUTHBEARER with sasl.oauthbearer.token.endpoint.url, SCRAM-SHA-512, "
+    "is of Java and cannot be used here; use OAUTHBEARER with sasl.oauthbearer.token.endpoint.url, "
+    "SCRAM-SHA-512, "
     "SCRAM-SHA-256 or PLAIN, whichever the cluster offers"
 )
 _DEFAULT_CLASSES: Final = {
     "sasl.client.callback.handler.class": ("OAuthBearerSaslClientCallbackHandler",),
     "sasl.login.class": ("DefaultLogin", "OAuthBearerRefreshingLogin"),
     "sasl.oauthbearer.jwt.retriever.class": (
-        "DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "JwtBearerJwtRetriever",
+        "DefaultJwtRetriever",
+        "ClientCredentialsJwtRetriever",
+        "JwtBearerJwtRetriever",
     ),
-}  # fmt: skip
+}
 
 
 def add_security(props: Mapping[str, str], result: Settings) -> None:
     """Translate `SECURITY_KEYS` of Java's settings into librdkafka's.
 
-    Raises:
-        ConfigError: The client library cannot do it, or key material cannot be read. No secret is in the text.
+    Raises: ConfigError: The client library cannot do it, or key material cannot be read. No secret
+        is in the text.
     """
     refuse_logins_of_java(props)
     _add_login(props, result)
     _add_tls(props, result)
-    if _text(props, "security.protocol").upper().startswith("SASL_") and not _text(props, "sasl.mechanism"):
+    if _text(props, "security.protocol").upper().startswith("SASL_") and not _text(
+        props, "sasl.mechanism"
+    ):
         raise ConfigError("sasl.mechanism", f"GSSAPI (Kerberos), the default, {_INSTEAD}")
 
 
@@ -112,16 +118,25 @@ def _add_login(props: Mapping[str, str], result: Settings) -> None:
 
 
 def _add_oauth(props: Mapping[str, str], options: Mapping[str, str], result: Settings) -> None:
-    """Tokens from an endpoint, as Java's login handlers fetch them; or unsecured ones, as Java makes for trying out."""
+    """Tokens from an endpoint, as Java's login handlers fetch them; or unsecured ones, as Java
+    makes for trying out."""
     claims = with_prefix(options, _UNSECURED_CLAIM)
     if claims and not _text(props, "sasl.oauthbearer.token.endpoint.url"):
-        log.warning("tokens for OAUTHBEARER are not signed: unsecuredLogin options are for trying out")
+        log.warning(
+            "tokens for OAUTHBEARER are not signed: unsecuredLogin options are for trying out"
+        )
         result["enable.sasl.oauthbearer.unsecure.jwt"] = True
         result["sasl.oauthbearer.config"] = f"principal={claims.get('sub', '')}"
         return
     result["sasl.oauthbearer.method"] = "oidc"
     names = {"clientId": "client.id", "clientSecret": "client.secret", "scope": "scope"}
-    result.update({f"sasl.oauthbearer.{name}": options[option] for option, name in names.items() if option in options})
+    result.update(
+        {
+            f"sasl.oauthbearer.{name}": options[option]
+            for option, name in names.items()
+            if option in options
+        }
+    )
     extensions = with_prefix(options, "extension_")
     if extensions:
         result["sasl.oauthbearer.extensions"] = ",".join(f"{k}={v}" for k, v in extensions.items())
@@ -137,12 +152,16 @@ def _add_oauth(props: Mapping[str, str], options: Mapping[str, str], result: Set
 
 
 def _add_tls(props: Mapping[str, str], result: Settings) -> None:
-    """Keys go over in the clear, in memory only; the library takes no other form of all that Java has."""
+    """Keys go over in the clear, in memory only; the library takes no other form of all that Java
+    has."""
     material = TlsMaterial.of(props)
     found = {
-        "ssl.ca.pem": material.authorities, "ssl.key.pem": material.key, "ssl.certificate.pem": material.chain,
+        "ssl.ca.pem": material.authorities,
+        "ssl.key.pem": material.key,
+        "ssl.certificate.pem": material.chain,
         "ssl.cipher.suites": material.ciphers,
-    }  # fmt: skip
+    }
     result.update({key: value for key, value in found.items() if value is not None})
     if material.key is None and props.get("ssl.key.password"):
-        result["ssl.key.password"] = props["ssl.key.password"]  # of a key that librdkafka's own settings name
+        # of a key that librdkafka's own settings name
+        result["ssl.key.password"] = props["ssl.key.password"]

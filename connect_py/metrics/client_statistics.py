@@ -1,4 +1,5 @@
-"""What the Kafka client says of itself: lag of each partition, and how much came; read from its statistics."""
+"""What the Kafka client says of itself: lag of each partition, and how much came; read from its
+statistics."""
 
 from __future__ import annotations
 
@@ -61,7 +62,9 @@ class ClientStatistics:
         self._group = group
         self._before: _Statistics | None = None
         self.report: ClientReport | None = None
-        self.known_ends: Mapping[tuple[str, int], int] = {}  # of partitions that the client does not fetch, from others
+        self.known_ends: Mapping[
+            tuple[str, int], int
+        ] = {}  # of partitions that the client does not fetch, from others
         self.cut_off = False  # no broker is connected; at the start, none yet
 
     def take(self, text: str) -> None:
@@ -87,15 +90,19 @@ class ClientStatistics:
         self.report = ClientReport(now.client_id, values, lag)
 
 
-def _lag(statistics: _Statistics, known_ends: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-    """How far each partition that is read lies behind its end; those of which the end is not known yet are left out."""
+def _lag(
+    statistics: _Statistics, known_ends: Mapping[tuple[str, int], int]
+) -> dict[tuple[str, int], int]:
+    """How far each partition that is read lies behind its end; those of which the end is not known
+    yet are left out."""
     found = {}
     for topic in statistics.topics.values():
         for p in topic.partitions.values():
             known_end = known_ends.get((topic.topic, p.partition), -1)
             end = max(p.hi_offset, p.ls_offset, known_end)
             position = p.app_offset if p.app_offset >= 0 else p.committed_offset
-            if position < 0 and known_end >= 0:  # assigned at an offset, and nothing was fetched since
+            # assigned at an offset, and nothing was fetched since
+            if position < 0 and known_end >= 0:
                 position = p.next_offset
             if p.partition >= 0 and p.fetch_state == "active" and end >= 0 and position >= 0:
                 found[topic.topic, p.partition] = max(0, end - position)

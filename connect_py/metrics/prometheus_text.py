@@ -1,4 +1,5 @@
-"""`prometheus_text`: samples in Prometheus's text format, under the names that dashboards for Connect use."""
+"""`prometheus_text`: samples in Prometheus's text format, under the names that dashboards for
+Connect use."""
 
 from __future__ import annotations
 
@@ -95,7 +96,9 @@ def _prefix(family: NameFamily, sample: Sample | TextSample) -> str:
 
 def _labels(family: NameFamily, tags: Mapping[str, str]) -> dict[str, str]:
     if family is NameFamily.STRIMZI:
-        return {"clientId" if key == "client-id" else _word(key): value for key, value in tags.items()}
+        return {
+            "clientId" if key == "client-id" else _word(key): value for key, value in tags.items()
+        }
     return {_word(key): value for key, value in tags.items()}
 
 

@@ -1,4 +1,5 @@
-"""`RebalanceMetrics`: how often this worker was given other work, and how long it took to take it up."""
+"""`RebalanceMetrics`: how often this worker was given other work, and how long it took to take it
+up."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class RebalanceMetrics:
         self._clock = clock
         self._seconds = SampledStat(clock, window)
         self._completed = 0
-        self._since: float | None = clock.monotonic()  # the worker waits for work, or takes it up; joining counts
+        # the worker waits for work, or takes it up; joining counts
+        self._since: float | None = clock.monotonic()
         self._last: float | None = None
 
     def began(self) -> None:
@@ -38,10 +40,18 @@ class RebalanceMetrics:
         self._last = now
 
     def samples(
-        self, *, generation: int, leader_url: str | None, connectors: int, tasks: int, client_id: str
+        self,
+        *,
+        generation: int,
+        leader_url: str | None,
+        connectors: int,
+        tasks: int,
+        client_id: str,
     ) -> Iterator[AnySample]:
         """Everything, now."""
-        since_last = float("inf") if self._last is None else 1000 * (self._clock.monotonic() - self._last)
+        since_last = (
+            float("inf") if self._last is None else 1000 * (self._clock.monotonic() - self._last)
+        )
         yield TextSample(REBALANCES, "connect-protocol", PROTOCOL)
         yield TextSample(REBALANCES, "leader-name", leader_url or "")
         for name, value in {

@@ -1,4 +1,5 @@
-"""Statistics over a sliding window, as Kafka's metrics have them: averages, extremes and rates of the last minute."""
+"""Statistics over a sliding window, as Kafka's metrics have them: averages, extremes and rates of
+the last minute."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from connect_py.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`samples` slots of `seconds` each: the newest is being filled, older ones than that are forgotten."""
+    """`samples` slots of `seconds` each: the newest is being filled, older ones than that are
+    forgotten."""
 
     seconds: float = 30.0
     samples: int = 2
@@ -61,7 +63,9 @@ class SampledStat:
 
     def _forget(self, now: float) -> None:
         oldest = now - self._window.seconds * self._window.samples
-        while len(self._samples) > 1 and (len(self._samples) > self._window.samples or self._samples[0].start < oldest):
+        while len(self._samples) > 1 and (
+            len(self._samples) > self._window.samples or self._samples[0].start < oldest
+        ):
             del self._samples[0]
         if self._samples[0].start < oldest:
             self._samples[0] = _Sample(now)
@@ -85,12 +89,16 @@ class SampledStat:
         return min((s.smallest for s in self._seen()), default=0.0)
 
     def rate(self) -> float:
-        """The sum of the values per second. A window that has just begun counts as all samples but one."""
+        """The sum of the values per second. A window that has just begun counts as all samples but
+        one."""
         with self._lock:
             now = self._clock.monotonic()
             self._forget(now)
             total = sum(s.total for s in self._samples)
-            elapsed = max(now - self._samples[0].start, self._window.seconds * max(1, self._window.samples - 1))
+            elapsed = max(
+                now - self._samples[0].start,
+                self._window.seconds * max(1, self._window.samples - 1),
+            )
         return total / elapsed
 
 

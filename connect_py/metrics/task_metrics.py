@@ -34,7 +34,9 @@ class CommitMetrics:
             "offset-commit-avg-time-ms": 1000 * self._seconds.avg(),
             "offset-commit-max-time-ms": 1000 * self._seconds.max(),
             "offset-commit-success-percentage": good,
-            "offset-commit-failure-percentage": 1.0 - good if self.completed + self.failures else 0.0,
+            "offset-commit-failure-percentage": 1.0 - good
+            if self.completed + self.failures
+            else 0.0,
         }
 
 

@@ -15,8 +15,12 @@ class TaskReport:
     """Plain data. Empty until the task runs."""
 
     kind: Literal["sink", "source", ""] = ""
-    values: Mapping[str, float] = field(default_factory=dict)  # by Connect's names, of the task and of its errors
-    texts: Mapping[str, str] = field(default_factory=dict)  # classes and versions, by Connect's names
-    links: Sequence[tuple[str, str, str, str]] = ()  # (`transform` or `predicate`, alias, class, version)
+    # by Connect's names, of the task and of its errors
+    values: Mapping[str, float] = field(default_factory=dict)
+    # classes and versions, by Connect's names
+    texts: Mapping[str, str] = field(default_factory=dict)
+    links: Sequence[
+        tuple[str, str, str, str]
+    ] = ()  # (`transform` or `predicate`, alias, class, version)
     clients: Sequence[tuple[str, ClientReport]] = ()  # `consumer` or `producer`, and its report
     plugin: Sequence[PluginValue] = ()

@@ -1,4 +1,5 @@
-"""`WorkerMetrics`: what a worker runs and how often it came up; and all measurements of its tasks as samples."""
+"""`WorkerMetrics`: what a worker runs and how often it came up; and all measurements of its tasks
+as samples."""
 
 from __future__ import annotations
 
@@ -17,10 +18,19 @@ WORKER: Final = "connect-worker-metrics"
 TASK: Final = "connector-task-metrics"
 CONNECTOR: Final = "connector-metrics"
 WAITING: Final = "connect_py_waiting_seconds"
-WAITING_DOC: Final = "Seconds that a connector (no task) or a task runs and can do no work; absent if nothing waits."
+WAITING_DOC: Final = (
+    "Seconds that a connector (no task) or a task runs and can do no work; absent if nothing waits."
+)
 STATES: Final = ("running", "paused", "failed", "unassigned", "destroyed", "restarting")
-_SHARED: Final = ("running-ratio", "pause-ratio", "batch-size-", "offset-commit-avg", "offset-commit-max",
-                  "offset-commit-success", "offset-commit-failure")  # fmt: skip
+_SHARED: Final = (
+    "running-ratio",
+    "pause-ratio",
+    "batch-size-",
+    "offset-commit-avg",
+    "offset-commit-max",
+    "offset-commit-success",
+    "offset-commit-failure",
+)
 _ERRORS: Final = ("total-", "deadletterqueue-", "last-error-")
 
 
@@ -48,8 +58,11 @@ class _Startups:
 class WorkerMetrics:
     """Updated by the worker on any of its threads."""
 
-    def __init__(self, describe: Callable[[str], Mapping[str, str]] | None = None, clock: Clock | None = None) -> None:
-        """`describe` returns class, type and version of a connector that runs here, by Connect's names."""
+    def __init__(
+        self, describe: Callable[[str], Mapping[str, str]] | None = None, clock: Clock | None = None
+    ) -> None:
+        """`describe` returns class, type and version of a connector that runs here, by Connect's
+        names."""
         self._describe = describe or (lambda _: {})
         self._lock = threading.Lock()
         self._connector_startups = _Startups()
@@ -60,7 +73,9 @@ class WorkerMetrics:
         self._clock = clock or SystemClock()
 
     def _startups(self, item: str | ConnectorTaskId) -> _Startups:
-        return self._task_startups if isinstance(item, ConnectorTaskId) else self._connector_startups
+        return (
+            self._task_startups if isinstance(item, ConnectorTaskId) else self._connector_startups
+        )
 
     def starting(self, item: str | ConnectorTaskId) -> None:
         """A connector or a task is about to start."""
@@ -71,7 +86,8 @@ class WorkerMetrics:
                 self._states[item] = "unassigned"
 
     def became(self, item: str | ConnectorTaskId, state: str) -> None:
-        """It reached a state, one of `STATES` or `stopped`; the first one after `starting` says how that went."""
+        """It reached a state, one of `STATES` or `stopped`; the first one after `starting` says how
+        that went."""
         with self._lock:
             if item in self._starting:
                 self._starting.discard(item)
@@ -98,34 +114,43 @@ class WorkerMetrics:
             self._states.pop(item, None)
             self._waits.pop(item, None)
 
-    def samples(self, reports: Mapping[ConnectorTaskId, TaskReport], connectors: Iterable[str]) -> list[AnySample]:
+    def samples(
+        self, reports: Mapping[ConnectorTaskId, TaskReport], connectors: Iterable[str]
+    ) -> list[AnySample]:
         """Everything, now."""
         with self._lock:
             states = dict(self._states)
             waits = dict(self._waits)
             found: list[AnySample] = [
-                *self._connector_startups.samples("connector"), *self._task_startups.samples("task"),
-            ]  # fmt: skip
+                *self._connector_startups.samples("connector"),
+                *self._task_startups.samples("task"),
+            ]
         names = sorted(connectors)
         found.append(Sample(WORKER, "connector-count", len(names)))
         found.append(Sample(WORKER, "task-count", len(reports)))
         for name in names:
             tags = {"connector": name}
             found.append(TextSample(CONNECTOR, "status", states.get(name, "unassigned"), tags))
-            found.extend(TextSample(CONNECTOR, key, text, tags) for key, text in self._describe(name).items())
+            found.extend(
+                TextSample(CONNECTOR, key, text, tags) for key, text in self._describe(name).items()
+            )
         found.extend(_task_counts(reports, states))
         for task, report in sorted(reports.items()):
             found.extend(_task_samples(task, report, states.get(task, "unassigned")))
         found.extend(self._waiting_samples(waits))
         return found
 
-    def _waiting_samples(self, waits: Mapping[str | ConnectorTaskId, Waiting]) -> Iterator[OwnSample]:
+    def _waiting_samples(
+        self, waits: Mapping[str | ConnectorTaskId, Waiting]
+    ) -> Iterator[OwnSample]:
         now = self._clock.time_ms()
         for item, waiting in waits.items():
             task = {"task": str(item.task)} if isinstance(item, ConnectorTaskId) else {}
             name = item.connector if isinstance(item, ConnectorTaskId) else item
             seconds = max(0.0, (now - waiting.since_ms) / 1000)
-            yield OwnSample(WAITING, WAITING_DOC, seconds, {"connector": name, **task, "for": waiting.what})
+            yield OwnSample(
+                WAITING, WAITING_DOC, seconds, {"connector": name, **task, "for": waiting.what}
+            )
 
 
 def _task_counts(
@@ -170,4 +195,6 @@ def _client_samples(which: str, report: ClientReport) -> Iterator[Sample]:
     for name, value in report.values.items():
         yield Sample(group, name, value, tags, domain)
     for (topic, partition), lag in sorted(report.lag.items()):
-        yield Sample(group, "records-lag", lag, {**tags, "topic": topic, "partition": str(partition)}, domain)
+        yield Sample(
+            group, "records-lag", lag, {**tags, "topic": topic, "partition": str(partition)}, domain
+        )

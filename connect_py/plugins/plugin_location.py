@@ -1,4 +1,5 @@
-"""Importing from a folder of `plugin.path`: the worker's own packages come first, the folder adds what is missing."""
+"""Importing from a folder of `plugin.path`: the worker's own packages come first, the folder adds
+what is missing."""
 
 from __future__ import annotations
 
@@ -37,6 +38,7 @@ def import_from(module: str, location: str | None) -> ModuleType:
         origin = found.__file__ or next(iter(getattr(found, "__path__", [])), "")
         if not Path(origin).resolve().is_relative_to(Path(location).resolve()):
             raise ConnectError(
-                f"module {module} of {location} cannot be used: that name means {origin} in this process"
+                f"module {module} of {location} cannot be used: that name means {origin} in this "
+                f"process"
             )
     return found

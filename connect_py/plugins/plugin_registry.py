@@ -42,8 +42,8 @@ class AmbiguousPluginError(ConnectError):
 class PluginRegistry:
     """Looks plugins up by full name, simple name or alias. Immutable; safe on any thread.
 
-    Making one imports the modules that entry points name and nothing else: classes are imported by `load`, in the
-    process that uses them.
+    Making one imports the modules that entry points name and nothing else: classes are imported by
+    `load`, in the process that uses them.
     """
 
     def __init__(self, tables: Iterable[PluginTable]) -> None:
@@ -61,7 +61,8 @@ class PluginRegistry:
 
     @classmethod
     def discover(cls, paths: Iterable[str] = ()) -> Self:
-        """Read the tables of all installed distributions, and of those in the folders of `plugin.path`.
+        """Read the tables of all installed distributions, and of those in the folders of
+        `plugin.path`.
 
         One that cannot be read is logged and left out.
         """
@@ -85,21 +86,28 @@ class PluginRegistry:
 
     def available(self, *kinds: PluginKind) -> list[Plugin]:
         """The plugins of these kinds (all without any), sorted by name."""
-        return sorted((p for p in self._versions if not kinds or p.kind in kinds), key=lambda p: (p.name, p.python))
+        return sorted(
+            (p for p in self._versions if not kinds or p.kind in kinds),
+            key=lambda p: (p.name, p.python),
+        )
 
     def version(self, plugin: Plugin) -> str | None:
         """The plugin's version, or its distribution's."""
         return self._versions.get(plugin) or plugin.version
 
     def fits(self, plugin: Plugin, wanted: VersionRange) -> bool:
-        """Whether a plugin's version is in a range. Plugins under Kafka's names have Kafka's version beside ours."""
-        return self.version(plugin) in wanted or (plugin.name.startswith(KAFKAS) and KAFKA_VERSION in wanted)
+        """Whether a plugin's version is in a range. Plugins under Kafka's names have Kafka's
+        version beside ours."""
+        return self.version(plugin) in wanted or (
+            plugin.name.startswith(KAFKAS) and KAFKA_VERSION in wanted
+        )
 
     def find(self, name: str, *kinds: PluginKind, versions: str | None = None) -> Plugin:
         """Return the plugin of one of these kinds (any without any) that has this name.
 
-        An alias that Kafka's own plugin shares with others is Kafka's: configurations used it before the others came
-        along with this worker. Of several versions it is the newest, or the newest in the range `versions`.
+        An alias that Kafka's own plugin shares with others is Kafka's: configurations used it
+        before the others came along with this worker. Of several versions it is the newest, or the
+        newest in the range `versions`.
 
         Raises:
             UnknownPluginError: There is none.
@@ -115,8 +123,8 @@ class PluginRegistry:
         if names:
             what = "connector" if set(kinds) <= set(CONNECTORS) else "plugin"
             raise AmbiguousPluginError(
-                f"More than one {what} matches alias {name}. Please use full package and class name instead. "
-                f"Classes found: {', '.join(names)}"
+                f"More than one {what} matches alias {name}. Please use full package and class "
+                f"name instead. Classes found: {', '.join(names)}"
             )
         if kinds and set(kinds) <= set(CONNECTORS):
             listed = ", ".join(p.name for p in self.available(*CONNECTORS))
@@ -145,7 +153,8 @@ class PluginRegistry:
         return self.find(name, *CONNECTORS, versions=versions)
 
     def connector_of(self, config: Mapping[str, str | None]) -> Plugin:
-        """The connector that a configuration names, in the version that it wants; errors as of `find`."""
+        """The connector that a configuration names, in the version that it wants; errors as of
+        `find`."""
         return self.find_connector(
             (config.get("connector.class") or "").strip(), config.get("connector.plugin.version")
         )

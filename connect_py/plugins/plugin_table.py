@@ -18,7 +18,9 @@ class PluginTable:
     """What one entry point brings."""
 
     plugins: tuple[Plugin, ...]
-    preload: tuple[str, ...] = ()  # modules that are slow to import, for the server that tasks fork from
+    preload: tuple[
+        str, ...
+    ] = ()  # modules that are slow to import, for the server that tasks fork from
     version: str | None = None  # the distribution's
 
 
@@ -35,5 +37,8 @@ def read_table(entry: EntryPoint, version: str | None, location: str | None = No
         if not isinstance(plugin, Plugin):
             raise ConfigError("PLUGINS", f"of {entry.value} holds {plugin!r}, expected a Plugin")
     if location is not None:
-        plugins = tuple(replace(plugin, version=plugin.version or version, location=location) for plugin in plugins)
+        plugins = tuple(
+            replace(plugin, version=plugin.version or version, location=location)
+            for plugin in plugins
+        )
     return PluginTable(plugins, tuple(getattr(module, "PRELOAD", ())), version)

@@ -1,4 +1,5 @@
-"""Changes of the shop as Debezium's PostgreSQL connector writes them: JSON with its schema, then a tombstone."""
+"""Changes of the shop as Debezium's PostgreSQL connector writes them: JSON with its schema, then a
+tombstone."""
 
 from __future__ import annotations
 
@@ -21,7 +22,11 @@ _COLUMNS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "name": _TEXT,
         "email": _TEXT,
         "city": {**_TEXT, "optional": True},
-        "credit": {**_DECIMAL, "parameters": {"scale": "2", "connect.decimal.precision": "12"}, "optional": True},
+        "credit": {
+            **_DECIMAL,
+            "parameters": {"scale": "2", "connect.decimal.precision": "12"},
+            "optional": True,
+        },
         "since": _MOMENT,
     },
     "orders": {
@@ -40,8 +45,18 @@ _COLUMNS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "price": {**_DECIMAL, "parameters": {"scale": "2", "connect.decimal.precision": "12"}},
     },
 }
-_SOURCE = {"version": "string", "connector": "string", "name": "string", "ts_ms": "int64", "snapshot": "string",
-           "db": "string", "schema": "string", "table": "string", "txId": "int64", "lsn": "int64"}  # fmt: skip
+_SOURCE = {
+    "version": "string",
+    "connector": "string",
+    "name": "string",
+    "ts_ms": "int64",
+    "snapshot": "string",
+    "db": "string",
+    "schema": "string",
+    "table": "string",
+    "txId": "int64",
+    "lsn": "int64",
+}
 
 
 def topic_of(table: str) -> str:
@@ -63,7 +78,9 @@ def _heads(table: str) -> tuple[str, str]:
     columns = _COLUMNS[table]
     key = _struct(f"{name}.Key", [_field(column, columns[column]) for column in KEYS[table]])
     row = [_field(column, schema) for column, schema in columns.items()]
-    sides = [_struct(f"{name}.Value", row, optional=True, field=side) for side in ("before", "after")]
+    sides = [
+        _struct(f"{name}.Value", row, optional=True, field=side) for side in ("before", "after")
+    ]
     source = _struct(
         "io.debezium.connector.postgresql.Source",
         [_field(member, {"type": kind}) for member, kind in _SOURCE.items()],
@@ -84,7 +101,10 @@ _HEADS = {table: _heads(table) for table in KEYS}
 def _payload(row: Row | None) -> dict[str, Any] | None:
     if row is None:
         return None
-    return {name: _unscaled(value) if isinstance(value, Decimal) else value for name, value in row.items()}
+    return {
+        name: _unscaled(value) if isinstance(value, Decimal) else value
+        for name, value in row.items()
+    }
 
 
 def _unscaled(value: Decimal) -> str:
@@ -105,10 +125,22 @@ def value_bytes(change: Change, number: int, now_ms: int) -> bytes:
         "before": _payload(change.before),
         "after": _payload(change.after),
         "source": {
-            "version": "3.7.0.Final", "connector": "postgresql", "name": PREFIX, "ts_ms": now_ms, "snapshot": "false",
-            "db": "shop", "schema": "public", "table": change.table, "txId": number, "lsn": 10_000_000 + 64 * number,
+            "version": "3.7.0.Final",
+            "connector": "postgresql",
+            "name": PREFIX,
+            "ts_ms": now_ms,
+            "snapshot": "false",
+            "db": "shop",
+            "schema": "public",
+            "table": change.table,
+            "txId": number,
+            "lsn": 10_000_000 + 64 * number,
         },
         "op": change.op,
         "ts_ms": now_ms,
-    }  # fmt: skip
-    return (_HEADS[change.table][1] + json.dumps(envelope, separators=(",", ":"), ensure_ascii=False) + "}").encode()
+    }
+    return (
+        _HEADS[change.table][1]
+        + json.dumps(envelope, separators=(",", ":"), ensure_ascii=False)
+        + "}"
+    ).encode()

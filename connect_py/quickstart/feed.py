@@ -1,4 +1,5 @@
-"""Produces the shop's changes at a steady rate, on a thread of its own, and remembers when each was written."""
+"""Produces the shop's changes at a steady rate, on a thread of its own, and remembers when each was
+written."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ PARTITIONS = 2
 TICK_SECONDS = 0.05
 ADMIN_SECONDS = 30.0
 
-_QUIET = logging.getLogger(f"{__name__}.client")  # the clients would write to the terminal that shows the tables
+# the clients would write to the terminal that shows the tables
+_QUIET = logging.getLogger(f"{__name__}.client")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
@@ -37,7 +39,9 @@ class Feed:
         self.shop = Shop(seed)
         self.changes = 0
         self.failed: KafkaError | None = None
-        self._written: dict[TopicPartition, tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
+        self._written: dict[TopicPartition, tuple[list[int], list[float]]] = defaultdict(
+            lambda: ([], [])
+        )
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
@@ -81,8 +85,16 @@ class Feed:
         Raises:
             ConnectError: The broker does not answer.
         """
-        settings = {"bootstrap.servers": self._bootstrap_servers, "group.id": group, "enable.auto.commit": False}
-        asked = [ClientTopicPartition(topic_of(table), number) for table in KEYS for number in range(PARTITIONS)]
+        settings = {
+            "bootstrap.servers": self._bootstrap_servers,
+            "group.id": group,
+            "enable.auto.commit": False,
+        }
+        asked = [
+            ClientTopicPartition(topic_of(table), number)
+            for table in KEYS
+            for number in range(PARTITIONS)
+        ]
         try:
             consumer = Consumer(settings, logger=_QUIET)  # never joins the group
             try:
@@ -94,7 +106,8 @@ class Feed:
         return {TopicPartition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
     def written_at(self, partition: TopicPartition, offset: int) -> float | None:
-        """When the first record at or above this offset was acknowledged (`time.time`); None: there is none yet."""
+        """When the first record at or above this offset was acknowledged (`time.time`); None: there
+        is none yet."""
         with self._lock:
             offsets, times = self._written[partition]
             index = bisect.bisect_left(offsets, offset)
@@ -124,7 +137,8 @@ class Feed:
         self.changes += 1
         topic, key = topic_of(change.table), key_bytes(change)
         value = value_bytes(change, self.changes, time.time_ns() // 1_000_000)
-        for body in (value, None) if change.after is None else (value,):  # a tombstone follows each delete
+        # a tombstone follows each delete
+        for body in (value, None) if change.after is None else (value,):
             producer.produce(topic, body, key, on_delivery=self._delivered)
 
     def _delivered(self, error: KafkaError | None, record: Message) -> None:

@@ -25,7 +25,14 @@ class LiveView:
     """Reads feed and tables, and draws them."""
 
     def __init__(
-        self, feed: Feed, tables: ShopTables, group: str, url: str, started: float, *, columns: int = WIDE_COLUMNS
+        self,
+        feed: Feed,
+        tables: ShopTables,
+        group: str,
+        url: str,
+        started: float,
+        *,
+        columns: int = WIDE_COLUMNS,
     ) -> None:
         """`columns`: of the terminal. A narrow one gets no snapshot ids and offsets."""
         self._feed = feed
@@ -37,7 +44,8 @@ class LiveView:
         self._first_rows: float | None = None
 
     def caught_up(self) -> bool:
-        """Whether everything that was produced is in the tables: the group's offsets follow them and never lead."""
+        """Whether everything that was produced is in the tables: the group's offsets follow them
+        and never lead."""
         committed = self._feed.committed(self._group)
         return all(committed.get(tp, 0) >= end for tp, end in self._feed.ends().items())
 
@@ -49,7 +57,9 @@ class LiveView:
         head = f"{time.monotonic() - self._started:.0f} s · {self._feed.changes} changes produced"
         if self._first_rows is not None:
             head += f" · first rows in a table after {self._first_rows:.1f} s"
-        return Group(Text(head, style="bold"), self._grid(states), self._how_to_query(worker_runs=not last))
+        return Group(
+            Text(head, style="bold"), self._grid(states), self._how_to_query(worker_runs=not last)
+        )
 
     def _grid(self, states: list[TableState | None]) -> Table:
         committed = self._feed.committed(self._group)
@@ -65,25 +75,40 @@ class LiveView:
                 grid.add_row(f"{NAMESPACE}.{table}", expected, "-", "-", "-", "none yet")
                 continue
             age = (datetime.now(UTC) - state.committed_at).total_seconds()
-            offsets = ", ".join(f"{tp.partition}: {offset}" for tp, offset in sorted(state.offsets.items())
-                                if tp.topic == topic_of(table))  # fmt: skip
+            offsets = ", ".join(
+                f"{tp.partition}: {offset}"
+                for tp, offset in sorted(state.offsets.items())
+                if tp.topic == topic_of(table)
+            )
             ago = f"{age:.0f} s ago"
             grid.add_row(
-                f"{NAMESPACE}.{table}", expected, f"{state.rows:,}", self._behind(state, table, committed),
-                str(state.snapshots), *((f"{state.snapshot_id} ({ago})", offsets) if self._wide else (ago,)),
-            )  # fmt: skip
+                f"{NAMESPACE}.{table}",
+                expected,
+                f"{state.rows:,}",
+                self._behind(state, table, committed),
+                str(state.snapshots),
+                *((f"{state.snapshot_id} ({ago})", offsets) if self._wide else (ago,)),
+            )
         return grid
 
-    def _behind(self, state: TableState, table: str, committed: Mapping[TopicPartition, int]) -> str:
+    def _behind(
+        self, state: TableState, table: str, committed: Mapping[TopicPartition, int]
+    ) -> str:
         """The age of the oldest change that the table does not hold yet.
 
-        Changes that mean nothing to the table make no snapshot; the group's offset tells that they are done.
+        Changes that mean nothing to the table make no snapshot; the group's offset tells that they
+        are done.
         """
         waiting = [
             written
             for tp in self._feed.ends()
             if tp.topic == topic_of(table)
-            and (written := self._feed.written_at(tp, max(state.offsets.get(tp, 0), committed.get(tp, 0)))) is not None
+            and (
+                written := self._feed.written_at(
+                    tp, max(state.offsets.get(tp, 0), committed.get(tp, 0))
+                )
+            )
+            is not None
         ]
         return f"{time.time() - min(waiting):.1f}" if waiting else "0.0"
 
@@ -97,10 +122,13 @@ class LiveView:
             f'           catalog.load_table("{NAMESPACE}.orders").scan().to_arrow()\n',
             ("Spark      ", "bold"),
             f"{catalog / SPARK_SQL} \\\n"
-            f"             -e 'SELECT status, count(*) FROM {CATALOG}.{NAMESPACE}.orders GROUP BY 1'",
+            f"             -e 'SELECT status, count(*) FROM {CATALOG}.{NAMESPACE}.orders GROUP "
+            f"BY 1'",
         )
         if worker_runs:
-            text.append("\nREST       ", "bold").append(f"curl {self._url}/connectors/shop-sink/status")
+            text.append("\nREST       ", "bold").append(
+                f"curl {self._url}/connectors/shop-sink/status"
+            )
             text.append("\nwatch it   ", "bold").append(f"connect-py top --url {self._url}")
             text.append("\nin browser ", "bold").append(f"{self._url}/ui")
         return Panel(text, title="query it", expand=False)

@@ -42,7 +42,9 @@ CONNECTOR = "shop-sink"
 class Quickstart:
     """One run. `interrupted` ends it early, in good order."""
 
-    def __init__(self, directory: Path, seconds: float | None, changes_per_second: float, console: Console) -> None:
+    def __init__(
+        self, directory: Path, seconds: float | None, changes_per_second: float, console: Console
+    ) -> None:
         self._directory = directory
         self._seconds = seconds
         self._rate = changes_per_second
@@ -62,15 +64,20 @@ class Quickstart:
         with ExitStack() as stack:
             console.rule("[bold]connect-py quickstart")
             console.print(f"Everything is kept in {directory}", highlight=False)
-            self._step("Java libraries", lambda: (JarLock.shipped("broker").resolve(), spark_environment()))
+            self._step(
+                "Java libraries", lambda: (JarLock.shipped("broker").resolve(), spark_environment())
+            )
             make_archives_in_background()  # the next start takes half the time
             broker = KafkaBroker(directory / "kafka", port=free_port())
             stack.callback(broker.close)
             connector = self._write_connector()
             worker = ConnectProcess(
-                directory, "worker", "quickstart", broker.bootstrap_servers,
+                directory,
+                "worker",
+                "quickstart",
+                broker.bootstrap_servers,
                 {"connect_py.services.connectors": str(connector)},
-            )  # fmt: skip
+            )
             worker.launch()  # it imports its modules while Kafka starts, and waits for Kafka
             stack.callback(worker.close)
             broker.start()
@@ -79,15 +86,21 @@ class Quickstart:
             feed.create_topics()
             feed.start()
             stack.callback(feed.stop)
-            self._said(f"{len(KEYS)} topics are being fed with about {self._rate:g} changes per second")
+            self._said(
+                f"{len(KEYS)} topics are being fed with about {self._rate:g} changes per second"
+            )
             url = worker.url
             worker.wait_until_it_answers(self.interrupted)
             self._said(f"the worker answers on {url}")
             self._post(url, connector)
             tables = ShopTables(directory)
             write_spark_sql(directory)
-            view = LiveView(feed, tables, f"connect-{CONNECTOR}", url, self._started, columns=console.width)
-            with Live(view.render(), console=console, refresh_per_second=4, transient=False) as live:
+            view = LiveView(
+                feed, tables, f"connect-{CONNECTOR}", url, self._started, columns=console.width
+            )
+            with Live(
+                view.render(), console=console, refresh_per_second=4, transient=False
+            ) as live:
                 self._watch(live, view, worker)
                 if not self.interrupted.is_set():
                     feed.stop()
@@ -107,25 +120,43 @@ class Quickstart:
         self._said(f"{what}: there")
 
     def _said(self, text: str) -> None:
-        self._console.print(f"[dim]{time.monotonic() - self._started:5.1f} s[/]  {text}", highlight=False)
+        self._console.print(
+            f"[dim]{time.monotonic() - self._started:5.1f} s[/]  {text}", highlight=False
+        )
 
     def _write_connector(self) -> Path:
         path = self._directory / f"{CONNECTOR}.json"
-        path.write_text(json.dumps({"name": CONNECTOR, "config": connector_config(self._directory)}, indent=2) + "\n")
+        path.write_text(
+            json.dumps({"name": CONNECTOR, "config": connector_config(self._directory)}, indent=2)
+            + "\n"
+        )
         return path
 
     def _post(self, url: str, path: Path) -> None:
         console = self._console
         console.print()
         console.print_json(path.read_text())
-        command = ["curl", "-sS", "-X", "POST", "-H", "Content-Type: application/json", "-d", f"@{path}"]
+        command = [
+            "curl",
+            "-sS",
+            "-X",
+            "POST",
+            "-H",
+            "Content-Type: application/json",
+            "-d",
+            f"@{path}",
+        ]
         command.append(f"{url}/connectors")
         console.print(f"[bold]$ {shlex.join(command)}", highlight=False, soft_wrap=True)
         if shutil.which("curl"):
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+            answer = subprocess.run(
+                command, capture_output=True, text=True, timeout=100, check=False
+            )
             text = answer.stdout or answer.stderr
         else:
-            text = httpx.post(f"{url}/connectors", json=json.loads(path.read_text()), timeout=100).text
+            text = httpx.post(
+                f"{url}/connectors", json=json.loads(path.read_text()), timeout=100
+            ).text
         if '"error_code"' in text or '"name"' not in text:
             raise ConnectError(f"the worker refused the connector: {text}")
         console.print(f"[green]{text[:79]}…", highlight=False)
@@ -164,7 +195,8 @@ class Quickstart:
                 self._console.print(f"[bold red]✗[/] {difference}", highlight=False)
             return False
         self._console.print(
-            f"[bold green]✓[/] {feed.changes} changes made {rows} rows, and the tables hold exactly these.\n"
+            f"[bold green]✓[/] {feed.changes} changes made {rows} rows, and the tables hold "
+            f"exactly these.\n"
             "Next: `connect-py doctor worker.properties` checks what a worker of your own\n"
             "needs, and `connect-py worker worker.properties` runs it.",
             highlight=False,
@@ -173,7 +205,8 @@ class Quickstart:
 
 
 def connector_config(directory: Path) -> Mapping[str, str]:
-    """The connector, as it would be posted to a Java worker but for the keys below `iceberg.ext`."""
+    """The connector, as it would be posted to a Java worker but for the keys below
+    `iceberg.ext`."""
     json_converter = "org.apache.kafka.connect.json.JsonConverter"
     return {
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
@@ -206,7 +239,9 @@ def clear(directory: Path) -> None:
             raise ConnectError(f"{directory} holds something else; name an empty folder with --dir")
         shutil.rmtree(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "worker.properties").touch()  # so that the next run may clear what a failed start leaves
+    (
+        directory / "worker.properties"
+    ).touch()  # so that the next run may clear what a failed start leaves
 
 
 def main(directory: Path, seconds: float | None, changes_per_second: float) -> int:

@@ -1,4 +1,5 @@
-"""A small shop: customers, orders, order lines. Makes changes, as a database would, and knows its own tables."""
+"""A small shop: customers, orders, order lines. Makes changes, as a database would, and knows its
+own tables."""
 
 from __future__ import annotations
 
@@ -9,7 +10,20 @@ from decimal import Decimal
 from typing import Any
 
 CITIES = ("Aarhus", "Bilbao", "Cork", "Debrecen", "Espoo", "Faro", "Graz", "Haarlem")
-NAMES = ("Ada", "Bruno", "Chloé", "Dmitri", "Edith", "Farid", "Greta", "Hugo", "Ines", "Jürgen", "Kaya", "Łukasz")
+NAMES = (
+    "Ada",
+    "Bruno",
+    "Chloé",
+    "Dmitri",
+    "Edith",
+    "Farid",
+    "Greta",
+    "Hugo",
+    "Ines",
+    "Jürgen",
+    "Kaya",
+    "Łukasz",
+)
 PRODUCTS = ("kettle", "lamp", "chair", "rug", "mirror", "shelf", "clock", "vase", "stool", "bowl")
 STATUSES = ("new", "paid", "packed", "shipped")
 
@@ -47,7 +61,8 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass
 class Shop:
-    """The same seed makes the same changes, whatever the clock says; moments come from the caller."""
+    """The same seed makes the same changes, whatever the clock says; moments come from the
+    caller."""
 
     seed: int = 7
     tables: dict[str, dict[Key, Row]] = field(default_factory=lambda: {table: {} for table in KEYS})
@@ -58,7 +73,8 @@ class Shop:
         self._next_order = 1000
 
     def changes(self, now_us: int) -> Iterator[Change]:
-        """What one visit to the shop changes: one to a handful of rows. `now_us`: microseconds since the epoch."""
+        """What one visit to the shop changes: one to a handful of rows. `now_us`: microseconds
+        since the epoch."""
         roll = self._random.random()
         customers, orders = self.tables["customers"], self.tables["orders"]
         if len(customers) < 20 or roll < 0.10:
@@ -100,7 +116,9 @@ class Shop:
         return self._apply(Change("customers", None, row))
 
     def _move(self, customer: Row) -> Change:
-        return self._apply(Change("customers", customer, {**customer, "city": self._random.choice(CITIES)}))
+        return self._apply(
+            Change("customers", customer, {**customer, "city": self._random.choice(CITIES)})
+        )
 
     def _order(self, customer: Row, now_us: int) -> Iterator[Change]:
         id_ = self._next_order
@@ -117,9 +135,13 @@ class Shop:
         ]
         total = sum((line["quantity"] * line["price"] for line in lines), Decimal(0))
         order = {
-            "id": id_, "customer_id": customer["id"], "status": "new", "total": total, "ordered_at": now_us,
+            "id": id_,
+            "customer_id": customer["id"],
+            "status": "new",
+            "total": total,
+            "ordered_at": now_us,
             "note": "please ring twice" if self._random.random() < 0.1 else None,
-        }  # fmt: skip
+        }
         yield self._apply(Change("orders", None, order))
         for line in lines:
             yield self._apply(Change("order_lines", None, line))
@@ -135,6 +157,8 @@ class Shop:
         yield self._apply(Change("orders", order, None))
 
     def _close_account(self, customer: Row) -> Iterator[Change]:
-        for order in [row for row in self.tables["orders"].values() if row["customer_id"] == customer["id"]]:
+        for order in [
+            row for row in self.tables["orders"].values() if row["customer_id"] == customer["id"]
+        ]:
             yield from self._cancel(order)
         yield self._apply(Change("customers", customer, None))

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Final
 
 STARTING: Final = re.compile(r"service spark-driver \(instance \d+\) is started")
-SESSION: Final = re.compile(r"Spark session: (.*?)(?: \([\w.]+:\d+\))?$")  # without its place in the code
+# without its place in the code
+SESSION: Final = re.compile(r"Spark session: (.*?)(?: \([\w.]+:\d+\))?$")
 COMMIT: Final = re.compile(
-    r"commit \S+ to \S+?(\w+): committed by engine ([\w ]+), (\d+) rows in \d+ files, (\d+) replaced"
+    r"commit \S+ to \S+?(\w+): committed by engine ([\w ]+), (\d+) rows in \d+ files, (\d+) "
+    r"replaced"
 )
 
 
@@ -22,7 +24,8 @@ class SparkLines:
         self._read = 0
 
     def new(self) -> Iterator[str]:
-        """Return the events logged since the last call: the driver's start, its session, and a line for all commits."""
+        """Return the events logged since the last call: the driver's start, its session, and a line
+        for all commits."""
         lines = self._new_lines()
         for line in lines:
             if STARTING.search(line) is not None:
@@ -30,7 +33,11 @@ class SparkLines:
             if (session := SESSION.search(line)) is not None:
                 yield f"Spark session: {session[1]}"
         commits = [found.groups() for line in lines if (found := COMMIT.search(line)) is not None]
-        merged = [f"{replaced} rows of {table}" for table, engine, _, replaced in commits if engine != "append"]
+        merged = [
+            f"{replaced} rows of {table}"
+            for table, engine, _, replaced in commits
+            if engine != "append"
+        ]
         if merged:
             yield f"MERGE INTO matched {', '.join(merged)}"
         added = [f"{rows} to {table}" for table, engine, rows, _ in commits if engine == "append"]

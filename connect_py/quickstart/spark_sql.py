@@ -12,7 +12,8 @@ from connect_py.embedded.spark_environment import spark_environment
 from connect_py.quickstart.tables import CATALOG, warehouse_uri
 
 SPARK_SQL = "spark-sql"
-# A Java from a wheel lacks the module that Spark's launcher asks for to compute vectors faster, and would not start.
+# A Java from a wheel lacks the module that Spark's launcher asks for to compute vectors faster, and
+# would not start.
 _JAVA = """\
 #!/bin/sh
 for word do
@@ -24,12 +25,15 @@ exec {java} "$@"
 
 
 def write_spark_sql(directory: Path) -> Path:
-    """Write an executable script that runs Spark's own SQL shell on the catalog; it takes spark-sql's arguments."""
+    """Write an executable script that runs Spark's own SQL shell on the catalog; it takes
+    spark-sql's arguments."""
     environment = spark_environment()
     jars = environment["CONNECT_PY_SPARK_JARS"].replace(os.pathsep, ",")
     java = directory / ".spark-sql" / "bin" / "java"
     java.parent.mkdir(parents=True, exist_ok=True)
-    java.write_text(_JAVA.format(java=shlex.quote(str(Path(environment["CONNECT_PY_JAVA"]).resolve()))))
+    java.write_text(
+        _JAVA.format(java=shlex.quote(str(Path(environment["CONNECT_PY_JAVA"]).resolve())))
+    )
     java.chmod(0o755)
     catalog = f"spark.sql.catalog.{CATALOG}"
     settings = {
@@ -42,11 +46,18 @@ def write_spark_sql(directory: Path) -> Path:
         "spark.ui.enabled": "false",
         "spark.sql.catalogImplementation": "in-memory",
     }
-    command = [str(_spark_home() / "bin" / SPARK_SQL), "--driver-class-path", jars.replace(",", os.pathsep)]
+    command = [
+        str(_spark_home() / "bin" / SPARK_SQL),
+        "--driver-class-path",
+        jars.replace(",", os.pathsep),
+    ]
     for key, value in settings.items():
         command += ["--conf", f"{key}={value}"]
     script = directory / SPARK_SQL
-    homes = f"JAVA_HOME={shlex.quote(str(java.parents[1]))} SPARK_HOME={shlex.quote(str(_spark_home()))}"
+    homes = (
+        f"JAVA_HOME={shlex.quote(str(java.parents[1]))} "
+        f"SPARK_HOME={shlex.quote(str(_spark_home()))}"
+    )
     script.write_text(f'#!/bin/sh\n{homes} exec {shlex.join(command)} "$@"\n')
     script.chmod(0o755)
     return script

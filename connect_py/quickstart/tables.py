@@ -1,4 +1,5 @@
-"""The shop's tables as a reader sees them: PyIceberg on the same catalog, nothing of the worker's."""
+"""The shop's tables as a reader sees them: PyIceberg on the same catalog, nothing of the
+worker's."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ class ShopTables:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._catalog = SqlCatalog(CATALOG, uri=catalog_uri(directory), warehouse=warehouse_uri(directory))
+        self._catalog = SqlCatalog(
+            CATALOG, uri=catalog_uri(directory), warehouse=warehouse_uri(directory)
+        )
 
     def state(self, table: str) -> TableState | None:
         """The state of a table; None before its first commit."""
@@ -56,7 +59,9 @@ class ShopTables:
             for partition, offset in partitions.items()
         }
         committed_at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
-        return TableState(table, rows, len(loaded.snapshots()), snapshot.snapshot_id, committed_at, offsets)
+        return TableState(
+            table, rows, len(loaded.snapshots()), snapshot.snapshot_id, committed_at, offsets
+        )
 
     def differences(self, shop: Shop) -> list[str]:
         """Compare every table with the shop, row by row and column by column; empty means equal."""
@@ -64,14 +69,25 @@ class ShopTables:
         for table, expected in shop.tables.items():
             actual = self._rows(table)
             missing, extra = expected.keys() - actual.keys(), actual.keys() - expected.keys()
-            wrong = [key for key in expected.keys() & actual.keys() if _plain(expected[key]) != actual[key]]
+            wrong = [
+                key
+                for key in expected.keys() & actual.keys()
+                if _plain(expected[key]) != actual[key]
+            ]
             if missing:
-                found.append(f"{table}: {len(missing)} rows are missing, for example {min(missing)}")
+                found.append(
+                    f"{table}: {len(missing)} rows are missing, for example {min(missing)}"
+                )
             if extra:
-                found.append(f"{table}: {len(extra)} rows should not be there, for example {min(extra)}")
+                found.append(
+                    f"{table}: {len(extra)} rows should not be there, for example {min(extra)}"
+                )
             if wrong:
                 key = min(wrong)
-                found.append(f"{table}: {len(wrong)} rows differ, for example {_plain(expected[key])} is {actual[key]}")
+                found.append(
+                    f"{table}: {len(wrong)} rows differ, for example {_plain(expected[key])} is "
+                    f"{actual[key]}"
+                )
         return found
 
     def _rows(self, table: str) -> dict[Key, Row]:
@@ -94,7 +110,9 @@ class ShopTables:
 def _plain(row: Row) -> Row:
     """A row of the shop as PyIceberg reads it: moments are datetimes without zone."""
     return {
-        name: datetime.fromtimestamp(value / 1_000_000, UTC).replace(tzinfo=None, microsecond=value % 1_000_000)
+        name: datetime.fromtimestamp(value / 1_000_000, UTC).replace(
+            tzinfo=None, microsecond=value % 1_000_000
+        )
         if name in ("since", "ordered_at")
         else value
         for name, value in row.items()
@@ -102,8 +120,10 @@ def _plain(row: Row) -> Row:
 
 
 def catalog_uri(directory: Path) -> str:
-    """The catalog as PyIceberg names it; Java's name for it is `jdbc:` in front, with one slash less."""
-    return f"sqlite:///{quote(str(directory / 'catalog.db'))}"  # it is decoded there, and not by Java
+    """The catalog as PyIceberg names it; Java's name for it is `jdbc:` in front, with one slash
+    less."""
+    # it is decoded there, and not by Java
+    return f"sqlite:///{quote(str(directory / 'catalog.db'))}"
 
 
 def warehouse_uri(directory: Path) -> str:

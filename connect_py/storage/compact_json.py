@@ -1,7 +1,8 @@
-"""JSON in the byte form of Java's schemaless converter: compact, control characters escaped short, others raw.
+"""JSON in the byte form of Java's schemaless converter: compact, control characters escaped short,
+others raw.
 
-Characters beyond U+FFFF are escaped as two halves, as Java writes them. Java finds source offsets by the bytes of their
-keys, so each byte counts.
+Characters beyond U+FFFF are escaped as two halves, as Java writes them. Java finds source offsets
+by the bytes of their keys, so each byte counts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f":
 
 
 def encode(value: object) -> bytes:
-    """Return the bytes that Java would store for a value of maps, lists, texts, numbers, booleans and null.
+    """Return the bytes that Java would store for a value of maps, lists, texts, numbers, booleans
+    and null.
 
     Raises:
         TypeError: Something else is inside.
@@ -48,7 +50,9 @@ def _text(value: object) -> str:
     if isinstance(value, float):
         return _double(value)
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{_text(str(key))}:{_text(item)}" for key, item in value.items()) + "}"
+        return (
+            "{" + ",".join(f"{_text(str(key))}:{_text(item)}" for key, item in value.items()) + "}"
+        )
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return "[" + ",".join(map(_text, value)) + "]"
     raise TypeError(f"{type(value).__name__} has no JSON form here")
@@ -56,11 +60,14 @@ def _text(value: object) -> str:
 
 def _escape(character: str) -> str:
     units = character.encode("utf-16-be").hex().upper()
-    return _SHORT.get(character) or "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    return _SHORT.get(character) or "".join(
+        f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)
+    )
 
 
 def _double(value: float) -> str:
-    """Java's text: plain from 0.001 to 10,000,000, else with an exponent; always with a fraction."""
+    """Java's text: plain from 0.001 to 10,000,000, else with an exponent; always with a
+    fraction."""
     if value != value or value in (float("inf"), float("-inf")):
         raise TypeError(f"{value} has no JSON form here")
     if value == 0 or 1e-3 <= abs(value) < 1e7:

@@ -1,4 +1,5 @@
-"""What the config topic says: plain records in, state and changes out. No I/O, no thread of its own."""
+"""What the config topic says: plain records in, state and changes out. No I/O, no thread of its
+own."""
 
 from __future__ import annotations
 
@@ -37,7 +38,10 @@ class SessionKey:
     creation_timestamp: int  # ms since the epoch
 
     def __repr__(self) -> str:
-        return f"SessionKey(algorithm={self.algorithm!r}, creation_timestamp={self.creation_timestamp})"
+        return (
+            f"SessionKey(algorithm={self.algorithm!r}, "
+            f"creation_timestamp={self.creation_timestamp})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,8 @@ Change: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfigState:
-    """A snapshot of the config topic. `offset` is the last record's plus one; -1 before anything was read."""
+    """A snapshot of the config topic. `offset` is the last record's plus one; -1 before anything
+    was read."""
 
     offset: int = -1
     session_key: SessionKey | None = None
@@ -113,12 +118,15 @@ class ClusterConfigState:
     task_configs: Mapping[ConnectorTaskId, TaskConfig] = field(default_factory=dict)
     applied_configs: Mapping[str, ConnectorConfig] = field(default_factory=dict)
     generations: Mapping[str, int] = field(default_factory=dict)  # of task configs, first 0
-    start_numbers: Mapping[str, int] = field(default_factory=dict)  # offset of the commit record of the task set
-    config_offsets: Mapping[str, int] = field(default_factory=dict)  # offset of the connector record
+    # offset of the commit record of the task set
+    start_numbers: Mapping[str, int] = field(default_factory=dict)
+    # offset of the connector record
+    config_offsets: Mapping[str, int] = field(default_factory=dict)
     inconsistent: frozenset[str] = frozenset()
     task_count_records: Mapping[str, int] = field(default_factory=dict)
     pending_fencing: frozenset[str] = frozenset()
-    stop_reasons: Mapping[str, str] = field(default_factory=dict)  # of connectors that a task of theirs had stopped
+    # of connectors that a task of theirs had stopped
+    stop_reasons: Mapping[str, str] = field(default_factory=dict)
 
     def connectors(self) -> list[str]:
         """Names of the connectors that have a configuration, sorted."""
@@ -143,7 +151,8 @@ def task_key(task: ConnectorTaskId) -> str:
 
 
 def target_state_value(state: TargetState, reason: str | None = None) -> dict[str, str]:
-    """Both fields: readers that do not know STOPPED see PAUSED. The reason is ours: a Java worker passes over it."""
+    """Both fields: readers that do not know STOPPED see PAUSED. The reason is ours: a Java worker
+    passes over it."""
     older = TargetState.PAUSED if state is TargetState.STOPPED else state
     why = {} if reason is None else {"reason": reason}
     return {"state": older.value, "state.v2": state.value, **why}
@@ -188,16 +197,25 @@ class ConfigTable:
         )
 
     def apply(self, offset: int, key: bytes | None, value: bytes | None) -> list[Change]:
-        """Take one record. What is unknown or has the wrong shape is logged and skipped, never an error."""
+        """Take one record. What is unknown or has the wrong shape is logged and skipped, never an
+        error."""
         self._offset = offset + 1
         try:
             name = (key or b"").decode("utf-8")
             data = None if value is None else compact_json.decode(value)
         except ValueError as error:
-            log.error("config topic, offset %d: not readable as JSON (%s); skipped", offset, type(error).__name__)
+            log.error(
+                "config topic, offset %d: not readable as JSON (%s); skipped",
+                offset,
+                type(error).__name__,
+            )
             return []
         if data is not None and not isinstance(data, dict):
-            log.error("config topic, key %s: value is a %s, expected an object; skipped", name, type(data).__name__)
+            log.error(
+                "config topic, key %s: value is a %s, expected an object; skipped",
+                name,
+                type(data).__name__,
+            )
             return []
         for prefix, method in (
             (TARGET_STATE_PREFIX, self._target_state),
@@ -219,14 +237,19 @@ class ConfigTable:
         if data is None:
             self._target_states.pop(name, None)
             self._stop_reasons.pop(name, None)
-            if name in self._configs:  # the connector is still there, and no longer paused or stopped
+            # the connector is still there, and no longer paused or stopped
+            if name in self._configs:
                 self._target_states[name] = TargetState.STARTED
             return []
         text = data.get("state.v2", data.get("state"))
         try:
             state = TargetState(text)
         except ValueError:
-            log.error("config topic: target state of connector %s is %r, which is unknown; skipped", name, text)
+            log.error(
+                "config topic: target state of connector %s is %r, which is unknown; skipped",
+                name,
+                text,
+            )
             return []
         changed = self._target_states.get(name) is not state
         self._target_states[name] = state
@@ -242,7 +265,9 @@ class ConfigTable:
             return [ConnectorRemoved(name)] if known else []
         properties = _properties(data)
         if properties is None:
-            log.error("config topic: configuration of connector %s has the wrong shape; skipped", name)
+            log.error(
+                "config topic: configuration of connector %s has the wrong shape; skipped", name
+            )
             return []
         self._configs[name] = properties
         self._config_offsets[name] = offset
@@ -252,12 +277,18 @@ class ConfigTable:
     def _forget(self, name: str) -> None:
         """Drop what is held for a connector, but not how many producers its tasks had.
 
-        They may still be at work when a connector of that name is created again, which must fence them all.
+        They may still be at work when a connector of that name is created again, which must fence
+        them all.
         """
         for entries in (
-            self._configs, self._config_offsets, self._task_counts, self._buffered, self._applied,
-            self._generations, self._start_numbers,
-        ):  # fmt: skip
+            self._configs,
+            self._config_offsets,
+            self._task_counts,
+            self._buffered,
+            self._applied,
+            self._generations,
+            self._start_numbers,
+        ):
             entries.pop(name, None)
         self._inconsistent.discard(name)
         self._pending_fencing.discard(name)
@@ -271,16 +302,22 @@ class ConfigTable:
         connector, dash, number = rest.rpartition("-")
         properties = None if data is None else _properties(data)
         if not dash or not number.isdecimal() or int(number) not in INT32:
-            log.error("config topic: task key %s has no connector and number; skipped", TASK_PREFIX + rest)
+            log.error(
+                "config topic: task key %s has no connector and number; skipped", TASK_PREFIX + rest
+            )
         elif properties is None:
-            log.error("config topic: configuration of task %s is missing or has the wrong shape; skipped", rest)
+            log.error(
+                "config topic: configuration of task %s is missing or has the wrong shape; skipped",
+                rest,
+            )
         else:
             self._buffered.setdefault(connector, {})[int(number)] = properties
         return []
 
     def _commit(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
         if name not in self._configs:
-            self._forget(name)  # compaction took the configuration: what is held for it is of no use
+            # compaction took the configuration: what is held for it is of no use
+            self._forget(name)
             return []
         count = _int32(data, "tasks")
         if count is None or count < 0:
@@ -289,7 +326,12 @@ class ConfigTable:
         buffered = self._buffered.pop(name, {})
         missing = [number for number in range(count) if number not in buffered]
         if missing:
-            log.debug("task configurations of connector %s are incomplete: %d of %d missing", name, len(missing), count)
+            log.debug(
+                "task configurations of connector %s are incomplete: %d of %d missing",
+                name,
+                len(missing),
+                count,
+            )
             self._inconsistent.add(name)
         else:
             self._drop_task_configs(name)
@@ -308,14 +350,18 @@ class ConfigTable:
             return []
         flags = [data.get(flag, False) for flag in ("include-tasks", "only-failed")]
         if not all(isinstance(flag, bool) for flag in flags):
-            log.error("config topic: restart request of connector %s has the wrong shape; skipped", name)
+            log.error(
+                "config topic: restart request of connector %s has the wrong shape; skipped", name
+            )
             return []
         return [RestartRequested(RestartRequest(name, *flags))]
 
     def _task_count(self, name: str, data: dict[str, Any] | None, offset: int) -> list[Change]:
         count = _int32(data, "task-count")
         if count is None:
-            log.error("config topic: task count record of connector %s has the wrong shape; skipped", name)
+            log.error(
+                "config topic: task count record of connector %s has the wrong shape; skipped", name
+            )
             return []
         self._task_count_records[name] = count
         self._pending_fencing.discard(name)
@@ -329,8 +375,14 @@ class ConfigTable:
         return [LoggerLevelRequested(name, level.strip().upper())]
 
     def _session(self, data: dict[str, Any] | None) -> list[Change]:
-        key, algorithm, created = ((data or {}).get(part) for part in ("key", "algorithm", "creation-timestamp"))
-        if not isinstance(key, str) or not isinstance(algorithm, str) or not isinstance(created, int):
+        key, algorithm, created = (
+            (data or {}).get(part) for part in ("key", "algorithm", "creation-timestamp")
+        )
+        if (
+            not isinstance(key, str)
+            or not isinstance(algorithm, str)
+            or not isinstance(created, int)
+        ):
             log.error("config topic: the session key has the wrong shape; skipped")
             return []
         self._session_key = SessionKey(key, algorithm, created)

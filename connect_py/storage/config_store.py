@@ -1,4 +1,5 @@
-"""`ConfigStore`: the config topic, read into a snapshot and written in the orders that keep it valid."""
+"""`ConfigStore`: the config topic, read into a snapshot and written in the orders that keep it
+valid."""
 
 from __future__ import annotations
 
@@ -33,15 +34,17 @@ log = logging.getLogger(__name__)
 
 WRITE_SECONDS = 30.0  # for a write and reading it back
 FENCED_TEXT = (
-    "Failed to write to config topic; this may be due to a transient error and the request can be safely retried"
+    "Failed to write to config topic; this may be due to a transient error and the "
+    "request can be safely retried"
 )
 
 
 class ConfigStore(LogStore):
     """Reads on the log's thread; writes on the caller's, waiting at most `WRITE_SECONDS` each.
 
-    Writes need leadership, except of target states and logger levels. Errors of all writes: `FencedError` (another
-    worker leads), ConnectError with Connect's text (the record may still arrive).
+    Writes need leadership, except of target states and logger levels. Errors of all writes:
+    `FencedError` (another worker leads), ConnectError with Connect's text (the record may still
+    arrive).
     """
 
     def __init__(
@@ -51,7 +54,8 @@ class ConfigStore(LogStore):
         leader: TransactionWriter,
         on_change: Callable[[Sequence[Change]], None],
     ) -> None:
-        """Prepare. `on_change` is called on the log's thread with what a record changed, start-up included."""
+        """Prepare. `on_change` is called on the log's thread with what a record changed, start-up
+        included."""
         self._leader = leader
         self._on_change = on_change
         self._table = ConfigTable()
@@ -79,13 +83,18 @@ class ConfigStore(LogStore):
         """Create or replace a connector; the target state, if given, comes first."""
         writes = [[self._write(f"{CONNECTOR_PREFIX}{name}", {"properties": dict(config)})]]
         if target_state is not None:
-            writes.insert(0, [self._write(f"{TARGET_STATE_PREFIX}{name}", target_state_value(target_state))])
+            writes.insert(
+                0, [self._write(f"{TARGET_STATE_PREFIX}{name}", target_state_value(target_state))]
+            )
         self._lead(writes, "connector configuration")
 
     def remove_connector_config(self, name: str) -> None:
         """Delete a connector: its configuration, then its target state."""
         self._lead(
-            [[self._write(f"{CONNECTOR_PREFIX}{name}", None)], [self._write(f"{TARGET_STATE_PREFIX}{name}", None)]],
+            [
+                [self._write(f"{CONNECTOR_PREFIX}{name}", None)],
+                [self._write(f"{TARGET_STATE_PREFIX}{name}", None)],
+            ],
             "removal of connector configuration",
         )
 
@@ -97,15 +106,20 @@ class ConfigStore(LogStore):
                 self._write(task_key(ConnectorTaskId(name, number)), {"properties": dict(config)})
                 for number, config in enumerate(configs)
             ]
-            self._lead([tasks], "task configurations")  # together: they mean nothing before the commit record
-        self._lead([[self._write(f"{COMMIT_PREFIX}{name}", {"tasks": len(configs)})]], "task configurations")
+            # together: they mean nothing before the commit record
+            self._lead([tasks], "task configurations")
+        self._lead(
+            [[self._write(f"{COMMIT_PREFIX}{name}", {"tasks": len(configs)})]],
+            "task configurations",
+        )
 
     def put_target_state(self, name: str, state: TargetState) -> None:
         """Pause or resume. Any worker may; to stop is the leader's, see `put_stop`."""
         self._anyone(f"{TARGET_STATE_PREFIX}{name}", target_state_value(state), "target state")
 
     def put_stop(self, name: str, reason: str | None = None) -> None:
-        """Stop: the empty task set and the target state, together, or a crash would leave a connector without tasks.
+        """Stop: the empty task set and the target state, together, or a crash would leave a
+        connector without tasks.
 
         `reason`: why, if it was no user.
         """
@@ -116,14 +130,22 @@ class ConfigStore(LogStore):
     def put_restart_request(self, request: RestartRequest) -> None:
         """Have every worker restart what it owns of a connector."""
         value = {"include-tasks": request.include_tasks, "only-failed": request.only_failed}
-        self._lead([[self._write(f"{RESTART_PREFIX}{request.connector}", value)]], "restart request")
+        self._lead(
+            [[self._write(f"{RESTART_PREFIX}{request.connector}", value)]], "restart request"
+        )
 
     def put_task_count_record(self, name: str, count: int) -> None:
         """Note how many producers of source tasks may exist, after the old ones were fenced."""
-        self._lead([[self._write(f"{FENCING_PREFIX}{name}", {"task-count": count})]], "task count record")
+        self._lead(
+            [[self._write(f"{FENCING_PREFIX}{name}", {"task-count": count})]], "task count record"
+        )
 
     def put_session_key(self, key: SessionKey) -> None:
-        value = {"key": key.key, "algorithm": key.algorithm, "creation-timestamp": key.creation_timestamp}
+        value = {
+            "key": key.key,
+            "algorithm": key.algorithm,
+            "creation-timestamp": key.creation_timestamp,
+        }
         self._lead([[self._write(SESSION_KEY, value)]], "session key")
 
     def put_logger_level(self, logger: str, level: str) -> None:
@@ -131,13 +153,15 @@ class ConfigStore(LogStore):
         self._anyone(f"{LOGGER_PREFIX}{logger}", {"level": level}, "logger level")
 
     def _write(self, key: str, value: object | None) -> Write:
-        return Write(self.topic, key.encode(), None if value is None else compact_json.encode(value))
+        return Write(
+            self.topic, key.encode(), None if value is None else compact_json.encode(value)
+        )
 
     def _lead(self, transactions: Sequence[Sequence[Write]], what: str) -> None:
         """Write transactions one after the other and read the last one back.
 
-        A Java cluster may read uncommitted records later: what stands in one transaction with others must be harmless
-        when it is exposed without them.
+        A Java cluster may read uncommitted records later: what stands in one transaction with
+        others must be harmless when it is exposed without them.
         """
         try:
             last = -1

@@ -1,4 +1,5 @@
-"""`ConnectorOffsetStores`: where the offsets of each source connector are kept, a topic of its own included."""
+"""`ConnectorOffsetStores`: where the offsets of each source connector are kept, a topic of its own
+included."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ Records: TypeAlias = Sequence[tuple[bytes, bytes | None]]
 class ConnectorOffsetStore:
     """The offsets of one source connector. All methods may be called from any thread.
 
-    With a topic of the connector's own, that one counts, and the worker's is what a partition falls back to. So a reset
-    goes to the worker's first: the other way round, a crash in between would bring an old offset back.
+    With a topic of the connector's own, that one counts, and the worker's is what a partition falls
+    back to. So a reset goes to the worker's first: the other way round, a crash in between would
+    bring an old offset back.
     """
 
     def __init__(self, connector: str, shared: OffsetStore, own: OffsetStore | None) -> None:
@@ -70,7 +72,8 @@ class ConnectorOffsetStore:
         return own + [pair for pair in shared if canonical(self._connector, pair[0]) not in known]
 
     def records(self, offsets: Offsets) -> list[tuple[bytes, bytes | None]]:
-        """The records that store offsets in `topic`, for who writes them in a transaction; DataError: no primitives."""
+        """The records that store offsets in `topic`, for who writes them in a transaction;
+        DataError: no primitives."""
         return (self._own or self._shared).records(self._connector, offsets)
 
     def set(self, offsets: Offsets, write: Callable[[Records], None] | None = None) -> Future[None]:
@@ -95,7 +98,8 @@ class ConnectorOffsetStore:
         return self.copy([pair for pair in offsets if pair[1] is not None])
 
     def copy(self, offsets: Offsets) -> Future[None]:
-        """Have the worker's topic follow what is in the connector's own; does not wait, and also logs a failure.
+        """Have the worker's topic follow what is in the connector's own; does not wait, and also
+        logs a failure.
 
         Done when nothing is on its way any more.
         """
@@ -108,7 +112,9 @@ class ConnectorOffsetStore:
     def _copied(self, ended: Future[None]) -> None:
         error = ended.exception()
         if error is not None:
-            log.warning("offsets of connector %s are in its own topic only: %s", self._connector, error)
+            log.warning(
+                "offsets of connector %s are in its own topic only: %s", self._connector, error
+            )
 
 
 @dataclass(slots=True)
@@ -132,8 +138,8 @@ class ConnectorOffsetStores:
     ) -> None:
         """Take the worker's store.
 
-        Args:
-            shared_topic: Where the worker's store is, whose partitions and replication factor a connector's own topic
+        Args: shared_topic: Where the worker's store is, whose partitions and replication factor a
+            connector's own topic
                 gets when it is made; None: in a file, and the broker's defaults hold.
         """
         self._shared = shared
@@ -144,7 +150,9 @@ class ConnectorOffsetStores:
         self._opened: dict[tuple[str, str, str], _Opened] = {}
 
     @contextlib.contextmanager
-    def open(self, connector: str, config: Mapping[str, str], timeout: float) -> Iterator[ConnectorOffsetStore]:
+    def open(
+        self, connector: str, config: Mapping[str, str], timeout: float
+    ) -> Iterator[ConnectorOffsetStore]:
         """Have a connector's store open, its own topic made when it is missing and read to its end.
 
         Args:
@@ -192,7 +200,12 @@ class ConnectorOffsetStores:
             like.replication_factor if like else -1,
             {**(like.settings if like else {}), "cleanup.policy": "compact"},
         )
-        create = self._worker_props.get("internal.topics.automatic.creation.enable", "true").strip().lower() == "true"
+        create = (
+            self._worker_props.get("internal.topics.automatic.creation.enable", "true")
+            .strip()
+            .lower()
+            == "true"
+        )
         TopicAdmin(clients.admin(), self._clock, create=create).ensure(wanted)
 
     def _leave(self, key: tuple[str, str, str]) -> None:

@@ -1,7 +1,8 @@
-"""What stands in the control topic of a worker group: terms of leaders, hellos of members, assignments.
+"""What stands in the control topic of a worker group: terms of leaders, hellos of members,
+assignments.
 
-Values are JSON with a version; readers skip what they cannot read and ignore fields of later versions. Work is written
-as `{"connectors": ["a"], "tasks": {"a": [0, 1]}}`.
+Values are JSON with a version; readers skip what they cannot read and ignore fields of later
+versions. Work is written as `{"connectors": ["a"], "tasks": {"a": [0, 1]}}`.
 """
 
 from __future__ import annotations
@@ -33,17 +34,25 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One term of one leader. A higher number wins everywhere; the generation goes into statuses."""
+    """One term of one leader. A higher number wins everywhere; the generation goes into
+    statuses."""
 
     number: int
     worker_url: str
     generation: int
-    alone: bool = False  # the leader writes without transactions: nothing would keep another one from writing, too
+    # the leader writes without transactions: nothing would keep another one from writing, too
+    alone: bool = False
 
     def encode(self) -> bytes:
         alone = {"alone": True} if self.alone else {}
         return compact_json.encode(
-            {"v": VERSION, "epoch": self.number, "worker": self.worker_url, "generation": self.generation, **alone}
+            {
+                "v": VERSION,
+                "epoch": self.number,
+                "worker": self.worker_url,
+                "generation": self.generation,
+                **alone,
+            }
         )
 
     @staticmethod
@@ -51,14 +60,19 @@ class Epoch:
         """None for anything that is no epoch."""
         data = _object(value)
         number, url, generation = data.get("epoch"), data.get("worker"), data.get("generation")
-        if not isinstance(number, int) or not isinstance(url, str) or not isinstance(generation, int):
+        if (
+            not isinstance(number, int)
+            or not isinstance(url, str)
+            or not isinstance(generation, int)
+        ):
             return None
         return Epoch(number, url, generation, data.get("alone") is True)
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A member's sign of life. A member is one life of one worker: who loses its lease comes back as another."""
+    """A member's sign of life. A member is one life of one worker: who loses its lease comes back
+    as another."""
 
     member: str
     number: int  # rises with each hello of a member
@@ -74,10 +88,18 @@ class Hello:
         return hello_key(self.member)
 
     def encode(self) -> bytes:
-        return compact_json.encode({
-            "v": VERSION, "number": self.number, "url": self.url, "epoch": self.epoch, "applied": list(self.applied),
-            "config": self.config_offset, "assigned": _work(self.assigned), "stopping": _work(self.stopping),
-        })  # fmt: skip
+        return compact_json.encode(
+            {
+                "v": VERSION,
+                "number": self.number,
+                "url": self.url,
+                "epoch": self.epoch,
+                "applied": list(self.applied),
+                "config": self.config_offset,
+                "assigned": _work(self.assigned),
+                "stopping": _work(self.stopping),
+            }
+        )
 
     @staticmethod
     def decode(key: bytes, value: bytes | None) -> Hello | None:
@@ -86,13 +108,23 @@ class Hello:
         try:
             epoch, round_ = data["applied"]
             hello = Hello(
-                key.removeprefix(HELLO_PREFIX).decode(), data["number"], data["url"], data["epoch"],
-                Turn(epoch, round_), data["config"], _items(data["assigned"]), _items(data["stopping"]),
-            )  # fmt: skip
+                key.removeprefix(HELLO_PREFIX).decode(),
+                data["number"],
+                data["url"],
+                data["epoch"],
+                Turn(epoch, round_),
+                data["config"],
+                _items(data["assigned"]),
+                _items(data["stopping"]),
+            )
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
         numbers = (hello.number, hello.epoch, hello.config_offset, *hello.applied)
-        return hello if isinstance(hello.url, str) and all(isinstance(number, int) for number in numbers) else None
+        return (
+            hello
+            if isinstance(hello.url, str) and all(isinstance(number, int) for number in numbers)
+            else None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +139,16 @@ class Place:
 class Assignment:
     """Who may run what, until the next one. Only the leader writes it, through its fenced producer.
 
-    A member runs nothing but its own place; an item stands in a new place only after everybody else who may have run
-    it has said that it stopped, or surely lost its lease.
+    A member runs nothing but its own place; an item stands in a new place only after everybody else
+    who may have run it has said that it stopped, or surely lost its lease.
     """
 
     turn: Turn
     generation: int
     config_offset: int  # of the configuration that it divides
     places: Mapping[str, Place]  # by member
-    awaited: Mapping[Item, str]  # work that waits for the worker of this URL: to come back, or for others to stop it
+    # work that waits for the worker of this URL: to come back, or for others to stop it
+    awaited: Mapping[Item, str]
     delay_ms: int  # how long it still waits
     complete: bool = True  # every member that may hold a lease is known to its leader
 
@@ -124,17 +157,25 @@ class Assignment:
         return next((place.url for place in self.places.values() if item in place.items), None)
 
     def encode(self) -> bytes:
-        return compact_json.encode({
-            "v": VERSION, "epoch": self.turn.epoch, "round": self.turn.round, "generation": self.generation,
-            "config": self.config_offset, "delay": self.delay_ms, "complete": self.complete,
-            "members": {
-                member: {"url": place.url, **_work(place.items)} for member, place in sorted(self.places.items())
-            },
-            "awaited": {
-                url: _work(item for item, of in self.awaited.items() if of == url)
-                for url in sorted(set(self.awaited.values()))
-            },
-        })  # fmt: skip
+        return compact_json.encode(
+            {
+                "v": VERSION,
+                "epoch": self.turn.epoch,
+                "round": self.turn.round,
+                "generation": self.generation,
+                "config": self.config_offset,
+                "delay": self.delay_ms,
+                "complete": self.complete,
+                "members": {
+                    member: {"url": place.url, **_work(place.items)}
+                    for member, place in sorted(self.places.items())
+                },
+                "awaited": {
+                    url: _work(item for item, of in self.awaited.items() if of == url)
+                    for url in sorted(set(self.awaited.values()))
+                },
+            }
+        )
 
     @staticmethod
     def decode(value: bytes | None) -> Assignment | None:
@@ -145,14 +186,22 @@ class Assignment:
                 Turn(data["epoch"], data["round"]),
                 data["generation"],
                 data["config"],
-                {member: Place(place["url"], _items(place)) for member, place in data["members"].items()},
+                {
+                    member: Place(place["url"], _items(place))
+                    for member, place in data["members"].items()
+                },
                 {item: url for url, work in data["awaited"].items() for item in _items(work)},
                 data["delay"],
                 data.get("complete") is True,
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
-        numbers = (*assignment.turn, assignment.generation, assignment.config_offset, assignment.delay_ms)
+        numbers = (
+            *assignment.turn,
+            assignment.generation,
+            assignment.config_offset,
+            assignment.delay_ms,
+        )
         return assignment if all(isinstance(number, int) for number in numbers) else None
 
 
@@ -180,7 +229,11 @@ def _work(items: Iterable[Item]) -> dict[str, Any]:
 
 
 def _items(work: Mapping[str, Any]) -> Items:
-    tasks = {ConnectorTaskId(name, int(number)) for name, numbers in work["tasks"].items() for number in numbers}
+    tasks = {
+        ConnectorTaskId(name, int(number))
+        for name, numbers in work["tasks"].items()
+        for number in numbers
+    }
     return frozenset(tasks | {str(name) for name in work["connectors"]})
 
 

@@ -1,4 +1,5 @@
-"""`ControlStore`: the control topic of a worker group, whose leader and members write what `control_records` holds."""
+"""`ControlStore`: the control topic of a worker group, whose leader and members write what
+`control_records` holds."""
 
 from __future__ import annotations
 
@@ -42,12 +43,21 @@ class ControlListener(Protocol):
 class ControlStore(LogStore):
     """Reads the control topic; the leader writes it through its producer."""
 
-    def __init__(self, topic: str, clients: StorageClients, leader: LeaderProducer, listener: ControlListener) -> None:
+    def __init__(
+        self, topic: str, clients: StorageClients, leader: LeaderProducer, listener: ControlListener
+    ) -> None:
         self._leader = leader
         self._listener = listener
         super().__init__(
             topic,
-            KafkaBasedLog(topic, clients, "control", self._apply, read_committed=True, on_reset=listener.on_topic_lost),
+            KafkaBasedLog(
+                topic,
+                clients,
+                "control",
+                self._apply,
+                read_committed=True,
+                on_reset=listener.on_topic_lost,
+            ),
         )
 
     def put_epoch(self, epoch: Epoch, timeout: float) -> None:
@@ -55,8 +65,11 @@ class ControlStore(LogStore):
         written = self._leader.write([Write(self.topic, EPOCH_KEY, epoch.encode())], timeout)
         self._log.await_offset(written, timeout)
 
-    def put_assignment(self, epoch: Epoch, assignment: Assignment, removed: Iterable[str], timeout: float) -> None:
-        """Write an assignment with its epoch, which must not be older in the topic, and take members out.
+    def put_assignment(
+        self, epoch: Epoch, assignment: Assignment, removed: Iterable[str], timeout: float
+    ) -> None:
+        """Write an assignment with its epoch, which must not be older in the topic, and take
+        members out.
 
         `removed` are those whose lease surely ended. Errors of `LeaderProducer.write`.
         """
@@ -79,7 +92,9 @@ class ControlStore(LogStore):
                 return self._listener.on_assignment(assignment)
         elif key.startswith(HELLO_PREFIX):
             if record.value is None:
-                return self._listener.on_left(key.removeprefix(HELLO_PREFIX).decode(errors="replace"))
+                return self._listener.on_left(
+                    key.removeprefix(HELLO_PREFIX).decode(errors="replace")
+                )
             hello = Hello.decode(key, record.value)
             if hello is not None:
                 return self._listener.on_hello(hello)

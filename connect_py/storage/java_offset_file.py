@@ -1,4 +1,5 @@
-"""Reads the offsets that Java's standalone worker left: a serialised `HashMap<byte[], byte[]>`, and nothing else."""
+"""Reads the offsets that Java's standalone worker left: a serialised `HashMap<byte[], byte[]>`, and
+nothing else."""
 
 from __future__ import annotations
 
@@ -32,12 +33,15 @@ def read_java_offsets(path: Path) -> dict[bytes, bytes]:
 
 
 class _ObjectStream:
-    """The tokens of Java's object streams, as far as such a map needs them. ValueError on any other."""
+    """The tokens of Java's object streams, as far as such a map needs them. ValueError on any
+    other."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
-        self._handles: list[str | bytes | None] = []  # what later references mean: class names, arrays, the map
+        self._handles: list[
+            str | bytes | None
+        ] = []  # what later references mean: class names, arrays, the map
 
     def map(self) -> dict[bytes, bytes]:
         """The one object of the stream."""

@@ -36,7 +36,8 @@ METADATA_SECONDS = 30.0
 ADMIN_SECONDS = 10.0
 ADMIN_PAUSE_SECONDS = 1.0
 STOP_SECONDS = 3.0
-STALLED_SECONDS = 15.0  # a client that reads nothing for so long, though the log is longer, gets a successor
+# a client that reads nothing for so long, though the log is longer, gets a successor
+STALLED_SECONDS = 15.0
 
 
 @dataclass(slots=True)
@@ -46,10 +47,11 @@ class _ReadToEnd:
 
 
 class KafkaBasedLog:
-    """A `StorageLog` in Kafka: reads a topic for ever on a thread of its own, with all partitions assigned.
+    """A `StorageLog` in Kafka: reads a topic for ever on a thread of its own, with all partitions
+    assigned.
 
-    `start` returns at once; `read_to_end` tells when everything written so far was applied. All methods may be called
-    from any thread.
+    `start` returns at once; `read_to_end` tells when everything written so far was applied. All
+    methods may be called from any thread.
     """
 
     def __init__(
@@ -63,7 +65,8 @@ class KafkaBasedLog:
         clock: Clock | None = None,
         on_reset: Callable[[], None] | None = None,
     ) -> None:
-        """Prepare. `on_reset` is called on the reader's thread when the topic was made anew and is read again."""
+        """Prepare. `on_reset` is called on the reader's thread when the topic was made anew and is
+        read again."""
         self.topic = topic
         self.refusal: str | None = None  # why the broker refuses reads of it
         self._clients = clients
@@ -79,11 +82,16 @@ class KafkaBasedLog:
         self._producer_lock = threading.Lock()
         self._admin: AdminClient | None = None
         self._ask_again_at = 0.0  # monotonic
-        self._unknown_since: float | None = None  # monotonic; the first of the questions in a row that had no answer
-        self._seemed_lower: dict[int, int] = {}  # ends that were below our positions when they were asked for last
+        # monotonic; the first of the questions in a row that had no answer
+        self._unknown_since: float | None = None
+        self._seemed_lower: dict[
+            int, int
+        ] = {}  # ends that were below our positions when they were asked for last
         self._moved = False  # whether the client returned anything since that was looked at
         self._moved_at = 0.0  # monotonic
-        self._thread = threading.Thread(target=self._run, name=f"KafkaBasedLog Work Thread - {topic}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"KafkaBasedLog Work Thread - {topic}", daemon=True
+        )
 
     def start(self) -> None:
         """Begin to read."""
@@ -101,7 +109,8 @@ class KafkaBasedLog:
         self._refuse_requests()
 
     def await_offset(self, offset: int, timeout: float) -> None:
-        """Wait until this record of partition 0 was applied: quicker than the end when only a marker follows it.
+        """Wait until this record of partition 0 was applied: quicker than the end when only a
+        marker follows it.
 
         Raises:
             LogTimeoutError: It took longer than `timeout` seconds.
@@ -126,7 +135,9 @@ class KafkaBasedLog:
                 request = self._requests.get_nowait()
             except queue.Empty:
                 return
-            request.future.set_exception(ConnectError(f"the reader of topic '{self.topic}' has ended"))
+            request.future.set_exception(
+                ConnectError(f"the reader of topic '{self.topic}' has ended")
+            )
 
     def await_end(self, timeout: float) -> None:
         """Wait for `read_to_end`.
@@ -144,8 +155,14 @@ class KafkaBasedLog:
                 f"timed out after {timeout:g} s while reading topic '{self.topic}' to its end"
             ) from error
 
-    def send(self, key: bytes, value: bytes | None, done: Callable[[KafkaError | None], None] | None = None) -> None:
-        """Write one record, soon; `done` is called on the reader's thread, or on the one that flushes.
+    def send(
+        self,
+        key: bytes,
+        value: bytes | None,
+        done: Callable[[KafkaError | None], None] | None = None,
+    ) -> None:
+        """Write one record, soon; `done` is called on the reader's thread, or on the one that
+        flushes.
 
         Raises:
             ConnectError: The local queue is full, or the client cannot go on.
@@ -153,9 +170,13 @@ class KafkaBasedLog:
         try:
             self._writer().produce(self.topic, value, key, on_delivery=_delivery(done))
         except BufferError as error:
-            raise ConnectError(f"too many records wait to be written to topic '{self.topic}'") from error
+            raise ConnectError(
+                f"too many records wait to be written to topic '{self.topic}'"
+            ) from error
         except KafkaException as error:
-            raise ConnectError(f"topic '{self.topic}' cannot be written: {error.args[0].str()}") from error
+            raise ConnectError(
+                f"topic '{self.topic}' cannot be written: {error.args[0].str()}"
+            ) from error
 
     def write(self, key: bytes, value: bytes | None, timeout: float) -> None:
         """Write one record and wait for its acknowledgement.
@@ -170,16 +191,21 @@ class KafkaBasedLog:
             if error is None:
                 outcome.set_result(None)
             else:
-                outcome.set_exception(ConnectError(f"topic '{self.topic}' was not written: {error.str()}"))
+                outcome.set_exception(
+                    ConnectError(f"topic '{self.topic}' was not written: {error.str()}")
+                )
 
         self.send(key, value, done)
         self.flush(timeout)
         if not outcome.done():
-            raise LogTimeoutError(f"timed out after {timeout:g} s while writing topic '{self.topic}'")
+            raise LogTimeoutError(
+                f"timed out after {timeout:g} s while writing topic '{self.topic}'"
+            )
         outcome.result()
 
     def flush(self, timeout: float) -> None:
-        """Wait until everything sent so far was acknowledged or refused, at most `timeout` seconds."""
+        """Wait until everything sent so far was acknowledged or refused, at most `timeout`
+        seconds."""
         self._writer().flush(timeout)
 
     def _writer(self) -> Producer:
@@ -202,7 +228,9 @@ class KafkaBasedLog:
             consumer.close()
             self._refuse_requests()
             for request in waiting:
-                request.future.set_exception(ConnectError(f"the reader of topic '{self.topic}' has ended"))
+                request.future.set_exception(
+                    ConnectError(f"the reader of topic '{self.topic}' has ended")
+                )
 
     def _assign(self, consumer: Consumer) -> bool:
         """Take all partitions from their beginning, waiting for the topic as long as it takes."""
@@ -211,7 +239,12 @@ class KafkaBasedLog:
             try:
                 found = consumer.list_topics(self.topic, timeout=2.0).topics[self.topic]
                 if found.error is None and found.partitions:
-                    consumer.assign([KafkaTopicPartition(self.topic, p, OFFSET_BEGINNING) for p in found.partitions])
+                    consumer.assign(
+                        [
+                            KafkaTopicPartition(self.topic, p, OFFSET_BEGINNING)
+                            for p in found.partitions
+                        ]
+                    )
                     self._positions = dict.fromkeys(found.partitions, 0)
                     return True
             except KafkaException as error:
@@ -219,7 +252,9 @@ class KafkaBasedLog:
             if not warned and self._clock.monotonic() - since > METADATA_SECONDS:
                 warned = True
                 log.warning(
-                    "topic '%s' is not known to the cluster after %g s; still waiting", self.topic, METADATA_SECONDS
+                    "topic '%s' is not known to the cluster after %g s; still waiting",
+                    self.topic,
+                    METADATA_SECONDS,
                 )
             self._stopping.wait(POLL_SLICE_SECONDS)
         return False
@@ -240,7 +275,8 @@ class KafkaBasedLog:
             request.future.set_result(None)
 
     def _is_stalled(self, waiting: Sequence[_ReadToEnd]) -> bool:
-        """Whether the client has stopped without a word, which was seen after a broker had been away for a while."""
+        """Whether the client has stopped without a word, which was seen after a broker had been
+        away for a while."""
         now = self._clock.monotonic()
         if self._moved or not any(request.ends is not None for request in waiting):
             self._moved, self._moved_at = False, now
@@ -249,12 +285,20 @@ class KafkaBasedLog:
     def _succeeded(self, stalled: Consumer) -> Consumer:
         """A new client that goes on where this one stood."""
         log.warning(
-            "topic '%s' is longer than what was read, and nothing came for %g s: a new client reads it",
-            self.topic, STALLED_SECONDS, extra={"action": "client_renewed"},
-        )  # fmt: skip
+            "topic '%s' is longer than what was read, and nothing came for %g s: a new client "
+            "reads it",
+            self.topic,
+            STALLED_SECONDS,
+            extra={"action": "client_renewed"},
+        )
         stalled.close()
         consumer = self._clients.consumer(self._client, read_committed=self._read_committed)
-        consumer.assign([KafkaTopicPartition(self.topic, p, position) for p, position in self._positions.items()])
+        consumer.assign(
+            [
+                KafkaTopicPartition(self.topic, p, position)
+                for p, position in self._positions.items()
+            ]
+        )
         self._moved_at = self._clock.monotonic()
         return consumer
 
@@ -264,9 +308,14 @@ class KafkaBasedLog:
         partition, offset = message.partition() or 0, message.offset() or 0
         if error is not None:
             if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                return  # the client demands the name of a group and asks for its coordinator; this one joins none
+                # the client demands the name of a group and asks for its coordinator; this one
+                # joins none
+                return
             if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                self.refusal = f"topic '{self.topic}' may not be read: {error.str()} (ACL: Read and Describe on it)"
+                self.refusal = (
+                    f"topic '{self.topic}' may not be read: {error.str()} (ACL: Read "
+                    f"and Describe on it)"
+                )
             if error.code() == KafkaError._PARTITION_EOF:
                 self.refusal = None
                 self._positions[partition] = max(self._positions.get(partition, 0), offset)
@@ -279,12 +328,21 @@ class KafkaBasedLog:
             self._reset(partition)
         kind, stamp = message.timestamp()
         record = LogRecord(
-            partition, offset, -1 if kind == TIMESTAMP_NOT_AVAILABLE else stamp, message.key(), message.value()
+            partition,
+            offset,
+            -1 if kind == TIMESTAMP_NOT_AVAILABLE else stamp,
+            message.key(),
+            message.value(),
         )
         try:
             self._apply(record)
         except Exception:
-            log.exception("topic %s, partition %d, offset %d could not be applied", self.topic, partition, offset)
+            log.exception(
+                "topic %s, partition %d, offset %d could not be applied",
+                self.topic,
+                partition,
+                offset,
+            )
         self._positions[partition] = offset + 1
 
     def _ask_ends(self, consumer: Consumer, requests: list[_ReadToEnd]) -> None:
@@ -296,27 +354,45 @@ class KafkaBasedLog:
             answers = self._admin.list_offsets(
                 spec, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=ADMIN_SECONDS
             )
-            ends = {partition.partition: future.result().offset for partition, future in answers.items()}
+            ends = {
+                partition.partition: future.result().offset for partition, future in answers.items()
+            }
         except KafkaException as error:
             now = self._clock.monotonic()
-            since = self._unknown_since = now if self._unknown_since is None else self._unknown_since
-            lasts = now - since >= PATIENCE_SECONDS  # a topic that was just made has no leader for a moment
+            since = self._unknown_since = (
+                now if self._unknown_since is None else self._unknown_since
+            )
+            # a topic that was just made has no leader for a moment
+            lasts = now - since >= PATIENCE_SECONDS
             level = logging.WARNING if lasts else logging.INFO
-            client_log.log(level, "end of topic %s is not known yet: %s", self.topic, error.args[0].str())
-            # The client keeps the leader epoch that a restarted broker refuses, so a new one asks again.
+            client_log.log(
+                level, "end of topic %s is not known yet: %s", self.topic, error.args[0].str()
+            )
+            # The client keeps the leader epoch that a restarted broker refuses, so a new one asks
+            # again.
             self._admin = self._clients.admin()
             self._ask_again_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS
             return  # callers that wait have a deadline
         self._unknown_since = None
-        lower = {partition: end for partition, end in ends.items() if end < self._positions.get(partition, 0)}
-        if lower and lower != self._seemed_lower:  # brokers that go down or come up have been seen to say so
+        lower = {
+            partition: end
+            for partition, end in ends.items()
+            if end < self._positions.get(partition, 0)
+        }
+        # brokers that go down or come up have been seen to say so
+        if lower and lower != self._seemed_lower:
             self._seemed_lower = lower
             self._ask_again_at = self._clock.monotonic() + ADMIN_PAUSE_SECONDS
             return
         self._seemed_lower = {}
         if lower:
-            starts = {p: OFFSET_BEGINNING if p in lower else position for p, position in self._positions.items()}
-            consumer.assign([KafkaTopicPartition(self.topic, p, start) for p, start in starts.items()])
+            starts = {
+                p: OFFSET_BEGINNING if p in lower else position
+                for p, position in self._positions.items()
+            }
+            consumer.assign(
+                [KafkaTopicPartition(self.topic, p, start) for p, start in starts.items()]
+            )
             for partition in lower:
                 self._reset(partition)
             return  # and the ends are asked for again, as it may still be growing
@@ -346,5 +422,7 @@ class KafkaLogs:
         return KafkaBasedLog(topic, self.clients, client, apply, read_committed=read_committed)
 
 
-def _delivery(done: Callable[[KafkaError | None], None] | None) -> Callable[[KafkaError | None, Message], None] | None:
+def _delivery(
+    done: Callable[[KafkaError | None], None] | None,
+) -> Callable[[KafkaError | None, Message], None] | None:
     return None if done is None else lambda error, _message: done(error)

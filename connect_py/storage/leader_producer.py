@@ -1,4 +1,5 @@
-"""`LeaderProducer`: the transactional producer that proves who leads the worker group, or one for a worker alone."""
+"""`LeaderProducer`: the transactional producer that proves who leads the worker group, or one for a
+worker alone."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class WriteOutcomeUnknownError(ConnectError):
 class LeaderProducer:
     """Writes in transactions under the group's stable id. One thread at a time (the herder's).
 
-    After a failure that is no fencing the producer is `broken`: writes fail until `acquire` makes a new one.
+    After a failure that is no fencing the producer is `broken`: writes fail until `acquire` makes a
+    new one.
     """
 
     def __init__(self, clients: StorageClients, group_id: str) -> None:
@@ -42,10 +44,12 @@ class LeaderProducer:
         self._id = f"connect-cluster-{group_id}"
         self._producer: Producer | None = None
         self.broken = False
-        self.alone: str | None = None  # why this worker goes on without transactions; None: it does not
+        # why this worker goes on without transactions; None: it does not
+        self.alone: str | None = None
 
     def go_alone(self, why: str) -> None:
-        """Write without transactions from the next `acquire` on: nothing fences another leader then."""
+        """Write without transactions from the next `acquire` on: nothing fences another leader
+        then."""
         self.alone = why
 
     def acquire(self, timeout: float) -> None:
@@ -67,17 +71,25 @@ class LeaderProducer:
             problem: KafkaError = error.args[0]
             if problem.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
                 raise NoTransactionsError(
-                    f"transactional id '{self._id}' is not granted (ACL: Write and Describe on TransactionalId "
-                    f"'{self._id}')"
+                    f"transactional id '{self._id}' is not granted (ACL: Write and Describe on "
+                    f"TransactionalId '{self._id}')"
                 ) from error
-            if problem.code() == KafkaError._TIMED_OUT and (reason := self._impossible()) is not None:
-                raise NoTransactionsError(f"transactional id '{self._id}' was not obtained: {reason}") from error
-            raise ConnectError(f"transactional id {self._id} was not obtained: {problem.str()}") from error
+            if (
+                problem.code() == KafkaError._TIMED_OUT
+                and (reason := self._impossible()) is not None
+            ):
+                raise NoTransactionsError(
+                    f"transactional id '{self._id}' was not obtained: {reason}"
+                ) from error
+            raise ConnectError(
+                f"transactional id {self._id} was not obtained: {problem.str()}"
+            ) from error
         self._producer = producer
         self.broken = False
 
     def _impossible(self) -> str | None:
-        """Why the cluster can serve no transaction at all; None when it can, or when that is not known."""
+        """Why the cluster can serve no transaction at all; None when it can, or when that is not
+        known."""
         admin = self._clients.admin()
         try:
             cluster = admin.list_topics(timeout=ADMIN_SECONDS)
@@ -112,7 +124,9 @@ class LeaderProducer:
         """
         producer = self._producer
         if producer is None and self.broken:
-            raise ConnectError(f"transactional id {self._id} waits for a new producer after a failure")
+            raise ConnectError(
+                f"transactional id {self._id} waits for a new producer after a failure"
+            )
         if producer is None:
             raise FencedError("this worker does not lead its group")
         if self.alone is not None:
@@ -122,7 +136,9 @@ class LeaderProducer:
         try:
             producer.begin_transaction()
             for write in writes:
-                producer.produce(write.topic, write.value, write.key, on_delivery=_note_offset(offsets, refused))
+                producer.produce(
+                    write.topic, write.value, write.key, on_delivery=_note_offset(offsets, refused)
+                )
         except (KafkaException, BufferError) as error:
             self._abort(producer, error)
         try:
@@ -131,11 +147,15 @@ class LeaderProducer:
             problem: KafkaError = error.args[0]
             if problem.code() in _FENCED:
                 self.release()
-                raise FencedError(f"transactional id {self._id} was taken by another worker") from error
+                raise FencedError(
+                    f"transactional id {self._id} was taken by another worker"
+                ) from error
             if problem.txn_requires_abort():
                 self._abort(producer, error, refused)
             self._break()
-            raise WriteOutcomeUnknownError(f"outcome of a transaction of {self._id}: {problem.str()}") from error
+            raise WriteOutcomeUnknownError(
+                f"outcome of a transaction of {self._id}: {problem.str()}"
+            ) from error
         return offsets[-1]
 
     def _write_alone(self, producer: Producer, writes: Sequence[Write], timeout: float) -> int:
@@ -143,7 +163,9 @@ class LeaderProducer:
         refused: set[str] = set()
         try:
             for write in writes:
-                producer.produce(write.topic, write.value, write.key, on_delivery=_note_offset(offsets, refused))
+                producer.produce(
+                    write.topic, write.value, write.key, on_delivery=_note_offset(offsets, refused)
+                )
             producer.flush(timeout)
         except (KafkaException, BufferError) as error:
             log.warning("records of the group's leader were not written: %s", error)
@@ -152,10 +174,14 @@ class LeaderProducer:
             raise _not_writable(refused)
         if len(offsets) < len(writes):
             self._break()
-            raise WriteOutcomeUnknownError(f"{len(writes) - len(offsets)} records were not acknowledged")
+            raise WriteOutcomeUnknownError(
+                f"{len(writes) - len(offsets)} records were not acknowledged"
+            )
         return offsets[-1]
 
-    def _abort(self, producer: Producer, error: Exception, refused: Set[str] = frozenset()) -> NoReturn:
+    def _abort(
+        self, producer: Producer, error: Exception, refused: Set[str] = frozenset()
+    ) -> NoReturn:
         problem = error.args[0] if isinstance(error, KafkaException) else None
         if problem is not None and problem.code() in _FENCED:
             self.release()
@@ -163,7 +189,9 @@ class LeaderProducer:
         try:
             producer.abort_transaction(5.0)
         except KafkaException as abort_error:
-            log.warning("transaction of %s was not aborted: %s", self._id, abort_error.args[0].str())
+            log.warning(
+                "transaction of %s was not aborted: %s", self._id, abort_error.args[0].str()
+            )
         self._break()  # the next acquire aborts what is open
         if refused:
             raise _not_writable(refused) from error
@@ -171,20 +199,28 @@ class LeaderProducer:
 
 
 def _not_writable(topics: Set[str]) -> RefusedError:
-    return RefusedError("; ".join(f"topic '{topic}' may not be written (ACL: Write on it)" for topic in sorted(topics)))
+    return RefusedError(
+        "; ".join(
+            f"topic '{topic}' may not be written (ACL: Write on it)" for topic in sorted(topics)
+        )
+    )
 
 
 def _broker_setting(admin: AdminClient, broker: str, name: str) -> str | None:
     """A setting of a broker; None when this client may not know it."""
     resource = ConfigResource(ResourceType.BROKER, broker)
     try:
-        found = admin.describe_configs([resource], request_timeout=ADMIN_SECONDS)[resource].result(ADMIN_SECONDS + 1)
+        found = admin.describe_configs([resource], request_timeout=ADMIN_SECONDS)[resource].result(
+            ADMIN_SECONDS + 1
+        )
     except (KafkaException, TimeoutError):
         return None
     return None if name not in found else found[name].value
 
 
-def _note_offset(offsets: list[int], refused: set[str]) -> Callable[[KafkaError | None, Message], None]:
+def _note_offset(
+    offsets: list[int], refused: set[str]
+) -> Callable[[KafkaError | None, Message], None]:
     def delivered(error: KafkaError | None, message: Message) -> None:
         offset = message.offset()
         if error is None and offset is not None:

@@ -1,4 +1,5 @@
-"""`LocalStorage`: logs of one process, for standalone mode: in memory, and those that must last in a file."""
+"""`LocalStorage`: logs of one process, for standalone mode: in memory, and those that must last in
+a file."""
 
 from __future__ import annotations
 
@@ -23,11 +24,13 @@ from connect_py.storage.storage_log import LogRecord, Write
 log = logging.getLogger(__name__)
 
 SUFFIX: Final = ".connect-py.jsonl"  # after the name of Java's file, which is never written
-SPARE_LINES: Final = 1_000  # a file is written anew when this many of its lines, and three quarters, are out of date
+# a file is written anew when this many of its lines, and three quarters, are out of date
+SPARE_LINES: Final = 1_000
 
 
 class OffsetFile:
-    """A file of records, one JSON object a line: `{"key": text, "value": text or null}`. One thread at a time.
+    """A file of records, one JSON object a line: `{"key": text, "value": text or null}`. One thread
+    at a time.
 
     The first time there is none, what Java's worker left is taken over.
     """
@@ -51,8 +54,12 @@ class OffsetFile:
                 self._read()
             elif self._java_file.exists():
                 self._live = read_java_offsets(self._java_file)
-                log.info("took %d offsets over from %s; they are kept in %s from now on",
-                         len(self._live), self._java_file, self.path)  # fmt: skip
+                log.info(
+                    "took %d offsets over from %s; they are kept in %s from now on",
+                    len(self._live),
+                    self._java_file,
+                    self.path,
+                )
             self._rewrite()
         except (OSError, ValueError) as error:
             raise ConnectError(f"offsets cannot be kept in {self.path}: {error}") from error
@@ -79,7 +86,9 @@ class OffsetFile:
             if self._lines > SPARE_LINES and self._lines > 4 * len(self._live):
                 self._rewrite()
         except OSError as error:
-            raise ConnectError(f"offsets were not written to {self.path}: {error.strerror}") from error
+            raise ConnectError(
+                f"offsets were not written to {self.path}: {error.strerror}"
+            ) from error
 
     def close(self) -> None:
         file, self._file = self._file, None
@@ -96,17 +105,24 @@ class OffsetFile:
         data = self.path.read_bytes()
         whole, _, torn = data.rpartition(b"\n")
         if torn:
-            log.warning("%s ends with a line that was not written to its end; it is left out", self.path)
+            log.warning(
+                "%s ends with a line that was not written to its end; it is left out", self.path
+            )
         for line in whole.splitlines():
             entry = json.loads(line)
             value = entry["value"]
             self._keep(entry["key"].encode(), None if value is None else value.encode())
         if self._java_file.exists() and self._java_file.stat().st_mtime > self.path.stat().st_mtime:
-            log.warning("%s was written by Java's worker later than %s, which counts; remove that to start from Java's",
-                        self._java_file, self.path)  # fmt: skip
+            log.warning(
+                "%s was written by Java's worker later than %s, which counts; remove that to start "
+                "from Java's",
+                self._java_file,
+                self.path,
+            )
 
     def _rewrite(self) -> None:
-        """Write what lives into a new file, and put it in the old one's place; until then the old one stays in use."""
+        """Write what lives into a new file, and put it in the old one's place; until then the old
+        one stays in use."""
         fresh = self.path.with_name(f"{self.path.name}.new")
         with fresh.open("wb") as file:
             file.write(b"".join(_line(key, value) for key, value in self._live.items()))
@@ -120,7 +136,12 @@ class OffsetFile:
 
 
 def _line(key: bytes, value: bytes | None) -> bytes:
-    return json.dumps({"key": key.decode(), "value": None if value is None else value.decode()}).encode() + b"\n"
+    return (
+        json.dumps(
+            {"key": key.decode(), "value": None if value is None else value.decode()}
+        ).encode()
+        + b"\n"
+    )
 
 
 class LocalLog:
@@ -128,7 +149,9 @@ class LocalLog:
 
     refusal: str | None = None
 
-    def __init__(self, apply: Callable[[LogRecord], None], clock: Clock, file: OffsetFile | None = None) -> None:
+    def __init__(
+        self, apply: Callable[[LogRecord], None], clock: Clock, file: OffsetFile | None = None
+    ) -> None:
         self._apply = apply
         self._clock = clock
         self._file = file
@@ -153,7 +176,12 @@ class LocalLog:
     def read_to_end(self) -> Future[None]:
         return finished(None)
 
-    def send(self, key: bytes, value: bytes | None, done: Callable[[KafkaError | None], None] | None = None) -> None:
+    def send(
+        self,
+        key: bytes,
+        value: bytes | None,
+        done: Callable[[KafkaError | None], None] | None = None,
+    ) -> None:
         self.append([(key, value)])
         if done is not None:
             done(None)
@@ -188,7 +216,9 @@ class LocalStorage:
         self._files = {offset_topic: OffsetFile(offset_file)}
         self._logs: dict[str, LocalLog] = {}
 
-    def log(self, topic: str, client: str, apply: Callable[[LogRecord], None], *, read_committed: bool) -> LocalLog:
+    def log(
+        self, topic: str, client: str, apply: Callable[[LogRecord], None], *, read_committed: bool
+    ) -> LocalLog:
         """Open a log; each once."""
         opened = self._logs[topic] = LocalLog(apply, self._clock, self._files.get(topic))
         return opened

@@ -42,9 +42,13 @@ class LogStore:
         read = self._log.read_to_end()
         while not wait([read], STOP_SLICE_SECONDS).done:
             if stopping.is_set():
-                raise LogTimeoutError(f"topic '{self.topic}' was not read to its end: the worker stops")
+                raise LogTimeoutError(
+                    f"topic '{self.topic}' was not read to its end: the worker stops"
+                )
             if clock.monotonic() >= deadline:
-                raise LogTimeoutError(f"timed out after {timeout:g} s while reading topic '{self.topic}' to its end")
+                raise LogTimeoutError(
+                    f"timed out after {timeout:g} s while reading topic '{self.topic}' to its end"
+                )
         read.result()
 
     def flush(self, timeout: float) -> None:

@@ -1,4 +1,5 @@
-"""`OffsetStore`: an offset topic of source connectors, read into a table and written under the keys seen last."""
+"""`OffsetStore`: an offset topic of source connectors, read into a table and written under the keys
+seen last."""
 
 from __future__ import annotations
 
@@ -10,7 +11,12 @@ from confluent_kafka import KafkaError
 
 from connect_py.api.errors import ConnectError
 from connect_py.storage.log_store import LogStore
-from connect_py.storage.offset_table import OffsetTable, SourceOffset, SourcePartition, check_primitives
+from connect_py.storage.offset_table import (
+    OffsetTable,
+    SourceOffset,
+    SourcePartition,
+    check_primitives,
+)
 from connect_py.storage.storage_log import LogMaker, LogRecord
 
 
@@ -36,8 +42,11 @@ class OffsetStore(LogStore):
         with self._lock:
             return self._table.offsets(connector)
 
-    def set(self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]) -> Future[None]:
-        """Write offsets; None resets a partition. Done when all are acknowledged and `get` knows them.
+    def set(
+        self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
+    ) -> Future[None]:
+        """Write offsets; None resets a partition. Done when all are acknowledged and `get` knows
+        them.
 
         Raises:
             DataError: A member is no primitive; nothing is written.
@@ -47,7 +56,8 @@ class OffsetStore(LogStore):
     def records(
         self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> list[tuple[bytes, bytes | None]]:
-        """The records, key and value, that store offsets; for who writes them with a producer of its own.
+        """The records, key and value, that store offsets; for who writes them with a producer of
+        its own.
 
         Raises:
             DataError: A member is no primitive.

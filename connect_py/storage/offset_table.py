@@ -1,4 +1,5 @@
-"""What the offset topic says: offsets of source partitions by canonical key; raw keys remembered. No I/O."""
+"""What the offset topic says: offsets of source partitions by canonical key; raw keys remembered.
+No I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ def canonical(connector: str, partition: SourcePartition) -> Canonical:
     """An identity that does not depend on the order of members or on how a number is written."""
     if partition is None:
         return connector, None
-    return connector, tuple(sorted((key, _kind(value), _plain(value)) for key, value in partition.items()))
+    return connector, tuple(
+        sorted((key, _kind(value), _plain(value)) for key, value in partition.items())
+    )
 
 
 def _kind(value: Primitive) -> str:
@@ -43,12 +46,22 @@ def check_primitives(values: Mapping[str, Any] | None) -> None:
     """
     for key, value in (values or {}).items():
         if not isinstance(value, str | int | float | bool | None):
-            kind = "MAP" if isinstance(value, Mapping) else "ARRAY" if isinstance(value, list | tuple) else "BYTES"
-            raise DataError(f"Offsets may only contain primitive types as values, but field {key} contains {kind}")
+            kind = (
+                "MAP"
+                if isinstance(value, Mapping)
+                else "ARRAY"
+                if isinstance(value, list | tuple)
+                else "BYTES"
+            )
+            raise DataError(
+                f"Offsets may only contain primitive types as values, but field {key} contains "
+                f"{kind}"
+            )
 
 
 def new_key(connector: str, partition: SourcePartition) -> bytes:
-    """The key of a source partition without an offset yet, members in the order of Java's hash maps.
+    """The key of a source partition without an offset yet, members in the order of Java's hash
+    maps.
 
     Java looks offsets up by the bytes that it would write itself.
     """
@@ -78,7 +91,9 @@ class OffsetTable:
     def __init__(self) -> None:
         self._partitions: dict[Canonical, SourcePartition] = {}
         self._by_raw: dict[bytes, SourceOffset] = {}
-        self._raw_keys: dict[Canonical, dict[bytes, None]] = {}  # in the order last written; live ones and dead ones
+        self._raw_keys: dict[
+            Canonical, dict[bytes, None]
+        ] = {}  # in the order last written; live ones and dead ones
         self._stamps: dict[bytes, tuple[int, int]] = {}  # raw key -> partition, time stamp
 
     def apply(self, partition: int, timestamp: int, key: bytes | None, value: bytes | None) -> None:
@@ -90,7 +105,10 @@ class OffsetTable:
         raw = key or b""
         other = self._stamps.get(raw)
         if other is not None and other[0] != partition:
-            log.warning("offset topic: a key of connector %s is in two partitions; the newest wins", parsed[0])
+            log.warning(
+                "offset topic: a key of connector %s is in two partitions; the newest wins",
+                parsed[0],
+            )
             if timestamp < other[1]:
                 return
         identity = canonical(*parsed)
@@ -105,7 +123,9 @@ class OffsetTable:
         if offset is not None and not isinstance(offset, dict):
             offset = None
         if offset is None:
-            log.warning("offset topic: an offset of connector %s has the wrong shape; skipped", parsed[0])
+            log.warning(
+                "offset topic: an offset of connector %s has the wrong shape; skipped", parsed[0]
+            )
             return
         known = self._raw_keys.setdefault(identity, {})
         known.pop(raw, None)
@@ -135,11 +155,14 @@ class OffsetTable:
     def records(
         self, connector: str, partition: SourcePartition, offset: SourceOffset | None
     ) -> list[tuple[bytes, bytes | None]]:
-        """The records that store an offset: under the raw key seen last; a reset kills every variant of the key."""
+        """The records that store an offset: under the raw key seen last; a reset kills every
+        variant of the key."""
         known = list(self._raw_keys.get(canonical(connector, partition), ()))
         if offset is None:
             return [(raw, None) for raw in known] or [(new_key(connector, partition), None)]
-        return [(known[-1] if known else new_key(connector, partition), compact_json.encode(offset))]
+        return [
+            (known[-1] if known else new_key(connector, partition), compact_json.encode(offset))
+        ]
 
 
 def _parse_key(key: bytes | None) -> tuple[str, SourcePartition] | None:

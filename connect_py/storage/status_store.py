@@ -1,4 +1,5 @@
-"""`StatusStore`: the status topic, read into statuses and written by the rules of put and safe put."""
+"""`StatusStore`: the status topic, read into statuses and written by the rules of put and safe
+put."""
 
 from __future__ import annotations
 
@@ -29,14 +30,16 @@ RETRY_SECONDS = 0.3
 
 
 class StatusStore(LogStore):
-    """Everything known of connectors, tasks and the topics they use. All methods may be called from any thread."""
+    """Everything known of connectors, tasks and the topics they use. All methods may be called from
+    any thread."""
 
     def __init__(self, topic: str, logs: LogMaker, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._table = StatusTable()
         self._lock = threading.Lock()
         self._sequence: dict[StatusId, int] = {}  # of the newest write of each key
-        self._announced: set[tuple[str, str]] = set()  # connector, topic: written and perhaps not read back yet
+        # connector, topic: written and perhaps not read back yet
+        self._announced: set[tuple[str, str]] = set()
         self._retries: set[threading.Timer] = set()
         self._stopping = False
         super().__init__(topic, logs.log(topic, "statuses", self._apply, read_committed=False))
@@ -53,7 +56,9 @@ class StatusStore(LogStore):
         with self._lock:
             self._table.apply(record.partition, record.timestamp, record.key, record.value)
             # Read back, or forgotten on another worker's behalf: from now on the table knows.
-            self._announced = {pair for pair in self._announced if topic_key(pair[1], pair[0]) != record.key}
+            self._announced = {
+                pair for pair in self._announced if topic_key(pair[1], pair[0]) != record.key
+            }
 
     def get(self, id: StatusId) -> Status | None:  # noqa: A002 - Connect's word
         with self._lock:
@@ -75,10 +80,15 @@ class StatusStore(LogStore):
             return self._table.highest_generation
 
     def put(self, id: StatusId, status: Status) -> None:  # noqa: A002 - Connect's word
-        """Publish a status: UNASSIGNED and FAILED only when no newer owner has spoken, others always."""
+        """Publish a status: UNASSIGNED and FAILED only when no newer owner has spoken, others
+        always."""
         with self._lock:
             if status.state in SAFE_STATES and not self._table.permits_safe_put(id, status):
-                log.debug("status %s of %s is not written: a newer owner has spoken", status.state.value, id)
+                log.debug(
+                    "status %s of %s is not written: a newer owner has spoken",
+                    status.state.value,
+                    id,
+                )
                 return
             sequence = self._sequence[id] = self._sequence.get(id, 0) + 1
         self._send(id, status, sequence)
@@ -101,13 +111,17 @@ class StatusStore(LogStore):
         sequence: int,
         error: KafkaError,
     ) -> None:
-        """Send again, unless a newer write was queued or the safe condition broke. On a client's thread."""
+        """Send again, unless a newer write was queued or the safe condition broke. On a client's
+        thread."""
         with self._lock:
             superseded = self._sequence.get(id) != sequence
             unsafe = status.state in SAFE_STATES and not self._table.permits_safe_put(id, status)
             if superseded or unsafe or self._stopping:
                 return
-            if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED):
+            if error.code() in (
+                KafkaError.MSG_SIZE_TOO_LARGE,
+                KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            ):
                 log.error("status of %s cannot be written: %s", id, error.str())
                 return
             client_log.warning("status of %s was not written (%s); trying again", id, error.str())

@@ -1,4 +1,5 @@
-"""What the status topic says: plain records in, statuses and topics out. No I/O, no thread of its own."""
+"""What the status topic says: plain records in, statuses and topics out. No I/O, no thread of its
+own."""
 
 from __future__ import annotations
 
@@ -50,7 +51,11 @@ def status_value(status: Status) -> bytes | None:
     }
     waiting = status.waiting
     if waiting is not None:  # ours: a Java worker passes over it
-        members["waiting"] = {"for": waiting.what, "since": waiting.since_ms, "reason": waiting.reason}
+        members["waiting"] = {
+            "for": waiting.what,
+            "since": waiting.since_ms,
+            "reason": waiting.reason,
+        }
     if status.warnings:  # the same
         members["warnings"] = status.warnings
     return compact_json.encode(members)
@@ -109,15 +114,22 @@ class StatusTable:
     def permits_safe_put(self, id: StatusId, status: Status) -> bool:  # noqa: A002 - Connect's word
         """Whether UNASSIGNED or FAILED may be written: no newer owner has spoken."""
         known = self._statuses.get(id)
-        return known is None or known.worker_id == status.worker_id or known.generation <= status.generation
+        return (
+            known is None
+            or known.worker_id == status.worker_id
+            or known.generation <= status.generation
+        )
 
     def apply(self, partition: int, timestamp: int, key: bytes | None, value: bytes | None) -> None:
-        """Take one record. What is unknown or has the wrong shape is logged and skipped, never an error."""
+        """Take one record. What is unknown or has the wrong shape is logged and skipped, never an
+        error."""
         try:
             name = (key or b"").decode("utf-8")
             data = None if value is None else compact_json.decode(value)
         except ValueError as error:
-            log.warning("status topic: a record is not readable as JSON (%s); skipped", type(error).__name__)
+            log.warning(
+                "status topic: a record is not readable as JSON (%s); skipped", type(error).__name__
+            )
             return
         if self._is_stale_copy(key or b"", partition, timestamp):
             return
@@ -137,7 +149,12 @@ class StatusTable:
     def _is_stale_copy(self, key: bytes, partition: int, timestamp: int) -> bool:
         other = self._seen.get(key)
         if other is not None and other[0] != partition:
-            log.warning("status topic: key %r is in partitions %d and %d; the newest wins", key, other[0], partition)
+            log.warning(
+                "status topic: key %r is in partitions %d and %d; the newest wins",
+                key,
+                other[0],
+                partition,
+            )
             if timestamp < other[1]:
                 return True
         self._seen[key] = (partition, timestamp)
@@ -146,7 +163,10 @@ class StatusTable:
     def _apply_status(self, id: StatusId, name: str, data: Any) -> None:  # noqa: A002 - Connect's word
         if data is None:
             self._statuses.pop(id, None)
-            if isinstance(id, ConnectorTaskId) and (numbers := self._numbers.get(id.connector)) is not None:
+            if (
+                isinstance(id, ConnectorTaskId)
+                and (numbers := self._numbers.get(id.connector)) is not None
+            ):
                 numbers.discard(id.task)
                 if not numbers:
                     del self._numbers[id.connector]
@@ -178,12 +198,16 @@ class StatusTable:
         else:
             inner = data.get("topic") if isinstance(data, dict) else None
             task, since = (
-                (inner.get("task"), inner.get("discoverTimestamp")) if isinstance(inner, dict) else (None, None)
+                (inner.get("task"), inner.get("discoverTimestamp"))
+                if isinstance(inner, dict)
+                else (None, None)
             )
             if not isinstance(task, int) or not isinstance(since, int):
                 log.warning("status topic: value of %s has the wrong shape; skipped", name)
                 return
-            self._topics.setdefault(connector, {})[topic] = TopicStatus(topic, connector, task, since)
+            self._topics.setdefault(connector, {})[topic] = TopicStatus(
+                topic, connector, task, since
+            )
 
 
 def _status(data: Any) -> Status | None:
@@ -192,11 +216,17 @@ def _status(data: Any) -> Status | None:
     state, trace, worker_id, generation, version = (
         data.get(part) for part in ("state", "trace", "worker_id", "generation", "version")
     )
-    if not isinstance(worker_id, str) or not isinstance(generation, int) or abs(generation) > INT32_MAX:
+    if (
+        not isinstance(worker_id, str)
+        or not isinstance(generation, int)
+        or abs(generation) > INT32_MAX
+    ):
         return None
     try:
         waiting, warnings = _waiting(data.get("waiting")), _warnings(data.get("warnings"))
-        return Status(State(state), worker_id, generation, trace or None, version, waiting, warnings)
+        return Status(
+            State(state), worker_id, generation, trace or None, version, waiting, warnings
+        )
     except ValueError:
         return None
 

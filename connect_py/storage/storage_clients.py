@@ -1,4 +1,5 @@
-"""The Kafka clients that keep a worker's state: every setting on which correctness rests is explicit."""
+"""The Kafka clients that keep a worker's state: every setting on which correctness rests is
+explicit."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class StorageClients:
             "enable.partition.eof": True,  # tells positions beyond control records
             "allow.auto.create.topics": False,
             "fetch.queue.backoff.ms": 20,
-            "fetch.wait.max.ms": 100,  # a position beyond a transaction's marker is known one fetch later
+            # a position beyond a transaction's marker is known one fetch later
+            "fetch.wait.max.ms": 100,
             "queued.max.messages.kbytes": 4_096,
         }
 
@@ -63,7 +65,10 @@ class StorageClients:
         settings = self.producer_settings("configs-leader")
         settings.update({"enable.idempotence": True, "transactional.id": transactional_id})
         settings.update(
-            {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS, "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS}
+            {
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            }
         )
         return settings
 
@@ -80,7 +85,9 @@ class StorageClients:
             "request.timeout.ms": timeout_ms,
         }
 
-    def member_settings(self, group_id: str, session_timeout_ms: int, heartbeat_interval_ms: int) -> Settings:
+    def member_settings(
+        self, group_id: str, session_timeout_ms: int, heartbeat_interval_ms: int
+    ) -> Settings:
         return {
             **self.consumer_settings("member", read_committed=True),
             "group.id": group_id,
@@ -88,19 +95,25 @@ class StorageClients:
             "enable.partition.eof": False,
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": session_timeout_ms,
-            "max.poll.interval.ms": max(POLL_INTERVAL_MS, session_timeout_ms),  # the client wants it no shorter
+            # the client wants it no shorter
+            "max.poll.interval.ms": max(POLL_INTERVAL_MS, session_timeout_ms),
             "heartbeat.interval.ms": heartbeat_interval_ms,
         }
 
     def consumer(self, client: str, *, read_committed: bool) -> Consumer:
-        return Consumer(self.consumer_settings(client, read_committed=read_committed), logger=client_log)
+        return Consumer(
+            self.consumer_settings(client, read_committed=read_committed), logger=client_log
+        )
 
     def producer(self, client: str) -> Producer:
         return Producer(self.producer_settings(client), logger=client_log)
 
     def admin(self, on_error: Callable[[KafkaError], None] | None = None) -> AdminClient:
         """An admin client; its errors are logged, or passed to `on_error` when it is polled."""
-        settings: dict[str, Any] = {**self.base("admin"), "client.id": f"{self.client_id_prefix}shared-admin"}
+        settings: dict[str, Any] = {
+            **self.base("admin"),
+            "client.id": f"{self.client_id_prefix}shared-admin",
+        }
         if on_error is None:
             return AdminClient(settings, logger=client_log)
         settings |= {"log_level": 2, "error_cb": on_error}
@@ -109,7 +122,8 @@ class StorageClients:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorStorageClients(StorageClients):
-    """The same for a topic that is a connector's own: its client overrides may even lead to another cluster."""
+    """The same for a topic that is a connector's own: its client overrides may even lead to another
+    cluster."""
 
     configs: ClientConfigs
 

@@ -1,4 +1,5 @@
-"""What a store reads from and writes to: a topic of Kafka, or in standalone mode something local that acts like one."""
+"""What a store reads from and writes to: a topic of Kafka, or in standalone mode something local
+that acts like one."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Write:
 
 
 class StorageLog(Protocol):
-    """Hands every record to its store, in the order of each partition. Methods may be called on any thread."""
+    """Hands every record to its store, in the order of each partition. Methods may be called on any
+    thread."""
 
     refusal: str | None  # why it may not be read
 
@@ -56,7 +58,12 @@ class StorageLog(Protocol):
     def read_to_end(self) -> Future[None]:
         """Done when everything written so far was applied."""
 
-    def send(self, key: bytes, value: bytes | None, done: Callable[[KafkaError | None], None] | None = None) -> None:
+    def send(
+        self,
+        key: bytes,
+        value: bytes | None,
+        done: Callable[[KafkaError | None], None] | None = None,
+    ) -> None:
         """Write one record, soon; `done` is called when it is safe or refused. ConnectError."""
 
     def write(self, key: bytes, value: bytes | None, timeout: float) -> None:
@@ -69,8 +76,11 @@ class StorageLog(Protocol):
 class LogMaker(Protocol):
     """Opens logs by their names."""
 
-    def log(self, topic: str, client: str, apply: Callable[[LogRecord], None], *, read_committed: bool) -> StorageLog:
-        """Prepare a log; `apply` is called with each record. `client` names its clients in Kafka."""
+    def log(
+        self, topic: str, client: str, apply: Callable[[LogRecord], None], *, read_committed: bool
+    ) -> StorageLog:
+        """Prepare a log; `apply` is called with each record. `client` names its clients in
+        Kafka."""
 
 
 class TransactionWriter(Protocol):

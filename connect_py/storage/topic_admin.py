@@ -25,13 +25,20 @@ PURPOSES = {
     "offsets.storage.topic": "source connector offsets",  # a connector's own
 }
 _REFUSED = (
-    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.UNSUPPORTED_VERSION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.UNSUPPORTED_VERSION,
     KafkaError.POLICY_VIOLATION,
-)  # fmt: skip
+)
 _TEMPORARY = (
-    KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError._TRANSPORT,
-    KafkaError.NOT_CONTROLLER, KafkaError._TIMED_OUT_QUEUE, KafkaError._ALL_BROKERS_DOWN,
-)  # fmt: skip
+    KafkaError.INVALID_REPLICATION_FACTOR,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._ALL_BROKERS_DOWN,
+)
 
 
 class TopicAdmin:
@@ -47,7 +54,8 @@ class TopicAdmin:
     ) -> None:
         """Take an admin client. With `create` off, missing topics are errors.
 
-        `pause` waits that many seconds between two tries; true when there is to be no other, as the worker stops.
+        `pause` waits that many seconds between two tries; true when there is to be no other, as the
+        worker stops.
         """
         self._admin = admin
         self._create = create
@@ -65,9 +73,13 @@ class TopicAdmin:
             ConnectError: It does not answer.
         """
         try:
-            description = self._admin.describe_cluster(request_timeout=timeout).result(timeout + 1.0)
+            description = self._admin.describe_cluster(request_timeout=timeout).result(
+                timeout + 1.0
+            )
         except KafkaException as error:
-            raise ConnectError(f"the Kafka cluster does not answer: {error.args[0].str()}") from error
+            raise ConnectError(
+                f"the Kafka cluster does not answer: {error.args[0].str()}"
+            ) from error
         except TimeoutError as error:
             raise ConnectError(f"the Kafka cluster does not answer in {timeout:g} s") from error
         return str(description.cluster_id)
@@ -75,41 +87,51 @@ class TopicAdmin:
     def ensure(self, topic: StorageTopic) -> None:
         """Make sure that an internal topic exists and fits its purpose.
 
-        Raises:
-            ConfigError: It exists and does not fit, or is missing and may not or cannot be created as asked for.
-            RefusedError: It cannot be seen, and this client may not create it.
-            ConnectError: The cluster does not answer or refuses for another reason, or the worker stops.
+        Raises: ConfigError: It exists and does not fit, or is missing and may not or cannot be
+            created as asked for. RefusedError: It cannot be seen, and this client may not create
+            it. ConnectError: The cluster does not answer or refuses for another reason, or the
+            worker stops.
         """
         partitions = self._partitions(topic.name)
         if partitions is None:
             if not self._create:
                 raise ConfigError(
-                    "", f"Topic '{topic.name}' specified via the '{topic.property}' property is missing and "
-                    "internal.topics.automatic.creation.enable is false: create it",
-                )  # fmt: skip
+                    "",
+                    f"Topic '{topic.name}' specified via the '{topic.property}' property is "
+                    "missing and internal.topics.automatic.creation.enable is false: create it",
+                )
             if self._created(topic):
                 return
             partitions = self._partitions(topic.name)
         if topic.property in PURPOSES:
             self._check_cleanup_policy(topic)
-        if topic.property in ("config.storage.topic", "control.storage.topic") and (partitions or 1) != 1:
+        if (
+            topic.property in ("config.storage.topic", "control.storage.topic")
+            and (partitions or 1) != 1
+        ):
             raise ConfigError(
-                "", f"Topic '{topic.name}' supplied via the '{topic.property}' property is required to have a single "
-                f"partition in order to guarantee consistency of what it holds, but found {partitions} partitions",
-            )  # fmt: skip
+                "",
+                f"Topic '{topic.name}' supplied via the '{topic.property}' property is required "
+                "to have a single partition in order to guarantee consistency of what it holds, "
+                f"but found {partitions} partitions",
+            )
 
     def _partitions(self, name: str) -> int | None:
         """The number of partitions; None when the topic is missing."""
         try:
             found = self._admin.list_topics(timeout=REQUEST_SECONDS).topics.get(name)
         except KafkaException as error:
-            raise ConnectError(f"the Kafka cluster does not answer: {error.args[0].str()}") from error
+            raise ConnectError(
+                f"the Kafka cluster does not answer: {error.args[0].str()}"
+            ) from error
         return None if found is None or found.error is not None else len(found.partitions)
 
     def _created(self, topic: StorageTopic) -> bool:
-        """Create; False when another client did, or when the broker refuses and an administrator may have.
+        """Create; False when another client did, or when the broker refuses and an administrator
+        may have.
 
-        Brokers that have just started do not know all others yet: what has to do with that is tried for a while.
+        Brokers that have just started do not know all others yet: what has to do with that is tried
+        for a while.
         """
         deadline = self._clock.monotonic() + CREATE_SECONDS
         warned = False
@@ -123,26 +145,43 @@ class TopicAdmin:
             if problem.code() in _REFUSED:
                 if self._partitions(topic.name) is None:
                     raise RefusedError(
-                        f"topic '{topic.name}' ({topic.property}) is missing or hidden, and may not be created: "
-                        f"{problem.str()} (ACL: Create, Describe, Read and Write on Topic '{topic.name}')"
+                        f"topic '{topic.name}' ({topic.property}) is missing or hidden, and may "
+                        f"not be created: {problem.str()} (ACL: Create, Describe, Read and Write "
+                        f"on Topic '{topic.name}')"
                     )
-                log.warning("topic '%s' was not created (%s); assuming that it exists", topic.name, problem.str())
+                log.warning(
+                    "topic '%s' was not created (%s); assuming that it exists",
+                    topic.name,
+                    problem.str(),
+                )
                 return False
-            reason = f"topic '{topic.name}' ({topic.property}) could not be created: {self._reason(topic, problem)}"
+            reason = (
+                f"topic '{topic.name}' ({topic.property}) could not be created: "
+                f"{self._reason(topic, problem)}"
+            )
             if problem.code() not in _TEMPORARY or self._clock.monotonic() > deadline:
                 if problem.code() == KafkaError.INVALID_REPLICATION_FACTOR:
                     raise ConfigError("", reason)
                 raise ConnectError(reason)
-            log.log(logging.DEBUG if warned else logging.WARNING, "%s; it is tried for %g s", reason, CREATE_SECONDS)
+            log.log(
+                logging.DEBUG if warned else logging.WARNING,
+                "%s; it is tried for %g s",
+                reason,
+                CREATE_SECONDS,
+            )
             warned = True
             if self._pause(BACKOFF_SECONDS):
                 raise ConnectError(reason)
 
     def _refusal(self, topic: StorageTopic) -> KafkaError | None:
         """Ask once for a new topic; None when there is one now."""
-        new = NewTopic(topic.name, topic.partitions, topic.replication_factor, config=dict(topic.settings))
+        new = NewTopic(
+            topic.name, topic.partitions, topic.replication_factor, config=dict(topic.settings)
+        )
         try:
-            self._admin.create_topics([new], request_timeout=REQUEST_SECONDS)[topic.name].result(REQUEST_SECONDS + 1)
+            self._admin.create_topics([new], request_timeout=REQUEST_SECONDS)[topic.name].result(
+                REQUEST_SECONDS + 1
+            )
         except KafkaException as error:
             problem: KafkaError = error.args[0]
             return problem
@@ -151,7 +190,8 @@ class TopicAdmin:
         return None
 
     def _reason(self, topic: StorageTopic, problem: KafkaError) -> str:
-        """What the broker said; in an operator's words where the number of brokers is the matter."""
+        """What the broker said; in an operator's words where the number of brokers is the
+        matter."""
         if problem.code() != KafkaError.INVALID_REPLICATION_FACTOR or topic.replication_factor < 1:
             return problem.str()
         try:
@@ -159,14 +199,19 @@ class TopicAdmin:
         except KafkaException:
             return problem.str()
         property_, factor = topic.replication_property(), topic.replication_factor
-        return f"{property_} is {factor}, and the cluster has {brokers} broker{'' if brokers == 1 else 's'}"
+        return (
+            f"{property_} is {factor}, and the cluster has {brokers} "
+            f"broker{'' if brokers == 1 else 's'}"
+        )
 
     def _check_cleanup_policy(self, topic: StorageTopic) -> None:
         resource = ConfigResource(ResourceType.TOPIC, topic.name)
         deadline = self._clock.monotonic() + CREATE_SECONDS
         while True:
             try:
-                answer = self._admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
+                answer = self._admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[
+                    resource
+                ]
                 entry = answer.result(REQUEST_SECONDS + 1).get("cleanup.policy")
                 break
             except KafkaException as error:
@@ -174,18 +219,25 @@ class TopicAdmin:
             except TimeoutError:
                 problem = KafkaError(KafkaError._TIMED_OUT)
             # A topic that was made a moment ago is not known to every broker yet.
-            known_soon = problem.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and self._clock.monotonic() < deadline
+            known_soon = (
+                problem.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+                and self._clock.monotonic() < deadline
+            )
             if not known_soon or self._pause(BACKOFF_SECONDS):
-                log.info("topic '%s': cleanup.policy could not be checked: %s", topic.name, problem.str())
+                log.info(
+                    "topic '%s': cleanup.policy could not be checked: %s", topic.name, problem.str()
+                )
                 return
         found = "" if entry is None else str(entry.value)
         if found != "compact":
             purpose = PURPOSES[topic.property]
             raise ConfigError(
-                "", f"Topic '{topic.name}' supplied via the '{topic.property}' property is required to have "
-                f"'cleanup.policy=compact' to guarantee consistency and durability of {purpose}, but found the topic "
-                f"currently has 'cleanup.policy={found}'. Continuing would likely result in eventually losing "
-                f"{purpose} and problems restarting this Connect cluster in the future. Change the "
-                f"'{topic.property}' property in the Connect worker configurations to use a topic with "
+                "",
+                f"Topic '{topic.name}' supplied via the '{topic.property}' property is required "
+                "to have 'cleanup.policy=compact' to guarantee consistency and durability of "
+                f"{purpose}, but found the topic currently has 'cleanup.policy={found}'. "
+                f"Continuing would likely result in eventually losing {purpose} and problems "
+                f"restarting this Connect cluster in the future. Change the '{topic.property}' "
+                "property in the Connect worker configurations to use a topic with "
                 "'cleanup.policy=compact'.",
-            )  # fmt: skip
+            )

@@ -1,4 +1,5 @@
-"""Writing source offsets in a transaction that no earlier task of the connector can interfere with."""
+"""Writing source offsets in a transaction that no earlier task of the connector can interfere
+with."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ ABORT_SECONDS: Final = 2.0
 
 
 def write_in_transaction(
-    settings: Mapping[str, object], topic: str, records: Sequence[tuple[bytes, bytes | None]], timeout: float
+    settings: Mapping[str, object],
+    topic: str,
+    records: Sequence[tuple[bytes, bytes | None]],
+    timeout: float,
 ) -> None:
     """Write records, all or none, and wait until they are committed.
 
@@ -35,5 +39,6 @@ def write_in_transaction(
         producer.commit_transaction(timeout)
     except (KafkaException, BufferError) as error:
         with contextlib.suppress(KafkaException):  # none is open, or that is not known
-            producer.abort_transaction(ABORT_SECONDS)  # readers need not wait for the broker's time-out
+            # readers need not wait for the broker's time-out
+            producer.abort_transaction(ABORT_SECONDS)
         raise ConnectError(f"offsets were not written to topic '{topic}': {error}") from error

@@ -1,4 +1,5 @@
-"""`AtLeastOnceCommitter`: offsets follow acknowledgements; after a crash some records come again."""
+"""`AtLeastOnceCommitter`: offsets follow acknowledgements; after a crash some records come
+again."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ class AtLeastOnceCommitter(SourceCommitter):
         self._timeout = commit_timeout_ms / 1000
         self._submitted = SubmittedRecords()
         self._next_commit = clock.monotonic() + self._interval
-        self._unstored: dict[PartitionKey, tuple[Entry, Entry]] = {}  # may be stored, and are not yet
+        self._unstored: dict[
+            PartitionKey, tuple[Entry, Entry]
+        ] = {}  # may be stored, and are not yet
         self._running: WriteSourceOffsets | None = None
         self._started = 0.0
 
@@ -102,7 +105,9 @@ class AtLeastOnceCommitter(SourceCommitter):
         if not self._unstored:
             self._succeeded(0.0)
             return
-        self._running = WriteSourceOffsets(self._control.next_number(), list(self._unstored.values()))
+        self._running = WriteSourceOffsets(
+            self._control.next_number(), list(self._unstored.values())
+        )
         self._control.send(self._running)
 
     def _look(self, running: WriteSourceOffsets, now: float) -> None:
@@ -135,7 +140,9 @@ class AtLeastOnceCommitter(SourceCommitter):
         left = self._producer.client.flush(self._timeout)
         if left:
             log.error(
-                "%d records were not acknowledged within %.0f ms and will be read again", left, self._timeout * 1000
+                "%d records were not acknowledged within %.0f ms and will be read again",
+                left,
+                self._timeout * 1000,
             )
         self._running = None
         self._unstored |= self._submitted.committable()

@@ -1,4 +1,5 @@
-"""`Channel`: one end of the pipe between the worker and a child, safe to send on from any thread."""
+"""`Channel`: one end of the pipe between the worker and a child, safe to send on from any
+thread."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from connect_py.log_context import ContextFilter, LogLine
 
 
 class Channel:
-    """Messages are pickled plain data. A failed send raises nothing: the reading side learns of the end."""
+    """Messages are pickled plain data. A failed send raises nothing: the reading side learns of the
+    end."""
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self._connection = connection

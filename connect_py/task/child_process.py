@@ -1,4 +1,5 @@
-"""What every child process of the worker does first: live quietly, log upwards, and end when the worker ends."""
+"""What every child process of the worker does first: live quietly, log upwards, and end when the
+worker ends."""
 
 from __future__ import annotations
 
@@ -27,8 +28,11 @@ _ARENAS: Final = 2  # each keeps what was freed in it
 _MMAP_BYTES: Final = 32 << 20  # the largest that glibc takes
 
 
-def prepare_child(channel: Channel, context: LogContext, log_levels: Mapping[str, int | None]) -> None:
-    """Set up a fresh child: signals are the parent's to send, logs go up the channel, Arrow keeps to one thread."""
+def prepare_child(
+    channel: Channel, context: LogContext, log_levels: Mapping[str, int | None]
+) -> None:
+    """Set up a fresh child: signals are the parent's to send, logs go up the channel, Arrow keeps
+    to one thread."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker stops its children itself, in order
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     die_with_parent()
@@ -42,27 +46,31 @@ def prepare_child(channel: Channel, context: LogContext, log_levels: Mapping[str
     if "pyarrow" in sys.modules:
         import pyarrow as pa
 
-        pa.set_cpu_count(1)  # a task has one thread's worth of work; pools only add switching and memory
+        # a task has one thread's worth of work; pools only add switching and memory
+        pa.set_cpu_count(1)
         pa.set_io_thread_count(1)
 
 
 def _is_no_chatter(record: logging.LogRecord) -> bool:
-    """py4j tells of its second tries, with their traces, on the root logger itself: only such lines pass here."""
+    """py4j tells of its second tries, with their traces, on the root logger itself: only such lines
+    pass here."""
     return record.levelno >= logging.WARNING or "py4j" not in Path(record.pathname).parts
 
 
 def collect_rarely() -> None:
     """Have Python's collector look for cycles less often, and never at what exists already.
 
-    Thousands of messages live at a time in a task, none of them in a cycle; with Python's thresholds the collector
-    goes over them several times per poll, a tenth to a fifth of all CPU time.
+    Thousands of messages live at a time in a task, none of them in a cycle; with Python's
+    thresholds the collector goes over them several times per poll, a tenth to a fifth of all CPU
+    time.
     """
     gc.freeze()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep up to `KEPT_BYTES` of what was freed in an arena, instead of giving it back at once.
+    """Have glibc keep up to `KEPT_BYTES` of what was freed in an arena, instead of giving it back
+    at once.
 
     What one poll frees the next one takes again, page by page: a third of a task's page faults.
     """

@@ -12,7 +12,8 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Me
 from connect_py.api.message_run import MessageRun, bounds_of
 from connect_py.api.record import TimestampType
 
-Consumed: TypeAlias = Any  # confluent_kafka's Message; its accessors are called by the thousand through map
+# confluent_kafka's Message; its accessors are called by the thousand through map
+Consumed: TypeAlias = Any
 
 TIMESTAMP_TYPES: Mapping[int, TimestampType] = {
     TIMESTAMP_CREATE_TIME: TimestampType.CREATE_TIME,
@@ -21,7 +22,8 @@ TIMESTAMP_TYPES: Mapping[int, TimestampType] = {
 
 
 def message_runs(messages: Sequence[Consumed]) -> list[MessageRun]:
-    """Cut messages where the topic or the kind of timestamp changes; accessors are called without a Python loop."""
+    """Cut messages where the topic or the kind of timestamp changes; accessors are called without a
+    Python loop."""
     if not messages:
         return []
     topics: list[Any] = list(map(Message.topic, messages))
@@ -50,7 +52,9 @@ def _run(topic: str, kind: int, messages: Sequence[Consumed], times: Sequence[in
         list(map(Message.key, messages)),
         list(map(Message.value, messages)),
         None if headers.count(None) == len(headers) else headers,
-        pa.nulls(len(messages), pa.int64()) if timestamp_type is None else pa.array(times, pa.int64()),
+        pa.nulls(len(messages), pa.int64())
+        if timestamp_type is None
+        else pa.array(times, pa.int64()),
         timestamp_type or TimestampType.NO_TIMESTAMP_TYPE,
         *bounds_of(partitions, offsets),
     )

@@ -11,7 +11,9 @@ from connect_py.api.record import SinkRecord, TopicPartition
 from connect_py.task.transformation_chain import Delivery
 
 
-def without_partitions(deliveries: Iterable[Delivery], partitions: Iterable[TopicPartition]) -> list[Delivery]:
+def without_partitions(
+    deliveries: Iterable[Delivery], partitions: Iterable[TopicPartition]
+) -> list[Delivery]:
     """Leave out rows that were consumed from these partitions, wherever they are routed now."""
     withdrawn = set(partitions)
     if not withdrawn:
@@ -22,7 +24,9 @@ def without_partitions(deliveries: Iterable[Delivery], partitions: Iterable[Topi
         if isinstance(delivery, Batch):
             kept = _batch_without(delivery, withdrawn)
         else:
-            rows: list[SinkRecord] = [r for r in delivery if r.origin.topic_partition not in withdrawn]
+            rows: list[SinkRecord] = [
+                r for r in delivery if r.origin.topic_partition not in withdrawn
+            ]
             kept = rows or None
         if kept is not None:
             left.append(kept)

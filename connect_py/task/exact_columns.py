@@ -16,13 +16,23 @@ from connect_py.api.struct_view import StructView, rows_taken
 
 _NOTHING: Final = frozenset({type(None)})
 _FORMS: Mapping[Type, type] = {
-    Type.INT8: int, Type.INT16: int, Type.INT32: int, Type.INT64: int, Type.FLOAT32: float, Type.FLOAT64: float,
-    Type.BOOLEAN: bool, Type.STRING: str, Type.BYTES: bytes, Type.ARRAY: list, Type.MAP: dict,
-}  # fmt: skip
+    Type.INT8: int,
+    Type.INT16: int,
+    Type.INT32: int,
+    Type.INT64: int,
+    Type.FLOAT32: float,
+    Type.FLOAT64: float,
+    Type.BOOLEAN: bool,
+    Type.STRING: str,
+    Type.BYTES: bytes,
+    Type.ARRAY: list,
+    Type.MAP: dict,
+}
 
 
 def column_of(schemas: Sequence[Schema | None], values: Sequence[Value]) -> Column:
-    """Make a column that gives these schemas and values as its rows, with the very same Python types.
+    """Make a column that gives these schemas and values as its rows, with the very same Python
+    types.
 
     Raises:
         NotColumnar: There is none.
@@ -50,7 +60,8 @@ def _has_decimals(kind: pa.DataType) -> bool:
 
 
 def _fits(schema: Schema, values: Sequence[Value]) -> bool:
-    """Whether each value is null or has the Python form of the schema, deeply, and the column keeps it as it is."""
+    """Whether each value is null or has the Python form of the schema, deeply, and the column keeps
+    it as it is."""
     kinds = set(map(type, values)) - _NOTHING
     if not kinds:
         return True
@@ -64,7 +75,9 @@ def _fits(schema: Schema, values: Sequence[Value]) -> bool:
         stored = pa.array(values, pa.float32()).to_pylist()
         return all(a == b or a != a for a, b in zip(values, stored, strict=True))
     if schema.type is Type.ARRAY:
-        return _member_fits(schema.value_schema, chain.from_iterable(v for v in values if v is not None))
+        return _member_fits(
+            schema.value_schema, chain.from_iterable(v for v in values if v is not None)
+        )
     if schema.type is Type.MAP:
         there: list[dict[Any, Any]] = [v for v in values if v is not None]
         keys = list(chain.from_iterable(there))
@@ -89,9 +102,13 @@ def _structs_fit(schema: Schema, values: Sequence[Struct | None]) -> bool:
     rows = [v.read_values() for v in values if v is not None]
     width = len(schema.fields)
     return set(map(len, rows)) == {width} and all(
-        _fits(field.schema, column) for field, column in zip(schema.fields, zip(*rows, strict=True), strict=True)
+        _fits(field.schema, column)
+        for field, column in zip(schema.fields, zip(*rows, strict=True), strict=True)
     )
 
 
 def _decimals_fit(scale: int, values: Sequence[Decimal | None]) -> bool:
-    return all(v is None or (v.as_tuple().exponent == -scale and (v != 0 or not v.is_signed())) for v in values)
+    return all(
+        v is None or (v.as_tuple().exponent == -scale and (v != 0 or not v.is_signed()))
+        for v in values
+    )

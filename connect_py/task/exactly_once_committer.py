@@ -1,4 +1,5 @@
-"""`ExactlyOnceCommitter`: records and their offsets get into Kafka in one transaction, or not at all."""
+"""`ExactlyOnceCommitter`: records and their offsets get into Kafka in one transaction, or not at
+all."""
 
 from __future__ import annotations
 
@@ -27,50 +28,70 @@ SLICE_SECONDS: Final = 1.0  # the client is asked again until it knows the outco
 FENCE_SECONDS: Final = 60.0
 ABORT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 60.0
-FULL_BYTES: Final = 64 << 20  # of keys and values: a transaction of the boundary `interval` ends before its time
+# of keys and values: a transaction of the boundary `interval` ends before its time
+FULL_BYTES: Final = 64 << 20
 
-_FENCED: Final = frozenset({
-    KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH,
-})  # fmt: skip
-# Why a transaction may end without anybody's fault: the broker was away for longer than it may take. These say nothing
-# about the records, which can be sent again.
-_LOST: Final = _FENCED | frozenset({
-    KafkaError.INVALID_TXN_STATE, KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID,
-    KafkaError.TRANSACTION_ABORTABLE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    KafkaError.TRANSACTION_COORDINATOR_FENCED, KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT,
-    KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT,
-})  # fmt: skip
+_FENCED: Final = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+    }
+)
+# Why a transaction may end without anybody's fault: the broker was away for longer than it may
+# take. These say nothing about the records, which can be sent again.
+_LOST: Final = _FENCED | frozenset(
+    {
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        KafkaError.TRANSACTION_ABORTABLE,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        KafkaError.TRANSACTION_COORDINATOR_FENCED,
+        KafkaError._TIMED_OUT,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+    }
+)
 _UNEXPLAINED: Final = frozenset({KafkaError._STATE, KafkaError._FATAL, KafkaError._INCONSISTENT})
 
 log = logging.getLogger(__name__)
 
 
 class TaskFencedError(ConnectError):
-    """A newer producer of this task exists; nothing of the open transaction is in Kafka, or everything."""
+    """A newer producer of this task exists; nothing of the open transaction is in Kafka, or
+    everything."""
 
     def __init__(self, transactional_id: str, why: str) -> None:
         super().__init__(f"producer {transactional_id} was fenced: {why}")
 
 
 class TransactionLostError(ConnectError):
-    """The producer can write no more under its id; the transaction that was open may even have been committed."""
+    """The producer can write no more under its id; the transaction that was open may even have been
+    committed."""
 
 
 class ExactlyOnceCommitter(SourceCommitter):
     """Owns the transactions of a task's producer.
 
-    The steps of a commit. Whatever dies in between, the transaction is aborted by the next `open` of this id or by
-    the broker's time-out, readers of committed records see nothing of it, and the offsets are those before it.
+    The steps of a commit. Whatever dies in between, the transaction is aborted by the next `open`
+    of this id or by the broker's time-out, readers of committed records see nothing of it, and the
+    offsets are those before it.
 
     1. the records are with the client                               (`dispatched`)
     2. the records of the offset topic, in the same transaction      (`_store_offsets`)
     3. commit: the client waits for all acknowledgements first       (`_commit_client`)
     4. the task learns of it                                         (`commit_record`, `commit`)
 
-    A transaction that took too long, as when the broker is away, is aborted by the broker, and its producer may write
-    no more. Then a new one takes the id, and what did not get into Kafka is sent again (`_repair`). The broker says the
-    same of a producer whose id another producer has taken; how long the transaction was open tells the two apart.
+    A transaction that took too long, as when the broker is away, is aborted by the broker, and its
+    producer may write no more. Then a new one takes the id, and what did not get into Kafka is sent
+    again (`_repair`). The broker says the same of a producer whose id another producer has taken;
+    how long the transaction was open tells the two apart.
     """
 
     def __init__(
@@ -91,12 +112,11 @@ class ExactlyOnceCommitter(SourceCommitter):
     ) -> None:
         """Prepare.
 
-        Args:
-            interval_ms: Between commits, for the boundary `interval`; at most half of `timeout_ms` is used.
-            timeout_ms: For how long the broker lets a transaction be open.
-            transactions: What the task asks for, with the boundary `connector`.
-            copies_offsets: Whether the connector keeps its offsets in a topic of its own.
-            is_committed: Whether the transaction of a record, which has ended, was committed; waits, and raises
+        Args: interval_ms: Between commits, for the boundary `interval`; at most half of
+            `timeout_ms` is used. timeout_ms: For how long the broker lets a transaction be open.
+            transactions: What the task asks for, with the boundary `connector`. copies_offsets:
+            Whether the connector keeps its offsets in a topic of its own. is_committed: Whether the
+            transaction of a record, which has ended, was committed; waits, and raises
                 TaskStoppedError.
         """
         super().__init__(task, metrics, clock)
@@ -115,17 +135,22 @@ class ExactlyOnceCommitter(SourceCommitter):
         self._size = 0  # records in it
         self._bytes = 0  # of their keys and values, which are kept until it ends
         self._offsets: dict[PartitionKey, tuple[Entry, Entry]] = {}  # not stored yet
-        self._taken: list[tuple[Submitted, OffsetAndMetadata | None]] = []  # to tell the task of after the commit
+        self._taken: list[
+            tuple[Submitted, OffsetAndMetadata | None]
+        ] = []  # to tell the task of after the commit
         self._raw_keys: dict[PartitionKey, bytes] = {}
         self._offset_topic = ""
         self._active = 0  # records in hand
         self._sent: list[tuple[Submitted, OutgoingRecord]] = []  # in the open transaction
-        self._stored_at: RecordPlace | None = None  # one of the offsets of the transaction that is being committed
-        self._broken: KafkaError | None = None  # why the first record of the transaction was not delivered
+        # one of the offsets of the transaction that is being committed
+        self._stored_at: RecordPlace | None = None
+        # why the first record of the transaction was not delivered
+        self._broken: KafkaError | None = None
         self._repairing = False
 
     def open(self) -> None:
-        """Fence producers that may still write for this connector's tasks, then take this task's id.
+        """Fence producers that may still write for this connector's tasks, then take this task's
+        id.
 
         Raises:
             ConnectError: The task set has changed, or the cluster refuses.
@@ -146,11 +171,13 @@ class ExactlyOnceCommitter(SourceCommitter):
                 problem: KafkaError = error.args[0]
                 if problem.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
                     raise ConnectError(
-                        f"transactional id '{self._id}' is not granted (ACL: Write and Describe on TransactionalId "
-                        f"'{self._id}')"
+                        f"transactional id '{self._id}' is not granted (ACL: Write and Describe "
+                        f"on TransactionalId '{self._id}')"
                     ) from error
                 if not problem.retriable():
-                    raise ConnectError(f"transactional id {self._id} was not obtained: {problem.str()}") from error
+                    raise ConnectError(
+                        f"transactional id {self._id} was not obtained: {problem.str()}"
+                    ) from error
                 log.debug("transactional id %s is not obtained yet: %s", self._id, problem.str())
 
     def _fence_zombies(self) -> None:
@@ -179,7 +206,8 @@ class ExactlyOnceCommitter(SourceCommitter):
     def sending(self, topic: str) -> None:
         if topic == self._offset_topic:
             raise ConnectError(
-                f"a source task may not write to '{topic}', which holds its offsets, with exactly-once support"
+                f"a source task may not write to '{topic}', which holds its offsets, with "
+                f"exactly-once support"
             )
         try:
             self._begin()
@@ -202,7 +230,10 @@ class ExactlyOnceCommitter(SourceCommitter):
 
     def _note(self, submitted: Submitted) -> None:
         record = submitted.record
-        self._offsets[partition_key(record.source_partition)] = (record.source_partition, record.source_offset)
+        self._offsets[partition_key(record.source_partition)] = (
+            record.source_partition,
+            record.source_offset,
+        )
         if self._transactions is not None:
             commit, abort = self._transactions.take_record(record)
             self._end_if_asked(commit=commit, abort=abort)
@@ -212,7 +243,8 @@ class ExactlyOnceCommitter(SourceCommitter):
 
     def lost(self, submitted: Submitted, error: KafkaError | None) -> None:
         self._broken = self._broken or error
-        self._taken.append((submitted, None))  # of an aborted transaction; after other failures no commit succeeds
+        # of an aborted transaction; after other failures no commit succeeds
+        self._taken.append((submitted, None))
 
     @property
     def tolerates_lost_records(self) -> bool:
@@ -240,7 +272,8 @@ class ExactlyOnceCommitter(SourceCommitter):
             self._commit()
 
     def _end_if_asked(self, *, commit: bool, abort: bool) -> None:
-        """After an abort the offsets are stored all the same: those records are not to come again."""
+        """After an abort the offsets are stored all the same: those records are not to come
+        again."""
         if abort:
             self._abort_as_asked()
         if commit or abort:
@@ -250,7 +283,9 @@ class ExactlyOnceCommitter(SourceCommitter):
         if not self._open:
             log.warning("the task aborts a transaction that holds no record")
             return
-        log.info("the transaction is aborted, as the task asks for: %d records are dropped", self._size)
+        log.info(
+            "the transaction is aborted, as the task asks for: %d records are dropped", self._size
+        )
         try:
             self._producer.client.abort_transaction()
         except KafkaException as error:
@@ -259,7 +294,8 @@ class ExactlyOnceCommitter(SourceCommitter):
         self._taken = [(submitted, None) for submitted, _ in self._taken]  # they are nowhere
 
     def _abort_by_force(self, error: KafkaException) -> None:
-        """A new producer's first act is the end of a transaction that its predecessor has left open."""
+        """A new producer's first act is the end of a transaction that its predecessor has left
+        open."""
         try:
             self._fail("abort", error)
         except TransactionLostError as lost:
@@ -320,16 +356,21 @@ class ExactlyOnceCommitter(SourceCommitter):
         return True
 
     def _store_offsets(self) -> None:
-        """Write the records of the offset topic, under the keys that the worker knows; they never change."""
+        """Write the records of the offset topic, under the keys that the worker knows; they never
+        change."""
         unknown = {key: pair for key, pair in self._offsets.items() if key not in self._raw_keys}
         if unknown:
-            question = MakeOffsetKeys(self._control.next_number(), [partition for partition, _ in unknown.values()])
+            question = MakeOffsetKeys(
+                self._control.next_number(), [partition for partition, _ in unknown.values()]
+            )
             keys: Sequence[bytes] = self._control.ask(question, ANSWER_SECONDS)
             self._raw_keys |= zip(unknown, keys, strict=True)
         for key, (_, offset) in self._offsets.items():
             check_primitives(offset)
             value = compact_json.encode(dict(offset))
-            stored = OutgoingRecord(self._offset_topic, value, self._raw_keys[key], (), 0, None, self._offset_stored)
+            stored = OutgoingRecord(
+                self._offset_topic, value, self._raw_keys[key], (), 0, None, self._offset_stored
+            )
             self._produce(stored, "store the offsets of")
 
     def _offset_stored(self, error: KafkaError | None, message: Message) -> None:
@@ -342,7 +383,8 @@ class ExactlyOnceCommitter(SourceCommitter):
             self._stored_at = RecordPlace(topic, partition, offset)
 
     def _commit_client(self) -> None:
-        """Wait for the outcome, however long: the client gives up by itself when the transaction's time is over."""
+        """Wait for the outcome, however long: the client gives up by itself when the transaction's
+        time is over."""
         while True:
             try:
                 self._producer.client.commit_transaction(SLICE_SECONDS)
@@ -358,25 +400,31 @@ class ExactlyOnceCommitter(SourceCommitter):
             self._open = False
             raise TaskFencedError(self._id, "a newer instance of this task exists") from error
         text = f"cannot {what} a transaction of {self._id}: {problem.str()}"
-        raise (TransactionLostError(text) if problem.code() in _LOST else NotDeliveredError(text)) from error
+        raise (
+            TransactionLostError(text) if problem.code() in _LOST else NotDeliveredError(text)
+        ) from error
 
     # A new producer.
 
     def _repair(self, lost: TransactionLostError) -> bool:
-        """Have a new producer in the state that the lost one should be in; whether its transaction was committed.
+        """Have a new producer in the state that the lost one should be in; whether its transaction
+        was committed.
 
-        Between the steps the process may die: what follows finds the offsets of the last committed transaction.
+        Between the steps the process may die: what follows finds the offsets of the last committed
+        transaction.
 
         1. the worker says that the task is still its own    (a newer instance must not be fenced by an older one)
         2. a new producer takes the id                       (the old transaction ends, whichever way)
         3. the worker says so once more                      (a newer instance that was fenced does the same as this)
         4. if all records had arrived, one of them is looked for: they may have been committed
         5. otherwise they are sent again, in a new transaction
-        """
+        """  # noqa: E501 - a table or a literal is wider
         self._repairing = True
         stored_at = self._stored_at
         while True:
-            log.warning("%s; a new producer takes over", lost, extra={"action": "producer_replaced"})
+            log.warning(
+                "%s; a new producer takes over", lost, extra={"action": "producer_replaced"}
+            )
             self._ask_whether_ours()
             self._producer.renew()
             self._open = False
@@ -431,7 +479,8 @@ class ExactlyOnceCommitter(SourceCommitter):
                 self._fail(what, error)
 
     def close(self, *, failed: bool) -> None:
-        """Commit what was sent, unless the task failed or says itself where transactions end; else abort."""
+        """Commit what was sent, unless the task failed or says itself where transactions end; else
+        abort."""
         try:
             if failed or self._repairing:
                 pass  # what is in the transaction is not known
@@ -441,15 +490,20 @@ class ExactlyOnceCommitter(SourceCommitter):
                 commit, abort = self._transactions.take_batch()
                 self._end_if_asked(commit=commit, abort=abort)
         except (ConnectError, TaskStoppedError) as error:
-            log.warning("the last transaction was not committed: %s", error or "the task was to stop")
+            log.warning(
+                "the last transaction was not committed: %s", error or "the task was to stop"
+            )
         if self._open:
             try:
-                self._producer.client.abort_transaction(ABORT_SECONDS)  # readers need not wait for the time-out
+                # readers need not wait for the time-out
+                self._producer.client.abort_transaction(ABORT_SECONDS)
             except KafkaException as error:
                 log.warning("the open transaction was not aborted: %s", error.args[0].str())
 
 
-def _explained(producer: SourceProducer, broken: KafkaError | None, problem: KafkaError) -> KafkaError:
+def _explained(
+    producer: SourceProducer, broken: KafkaError | None, problem: KafkaError
+) -> KafkaError:
     """Why a producer refuses: it may know, and say only that it does.
 
     `broken`: what a record failed of, which counts first.

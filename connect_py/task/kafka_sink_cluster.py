@@ -1,4 +1,5 @@
-"""`KafkaSinkCluster`: what a sink connector or its tasks may ask of the cluster that they consume."""
+"""`KafkaSinkCluster`: what a sink connector or its tasks may ask of the cluster that they
+consume."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ class KafkaSinkCluster:
     """Satisfies `connect_py.api.cluster.SinkCluster`; see there for threads and errors."""
 
     def __init__(
-        self, connector: str, start_number: int, clients: ClientConfigs, admin: ClusterAdmin, topics: TopicSelection
+        self,
+        connector: str,
+        start_number: int,
+        clients: ClientConfigs,
+        admin: ClusterAdmin,
+        topics: TopicSelection,
     ) -> None:
         self._connector = connector
         self._start_number = start_number
@@ -46,7 +52,8 @@ class KafkaSinkCluster:
         return self._clients.group_id()
 
     def client_config(self, kind: ClientKind) -> dict[str, object]:
-        # No thread polls an admin client for its log between questions; its answers hold the errors.
+        # No thread polls an admin client for its log between questions; its answers hold the
+        # errors.
         log: dict[str, object] = {"log_level": 2} if kind == "admin" else {"logger": client_log}
         settings = {**log, **self._clients.of(kind)}
         if kind == "consumer" and self._topics.has_replays:
@@ -71,7 +78,9 @@ class KafkaSinkCluster:
             existing.append(topic)
         return existing
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    def committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         return self._admin.committed(self.group_id, partitions)
 
     def log_range(
@@ -79,5 +88,7 @@ class KafkaSinkCluster:
     ) -> Mapping[TopicPartition, tuple[int, int]]:
         return self._admin.log_range(partitions, committed=committed)
 
-    def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Mapping[TopicPartition, int]:
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> Mapping[TopicPartition, int]:
         return self._admin.offsets_at(partitions, timestamp_ms)

@@ -1,4 +1,5 @@
-"""`LeaseGuard`: ends a child process when its worker's lease does, although the worker itself may be asleep."""
+"""`LeaseGuard`: ends a child process when its worker's lease does, although the worker itself may
+be asleep."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ LOOK_SECONDS: Final = 0.5  # waiting does not count the time that the machine sl
 
 
 class LeaseGuard:
-    """A worker that was stopped, or that waits for a disk, cannot stop its children in time: they look themselves.
+    """A worker that was stopped, or that waits for a disk, cannot stop its children in time: they
+    look themselves.
 
     Worker and children share the machine's clock. The thread starts with the first lease.
     """
@@ -38,5 +40,6 @@ class LeaseGuard:
             while True:
                 left = None if self._until is None else self._until - self._clock.monotonic()
                 if left is not None and left <= 0:
-                    os._exit(EXIT_LEASE_ENDED)  # at once: another worker may start this work in a moment
+                    # at once: another worker may start this work in a moment
+                    os._exit(EXIT_LEASE_ENDED)
                 self._changed.wait(None if left is None else min(left, LOOK_SECONDS))

@@ -1,4 +1,5 @@
-"""What travels on the pipe between the worker and a task process: few kinds, plain data, never a record."""
+"""What travels on the pipe between the worker and a task process: few kinds, plain data, never a
+record."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ class TaskSpec:
     start_number: int
     plugins: Sequence[PluginTable]
     log_levels: Mapping[str, int] = field(default_factory=dict)  # by logger; "" is the root
-    secrets: Sequence[str] = ()  # what configuration providers gave of all this; texts do not show it
+    secrets: Sequence[
+        str
+    ] = ()  # what configuration providers gave of all this; texts do not show it
 
 
 # From the worker to the task.
@@ -53,7 +56,8 @@ class SetLogLevels:
 
 @dataclass(frozen=True, slots=True)
 class ExtendLease:
-    """The process must have ended by this time on the machine's monotonic clock, unless a later message comes.
+    """The process must have ended by this time on the machine's monotonic clock, unless a later
+    message comes.
 
     None: there is no such time.
     """
@@ -142,7 +146,8 @@ SourceEntry: TypeAlias = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class ReadSourceOffsets:
-    """Asks for the stored offsets of source partitions, everything written so far included; a list, in order."""
+    """Asks for the stored offsets of source partitions, everything written so far included; a list,
+    in order."""
 
     number: int
     partitions: Sequence[SourceEntry]
@@ -158,7 +163,8 @@ class WriteSourceOffsets:
 
 @dataclass(frozen=True, slots=True)
 class MakeOffsetKeys:
-    """Asks under which keys of the offset topic the offsets of source partitions are stored; bytes, in order."""
+    """Asks under which keys of the offset topic the offsets of source partitions are stored; bytes,
+    in order."""
 
     number: int
     partitions: Sequence[SourceEntry]
@@ -166,7 +172,8 @@ class MakeOffsetKeys:
 
 @dataclass(frozen=True, slots=True)
 class CopySourceOffsets:
-    """What a task wrote to its connector's own offset topic, for the worker's topic; not answered."""
+    """What a task wrote to its connector's own offset topic, for the worker's topic; not
+    answered."""
 
     offsets: Sequence[tuple[SourceEntry, SourceEntry]]
 
@@ -180,14 +187,16 @@ class FenceZombies:
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """Asks whether this task of this task set is still wanted here; the answer is its offset topic, or a refusal."""
+    """Asks whether this task of this task set is still wanted here; the answer is its offset topic,
+    or a refusal."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class AcquireService:
-    """Asks for the address of a shared service; answered once it is ready, or when the time is over."""
+    """Asks for the address of a shared service; answered once it is ready, or when the time is
+    over."""
 
     number: int
     service: SharedService
@@ -197,7 +206,8 @@ class AcquireService:
 
 @dataclass(frozen=True, slots=True)
 class RequestService:
-    """Have a shared service started; not answered. Without `hold` the sender is no user of it yet."""
+    """Have a shared service started; not answered. Without `hold` the sender is no user of it
+    yet."""
 
     service: SharedService
     hold: bool = True
@@ -210,9 +220,24 @@ class ReleaseService:
     service: SharedService
 
 
-SourceQuestion: TypeAlias = ReadSourceOffsets | WriteSourceOffsets | MakeOffsetKeys | FenceZombies | VerifyTask
+SourceQuestion: TypeAlias = (
+    ReadSourceOffsets | WriteSourceOffsets | MakeOffsetKeys | FenceZombies | VerifyTask
+)
 Question: TypeAlias = SourceQuestion | AcquireService
 FromTask: TypeAlias = (
-    Started | Paused | Resumed | Stopped | Failed | Waits | Warns | RequestStop | TopicUsed | Beat | LogLine | Question
-    | CopySourceOffsets | RequestService | ReleaseService
-)  # fmt: skip
+    Started
+    | Paused
+    | Resumed
+    | Stopped
+    | Failed
+    | Waits
+    | Warns
+    | RequestStop
+    | TopicUsed
+    | Beat
+    | LogLine
+    | Question
+    | CopySourceOffsets
+    | RequestService
+    | ReleaseService
+)

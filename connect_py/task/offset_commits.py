@@ -32,9 +32,12 @@ class _Commit:
 class Positions:
     """Where this task is, per partition that it owns. All are next offsets to read."""
 
-    current: dict[TopicPartition, int] = field(default_factory=dict)  # everything below was put or dropped
-    committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)  # what the group holds
-    back: dict[TopicPartition, int] = field(default_factory=dict)  # where to go back to when a commit fails
+    # everything below was put or dropped
+    current: dict[TopicPartition, int] = field(default_factory=dict)
+    # what the group holds
+    committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    # where to go back to when a commit fails
+    back: dict[TopicPartition, int] = field(default_factory=dict)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         for tp in partitions:
@@ -47,7 +50,12 @@ class OffsetCommits:
     """One commit counts at a time. On the loop's thread."""
 
     def __init__(
-        self, positions: Positions, consumer: SinkConsumer, clock: Clock, metrics: SinkMetrics, timeout_ms: int
+        self,
+        positions: Positions,
+        consumer: SinkConsumer,
+        clock: Clock,
+        metrics: SinkMetrics,
+        timeout_ms: int,
     ) -> None:
         self._positions = positions
         self._consumer = consumer
@@ -71,9 +79,16 @@ class OffsetCommits:
             at = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)
             if tp not in current:
                 level = logging.DEBUG if tp in self._consumer.assigned else logging.WARNING
-                log.log(level, "pre_commit returned %s, which is not being committed; it is ignored", tp)
+                log.log(
+                    level, "pre_commit returned %s, which is not being committed; it is ignored", tp
+                )
             elif at.offset > current[tp]:
-                log.warning("pre_commit returned %d for %s, beyond %d; it is ignored", at.offset, tp, current[tp])
+                log.warning(
+                    "pre_commit returned %d for %s, beyond %d; it is ignored",
+                    at.offset,
+                    tp,
+                    current[tp],
+                )
             elif self._positions.committed.get(tp) != at:
                 offsets[tp] = at
         return offsets
@@ -83,7 +98,9 @@ class OffsetCommits:
         if not offsets:
             self._metrics.skipped()
             return
-        commit = _Commit(self._metrics.sequence, offsets, self._clock.monotonic(), self._metrics.read)
+        commit = _Commit(
+            self._metrics.sequence, offsets, self._clock.monotonic(), self._metrics.read
+        )
         if log.isEnabledFor(logging.DEBUG):
             log.debug("commits %s", ", ".join(f"{tp}: {at.offset}" for tp, at in offsets.items()))
         if wait:
@@ -93,7 +110,9 @@ class OffsetCommits:
         self._running = commit.sequence
         self._consumer.commit(offsets)
 
-    def answered(self, error: KafkaError | None, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def answered(
+        self, error: KafkaError | None, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
         """The client's news of a commit that was sent; inside a poll."""
         for commit in self._in_flight:
             if commit.offsets.keys() == offsets.keys() and all(

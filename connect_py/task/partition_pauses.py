@@ -10,7 +10,8 @@ from connect_py.task.sink_consumer import SinkConsumer
 
 
 class PartitionPauses:
-    """Those that the task asked for, and all of them while nothing may be read. On the loop's thread."""
+    """Those that the task asked for, and all of them while nothing may be read. On the loop's
+    thread."""
 
     def __init__(self, consumer: SinkConsumer) -> None:
         self._consumer = consumer

@@ -1,4 +1,5 @@
-"""`PausedEnds`: where the logs of paused partitions end. The client learns that only while it fetches."""
+"""`PausedEnds`: where the logs of paused partitions end. The client learns that only while it
+fetches."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ class PausedEnds:
     """Of one consumer; used on its thread."""
 
     def __init__(
-        self, consumer: Consumer, statistics: ClientStatistics, clock: Callable[[], float] = time.monotonic
+        self,
+        consumer: Consumer,
+        statistics: ClientStatistics,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._consumer = consumer
         self._statistics = statistics
@@ -31,7 +35,8 @@ class PausedEnds:
         self._look_at = 0.0
 
     def look(self, paused: Collection[TopicPartition]) -> None:
-        """Tell the statistics, every 10 seconds while partitions are paused; costs a question to each leader."""
+        """Tell the statistics, every 10 seconds while partitions are paused; costs a question to
+        each leader."""
         now = self._clock()
         if not paused:
             self._look_at = now + LOOK_SECONDS
@@ -47,5 +52,7 @@ class PausedEnds:
             log.debug("the ends of paused partitions are not known: %s", error.args[0].str())
             return
         self._statistics.known_ends = {
-            (each.topic, each.partition): each.offset for each in found if each.error is None and each.offset >= 0
+            (each.topic, each.partition): each.offset
+            for each in found
+            if each.error is None and each.offset >= 0
         }

@@ -11,7 +11,13 @@ from typing import Final
 from connect_py.api.batch import Batch
 from connect_py.api.errors import ConnectError
 from connect_py.api.message_run import MessageRun
-from connect_py.api.pipeline import PipelineFactory, PipelineOutput, RecordFailure, RecordPipeline, TaskPipeline
+from connect_py.api.pipeline import (
+    PipelineFactory,
+    PipelineOutput,
+    RecordFailure,
+    RecordPipeline,
+    TaskPipeline,
+)
 from connect_py.api.record import SinkRecord, TopicPartition
 from connect_py.api.task import SinkTask
 from connect_py.clock import SystemClock
@@ -39,23 +45,33 @@ class TaskPipelineFactory(PipelineFactory):
     connector: Mapping[str, str]
     worker: Mapping[str, str]
     wait_seconds: float = WAIT_SECONDS
-    secrets: Sequence[str] = ()  # of the configurations: the process that opens a pipeline masks them
+    secrets: Sequence[
+        str
+    ] = ()  # of the configurations: the process that opens a pipeline masks them
 
     def open(self) -> RecordPipeline:
         plugins = self._plugins()
-        config = replace(ErrorConfig.parse(self.connector), tolerate_all=True)  # failures are part of the output
+        # failures are part of the output
+        config = replace(ErrorConfig.parse(self.connector), tolerate_all=True)
         failures, waits = _Failures(), _Waits(self.wait_seconds)
         errors = ErrorHandler(config, [failures], SystemClock(), waits.wait, waits.waits_for)
         task, _ = plugins.task(self.connector)
         chain = plugins.chain(errors, sink_takes_columns=takes_columns(task))
-        pipeline = record_pipeline.RecordPipeline(plugins.converters(), chain, errors, config.replay_topic)
+        pipeline = record_pipeline.RecordPipeline(
+            plugins.converters(), chain, errors, config.replay_topic
+        )
         return _Pipeline(pipeline, errors, failures)
 
     def open_for(self, task: SinkTask, number: int) -> TaskPipeline:
         plugins, connector = self._plugins(), self.connector["name"]
         _, class_name = plugins.task(self.connector)
         clients = ClientConfigs(self.worker, self.connector, connector, number)
-        place = SinkPlace(ConnectorTaskId(connector, number), self.connector, clients, ClusterAdmin(clients.admin()))
+        place = SinkPlace(
+            ConnectorTaskId(connector, number),
+            self.connector,
+            clients,
+            ClusterAdmin(clients.admin()),
+        )
         waits, later = _Waits(self.wait_seconds), list[LaterReporter]()
 
         def topic_reporter(reporter: ErrorReporter) -> ErrorReporter:
@@ -64,19 +80,32 @@ class TaskPipelineFactory(PipelineFactory):
 
         with ExitStack() as closing:
             pipeline = open_sink_pipeline(
-                place, plugins, task, class_name, plugins.converters(), SystemClock(), TaskPluginMetrics(), waits.wait,
-                waits.waits_for, closing, topic_reporter,
-            )  # fmt: skip
+                place,
+                plugins,
+                task,
+                class_name,
+                plugins.converters(),
+                SystemClock(),
+                TaskPluginMetrics(),
+                waits.wait,
+                waits.waits_for,
+                closing,
+                topic_reporter,
+            )
             return _TaskPipeline(pipeline, later, closing.pop_all())
 
     def _plugins(self) -> TaskPlugins:
         hide(self.secrets)
-        paths = [path.strip() for path in self.worker.get("plugin.path", "").split(",") if path.strip()]
+        paths = [
+            path.strip() for path in self.worker.get("plugin.path", "").split(",") if path.strip()
+        ]
         return TaskPlugins(PluginRegistry.discover(paths), self.worker, self.connector)
 
 
 class _TaskPipeline(TaskPipeline):
-    def __init__(self, pipeline: SinkPipeline, later: Sequence[LaterReporter], closing: ExitStack) -> None:
+    def __init__(
+        self, pipeline: SinkPipeline, later: Sequence[LaterReporter], closing: ExitStack
+    ) -> None:
         self.reporter = pipeline.reporter
         self._later = later
         self._pipeline = pipeline
@@ -95,7 +124,9 @@ class _TaskPipeline(TaskPipeline):
 
 
 class _Pipeline(RecordPipeline):
-    def __init__(self, pipeline: record_pipeline.RecordPipeline, errors: ErrorHandler, failures: _Failures) -> None:
+    def __init__(
+        self, pipeline: record_pipeline.RecordPipeline, errors: ErrorHandler, failures: _Failures
+    ) -> None:
         self._pipeline = pipeline
         self._errors = errors
         self._failures = failures
@@ -116,7 +147,13 @@ class _Failures(ErrorReporter):
         origin = failed.shown()
         assert origin is not None, "records of topics have a place"
         self._found.append(
-            RecordFailure(origin, failed.stage.value, failed.class_name, failed.reason, masked(str(failed.error)))
+            RecordFailure(
+                origin,
+                failed.stage.value,
+                failed.class_name,
+                failed.reason,
+                masked(str(failed.error)),
+            )
         )
 
     def take(self) -> list[RecordFailure]:

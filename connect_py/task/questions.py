@@ -1,4 +1,5 @@
-"""`Questions`: asks the worker over a child's pipe, and hands each answer to the thread that waits for it."""
+"""`Questions`: asks the worker over a child's pipe, and hands each answer to the thread that waits
+for it."""
 
 from __future__ import annotations
 
@@ -10,15 +11,18 @@ from typing import Any, Final
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.task.messages import Answer, FromTask, Question
 
-STOPPING_SECONDS: Final = 1.0  # for an answer that the worker has already, while the child is being stopped
+# for an answer that the worker has already, while the child is being stopped
+STOPPING_SECONDS: Final = 1.0
 
 
 class TaskStoppedError(Exception):
-    """A stop was asked for while something was being waited for: leave everything as it is and end in order."""
+    """A stop was asked for while something was being waited for: leave everything as it is and end
+    in order."""
 
 
 class StoppedWhileWaitingError(TaskStoppedError, RetriableError):
-    """The same on a thread of the plugin's own, which may take it for what it is to the plugin: not now."""
+    """The same on a thread of the plugin's own, which may take it for what it is to the plugin: not
+    now."""
 
 
 class RefusedError(ConnectError):
@@ -60,15 +64,17 @@ class Questions:
         self.send(question)
         with self._changed:
             if not self._changed.wait_for(lambda: question.number in self._answers, timeout):
-                raise ConnectError(f"the worker did not answer within {timeout:.0f} s: {type(question).__name__}")
+                raise ConnectError(
+                    f"the worker did not answer within {timeout:.0f} s: {type(question).__name__}"
+                )
         return self._take(question.number)
 
     def ask_patiently(self, question: Question, stopping_seconds: float = 0.0) -> Any:
         """Send a question and wait for its answer however long it takes.
 
-        Raises:
-            ConnectError: The worker answered with an error; RefusedError if with a refusal.
-            TaskStoppedError: A stop was asked for, and `stopping_seconds` later there was no answer.
+        Raises: ConnectError: The worker answered with an error; RefusedError if with a refusal.
+            TaskStoppedError: A stop was asked for, and `stopping_seconds` later there was no
+            answer.
         """
         self.send(question)
         with self._changed:
@@ -76,7 +82,9 @@ class Questions:
             if stopping_seconds and not self._changed.wait_for(
                 lambda: question.number in self._answers, stopping_seconds
             ):
-                raise StoppedWhileWaitingError(f"stopped while the worker was asked: {type(question).__name__}")
+                raise StoppedWhileWaitingError(
+                    f"stopped while the worker was asked: {type(question).__name__}"
+                )
         if question.number not in self._answers:
             self.check()
         return self._take(question.number)

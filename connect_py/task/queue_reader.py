@@ -1,7 +1,8 @@
 """`QueueReader`: a consumer's messages in large pieces of memory, without an object for each.
 
-The library in `native/reader` reads them from a queue of the client's library, by functions that are public there. The
-client is the one of `confluent_kafka`, which goes on with all else: group, rebalances, commits, seeks, callbacks.
+The library in `native/reader` reads them from a queue of the client's library, by functions that
+are public there. The client is the one of `confluent_kafka`, which goes on with all else: group,
+rebalances, commits, seeks, callbacks.
 """
 
 from __future__ import annotations
@@ -23,12 +24,26 @@ from connect_py.api.record import RawHeaders, TimestampType, TopicPartition
 from connect_py.task.consumed_messages import TIMESTAMP_TYPES
 
 VERSION: Final = 2  # of what crosses to the library; `VERSION` in lib.rs is the same
-PLUGINS: Final = "plugin.library.paths"  # of the client: how the library learns of a client that is made
+# of the client: how the library learns of a client that is made
+PLUGINS: Final = "plugin.library.paths"
 _CLIENT_FUNCTIONS: Final = (  # in the order of `Functions` in client.rs
-    "conf_interceptor_add_on_new", "queue_new", "queue_destroy", "queue_get_partition", "queue_forward",
-    "queue_poll", "event_destroy", "event_message_next", "event_error", "message_timestamp", "message_headers",
-    "event_error_string", "event_topic_partition", "topic_partition_destroy", "header_get_all", "topic_name",
-)  # fmt: skip
+    "conf_interceptor_add_on_new",
+    "queue_new",
+    "queue_destroy",
+    "queue_get_partition",
+    "queue_forward",
+    "queue_poll",
+    "event_destroy",
+    "event_message_next",
+    "event_error",
+    "message_timestamp",
+    "message_headers",
+    "event_error_string",
+    "event_topic_partition",
+    "topic_partition_destroy",
+    "header_get_all",
+    "topic_name",
+)
 _ERROR_NUMBERS: Final = 5
 _RUN_NUMBERS: Final = 7
 _COUNT: Final = struct.Struct("<I")
@@ -50,12 +65,15 @@ def _library() -> Any:
     functions = compiled_library(__file__, "reader", VERSION, "messages are read one by one")
     if functions is None:
         return None
-    client = ctypes.CDLL(cimpl.__file__)  # finds what the client's library, which this one needs, offers
+    # finds what the client's library, which this one needs, offers
+    client = ctypes.CDLL(cimpl.__file__)
     try:
         found = [getattr(client, f"rd_kafka_{name}") for name in _CLIENT_FUNCTIONS]
     except AttributeError:  # it is part of this one, and hidden
         return None
-    functions.reader_functions((ctypes.c_void_p * len(found))(*(ctypes.cast(f, ctypes.c_void_p) for f in found)))
+    functions.reader_functions(
+        (ctypes.c_void_p * len(found))(*(ctypes.cast(f, ctypes.c_void_p) for f in found))
+    )
     address, size = ctypes.c_void_p, ctypes.c_size_t
     functions.reader_new.restype = address
     functions.reader_free.argtypes = [address]
@@ -71,7 +89,8 @@ def _library() -> Any:
 
 
 class QueueReader:
-    """Reads what one client has fetched, of the partitions that it follows. Used on the client's thread."""
+    """Reads what one client has fetched, of the partitions that it follows. Used on the client's
+    thread."""
 
     def __init__(self, functions: Any, reader: int) -> None:
         """Take a reader of the library."""
@@ -80,15 +99,19 @@ class QueueReader:
 
     @staticmethod
     def settings(configured: object) -> dict[str, str]:
-        """What a client has to be made with, so that it can be read; `configured` are plugins that the user wants."""
+        """What a client has to be made with, so that it can be read; `configured` are plugins that
+        the user wants."""
         functions = _library()
         if functions is None:
             return {}
-        return {PLUGINS: ";".join(filter(None, (str(configured or "").strip("; "), functions._name)))}
+        return {
+            PLUGINS: ";".join(filter(None, (str(configured or "").strip("; "), functions._name)))
+        }
 
     @classmethod
     def of_new_client(cls) -> Self | None:
-        """Make a reader of the client that this thread made last; None: it was made without `settings`."""
+        """Make a reader of the client that this thread made last; None: it was made without
+        `settings`."""
         functions = _library()
         reader = None if functions is None else functions.reader_new()
         return cls(functions, reader) if reader else None
@@ -99,11 +122,14 @@ class QueueReader:
             self._functions.reader_follow(self._reader, tp.topic.encode(), tp.partition)
 
     def poll(self, limit: int, size: int, timeout: float) -> int:
-        """Wait for a message, then read those that are there, about `size` bytes at most; returns how many.
+        """Wait for a message, then read those that are there, about `size` bytes at most; returns
+        how many.
 
         Drops what an earlier poll has read and no call has taken.
         """
-        count: int = self._functions.reader_poll(self._reader, limit, size, max(0, round(timeout * 1000)))
+        count: int = self._functions.reader_poll(
+            self._reader, limit, size, max(0, round(timeout * 1000))
+        )
         return count
 
     def failures(self) -> Iterator[ClientFailure]:
@@ -113,7 +139,10 @@ class QueueReader:
             code, partition, offset, topic, text = numbers
             name = ctypes.string_at(topic).decode() if topic else ""
             yield ClientFailure(
-                code, TopicPartition(name, partition), offset, ctypes.string_at(text).decode(errors="replace")
+                code,
+                TopicPartition(name, partition),
+                offset,
+                ctypes.string_at(text).decode(errors="replace"),
             )
 
     def runs(self) -> list[MessageRun]:
@@ -125,16 +154,30 @@ class QueueReader:
         return runs
 
     def _take(
-        self, rows: int, topic: int, kind: int, changes: int, key_bytes: int, value_bytes: int, header_bytes: int
+        self,
+        rows: int,
+        topic: int,
+        kind: int,
+        changes: int,
+        key_bytes: int,
+        value_bytes: int,
+        header_bytes: int,
     ) -> MessageRun:
         name = ctypes.string_at(topic).decode()
         keys, values, headers = _Bytes(key_bytes), _Bytes(value_bytes), _Bytes(header_bytes)
         key_lengths, value_lengths, lasts = _numbers(rows), _numbers(rows), _numbers(changes)
         partitions, offsets, stamps = (pa.allocate_buffer(size * rows) for size in (4, 8, 8))
         room = (ctypes.c_void_p * 9)(
-            keys.address, key_lengths.buffer_info()[0], values.address, value_lengths.buffer_info()[0], headers.address,
-            partitions.address, offsets.address, stamps.address, lasts.buffer_info()[0],
-        )  # fmt: skip
+            keys.address,
+            key_lengths.buffer_info()[0],
+            values.address,
+            value_lengths.buffer_info()[0],
+            headers.address,
+            partitions.address,
+            offsets.address,
+            stamps.address,
+            lasts.buffer_info()[0],
+        )
         self._functions.reader_take(self._reader, room)
         partition_column = pa.Array.from_buffers(pa.int32(), rows, [None, partitions])
         offset_column = pa.Array.from_buffers(pa.int64(), rows, [None, offsets])
@@ -155,7 +198,9 @@ class QueueReader:
             JoinedBytes(keys.object, key_lengths),
             JoinedBytes(values.object, value_lengths),
             _headers(headers.object, rows) if header_bytes else None,
-            pa.nulls(rows, pa.int64()) if has_none else pa.Array.from_buffers(pa.int64(), rows, [None, stamps]),
+            pa.nulls(rows, pa.int64())
+            if has_none
+            else pa.Array.from_buffers(pa.int64(), rows, [None, stamps]),
             timestamp_type or TimestampType.NO_TIMESTAMP_TYPE,
             starts,
             ends,

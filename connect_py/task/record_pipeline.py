@@ -52,13 +52,19 @@ class Converters:
 class RecordPipeline:
     """Converts and transforms, on the task thread.
 
-    A run of messages of one topic becomes columns if both converters can do that, else rows to the end.
+    A run of messages of one topic becomes columns if both converters can do that, else rows to the
+    end.
     """
 
     def __init__(
-        self, converters: Converters, chain: TransformationChain, errors: ErrorHandler, replay_topic: str = ""
+        self,
+        converters: Converters,
+        chain: TransformationChain,
+        errors: ErrorHandler,
+        replay_topic: str = "",
     ) -> None:
-        """Records of `replay_topic` are dead letters that are tried again, as records of their first topic."""
+        """Records of `replay_topic` are dead letters that are tried again, as records of their
+        first topic."""
         self._replay_topic = replay_topic
         self._converters = converters
         self._chain = chain
@@ -66,10 +72,11 @@ class RecordPipeline:
         self._warned: set[str] = set()
 
     def process(self, runs: Sequence[MessageRun]) -> list[Delivery]:
-        """Return batches and lists of rows, in the order of their messages; failed records were reported.
+        """Return batches and lists of rows, in the order of their messages; failed records were
+        reported.
 
-        Raises:
-            ToleranceExceededError: A record failed and nothing is tolerated; nothing of `runs` may be delivered.
+        Raises: ToleranceExceededError: A record failed and nothing is tolerated; nothing of `runs`
+            may be delivered.
         """
         results: list[Delivery] = []
         for run in runs:
@@ -80,7 +87,8 @@ class RecordPipeline:
                 continue
             try:
                 batches = self._to_batches(run)
-            except (NotColumnar, RetriableError):  # one by one, where each record is repeated as configured
+            # one by one, where each record is repeated as configured
+            except (NotColumnar, RetriableError):
                 rows = self._chain.process_rows(self._to_records(run))
                 if rows:
                     results.append(rows)
@@ -109,18 +117,30 @@ class RecordPipeline:
             stage, name, error = bad[row]
             self._errors.counters.failures += 1
             self._errors.report(_failed(run, stage, name, row, error))
-        origin = Origin(run.topic, run.partitions, run.offsets, run.timestamp_type, run.keys, run.values, run.headers)
+        origin = Origin(
+            run.topic,
+            run.partitions,
+            run.offsets,
+            run.timestamp_type,
+            run.keys,
+            run.values,
+            run.headers,
+        )
         whole = run.timestamps
-        good = None if not bad else pa.array([row not in bad for row in range(len(run))], pa.bool_())
+        good = (
+            None if not bad else pa.array([row not in bad for row in range(len(run))], pa.bool_())
+        )
         batches = []
         for start, stop, key, value in _segments(keys, values):
             entire = stop - start == len(run)
             batch = Batch(
-                run.topic, key, value,
+                run.topic,
+                key,
+                value,
                 whole if entire else whole.slice(start, stop - start),
                 headers if headers is None or entire else headers[start:stop],
                 origin if entire else origin.slice(start, stop),
-            )  # fmt: skip
+            )
             if good is not None:
                 mask = good.slice(start, stop - start)
                 if mask.true_count == 0:
@@ -142,13 +162,19 @@ class RecordPipeline:
             runs = converter.to_batch(run.topic, data, headers)
         except (NotColumnar, RetriableError):
             raise
-        except Exception as error:  # the row form names the record that fails, whatever went wrong here
+        except (
+            Exception
+        ) as error:  # the row form names the record that fails, whatever went wrong here
             if name not in self._warned:
                 self._warned.add(name)
                 log.warning("%s failed on columns and goes on row by row", name, exc_info=True)
             raise NotColumnar(name) from error
-        if [r.start for r in runs] != [0, *(r.stop for r in runs[:-1])] or runs[-1].stop != len(data):
-            raise ConnectError(f"{name} converted {[(r.start, r.stop) for r in runs]} of {len(data)} messages")
+        if [r.start for r in runs] != [0, *(r.stop for r in runs[:-1])] or runs[-1].stop != len(
+            data
+        ):
+            raise ConnectError(
+                f"{name} converted {[(r.start, r.stop) for r in runs]} of {len(data)} messages"
+            )
         return runs
 
     def _failed_rows(
@@ -158,15 +184,22 @@ class RecordPipeline:
         c = self._converters
         bad: dict[int, tuple[Stage, str, Exception]] = {}
         for run in values:
-            bad |= {row: (Stage.VALUE_CONVERTER, c.value_name, error) for row, error in run.failures.items()}
+            bad |= {
+                row: (Stage.VALUE_CONVERTER, c.value_name, error)
+                for row, error in run.failures.items()
+            }
         for run in keys:
-            bad |= {row: (Stage.KEY_CONVERTER, c.key_name, error) for row, error in run.failures.items()}
+            bad |= {
+                row: (Stage.KEY_CONVERTER, c.key_name, error) for row, error in run.failures.items()
+            }
         for _, _, error in bad.values():
             if isinstance(error, RetriableError):
                 raise error
         return bad
 
-    def _headers(self, run: MessageRun, bad: dict[int, tuple[Stage, str, Exception]]) -> list[Headers] | None:
+    def _headers(
+        self, run: MessageRun, bad: dict[int, tuple[Stage, str, Exception]]
+    ) -> list[Headers] | None:
         if run.headers is None:
             return None
         headers = []
@@ -192,50 +225,87 @@ class RecordPipeline:
 
     def _to_records(self, run: MessageRun) -> list[SinkRecord]:
         places = enumerate(zip(run.origins(), run.timestamps.to_pylist(), strict=True))
-        records = (self._to_record(run, row, origin, timestamp) for row, (origin, timestamp) in places)
+        records = (
+            self._to_record(run, row, origin, timestamp) for row, (origin, timestamp) in places
+        )
         return [record for record in records if record is not None]
 
-    def _to_record(self, run: MessageRun, row: int, origin: RecordOrigin, timestamp: int | None) -> SinkRecord | None:
+    def _to_record(
+        self, run: MessageRun, row: int, origin: RecordOrigin, timestamp: int | None
+    ) -> SinkRecord | None:
         c = self._converters
         topic, partition, raw = origin.topic, origin.partition, origin.headers
         replay = Replay.of(raw) if topic == self._replay_topic else None
         if replay is not None:
             topic, partition, raw = replay.topic, replay.partition, without_replay(raw)
             origin = origin._replace(shown_offset=replay.offset)
-        key = self._one(run, row, Stage.KEY_CONVERTER, c.key_name, lambda: c.key.to_connect(topic, origin.key, raw))
+        key = self._one(
+            run,
+            row,
+            Stage.KEY_CONVERTER,
+            c.key_name,
+            lambda: c.key.to_connect(topic, origin.key, raw),
+        )
         if isinstance(key, Skipped):
             return None
         value = self._one(
-            run, row, Stage.VALUE_CONVERTER, c.value_name, lambda: c.value.to_connect(topic, origin.value, raw)
+            run,
+            row,
+            Stage.VALUE_CONVERTER,
+            c.value_name,
+            lambda: c.value.to_connect(topic, origin.value, raw),
         )
         if isinstance(value, Skipped):
             return None
         headers = NO_HEADERS
         if raw:
             converted = self._one(
-                run, row, Stage.HEADER_CONVERTER, c.header_name, lambda: self._convert_headers(topic, raw)
+                run,
+                row,
+                Stage.HEADER_CONVERTER,
+                c.header_name,
+                lambda: self._convert_headers(topic, raw),
             )
             if isinstance(converted, Skipped):
                 return None
             headers = converted
         return SinkRecord(
-            topic, partition, key.schema, key.value, value.schema, value.value, timestamp,
-            headers, run.timestamp_type, origin,
-        )  # fmt: skip
+            topic,
+            partition,
+            key.schema,
+            key.value,
+            value.schema,
+            value.value,
+            timestamp,
+            headers,
+            run.timestamp_type,
+            origin,
+        )
 
-    def _one(self, run: MessageRun, row: int, stage: Stage, name: str, convert: Callable[[], T]) -> T | Skipped:
+    def _one(
+        self, run: MessageRun, row: int, stage: Stage, name: str, convert: Callable[[], T]
+    ) -> T | Skipped:
         try:
             return convert()
         except Exception as error:  # noqa: BLE001 - any error of a converter is a failure of this one record
-            return self._errors.recover(stage, name, error, lambda last: _failed(run, stage, name, row, last), convert)
+            return self._errors.recover(
+                stage, name, error, lambda last: _failed(run, stage, name, row, last), convert
+            )
 
 
-def _failed(run: MessageRun, stage: Stage, class_name: str, row: int, error: Exception) -> FailedRecord:
-    return FailedRecord(stage, class_name, error, run.origin(row), run.timestamps[row].as_py(), run.timestamp_type)
+def _failed(
+    run: MessageRun, stage: Stage, class_name: str, row: int, error: Exception
+) -> FailedRecord:
+    return FailedRecord(
+        stage, class_name, error, run.origin(row), run.timestamps[row].as_py(), run.timestamp_type
+    )
 
 
-def _segments(keys: Sequence[ColumnRun], values: Sequence[ColumnRun]) -> Iterator[tuple[int, int, Column, Column]]:
-    """Merge the runs of both sides: [start, stop) and both columns, cut wherever either side is cut."""
+def _segments(
+    keys: Sequence[ColumnRun], values: Sequence[ColumnRun]
+) -> Iterator[tuple[int, int, Column, Column]]:
+    """Merge the runs of both sides: [start, stop) and both columns, cut wherever either side is
+    cut."""
     k = v = start = 0
     while k < len(keys) and v < len(values):
         key, value = keys[k], values[v]

@@ -11,21 +11,30 @@ import pyarrow as pa
 
 from connect_py.api.batch import Batch, Column, Origin, origin_of
 from connect_py.api.errors import NotColumnar
-from connect_py.api.record import MADE_LATER, NO_HEADERS, Headers, SinkRecord, make_whole, record_of_row
+from connect_py.api.record import (
+    MADE_LATER,
+    NO_HEADERS,
+    Headers,
+    SinkRecord,
+    make_whole,
+    record_of_row,
+)
 from connect_py.api.schema import Schema, Type, Value
 from connect_py.api.struct_view import StructRows, emptied
 from connect_py.task import exact_columns
 
 MIN_ROWS: Final = 50  # a batch of fewer costs more in columns than it saves
-FEW: Final = 0.02  # of the records: so few are made one by one, which costs 20 to 50 times as much for each
+# of the records: so few are made one by one, which costs 20 to 50 times as much for each
+FEW: Final = 0.02
 
 
 class RowsOfBatch:
-    """The records of a batch for transformations that take rows. Used on one thread, and released when they are done.
+    """The records of a batch for transformations that take rows. Used on one thread, and released
+    when they are done.
 
-    A record's key, value and origin are made when a transformation reads them, and of a struct the members that it
-    reads. What came through unchanged goes on in the columns where it is; what is new is made a column, if that is
-    exact.
+    A record's key, value and origin are made when a transformation reads them, and of a struct the
+    members that it reads. What came through unchanged goes on in the columns where it is; what is
+    new is made a column, if that is exact.
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -37,11 +46,20 @@ class RowsOfBatch:
         self.derived: list[SinkRecord] = []
         self._schemas = {"key": batch.key.row_schemas(), "value": batch.value.row_schemas()}
         self._partitions: list[int] = batch.origin.partitions.to_pylist()
-        self.records: list[SinkRecord] = list(map(
-            record_of_row, repeat(batch.topic, count), self._partitions, self._schemas["key"], self._schemas["value"],
-            batch.timestamp.to_pylist(), repeat(NO_HEADERS) if batch.headers is None else batch.headers,
-            repeat(batch.origin.timestamp_type), repeat(self), range(count),
-        ))  # fmt: skip
+        self.records: list[SinkRecord] = list(
+            map(
+                record_of_row,
+                repeat(batch.topic, count),
+                self._partitions,
+                self._schemas["key"],
+                self._schemas["value"],
+                batch.timestamp.to_pylist(),
+                repeat(NO_HEADERS) if batch.headers is None else batch.headers,
+                repeat(batch.origin.timestamp_type),
+                repeat(self),
+                range(count),
+            )
+        )
 
     def member(self, name: str, row: int) -> Any:
         """The key, value or origin of a row."""
@@ -75,11 +93,12 @@ class RowsOfBatch:
     def batches(self, results: Sequence[SinkRecord]) -> list[Batch] | None:
         """What transformations made of the records, as columns; None: it has to stay rows.
 
-        `results` are in the order of the records. Those of one topic become one batch in their order; rows have no
-        order across topics. Seen as rows the batches are the same as `results`, type by type.
+        `results` are in the order of the records. Those of one topic become one batch in their
+        order; rows have no order across topics. Seen as rows the batches are the same as `results`,
+        type by type.
 
-        Raises:
-            Exception: Of any kind, for unchecked values in a record that a plugin made: it has to stay rows too.
+        Raises: Exception: Of any kind, for unchecked values in a record that a plugin made: it has
+            to stay rows too.
         """
         if not results:
             return []
@@ -101,7 +120,8 @@ class RowsOfBatch:
             return None
 
     def _rising_rows(self, records: Sequence[SinkRecord]) -> list[int] | None:
-        """The rows of records, each behind the one before; None: it is not so, or they are not all of this batch."""
+        """The rows of records, each behind the one before; None: it is not so, or they are not all
+        of this batch."""
         if any(r._rows is not self for r in records):
             return None
         rows = [r._row for r in records]
@@ -154,7 +174,13 @@ class RowsOfBatch:
                 return False
         return True
 
-    def _side(self, name: str, group: list[SinkRecord], rows: list[int] | None, select: Callable[[Any], Any]) -> Column:
+    def _side(
+        self,
+        name: str,
+        group: list[SinkRecord],
+        rows: list[int] | None,
+        select: Callable[[Any], Any],
+    ) -> Column:
         column: Column = getattr(self._batch, name)
         schemas: list[Schema | None] = [getattr(r, f"{name}_schema") for r in group]
         if rows is not None and self._intact(name) and self._unchanged(name, group):
@@ -165,9 +191,12 @@ class RowsOfBatch:
         values: list[Value] = [getattr(r, name) for r in group]
         return exact_columns.column_of(schemas, values)
 
-    def _origin(self, group: list[SinkRecord], rows: list[int] | None, select: Callable[[Any], Any]) -> Origin:
+    def _origin(
+        self, group: list[SinkRecord], rows: list[int] | None, select: Callable[[Any], Any]
+    ) -> Origin:
         partitions = [r.partition for r in group]
-        same_kind = group[0].timestamp_type is self._batch.origin.timestamp_type  # the origin of a batch holds it
+        # the origin of a batch holds it
+        same_kind = group[0].timestamp_type is self._batch.origin.timestamp_type
         if rows is not None and same_kind and self._unchanged("origin", group):
             if partitions != [self._partitions[row] for row in rows]:
                 raise NotColumnar("a record has another partition")
@@ -187,7 +216,12 @@ class RowsOfBatch:
 
     def release(self) -> None:
         """Let go of the batch; rows that a plugin keeps are made whole. To be called once, last."""
-        kept = [r for records in (self.records, self.derived) for r in emptied(records) if r._rows is not None]
+        kept = [
+            r
+            for records in (self.records, self.derived)
+            for r in emptied(records)
+            if r._rows is not None
+        ]
         few = len(kept) < FEW * len(self._batch)
         for record in kept:
             make_whole(record, self._record(record._row) if few else None)

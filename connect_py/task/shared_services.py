@@ -1,4 +1,5 @@
-"""`WorkerSharedServices`: how a task or a connector, in its process, asks the worker for shared services."""
+"""`WorkerSharedServices`: how a task or a connector, in its process, asks the worker for shared
+services."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ class WorkerSharedServices:
         self._worker_props = worker_props
 
     def shared_service(
-        self, service: SharedService, *, broken: int | None = None, timeout_seconds: float = WAIT_SECONDS
+        self,
+        service: SharedService,
+        *,
+        broken: int | None = None,
+        timeout_seconds: float = WAIT_SECONDS,
     ) -> ServiceAddress:
         question = AcquireService(self._questions.next_number(), service, broken, timeout_seconds)
         found: ServiceAddress = self._questions.ask_patiently(question, STOPPING_SECONDS)

@@ -35,8 +35,10 @@ from connect_py.task.used_topics import UsedTopics
 from connect_py.task.wait_board import WaitBoard
 
 POLL_SLICE_SECONDS: Final = 0.2  # the client has no wakeup; a stop is noticed this late at worst
-POLL_RECORDS: Final = 4000  # at most: each call of Arrow has its price, and decoded messages take 4 kB each
-REDELIVERY_SECONDS: Final = (0.2, 5.0)  # first and longest wait before a batch is put again; the task may bound it
+# at most: each call of Arrow has its price, and decoded messages take 4 kB each
+POLL_RECORDS: Final = 4000
+# first and longest wait before a batch is put again; the task may bound it
+REDELIVERY_SECONDS: Final = (0.2, 5.0)
 TOPICS_INTERVAL_MS: Final = 300_000  # Java's default
 BROKER: Final = "broker"  # what waits: everything
 PUT: Final = "put"  # what waits: records that the task takes later
@@ -51,11 +53,15 @@ class LoopSettings:
     commit_interval_ms: int = 60_000
     commit_timeout_ms: int = 5_000
     poll_records: int = POLL_RECORDS
-    topics_interval_ms: int = TOPICS_INTERVAL_MS  # how often a regular expression is matched against the topics again
+    # how often a regular expression is matched against the topics again
+    topics_interval_ms: int = TOPICS_INTERVAL_MS
 
     @classmethod
     def of(
-        cls, worker: Mapping[str, str], poll_records: int | None, topics_interval_ms: int | None = None
+        cls,
+        worker: Mapping[str, str],
+        poll_records: int | None,
+        topics_interval_ms: int | None = None,
     ) -> LoopSettings:
         """Read the worker's properties."""
         return cls(
@@ -102,8 +108,11 @@ class SinkTaskRunner:
 
         self._offsets = Positions()
         self._kept: deque[Delivery] = deque()  # of the last poll, not yet put
-        self._consumed: dict[TopicPartition, int] = {}  # the end of the last poll; current once everything is put
-        self._withdrawn: set[TopicPartition] = set()  # given up or rewound while the last poll was being worked on
+        self._consumed: dict[
+            TopicPartition, int
+        ] = {}  # the end of the last poll; current once everything is put
+        # given up or rewound while the last poll was being worked on
+        self._withdrawn: set[TopicPartition] = set()
         self._batch_waits = False  # a batch waits to be put again: nothing is read meanwhile
         self._waiting = False  # an operation on a record waits to be repeated: the same
         self._redeliver_at = 0.0
@@ -135,7 +144,8 @@ class SinkTaskRunner:
         self._reporter = reporter
 
     def run(self) -> None:
-        """Start the task, loop until a stop is asked for, and end in order; errors of the task are raised."""
+        """Start the task, loop until a stop is asked for, and end in order; errors of the task are
+        raised."""
         self._task.start(self._task_config)
         # Not earlier: the client joins by itself, and a slow start would hold up the whole group.
         self._subscription.update()
@@ -167,7 +177,8 @@ class SinkTaskRunner:
         self._commits.forget_slow(now)
         self._follow_target()
         self._subscription.update_if_due(now)
-        polled = self._take(self._poll(now))  # messages may be large: no name keeps them while the rest takes long
+        # messages may be large: no name keeps them while the rest takes long
+        polled = self._take(self._poll(now))
         if not self._batch_waits:
             self._reach_ends()
         if polled or not self._batch_waits or self._clock.monotonic() >= self._redeliver_at:
@@ -228,9 +239,12 @@ class SinkTaskRunner:
         return True
 
     def _reach_ends(self) -> None:
-        """Go past what ends a log and is no record: else retention would seem to be faster once it removes these."""
+        """Go past what ends a log and is no record: else retention would seem to be faster once it
+        removes these."""
         for tp, end in self._consumer.ends().items():
-            if tp in self._offsets.current and end > self._consumed.get(tp, self._offsets.current[tp]):
+            if tp in self._offsets.current and end > self._consumed.get(
+                tp, self._offsets.current[tp]
+            ):
                 self._consumed[tp] = end
 
     def _deliver(self) -> None:
@@ -294,7 +308,9 @@ class SinkTaskRunner:
         else:
             self._redelivery_seconds = min(2 * wait, REDELIVERY_SECONDS[1])
         if not self._batch_waits:
-            log.warning("put is repeated, first in %.1f s: %s", wait, error, extra={"action": "redeliver"})
+            log.warning(
+                "put is repeated, first in %.1f s: %s", wait, error, extra={"action": "redeliver"}
+            )
         self._redeliver_at = self._clock.monotonic() + wait
         self._batch_waits = True
         self._waits.waits(PUT, str(error))
@@ -306,7 +322,8 @@ class SinkTaskRunner:
         self._consumed = {}
 
     def wait_polling(self, seconds: float) -> None:
-        """Wait while an operation on a record is to be repeated: nothing is read, the group sees us alive.
+        """Wait while an operation on a record is to be repeated: nothing is read, the group sees us
+        alive.
 
         Raises:
             TaskStoppedError: A stop was asked for.
@@ -332,14 +349,20 @@ class SinkTaskRunner:
     # Commits.
 
     def _commit(
-        self, partitions: Sequence[TopicPartition], *, closing: bool, ended: BaseException | None = None
+        self,
+        partitions: Sequence[TopicPartition],
+        *,
+        closing: bool,
+        ended: BaseException | None = None,
     ) -> None:
         """Commit what the task says is safe of these partitions; `closing` gives them up and waits.
 
-        The order is Connect's: reports are safe, `pre_commit`, `close` if closing, send. `ended` is the error that
-        ended the loop; the caller reports it.
+        The order is Connect's: reports are safe, `pre_commit`, `close` if closing, send. `ended` is
+        the error that ended the loop; the caller reports it.
         """
-        current = {tp: self._offsets.current[tp] for tp in partitions if tp in self._offsets.current}
+        current = {
+            tp: self._offsets.current[tp] for tp in partitions if tp in self._offsets.current
+        }
         if not current:
             return
         failure: ConnectError | None = None
@@ -359,9 +382,16 @@ class SinkTaskRunner:
             offsets = self._commits.acceptable(safe, current)
         except Exception as error:
             if closing and _is_part_of(error, ended):
-                log.info("nothing is committed while closing: pre_commit fails for the reason that ended the task")
+                log.info(
+                    "nothing is committed while closing: pre_commit fails for the reason that "
+                    "ended the task"
+                )
             elif closing:
-                log.warning("pre_commit failed while closing, nothing is committed: %s", error, exc_info=True)
+                log.warning(
+                    "pre_commit failed while closing, nothing is committed: %s",
+                    error,
+                    exc_info=True,
+                )
             else:
                 self._go_back(error)
                 return
@@ -376,8 +406,12 @@ class SinkTaskRunner:
         self._commits.send(offsets, wait=closing)
 
     def _go_back(self, error: Exception) -> None:
-        log.error("pre_commit failed, reading goes back to the last commit: %s", error, exc_info=True)
-        back = {tp: self._offsets.back[tp] for tp in self._consumer.assigned if tp in self._offsets.back}
+        log.error(
+            "pre_commit failed, reading goes back to the last commit: %s", error, exc_info=True
+        )
+        back = {
+            tp: self._offsets.back[tp] for tp in self._consumer.assigned if tp in self._offsets.back
+        }
         self._abandon()
         self._batch_waits = False
         self._waits.waits(PUT, None)
@@ -386,7 +420,9 @@ class SinkTaskRunner:
         self._apply_pauses()
         self._commits.failed("pre_commit failed")
 
-    def on_commit(self, error: KafkaError | None, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def on_commit(
+        self, error: KafkaError | None, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
         """The client's news of a commit that was sent; inside a poll."""
         self._commits.answered(error, offsets)
 
@@ -432,7 +468,9 @@ class SinkTaskRunner:
         """Nothing that was polled of these is put."""
         self._withdrawn |= partitions
         self._kept = deque(without_partitions(self._kept, partitions))
-        self._consumed = {tp: offset for tp, offset in self._consumed.items() if tp not in partitions}
+        self._consumed = {
+            tp: offset for tp, offset in self._consumed.items() if tp not in partitions
+        }
 
     # What the task asks for through its context.
 

@@ -43,10 +43,18 @@ class SinkPipeline:
 
 
 def open_sink_pipeline(
-    place: SinkPlace, plugins: TaskPlugins, task: SinkTask, class_name: str, converters: Converters, clock: Clock,
-    metrics: TaskPluginMetrics, wait: Callable[[float], None], waits: Callable[[str, str | None], None],
-    closing: ExitStack, topic_reporter: Callable[[ErrorReporter], ErrorReporter] = lambda reporter: reporter,
-) -> SinkPipeline:  # fmt: skip
+    place: SinkPlace,
+    plugins: TaskPlugins,
+    task: SinkTask,
+    class_name: str,
+    converters: Converters,
+    clock: Clock,
+    metrics: TaskPluginMetrics,
+    wait: Callable[[float], None],
+    waits: Callable[[str, str | None], None],
+    closing: ExitStack,
+    topic_reporter: Callable[[ErrorReporter], ErrorReporter] = lambda reporter: reporter,
+) -> SinkPipeline:
     """Make what is between consumed messages and a sink task.
 
     Args:
@@ -64,7 +72,9 @@ def open_sink_pipeline(
     reporters: list[ErrorReporter] = []
     if config.dead_letter_topic:
         producer = place.clients.dead_letter_producer()
-        reporters.append(topic_reporter(DeadLetterQueue.open(place.id, config, producer, place.admin)))
+        reporters.append(
+            topic_reporter(DeadLetterQueue.open(place.id, config, producer, place.admin))
+        )
     if config.dead_letter_table:
         reporters.append(TaskDeadLetters(task, clock))
     if reporters:
@@ -76,7 +86,9 @@ def open_sink_pipeline(
     chain = plugins.chain(errors, sink_takes_columns=takes_columns(task))
     pipeline = RecordPipeline(converters, chain, errors, config.replay_topic)
     closing.callback(pipeline.close)
-    return SinkPipeline(pipeline, errors, TaskErrantRecordReporter(errors, class_name) if reporters else None)
+    return SinkPipeline(
+        pipeline, errors, TaskErrantRecordReporter(errors, class_name) if reporters else None
+    )
 
 
 def takes_columns(task: Task) -> bool:

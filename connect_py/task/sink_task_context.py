@@ -1,4 +1,5 @@
-"""`WorkerSinkTaskContext`: what a sink task may ask of the worker, answered by its loop and by the cluster."""
+"""`WorkerSinkTaskContext`: what a sink task may ask of the worker, answered by its loop and by the
+cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`SourceCommitter`: when the records of a source task count as delivered, and when their offsets are stored."""
+"""`SourceCommitter`: when the records of a source task count as delivered, and when their offsets
+are stored."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ log = logging.getLogger(__name__)
 class SourceCommitter(ABC):
     """One per task. Every method is called on the task thread; the loop calls them in this order:
 
-    `open`, then for each record `submit` and either `drop` or `sending` and `dispatched`, `acknowledged` or `lost`
-    whenever the client says so, `batch_done` after each poll's records, `tick` in between, `close` at the end.
+    `open`, then for each record `submit` and either `drop` or `sending` and `dispatched`,
+    `acknowledged` or `lost` whenever the client says so, `batch_done` after each poll's records,
+    `tick` in between, `close` at the end.
     """
 
     def __init__(self, task: SourceTask, metrics: SourceMetrics, clock: Clock) -> None:
@@ -44,11 +46,13 @@ class SourceCommitter(ABC):
 
     @abstractmethod
     def sending(self, topic: str) -> None:
-        """A record is about to be handed to the client. ConnectError: it may not go to this topic."""
+        """A record is about to be handed to the client. ConnectError: it may not go to this
+        topic."""
 
     @abstractmethod
     def refused(self, error: KafkaException) -> None:
-        """The client did not take a record whose loss is not tolerated: return when it may be tried again, or raise."""
+        """The client did not take a record whose loss is not tolerated: return when it may be tried
+        again, or raise."""
 
     @abstractmethod
     def dispatched(self, submitted: Submitted, record: OutgoingRecord) -> None:
@@ -68,7 +72,8 @@ class SourceCommitter(ABC):
     @property
     @abstractmethod
     def tolerates_lost_records(self) -> bool:
-        """Whether `errors.tolerance` decides about records that are not delivered; else the next commit fails."""
+        """Whether `errors.tolerance` decides about records that are not delivered; else the next
+        commit fails."""
 
     @property
     @abstractmethod

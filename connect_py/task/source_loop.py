@@ -33,8 +33,10 @@ POLL_RETRY_SECONDS: Final = 0.5
 POLL: Final = "poll"  # what waits: records that the task returns later
 PAUSE_SLICE_SECONDS: Final = 0.2
 SERVE_EVERY: Final = 500  # records between looks at what was delivered
-PRODUCER_NAME: Final = "org.apache.kafka.clients.producer.KafkaProducer"  # the class that failed sends name
-_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # of an aborted transaction
+# the class that failed sends name
+PRODUCER_NAME: Final = "org.apache.kafka.clients.producer.KafkaProducer"
+# of an aborted transaction
+_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +44,8 @@ T = TypeVar("T")
 
 
 class SourceTaskRunner:
-    """Owns the producer and calls the task, all on one thread. A committer says what counts as delivered."""
+    """Owns the producer and calls the task, all on one thread. A committer says what counts as
+    delivered."""
 
     def __init__(
         self,
@@ -74,7 +77,8 @@ class SourceTaskRunner:
         self._failure: Exception | None = None
 
     def run(self) -> None:
-        """Start the task, loop until a stop is asked for, and commit what can be; errors are raised."""
+        """Start the task, loop until a stop is asked for, and commit what can be; errors are
+        raised."""
         self._committer.open()
         self._task.start(self._task_config)
         self._control.send(Started())
@@ -145,9 +149,14 @@ class SourceTaskRunner:
         self._topics.ensure(final.topic)
         self._committer.sending(final.topic)
         outgoing = OutgoingRecord(
-            final.topic, value, key, headers, final.timestamp or 0, final.partition,
+            final.topic,
+            value,
+            key,
+            headers,
+            final.timestamp or 0,
+            final.partition,
             partial(self._delivered, submitted),
-        )  # fmt: skip
+        )
         while True:
             try:
                 self._producer.send(outgoing)
@@ -159,12 +168,19 @@ class SourceTaskRunner:
                 if not self._committer.tolerates_lost_records:
                     self._committer.refused(error)
                     continue
-                self._lost(submitted, NotDeliveredError(f"record was not sent to {final.topic}: {error.args[0].str()}"))
+                self._lost(
+                    submitted,
+                    NotDeliveredError(
+                        f"record was not sent to {final.topic}: {error.args[0].str()}"
+                    ),
+                )
                 self._raise_failure()
                 return
         self._committer.dispatched(submitted, outgoing)
 
-    def _prepare(self, record: SourceRecord) -> tuple[SourceRecord, bytes | None, bytes | None, MutableHeaders] | None:
+    def _prepare(
+        self, record: SourceRecord
+    ) -> tuple[SourceRecord, bytes | None, bytes | None, MutableHeaders] | None:
         """Transform and convert; None when the record was filtered, or failed and is tolerated.
 
         Headers come first: the converters of key and value may add some.
@@ -176,7 +192,9 @@ class SourceTaskRunner:
                 return None
             final = changed
         c = self._converters
-        headers = self._one(record, Stage.HEADER_CONVERTER, c.header_name, lambda: self._headers(final))
+        headers = self._one(
+            record, Stage.HEADER_CONVERTER, c.header_name, lambda: self._headers(final)
+        )
         if isinstance(headers, Skipped):
             return None
         key = self._one(
@@ -188,27 +206,39 @@ class SourceTaskRunner:
         if isinstance(key, Skipped):
             return None
         value = self._one(
-            record, Stage.VALUE_CONVERTER, c.value_name,
+            record,
+            Stage.VALUE_CONVERTER,
+            c.value_name,
             lambda: c.value.from_connect(final.topic, final.value_schema, final.value, headers),
-        )  # fmt: skip
+        )
         if isinstance(value, Skipped):
             return None
         return final, key, value, headers
 
-    def _transform(self, record: SourceRecord, current: SourceRecord, link: ChainLink) -> SourceRecord | Skipped | None:
-        return self._one(record, Stage.TRANSFORMATION, link.class_name, lambda: apply_link(link, current))
+    def _transform(
+        self, record: SourceRecord, current: SourceRecord, link: ChainLink
+    ) -> SourceRecord | Skipped | None:
+        return self._one(
+            record, Stage.TRANSFORMATION, link.class_name, lambda: apply_link(link, current)
+        )
 
     def _headers(self, record: SourceRecord) -> MutableHeaders:
         convert = self._converters.header.from_connect_header
         return [(h.key, convert(record.topic, h.key, h.schema, h.value)) for h in record.headers]
 
-    def _one(self, record: SourceRecord, stage: Stage, name: str, call: Callable[[], T]) -> T | Skipped:
+    def _one(
+        self, record: SourceRecord, stage: Stage, name: str, call: Callable[[], T]
+    ) -> T | Skipped:
         try:
             return call()
         except Exception as error:  # noqa: BLE001 - any error of a plugin is a failure of this one record
-            return self._errors.recover(stage, name, error, lambda last: self._failed(record, stage, name, last), call)
+            return self._errors.recover(
+                stage, name, error, lambda last: self._failed(record, stage, name, last), call
+            )
 
-    def _failed(self, record: SourceRecord, stage: Stage, name: str, error: Exception) -> FailedRecord:
+    def _failed(
+        self, record: SourceRecord, stage: Stage, name: str, error: Exception
+    ) -> FailedRecord:
         where = f"{{topic='{record.topic}', sourcePartition={dict(record.source_partition)}}}"
         return FailedRecord(stage, name, error, source_record=where)
 
@@ -227,7 +257,9 @@ class SourceTaskRunner:
     def _lost(self, submitted: Submitted, error: ConnectError) -> None:
         """Report a record; the task fails unless that is tolerated."""
         try:
-            self._errors.report(self._failed(submitted.record, Stage.KAFKA_PRODUCE, PRODUCER_NAME, error))
+            self._errors.report(
+                self._failed(submitted.record, Stage.KAFKA_PRODUCE, PRODUCER_NAME, error)
+            )
         except Exception as problem:  # noqa: BLE001 - must not unwind through the client; the loop raises it
             self._failure = self._failure or problem
         else:

@@ -1,4 +1,5 @@
-"""`SourceProducer`: the producer of a source task, which can be replaced by a new one with the same settings."""
+"""`SourceProducer`: the producer of a source task, which can be replaced by a new one with the same
+settings."""
 
 from __future__ import annotations
 
@@ -31,11 +32,13 @@ class SourceProducer:
     def __init__(self, make: Callable[[], Producer]) -> None:
         """Make the first client."""
         self._make = make
-        self._generation = 0  # of the client: what waits for a delivery must not keep an old one alive
+        # of the client: what waits for a delivery must not keep an old one alive
+        self._generation = 0
         self.client = make()
 
     def send(self, record: OutgoingRecord) -> None:
-        """Hand a record to the client; `on_delivery` gets its outcome unless the client is replaced before.
+        """Hand a record to the client; `on_delivery` gets its outcome unless the client is replaced
+        before.
 
         Raises:
             BufferError: The local queue is full.
@@ -47,14 +50,22 @@ class SourceProducer:
             if generation == self._generation:
                 record.on_delivery(error, message)
 
-        arguments: dict[str, Any] = {} if record.partition is None else {"partition": record.partition}
+        arguments: dict[str, Any] = (
+            {} if record.partition is None else {"partition": record.partition}
+        )
         self.client.produce(
-            record.topic, value=record.value, key=record.key, headers=list(record.headers) or None,
-            timestamp=record.timestamp, on_delivery=delivered, **arguments,
-        )  # fmt: skip
+            record.topic,
+            value=record.value,
+            key=record.key,
+            headers=list(record.headers) or None,
+            timestamp=record.timestamp,
+            on_delivery=delivered,
+            **arguments,
+        )
 
     def poll(self, timeout: float) -> None:
-        """Serve delivery reports. A fatal error is left to the next send or commit, which raises it again."""
+        """Serve delivery reports. A fatal error is left to the next send or commit, which raises it
+        again."""
         with suppress(KafkaException):
             self.client.poll(timeout)
 

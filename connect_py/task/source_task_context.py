@@ -25,7 +25,9 @@ class WorkerOffsetStorageReader:
         """The offset of one source partition, or None; ConnectError when the worker cannot tell."""
         return self.offsets([partition])[0]
 
-    def offsets(self, partitions: Iterable[Mapping[str, Value]]) -> Sequence[Mapping[str, Value] | None]:
+    def offsets(
+        self, partitions: Iterable[Mapping[str, Value]]
+    ) -> Sequence[Mapping[str, Value] | None]:
         """The same for several, in order."""
         question = ReadSourceOffsets(self._control.next_number(), [dict(p) for p in partitions])
         found: Sequence[Mapping[str, Value] | None] = self._control.ask_patiently(question)

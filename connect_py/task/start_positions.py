@@ -13,24 +13,30 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 
 ASK_SECONDS: Final = 30.0  # for committed offsets and positions, while the group waits for us
-FIND_SECONDS: Final = 1.0  # for the ends of a log whose next offset is gone, while other partitions wait
+# for the ends of a log whose next offset is gone, while other partitions wait
+FIND_SECONDS: Final = 1.0
 AGAIN_SECONDS: Final = 0.1  # until the same is asked again, of a broker that is just taking over
 
 
 class StartPositions:
     """Asks the group, then the log. On the consumer's thread."""
 
-    def __init__(self, consumer: Consumer, reset: str, expect: Callable[[KafkaError, str], None]) -> None:
-        """`reset`: `auto.offset.reset`. `expect` tells of an error that passes, and raises others."""
+    def __init__(
+        self, consumer: Consumer, reset: str, expect: Callable[[KafkaError, str], None]
+    ) -> None:
+        """`reset`: `auto.offset.reset`. `expect` tells of an error that passes, and raises
+        others."""
         self._consumer = consumer
         self._reset = reset
         self._expect = expect
 
-    def of(self, partitions: Iterable[ClientTopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+    def of(
+        self, partitions: Iterable[ClientTopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offset of each partition, or where `auto.offset.reset` says that it begins.
 
-        Raises:
-            ConnectError: One of them is not known, or there is none and `auto.offset.reset` is none.
+        Raises: ConnectError: One of them is not known, or there is none and `auto.offset.reset` is
+            none.
         """
         asked = [ClientTopicPartition(p.topic, p.partition) for p in partitions]
         if not asked:
@@ -38,12 +44,15 @@ class StartPositions:
         positions = {}
         for p in self._consumer.committed(asked, timeout=ASK_SECONDS):
             if p.error is not None:
-                raise ConnectError(f"the committed offset of {p.topic}-{p.partition} is not known: {p.error.str()}")
+                raise ConnectError(
+                    f"the committed offset of {p.topic}-{p.partition} is not known: {p.error.str()}"
+                )
             offset, metadata = p.offset, p.metadata or ""
             if offset < 0:
                 if self._reset == "error":
                     raise ConnectError(
-                        f"{p.topic}-{p.partition} has no committed offset, and auto.offset.reset is none"
+                        f"{p.topic}-{p.partition} has no committed offset, and auto.offset.reset "
+                        f"is none"
                     )
                 offset = self.edge(*self._first_range(TopicPartition(p.topic, p.partition)))
             positions[TopicPartition(p.topic, p.partition)] = OffsetAndMetadata(offset, metadata)

@@ -28,14 +28,16 @@ def partition_key(partition: Entry) -> PartitionKey:
 
 
 class SubmittedRecords:
-    """An offset may be stored when its record and all earlier ones of the same source partition are done.
+    """An offset may be stored when its record and all earlier ones of the same source partition are
+    done.
 
     Everything happens on the task thread: acknowledgements come inside the producer's `poll`.
     """
 
     def __init__(self) -> None:
         self._queues: dict[PartitionKey, deque[Submitted]] = {}
-        self._last: tuple[Entry, deque[Submitted]] | None = None  # tasks often use one map object for many records
+        # tasks often use one map object for many records
+        self._last: tuple[Entry, deque[Submitted]] | None = None
         self.active = 0  # submitted and not done
 
     def submit(self, record: SourceRecord) -> Submitted:
@@ -55,7 +57,8 @@ class SubmittedRecords:
             self.active -= 1
 
     def committable(self) -> dict[PartitionKey, tuple[Entry, Entry]]:
-        """Take out what is done, and return partition and last offset of each partition that moved."""
+        """Take out what is done, and return partition and last offset of each partition that
+        moved."""
         moved = {}
         self._last = None
         for key, queue in list(self._queues.items()):

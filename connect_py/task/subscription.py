@@ -1,4 +1,5 @@
-"""`Subscription`: which topics a sink task subscribes to, listed again and again for a regular expression."""
+"""`Subscription`: which topics a sink task subscribes to, listed again and again for a regular
+expression."""
 
 from __future__ import annotations
 
@@ -11,8 +12,10 @@ from connect_py.task.sink_consumer import SinkConsumer
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.wait_board import WaitBoard
 
-NO_TOPIC_SECONDS: Final = 5.0  # until the topics are listed again while none matches, or no broker answers
-LIST_SECONDS: Final = (3.0, 10.0)  # for the list: at first, and at last for a cluster that takes its time; stops wait
+# until the topics are listed again while none matches, or no broker answers
+NO_TOPIC_SECONDS: Final = 5.0
+# for the list: at first, and at last for a cluster that takes its time; stops wait
+LIST_SECONDS: Final = (3.0, 10.0)
 LISTED: Final = "list of topics"
 TELL_SECONDS: Final = 60.0  # between lines about an outage
 
@@ -23,7 +26,12 @@ class Subscription:
     """On the loop's thread."""
 
     def __init__(
-        self, topics: TopicSelection, consumer: SinkConsumer, clock: Clock, waits: WaitBoard, interval_ms: int
+        self,
+        topics: TopicSelection,
+        consumer: SinkConsumer,
+        clock: Clock,
+        waits: WaitBoard,
+        interval_ms: int,
     ) -> None:
         """`interval_ms`: how often a regular expression is matched against the topics again."""
         self._topics = topics
@@ -42,7 +50,8 @@ class Subscription:
             self.update()
 
     def update(self) -> None:
-        """Subscribe to the topics that there are now; a cluster that does not answer leaves all as it is."""
+        """Subscribe to the topics that there are now; a cluster that does not answer leaves all as
+        it is."""
         topics = self._topics.listed()
         if self._topics.is_regex:
             try:
@@ -50,7 +59,9 @@ class Subscription:
             except RetriableError as error:
                 now = self._clock.monotonic()
                 if now >= self._tell_outage_at:
-                    log.warning("the subscription stays as it is: %s", error, extra={"action": "subscribe"})
+                    log.warning(
+                        "the subscription stays as it is: %s", error, extra={"action": "subscribe"}
+                    )
                     self._tell_outage_at = now + TELL_SECONDS
                 self._waits.waits(LISTED, str(error))
                 self._list_seconds = min(2 * self._list_seconds, LIST_SECONDS[1])

@@ -1,4 +1,5 @@
-"""`TaskControl`: what was asked of a running task, seen from its loop; and where its loop sends news."""
+"""`TaskControl`: what was asked of a running task, seen from its loop; and where its loop sends
+news."""
 
 from __future__ import annotations
 
@@ -6,7 +7,12 @@ from collections.abc import Callable
 
 from connect_py.model import TargetState
 from connect_py.task.messages import FromTask
-from connect_py.task.questions import Questions, RefusedError, StoppedWhileWaitingError, TaskStoppedError
+from connect_py.task.questions import (
+    Questions,
+    RefusedError,
+    StoppedWhileWaitingError,
+    TaskStoppedError,
+)
 
 __all__ = ["RefusedError", "StoppedWhileWaitingError", "TaskControl", "TaskStoppedError"]
 

@@ -1,4 +1,5 @@
-"""`TaskMain`: builds one task from its configuration, runs it, and says how it ended. It knows no process."""
+"""`TaskMain`: builds one task from its configuration, runs it, and says how it ended. It knows no
+process."""
 
 from __future__ import annotations
 
@@ -90,8 +91,8 @@ class TaskMain:
             pass
         except BaseException as error:
             log.exception(
-                "Task threw an uncaught and unrecoverable exception. Task is being killed and will not recover until "
-                "manually restarted",
+                "Task threw an uncaught and unrecoverable exception. Task is being killed and "
+                "will not recover until manually restarted",
                 extra={"action": "task_failed"},
             )
             self._control.send(Failed(stack_trace(error)))
@@ -99,7 +100,8 @@ class TaskMain:
         self._control.send(Stopped())
 
     def tell_waiting(self) -> None:
-        """Send what the task waits for, if that is news. Any thread; also while the task thread is busy."""
+        """Send what the task waits for, if that is news. Any thread; also while the task thread is
+        busy."""
         self._waits.tell()
 
     def report(self) -> TaskReport:
@@ -137,13 +139,17 @@ class TaskMain:
         config = spec.connector_config
         clients = ClientConfigs(spec.worker_props, config, spec.id.connector, spec.id.task)
         error_config = ErrorConfig.parse(config)
-        may_create = spec.worker_props.get("topic.creation.enable", "true").strip().lower() == "true"
+        may_create = (
+            spec.worker_props.get("topic.creation.enable", "true").strip().lower() == "true"
+        )
         rules = TopicCreation.parse(config, enabled=may_create)
         metrics = SourceMetrics(self._clock, Window.of(spec.worker_props))
         with ExitStack() as closing:
             reporters: list[ErrorReporter] = []
             if error_config.log_enable:
-                reporters.append(LogReporter(spec.id, include_messages=error_config.log_include_messages))
+                reporters.append(
+                    LogReporter(spec.id, include_messages=error_config.log_include_messages)
+                )
             errors = self._errors = ErrorHandler(
                 error_config, reporters, self._clock, self._wait_between_tries, self._waits.waits
             )
@@ -162,18 +168,39 @@ class TaskMain:
                 transactions = WorkerTransactionContext()
             committer = self._committer(task, producer, settings, metrics, transactions)
             topics = TopicKeeper(
-                rules, ClusterAdmin(clients.admin()), producer, self._control.wait,
+                rules,
+                ClusterAdmin(clients.admin()),
+                producer,
+                self._control.wait,
                 UsedTopics(lambda topic: self._control.send(TopicUsed(topic)), self._clock),
-            )  # fmt: skip
+            )
             runner = self._source = SourceTaskRunner(
-                task, spec.task_config, producer, topics, committer, converters, chain, errors, self._control, metrics,
-                self._clock, self._waits,
-            )  # fmt: skip
-            reader = WorkerOffsetStorageReader(self._control)
-            task.initialize(WorkerSourceTaskContext(
-                spec.id, spec.task_config, reader, transactions, self._plugin_metrics, self._control, spec.worker_props,
+                task,
+                spec.task_config,
+                producer,
+                topics,
+                committer,
+                converters,
+                chain,
+                errors,
+                self._control,
+                metrics,
+                self._clock,
                 self._waits,
-            ))  # fmt: skip
+            )
+            reader = WorkerOffsetStorageReader(self._control)
+            task.initialize(
+                WorkerSourceTaskContext(
+                    spec.id,
+                    spec.task_config,
+                    reader,
+                    transactions,
+                    self._plugin_metrics,
+                    self._control,
+                    spec.worker_props,
+                    self._waits,
+                )
+            )
             runner.run()
 
     def _wait_between_tries(self, seconds: float) -> None:
@@ -192,80 +219,142 @@ class TaskMain:
         settings = LoopSettings.of(spec.worker_props, None)
         if not exactly_once_sources(spec.worker_props):
             return AtLeastOnceCommitter(
-                task, producer, self._control, metrics, self._clock,
-                commit_interval_ms=settings.commit_interval_ms, commit_timeout_ms=settings.commit_timeout_ms,
-            )  # fmt: skip
+                task,
+                producer,
+                self._control,
+                metrics,
+                self._clock,
+                commit_interval_ms=settings.commit_interval_ms,
+                commit_timeout_ms=settings.commit_timeout_ms,
+            )
         config = spec.connector_config
         return ExactlyOnceCommitter(
-            task, producer, transactional_id(spec.worker_props, spec.id.connector, spec.id.task), self._control,
-            metrics, self._clock, boundary=TransactionBoundary.of(config),
-            interval_ms=int(config.get("transaction.boundary.interval.ms") or settings.commit_interval_ms),
+            task,
+            producer,
+            transactional_id(spec.worker_props, spec.id.connector, spec.id.task),
+            self._control,
+            metrics,
+            self._clock,
+            boundary=TransactionBoundary.of(config),
+            interval_ms=int(
+                config.get("transaction.boundary.interval.ms") or settings.commit_interval_ms
+            ),
             timeout_ms=int(str(client_settings["transaction.timeout.ms"])),
-            transactions=transactions, copies_offsets=bool(config.get("offsets.storage.topic")),
+            transactions=transactions,
+            copies_offsets=bool(config.get("offsets.storage.topic")),
             is_committed=partial(is_committed, self._reader_settings(), check=self._control.check),
-        )  # fmt: skip
+        )
 
     def _reader_settings(self) -> Settings:
         """Of a consumer where the task's own producer writes."""
         spec = self._spec
-        configs = ClientConfigs(spec.worker_props, spec.connector_config, spec.id.connector, spec.id.task)
+        configs = ClientConfigs(
+            spec.worker_props, spec.connector_config, spec.id.connector, spec.id.task
+        )
         return ConnectorStorageClients.of(configs).consumer_settings("outcome", read_committed=True)
 
-    def _run_sink(self, task: SinkTask, class_name: str, plugins: TaskPlugins, converters: Converters) -> None:
+    def _run_sink(
+        self, task: SinkTask, class_name: str, plugins: TaskPlugins, converters: Converters
+    ) -> None:
         spec = self._spec
         config = spec.connector_config
         clients = ClientConfigs(spec.worker_props, config, spec.id.connector, spec.id.task)
         admin = ClusterAdmin(clients.admin())
         error_config = ErrorConfig.parse(config)
         topics = TopicSelection(_subscription(spec.task_config, config))
-        settings = LoopSettings.of(spec.worker_props, clients.max_poll_records(), clients.topics_interval_ms())
+        settings = LoopSettings.of(
+            spec.worker_props, clients.max_poll_records(), clients.topics_interval_ms()
+        )
         metrics = SinkMetrics(self._clock, Window.of(spec.worker_props))
         runner = SinkTaskRunner(
-            task, spec.task_config, topics, settings, self._control, self._clock, metrics, self._waits
+            task,
+            spec.task_config,
+            topics,
+            settings,
+            self._control,
+            self._clock,
+            metrics,
+            self._waits,
         )
         with ExitStack() as closing:
             pipeline = open_sink_pipeline(
-                SinkPlace(spec.id, config, clients, admin), plugins, task, class_name, converters, self._clock,
-                self._plugin_metrics, runner.wait_polling, self._waits.waits, closing,
-            )  # fmt: skip
+                SinkPlace(spec.id, config, clients, admin),
+                plugins,
+                task,
+                class_name,
+                converters,
+                self._clock,
+                self._plugin_metrics,
+                runner.wait_polling,
+                self._waits.waits,
+                closing,
+            )
             errors = self._errors = pipeline.errors
             settings_of_consumer = clients.consumer()
             if error_config.replay_topic:
                 create_replay_topic(admin, error_config.replay_topic)
-                settings_of_consumer["isolation.level"] = _READ_COMMITTED  # replays are written in transactions
+                # replays are written in transactions
+                settings_of_consumer["isolation.level"] = _READ_COMMITTED
                 _warn_of_isolation(spec)
             consumer = SinkConsumer(settings_of_consumer, runner, runner.on_commit)
             closing.callback(consumer.close)
             self._statistics.append(("consumer", consumer.statistics))
-            closing.callback(task.stop)  # the last call also after a failed start, and before the group is left
+            # the last call also after a failed start, and before the group is left
+            closing.callback(task.stop)
             runner.connect(consumer, pipeline.records, errors, pipeline.reporter)
             self._sink = runner
-            task.initialize(WorkerSinkTaskContext(
-                spec.id, spec.start_number, spec.task_config, clients, admin, runner, pipeline.reporter, topics,
-                self._plugin_metrics, self._control, spec.worker_props, self._waits,
-            ))  # fmt: skip
+            task.initialize(
+                WorkerSinkTaskContext(
+                    spec.id,
+                    spec.start_number,
+                    spec.task_config,
+                    clients,
+                    admin,
+                    runner,
+                    pipeline.reporter,
+                    topics,
+                    self._plugin_metrics,
+                    self._control,
+                    spec.worker_props,
+                    self._waits,
+                )
+            )
             runner.run()
 
 
 def _warn_of_isolation(spec: TaskSpec) -> None:
     """Say that a replay topic overrules what the user has set."""
     override = "consumer.override.isolation.level"
-    asked = spec.connector_config.get(override) or spec.worker_props.get("consumer.isolation.level") or _READ_COMMITTED
+    asked = (
+        spec.connector_config.get(override)
+        or spec.worker_props.get("consumer.isolation.level")
+        or _READ_COMMITTED
+    )
     if asked.strip().lower() != _READ_COMMITTED:
-        log.warning("%s makes all topics be read with isolation.level=%s, not %s", REPLAY_TOPIC, _READ_COMMITTED, asked)
+        log.warning(
+            "%s makes all topics be read with isolation.level=%s, not %s",
+            REPLAY_TOPIC,
+            _READ_COMMITTED,
+            asked,
+        )
 
 
 def create_replay_topic(admin: ClusterAdmin, topic: str) -> None:
-    """Make the topic if it is missing, so that it keeps all it is given: it is the record of what was tried again.
+    """Make the topic if it is missing, so that it keeps all it is given: it is the record of what
+    was tried again.
 
     Raises:
         ConnectError: The cluster refuses.
     """
-    if admin.create_topic(topic, 1, -1, {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}):
+    if admin.create_topic(
+        topic, 1, -1, {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    ):
         log.info("created topic %s, from which dead letters are tried again", topic)
 
 
-def _subscription(task_config: Mapping[str, str], connector_config: Mapping[str, str]) -> dict[str, str]:
+def _subscription(
+    task_config: Mapping[str, str], connector_config: Mapping[str, str]
+) -> dict[str, str]:
     keys = ("topics", "topics.regex")
     source = task_config if any(task_config.get(key) for key in keys) else connector_config
     found = {key: source[key] for key in keys if source.get(key)}

@@ -1,4 +1,5 @@
-"""Makes the plugins of a task from its configuration: task, converters, transformations, predicates."""
+"""Makes the plugins of a task from its configuration: task, converters, transformations,
+predicates."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ class TaskPlugins:
     """Builds what one task needs. ConfigError and ConnectError say what cannot be made."""
 
     def __init__(
-        self, registry: PluginRegistry, worker_props: Mapping[str, str], connector_config: Mapping[str, str]
+        self,
+        registry: PluginRegistry,
+        worker_props: Mapping[str, str],
+        connector_config: Mapping[str, str],
     ) -> None:
         self._registry = registry
         self._worker = worker_props
@@ -47,7 +51,8 @@ class TaskPlugins:
             name,
             f"{cls.__module__}.{cls.__qualname__}",
             f"{cls.__module__}:{cls.__qualname__}",
-            connector.python,  # what the worker writes for a connector whose plugin names no task class
+            # what the worker writes for a connector whose plugin names no task class
+            connector.python,
         ):
             cls = self._named_task(wanted)
             name = wanted
@@ -55,7 +60,8 @@ class TaskPlugins:
         return task, name
 
     def _named_task(self, wanted: str) -> type[Task]:
-        """The class of a task configuration that was written by another connector class, or another worker."""
+        """The class of a task configuration that was written by another connector class, or another
+        worker."""
         for plugin in self._registry.available(PluginKind.SINK, PluginKind.SOURCE):
             if plugin.task_class == wanted:
                 found: type[Task] = self._registry.load(plugin).task_class
@@ -65,7 +71,8 @@ class TaskPlugins:
         raise ConnectError(f"task class {wanted} belongs to no installed connector")
 
     def converters(self) -> Converters:
-        """The connector's converters; for each that it does not name, the worker's with the worker's settings."""
+        """The connector's converters; for each that it does not name, the worker's with the
+        worker's settings."""
         key, key_name = self._converter("key.converter", PluginKind.CONVERTER)
         value, value_name = self._converter("value.converter", PluginKind.CONVERTER)
         header, header_name = self._converter("header.converter", PluginKind.HEADER_CONVERTER)
@@ -76,15 +83,20 @@ class TaskPlugins:
 
     def _converter(self, key: str, kind: PluginKind) -> tuple[Converter | HeaderConverter, str]:
         source = self._config if self._config.get(key) else self._worker
-        name = source.get(key) or (DEFAULT_HEADER_CONVERTER if kind is PluginKind.HEADER_CONVERTER else None)
+        name = source.get(key) or (
+            DEFAULT_HEADER_CONVERTER if kind is PluginKind.HEADER_CONVERTER else None
+        )
         if not name:
             raise ConfigError(key, "is set neither on the connector nor on the worker")
-        plugin = self._registry.find(name.strip(), kind, versions=source.get(f"{key}.plugin.version"))
+        plugin = self._registry.find(
+            name.strip(), kind, versions=source.get(f"{key}.plugin.version")
+        )
         instance = self._registry.load(plugin)()
         configs = with_prefix(source, f"{key}.")
         configs.pop("plugin.version", None)
         configs["converter.type"] = key.removesuffix(".converter")
-        if isinstance(instance, Converter):  # some convert headers too; they are configured as for a value
+        # some convert headers too; they are configured as for a value
+        if isinstance(instance, Converter):
             instance.configure(configs, is_key=key == "key.converter")
         elif isinstance(instance, HeaderConverter):
             instance.configure(configs)
@@ -92,8 +104,11 @@ class TaskPlugins:
             raise ConfigError(key, f"{name} is no converter")
         return instance, plugin.name
 
-    def chain(self, errors: ErrorHandler, *, sink_takes_columns: bool = False) -> TransformationChain:
-        """The transformations in the order of `transforms`, each use of a predicate an instance of its own."""
+    def chain(
+        self, errors: ErrorHandler, *, sink_takes_columns: bool = False
+    ) -> TransformationChain:
+        """The transformations in the order of `transforms`, each use of a predicate an instance of
+        its own."""
         links = []
         for alias in parse("transforms", self._config.get("transforms", ""), ConfigType.LIST):
             prefix = f"transforms.{alias}."

@@ -22,7 +22,15 @@ from connect_py.task.child_process import (
     set_levels,
 )
 from connect_py.task.lease_guard import LeaseGuard
-from connect_py.task.messages import Answer, Beat, ExtendLease, SetLogLevels, SetTargetState, Stop, TaskSpec
+from connect_py.task.messages import (
+    Answer,
+    Beat,
+    ExtendLease,
+    SetLogLevels,
+    SetTargetState,
+    Stop,
+    TaskSpec,
+)
 from connect_py.task.task_control import TaskControl
 from connect_py.task.task_main import TaskMain
 

@@ -16,7 +16,11 @@ UNKNOWN = "unknown"
 
 
 def task_texts(
-    registry: PluginRegistry, plugins: TaskPlugins, task: Task, class_name: str, converters: Converters
+    registry: PluginRegistry,
+    plugins: TaskPlugins,
+    task: Task,
+    class_name: str,
+    converters: Converters,
 ) -> dict[str, str]:
     """Classes and versions of connector, task and converters."""
     connector = plugins.connector()
@@ -38,10 +42,15 @@ def task_texts(
     return texts
 
 
-def chain_texts(registry: PluginRegistry, config: Mapping[str, str]) -> list[tuple[str, str, str, str]]:
+def chain_texts(
+    registry: PluginRegistry, config: Mapping[str, str]
+) -> list[tuple[str, str, str, str]]:
     """Kind (`transform` or `predicate`), alias, class and version of each part of the chain."""
     found = []
-    for kind, key in ((PluginKind.TRANSFORMATION, "transforms"), (PluginKind.PREDICATE, "predicates")):
+    for kind, key in (
+        (PluginKind.TRANSFORMATION, "transforms"),
+        (PluginKind.PREDICATE, "predicates"),
+    ):
         for alias in parse(key, config.get(key, ""), Type.LIST):
             name = (config.get(f"{key}.{alias}.type") or UNKNOWN).strip()
             found.append((key.removesuffix("s"), alias, name, _version(registry, name, kind)))

@@ -35,7 +35,9 @@ class _Group:
     rule: NewTopicRule
 
     def matches(self, topic: str) -> bool:
-        return self.include.fullmatch(topic) is not None and not (self.exclude and self.exclude.fullmatch(topic))
+        return self.include.fullmatch(topic) is not None and not (
+            self.exclude and self.exclude.fullmatch(topic)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ class TopicCreation:
 
     @classmethod
     def parse(cls, config: Mapping[str, str], *, enabled: bool = True) -> TopicCreation:
-        """Read a connector's configuration. Without any `topic.creation.*` key no topic is ever created.
+        """Read a connector's configuration. Without any `topic.creation.*` key no topic is ever
+        created.
 
         Args:
             config: Placeholders resolved.
@@ -74,22 +77,39 @@ class TopicCreation:
 
 
 def _numbers(group: str, config: Mapping[str, str], default: NewTopicRule | None) -> NewTopicRule:
-    """A group's numbers, which the default group must have and lends to others; the rest is each group's own."""
+    """A group's numbers, which the default group must have and lends to others; the rest is each
+    group's own."""
     prefix = f"{PREFIX}{group}."
     definition = ConfigDef()
     for key, kind, check, standing_in in (
         ("partitions", Type.INT, check_partitions, default and default.partitions),
-        ("replication.factor", Type.SHORT, check_replication_factor, default and default.replication_factor),
+        (
+            "replication.factor",
+            Type.SHORT,
+            check_replication_factor,
+            default and default.replication_factor,
+        ),
     ):
         if standing_in is None:
-            definition.define(prefix + key, kind, validator=check, importance=Importance.LOW, doc="")
+            definition.define(
+                prefix + key, kind, validator=check, importance=Importance.LOW, doc=""
+            )
         else:
             definition.define(
-                prefix + key, kind, default=standing_in, validator=check, importance=Importance.LOW, doc=""
+                prefix + key,
+                kind,
+                default=standing_in,
+                validator=check,
+                importance=Importance.LOW,
+                doc="",
             )
     values = definition.parse(config)
-    settings = {key: value for key, value in with_prefix(config, prefix).items() if key not in OWN_KEYS}
-    return NewTopicRule(group, values[f"{prefix}partitions"], values[f"{prefix}replication.factor"], settings)
+    settings = {
+        key: value for key, value in with_prefix(config, prefix).items() if key not in OWN_KEYS
+    }
+    return NewTopicRule(
+        group, values[f"{prefix}partitions"], values[f"{prefix}replication.factor"], settings
+    )
 
 
 def _pattern(group: str, key: str, settings: Mapping[str, str]) -> re.Pattern[str] | None:
@@ -102,4 +122,6 @@ def _pattern(group: str, key: str, settings: Mapping[str, str]) -> re.Pattern[st
             java_regex(expression, name)
         return java_regex("|".join(expressions), name)
     except ConfigError as error:
-        raise ConfigValueError(name, expressions, f"Syntax error in regular expression: {error.why}") from error
+        raise ConfigValueError(
+            name, expressions, f"Syntax error in regular expression: {error.why}"
+        ) from error

@@ -16,9 +16,13 @@ from connect_py.task.used_topics import UsedTopics
 
 AGAIN_SECONDS: Final = 1.0
 METADATA_SECONDS: Final = 5.0
-_MISSING: Final = frozenset({
-    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.LEADER_NOT_AVAILABLE,
-})  # fmt: skip
+_MISSING: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.LEADER_NOT_AVAILABLE,
+    }
+)
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +52,8 @@ class TopicKeeper:
         self._known: set[str] = set()
 
     def ensure(self, topic: str) -> None:
-        """Return when the topic exists: made by our rules, by the broker's, or by another client. May wait for ever.
+        """Return when the topic exists: made by our rules, by the broker's, or by another client.
+        May wait for ever.
 
         Raises:
             ConnectError: Our rules say how to make it, and the cluster refuses.
@@ -67,7 +72,9 @@ class TopicKeeper:
                 try:
                     self._admin.topic_id(topic)
                 except NotFoundError:
-                    if self._admin.create_topic(topic, rule.partitions, rule.replication_factor, rule.settings):
+                    if self._admin.create_topic(
+                        topic, rule.partitions, rule.replication_factor, rule.settings
+                    ):
                         log.info("Created topic '%s' using creation group %s", topic, rule.group)
                 return
             except NotFoundError:
@@ -77,11 +84,14 @@ class TopicKeeper:
                 self._wait(AGAIN_SECONDS)
 
     def _await(self, topic: str) -> None:
-        """Wait, as Java's producer does. Asking makes the topic where the broker makes topics by itself."""
+        """Wait, as Java's producer does. Asking makes the topic where the broker makes topics by
+        itself."""
         warned = False
         while True:
             try:
-                problem = self._producer.client.list_topics(topic, METADATA_SECONDS).topics[topic].error
+                problem = (
+                    self._producer.client.list_topics(topic, METADATA_SECONDS).topics[topic].error
+                )
             except KafkaException as error:
                 problem = error.args[0]
             if problem is None or (problem.code() not in _MISSING and not problem.retriable()):
@@ -89,8 +99,11 @@ class TopicKeeper:
             if not warned and problem.code() != KafkaError.LEADER_NOT_AVAILABLE:
                 warned = True
                 log.warning(
-                    "topic '%s' cannot be written yet (%s); the task waits for it. Unless a user creates it, the "
+                    "topic '%s' cannot be written yet (%s); the task waits for it. Unless a user "
+                    "creates it, the "
                     "connector needs topic.creation.default.partitions and .replication.factor",
-                    topic, problem.str(), extra={"action": "wait_topic"},
-                )  # fmt: skip
+                    topic,
+                    problem.str(),
+                    extra={"action": "wait_topic"},
+                )
             self._wait(AGAIN_SECONDS if warned else 0.1)

@@ -1,4 +1,5 @@
-"""`TopicSelection`: which topics a sink consumes, by list or by a regular expression in Java's syntax."""
+"""`TopicSelection`: which topics a sink consumes, by list or by a regular expression in Java's
+syntax."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from connect_py.api.java_regex import JavaRegexError, compile_java_regex
 from connect_py.error_handling.error_config import REPLAY_TOPIC
 
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-_OF_TOPICS: Final[Mapping[str, str]] = {"L": "Alpha", "Lu": "Upper", "Ll": "Lower"}  # names of topics are ASCII
+# names of topics are ASCII
+_OF_TOPICS: Final[Mapping[str, str]] = {"L": "Alpha", "Lu": "Upper", "Ll": "Lower"}
 
 
 def java_regex(pattern: str, key: str = "topics.regex") -> re.Pattern[str]:
@@ -21,7 +23,11 @@ def java_regex(pattern: str, key: str = "topics.regex") -> re.Pattern[str]:
     Raises:
         ConfigError: It does not compile; `key` names it.
     """
-    text = re.sub(r"\\p\{(?:Is)?(\w+)\}", lambda found: f"\\p{{{_OF_TOPICS.get(found[1], found[1])}}}", pattern)
+    text = re.sub(
+        r"\\p\{(?:Is)?(\w+)\}",
+        lambda found: f"\\p{{{_OF_TOPICS.get(found[1], found[1])}}}",
+        pattern,
+    )
     try:
         return compile_java_regex(text)
     except JavaRegexError as error:
@@ -29,14 +35,19 @@ def java_regex(pattern: str, key: str = "topics.regex") -> re.Pattern[str]:
 
 
 class TopicSelection:
-    """Parsed from `topics` or `topics.regex`, and the topic from which dead letters are tried again."""
+    """Parsed from `topics` or `topics.regex`, and the topic from which dead letters are tried
+    again."""
 
     def __init__(self, props: Mapping[str, str]) -> None:
         """ConfigError when neither or both are set, or the expression does not compile."""
-        self._topics = [topic for topic in parse("topics", props.get("topics") or "", Type.LIST) if topic]
+        self._topics = [
+            topic for topic in parse("topics", props.get("topics") or "", Type.LIST) if topic
+        ]
         regex = (props.get("topics.regex") or "").strip()
         if self._topics and regex:
-            raise ConfigError("", "topics and topics.regex are mutually exclusive options, but both are set.")
+            raise ConfigError(
+                "", "topics and topics.regex are mutually exclusive options, but both are set."
+            )
         if not self._topics and not regex:
             raise ConfigError("", "Must configure one of topics or topics.regex")
         self._regex = java_regex(regex) if regex else None
@@ -52,7 +63,8 @@ class TopicSelection:
 
     @property
     def has_replays(self) -> bool:
-        """Whether dead letters are tried again; these are written in transactions, so committed ones are read."""
+        """Whether dead letters are tried again; these are written in transactions, so committed
+        ones are read."""
         return bool(self._replay)
 
     def listed(self) -> list[str]:
@@ -60,7 +72,12 @@ class TopicSelection:
         return list(dict.fromkeys(self._topics))
 
     def among(self, existing: Iterable[str]) -> list[str]:
-        """Those of the existing topics that are consumed, sorted; the expression must match the whole name."""
+        """Those of the existing topics that are consumed, sorted; the expression must match the
+        whole name."""
         if self._regex is None:
             return sorted(set(existing) & set(self._topics))
-        return sorted(t for t in existing if t == self._replay or (t not in INTERNAL and self._regex.fullmatch(t)))
+        return sorted(
+            t
+            for t in existing
+            if t == self._replay or (t not in INTERNAL and self._regex.fullmatch(t))
+        )

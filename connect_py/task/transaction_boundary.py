@@ -1,4 +1,5 @@
-"""`TransactionBoundary`: where the transactions of a source end; and what its tasks say about that."""
+"""`TransactionBoundary`: where the transactions of a source end; and what its tasks say about
+that."""
 
 from __future__ import annotations
 
@@ -23,12 +24,14 @@ class TransactionBoundary(Enum):
 
 
 class WorkerTransactionContext:
-    """Satisfies `connect_py.api.task.TransactionContext`; the committer takes what was asked for."""
+    """Satisfies `connect_py.api.task.TransactionContext`; the committer takes what was asked
+    for."""
 
     def __init__(self) -> None:
         self._commit_batch = False
         self._abort_batch = False
-        self._commit_after: set[int] = set()  # identities of records that the task holds, or has just returned
+        # identities of records that the task holds, or has just returned
+        self._commit_after: set[int] = set()
         self._abort_after: set[int] = set()
         self._kept: list[SourceRecord] = []  # so that no identity is used twice
 
@@ -36,11 +39,15 @@ class WorkerTransactionContext:
         """See there."""
         if record is None:
             if self._abort_batch:
-                raise ConnectError("the end of this batch aborts the transaction already, it cannot commit it too")
+                raise ConnectError(
+                    "the end of this batch aborts the transaction already, it cannot commit it too"
+                )
             self._commit_batch = True
         else:
             if id(record) in self._abort_after:
-                raise ConnectError("this record aborts the transaction already, it cannot commit it too")
+                raise ConnectError(
+                    "this record aborts the transaction already, it cannot commit it too"
+                )
             self._commit_after.add(id(record))
             self._kept.append(record)
 
@@ -48,11 +55,15 @@ class WorkerTransactionContext:
         """See there."""
         if record is None:
             if self._commit_batch:
-                raise ConnectError("the end of this batch commits the transaction already, it cannot abort it too")
+                raise ConnectError(
+                    "the end of this batch commits the transaction already, it cannot abort it too"
+                )
             self._abort_batch = True
         else:
             if id(record) in self._commit_after:
-                raise ConnectError("this record commits the transaction already, it cannot abort it too")
+                raise ConnectError(
+                    "this record commits the transaction already, it cannot abort it too"
+                )
             self._abort_after.add(id(record))
             self._kept.append(record)
 

@@ -1,4 +1,5 @@
-"""Whether a transaction got into Kafka: if it did, a consumer that reads committed records gets its records."""
+"""Whether a transaction got into Kafka: if it did, a consumer that reads committed records gets its
+records."""
 
 from __future__ import annotations
 
@@ -20,8 +21,10 @@ POLL_SECONDS: Final = 0.2  # a stop is noticed this late
 
 # A topic that is gone is not waited for: its record was in it.
 _LASTING: Final = REFUSALS | {
-    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
-}  # fmt: skip
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+}
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +41,8 @@ class RecordPlace:
 def is_committed(settings: Settings, place: RecordPlace, check: Callable[[], None]) -> bool:
     """Whether the transaction of this record, which has ended, was committed. Waits, however long.
 
-    Transactions of others that began earlier and are still open hold the answer back until they end.
+    Transactions of others that began earlier and are still open hold the answer back until they
+    end.
 
     Args:
         settings: Of a consumer that reads committed records and reports the end of a partition.
@@ -60,8 +64,8 @@ def is_committed(settings: Settings, place: RecordPlace, check: Callable[[], Non
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 if error.fatal() or error.code() in _LASTING:
                     raise ConnectError(
-                        f"whether a transaction was committed is not found out: {place.topic} cannot be read: "
-                        f"{error.str()}"
+                        f"whether a transaction was committed is not found out: {place.topic} "
+                        f"cannot be read: {error.str()}"
                     ) from KafkaException(error)
                 if error.code() not in news:
                     news.add(error.code())

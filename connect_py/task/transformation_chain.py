@@ -1,4 +1,5 @@
-"""`TransformationChain`: takes a batch through all transformations, as columns for as long as that is exact."""
+"""`TransformationChain`: takes a batch through all transformations, as columns for as long as that
+is exact."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ Delivery: TypeAlias = Batch | list[SinkRecord]  # columns, or rows that stay row
 
 LINKS_THAT_PAY: Final = 2  # columns of rows cost less than two transformations of rows do
 MAX_HALVINGS: Final = 100  # calls with parts of a batch; rows cost less than more of them
-PARTITION_SHIFT: Final = 47  # offsets below 2^47, partitions below 2^16: together a key that sorts as they do
+# offsets below 2^47, partitions below 2^16: together a key that sorts as they do
+PARTITION_SHIFT: Final = 47
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +44,14 @@ class ChainLink:
 class TransformationChain:
     """The transformations of one task, in order, used on its thread.
 
-    A batch goes through links without a batch form, and through one that raises `NotColumnar`, as rows, and then goes
-    on as columns where these say exactly what the rows say and columns pay. `_columns` and `_through_rows` are the
-    places that decide.
+    A batch goes through links without a batch form, and through one that raises `NotColumnar`, as
+    rows, and then goes on as columns where these say exactly what the rows say and columns pay.
+    `_columns` and `_through_rows` are the places that decide.
     """
 
-    def __init__(self, links: Sequence[ChainLink], errors: ErrorHandler, *, sink_takes_columns: bool = False) -> None:
+    def __init__(
+        self, links: Sequence[ChainLink], errors: ErrorHandler, *, sink_takes_columns: bool = False
+    ) -> None:
         self._links = tuple(links)
         self._errors = errors
         self._sink_takes_columns = sink_takes_columns
@@ -84,7 +88,8 @@ class TransformationChain:
         results.append(batch)
 
     def _through_rows(self, start: int, batch: Batch, results: list[Delivery]) -> None:
-        """Take a batch through a link as rows, and those behind that know rows only; go on with columns if they pay."""
+        """Take a batch through a link as rows, and those behind that know rows only; go on with
+        columns if they pay."""
         stop = start + 1
         while stop < len(self._links) and not _has_batch_form(self._links[stop]):
             stop += 1
@@ -117,17 +122,21 @@ class TransformationChain:
             return rows.batches(records)
         except Exception:  # noqa: BLE001 - plugins make anything of a record; who takes the rows says what is wrong
             names = ", ".join(link.class_name for link in self._links[start:stop])
-            self._warn_once(start, f"records go on as rows behind {names}: making columns of them failed")
+            self._warn_once(
+                start, f"records go on as rows behind {names}: making columns of them failed"
+            )
         return None
 
     def _warn_once(self, index: int, what: str) -> None:
-        """Log what happened at a link, with the error that is being handled; the same is logged once."""
+        """Log what happened at a link, with the error that is being handled; the same is logged
+        once."""
         if (index, what) not in self._warned:
             self._warned.add((index, what))
             log.warning("%s", what, exc_info=True)
 
     def _columns_pay(self, start: int) -> bool:
-        """Whether making columns of rows for the links from `start` on costs less than going on with rows."""
+        """Whether making columns of rows for the links from `start` on costs less than going on
+        with rows."""
         stop = start
         while stop < len(self._links) and _has_batch_form(self._links[stop]):
             stop += 1
@@ -156,7 +165,9 @@ class TransformationChain:
             except Exception:  # noqa: BLE001 - the row form names the row that fails, whatever went wrong here
                 found = self._bad_rows(link, batch)
                 if found is None:
-                    self._warn_once(index, f"{link.class_name} failed on columns and goes on row by row")
+                    self._warn_once(
+                        index, f"{link.class_name} failed on columns and goes on row by row"
+                    )
                     return None
                 report_rows(self._errors, Stage.TRANSFORMATION, link.class_name, batch, found)
                 left = _without(batch, found)
@@ -165,7 +176,8 @@ class TransformationChain:
                 batch = left
 
     def _bad_rows(self, link: ChainLink, batch: Batch) -> BadRows | None:
-        """Find the rows that made columns fail by halving; None: there are many, or the row form takes them."""
+        """Find the rows that made columns fail by halving; None: there are many, or the row form
+        takes them."""
         waiting = list(_halves(0, len(batch)))
         errors: dict[int, Exception] = {}
         for _ in range(MAX_HALVINGS):
@@ -198,7 +210,9 @@ class TransformationChain:
             return list(link.transformation.apply_batch(batch))
         answer = link.predicate.test_batch(batch)
         if isinstance(answer, bool):
-            return list(link.transformation.apply_batch(batch)) if answer != link.negate else [batch]
+            return (
+                list(link.transformation.apply_batch(batch)) if answer != link.negate else [batch]
+            )
         mask = pc.invert(answer) if link.negate else answer
         matching = mask.true_count
         if matching == 0:
@@ -210,7 +224,11 @@ class TransformationChain:
         except BadRows as bad:
             places = pc.indices_nonzero(mask).to_pylist()
             errors = {places[row]: error for row, error in bad.errors.items()}
-            made = None if bad.made is None else in_order(batch, [*bad.made, batch.where(pc.invert(mask))])
+            made = (
+                None
+                if bad.made is None
+                else in_order(batch, [*bad.made, batch.where(pc.invert(mask))])
+            )
             raise BadRows(errors, made) from bad
         return in_order(batch, [*changed, batch.where(pc.invert(mask))])
 
@@ -218,7 +236,9 @@ class TransformationChain:
         """The row form from the start; errors as for `process`."""
         return self._rows_through(0, len(self._links), records)
 
-    def _rows_through(self, start: int, stop: int, records: Sequence[SinkRecord]) -> list[SinkRecord]:
+    def _rows_through(
+        self, start: int, stop: int, records: Sequence[SinkRecord]
+    ) -> list[SinkRecord]:
         """Take each record through the links [start, stop)."""
         results = []
         steps = [(link, _step(link)) for link in self._links[start:stop]]
@@ -236,17 +256,25 @@ class TransformationChain:
                 results.append(record)
         return results
 
-    def _recover(self, link: ChainLink, record: SinkRecord, error: Exception) -> SinkRecord | Skipped | None:
+    def _recover(
+        self, link: ChainLink, record: SinkRecord, error: Exception
+    ) -> SinkRecord | Skipped | None:
         def failed(last: Exception) -> FailedRecord:
             return FailedRecord(
-                Stage.TRANSFORMATION, link.class_name, last, record.origin, record.timestamp, record.timestamp_type
+                Stage.TRANSFORMATION,
+                link.class_name,
+                last,
+                record.origin,
+                record.timestamp,
+                record.timestamp_type,
             )
 
         again: Callable[[], SinkRecord | None] = lambda: apply_link(link, record)  # noqa: E731 - typed on one line
         return self._errors.recover(Stage.TRANSFORMATION, link.class_name, error, failed, again)
 
     def close(self) -> None:
-        """Close every transformation and predicate; the first error is raised after all were asked."""
+        """Close every transformation and predicate; the first error is raised after all were
+        asked."""
         first: Exception | None = None
         for link in self._links:
             for plugin in (link.transformation, link.predicate):
@@ -290,25 +318,30 @@ def _without(batch: Batch, bad: BadRows) -> Batch | None:
     return batch.where(left) if left.true_count else None
 
 
-def report_rows(errors: ErrorHandler, stage: Stage, class_name: str, batch: Batch, bad: BadRows) -> None:
+def report_rows(
+    errors: ErrorHandler, stage: Stage, class_name: str, batch: Batch, bad: BadRows
+) -> None:
     """Report rows of a batch, in their order. Errors as `ErrorHandler.report`."""
     for row in sorted(bad.errors):
         errors.counters.failures += 1
         origin = batch.origin.slice(row, row + 1).records()[0]
         timestamp = batch.timestamp[row].as_py()
-        errors.report(FailedRecord(
-            stage, class_name, bad.errors[row], origin, timestamp, batch.origin.timestamp_type
-        ))  # fmt: skip
+        errors.report(
+            FailedRecord(
+                stage, class_name, bad.errors[row], origin, timestamp, batch.origin.timestamp_type
+            )
+        )
 
 
 def in_order(parent: Batch, parts: Sequence[Batch]) -> list[Batch]:
     """Bring rows of one batch that parted ways back into its order.
 
-    Parts of one topic become one batch where their schemas agree and otherwise are cut, so that rows follow each other
-    as they did. Parts of different topics stay apart: rows have no order across topics.
+    Parts of one topic become one batch where their schemas agree and otherwise are cut, so that
+    rows follow each other as they did. Parts of different topics stay apart: rows have no order
+    across topics.
 
-    Raises:
-        NotColumnar: A row of the batch is there twice, or one that it does not have: nothing says where it belongs.
+    Raises: NotColumnar: A row of the batch is there twice, or one that it does not have: nothing
+        says where it belongs.
     """
     by_topic: dict[str, list[Batch]] = {}
     for part in parts:
@@ -322,20 +355,24 @@ def in_order(parent: Batch, parts: Sequence[Batch]) -> list[Batch]:
 def _ordered(parent: Batch, parts: Sequence[Batch]) -> list[Batch]:
     keys = pa.concat_arrays([_keys(part) for part in parts])
     places = pc.index_in(keys, _keys(parent))
-    mask = pc.is_in(pc.indices_nonzero(pa.repeat(True, len(parent))).cast(pa.int32()), value_set=places)
+    mask = pc.is_in(
+        pc.indices_nonzero(pa.repeat(True, len(parent))).cast(pa.int32()), value_set=places
+    )
     if mask.true_count != len(places):
         raise NotColumnar("rows that are not those of the batch")
     order = pc.sort_indices(places)
     first = parts[0]
     if all(_alike(first.key, p.key) and _alike(first.value, p.value) for p in parts[1:]):
-        return [Batch(
-            first.topic,
-            _gathered([p.key for p in parts], order),
-            _gathered([p.value for p in parts], order),
-            pa.concat_arrays([p.timestamp for p in parts]).take(order),
-            _gathered_headers(parts, order),
-            parent.origin.where(mask),
-        )]  # fmt: skip
+        return [
+            Batch(
+                first.topic,
+                _gathered([p.key for p in parts], order),
+                _gathered([p.value for p in parts], order),
+                pa.concat_arrays([p.timestamp for p in parts]).take(order),
+                _gathered_headers(parts, order),
+                parent.origin.where(mask),
+            )
+        ]
     owners = [(number, row) for number, part in enumerate(parts) for row in range(len(part))]
     results: list[Batch] = []
     current, start, stop = -1, 0, 0
@@ -353,7 +390,9 @@ def _ordered(parent: Batch, parts: Sequence[Batch]) -> list[Batch]:
 
 def _keys(batch: Batch) -> pa.Int64Array:
     partitions = batch.origin.partitions.cast(pa.int64())
-    return pc.add(pc.shift_left(partitions, pa.scalar(PARTITION_SHIFT, pa.int64())), batch.origin.offsets)
+    return pc.add(
+        pc.shift_left(partitions, pa.scalar(PARTITION_SHIFT, pa.int64())), batch.origin.offsets
+    )
 
 
 def _alike(left: Column, right: Column) -> bool:
@@ -375,7 +414,10 @@ def _gathered(columns: Sequence[Column], order: pa.Array) -> Column:
         first.schema,
         pa.concat_arrays([c.data for c in columns]).take(order),
         tombstone,
-        {path: pa.concat_arrays([c.absent[path] for c in columns]).take(order) for path in first.absent},
+        {
+            path: pa.concat_arrays([c.absent[path] for c in columns]).take(order)
+            for path in first.absent
+        },
         first.tombstone_schema,
     )
 

@@ -11,7 +11,8 @@ AGAIN_SECONDS: Final = 3.0
 
 
 class UsedTopics:
-    """Says so at the first use, and again every few seconds: a user may have the worker forget them at any time."""
+    """Says so at the first use, and again every few seconds: a user may have the worker forget them
+    at any time."""
 
     def __init__(self, tell: Callable[[str], None], clock: Clock) -> None:
         self._tell = tell

@@ -1,4 +1,5 @@
-"""`WaitBoard`: what a connector or a task waits for, how long it does, and whether that is too long."""
+"""`WaitBoard`: what a connector or a task waits for, how long it does, and whether that is too
+long."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class _Wait:
 
 
 class WaitBoard:
-    """Satisfies `connect_py.api.waiting.BoundedWaitReporter`. All methods may be called from any thread."""
+    """Satisfies `connect_py.api.waiting.BoundedWaitReporter`. All methods may be called from any
+    thread."""
 
     def __init__(
         self,
@@ -33,7 +35,8 @@ class WaitBoard:
         send: Callable[[Waiting | None], None],
         send_warnings: Callable[[tuple[str, ...]], None] = lambda _: None,
     ) -> None:
-        """`send` takes what is to be shown, each time that it changes; None: nothing. `send_warnings`: the same."""
+        """`send` takes what is to be shown, each time that it changes; None: nothing.
+        `send_warnings`: the same."""
         self._clock = clock
         self._send = send
         self._send_warnings = send_warnings
@@ -51,7 +54,9 @@ class WaitBoard:
                 self._waits.pop(what, None)
             elif known is None:
                 now = self._clock.monotonic()
-                self._waits[what] = _Wait(now, Waiting(what, self._clock.time_ms(), reason[:REASON_LENGTH]))
+                self._waits[what] = _Wait(
+                    now, Waiting(what, self._clock.time_ms(), reason[:REASON_LENGTH])
+                )
             else:
                 known.waiting = Waiting(what, known.waiting.since_ms, reason[:REASON_LENGTH])
 
@@ -85,7 +90,11 @@ class WaitBoard:
 
     def _is_news(self, shown: Waiting | None, now: float) -> bool:
         sent = self._sent
-        if shown is None or sent is None or (shown.what, shown.since_ms) != (sent.what, sent.since_ms):
+        if (
+            shown is None
+            or sent is None
+            or (shown.what, shown.since_ms) != (sent.what, sent.since_ms)
+        ):
             return shown != sent
         differs = _NUMBERS.sub("", shown.reason) != _NUMBERS.sub("", sent.reason)
         return differs and now - self._sent_at >= REASON_SECONDS
@@ -103,4 +112,6 @@ class WaitBoard:
             now = self._clock.monotonic()
             found = self._oldest(now - milliseconds / 1000)
         if found is not None:
-            raise ConnectError(f"waited for {found.what} longer than {key}={milliseconds} allows: {found.reason}")
+            raise ConnectError(
+                f"waited for {found.what} longer than {key}={milliseconds} allows: {found.reason}"
+            )

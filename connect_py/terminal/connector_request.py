@@ -41,6 +41,8 @@ def _check_json(path: Path) -> None:
         raise ConnectError(f"{path}: config: expected an object")
     nested = [key for key, value in config.items() if isinstance(value, dict | list)]
     if nested:
-        raise ConnectError(f"{path}: {', '.join(nested)}: expected a text, not an object or an array")
+        raise ConnectError(
+            f"{path}: {', '.join(nested)}: expected a text, not an object or an array"
+        )
     if not (document.get("name") or config.get("name")):
         raise ConnectError(f"{path}: name is missing")

@@ -29,9 +29,14 @@ class ItemView:
         """Read the part of a status that is about one item."""
         waiting = status.get("waiting") or {}
         return ItemView(
-            what, status.get("state", "UNKNOWN"), status.get("worker_id", ""), status.get("trace") or "",
-            waiting.get("for", ""), waiting.get("since", ""), waiting.get("reason", ""),
-        )  # fmt: skip
+            what,
+            status.get("state", "UNKNOWN"),
+            status.get("worker_id", ""),
+            status.get("trace") or "",
+            waiting.get("for", ""),
+            waiting.get("since", ""),
+            waiting.get("reason", ""),
+        )
 
     def remark(self) -> str:
         """The first line of the trace, or what a running item waits for."""
@@ -57,13 +62,16 @@ class ConnectorView:
         connector = ItemView.of("connector", status.get("connector", {}))
         tasks = tuple(ItemView.of(f"task {task['id']}", task) for task in status.get("tasks", []))
         kind = status.get("type") or info.get("type") or "unknown"
-        return ConnectorView(name, kind, info.get("config", {}).get("connector.class", ""), connector, tasks)
+        return ConnectorView(
+            name, kind, info.get("config", {}).get("connector.class", ""), connector, tasks
+        )
 
     @staticmethod
     def all_of(answer: Mapping[str, Any]) -> list[ConnectorView]:
         """Read the answer about all connectors; sorted by name."""
         return [
-            ConnectorView.of(name, found.get("info", {}), found.get("status")) for name, found in sorted(answer.items())
+            ConnectorView.of(name, found.get("info", {}), found.get("status"))
+            for name, found in sorted(answer.items())
         ]
 
     def items(self) -> Iterator[ItemView]:
@@ -84,7 +92,8 @@ class ConnectorView:
     def remark(self) -> str:
         """Why the connector or one of its tasks failed, or what it waits for."""
         remarks = [item for item in self.items() if item.remark()]
-        remarks.sort(key=lambda item: item.state != FAILED)  # stable: the first that failed, else the first that waits
+        # stable: the first that failed, else the first that waits
+        remarks.sort(key=lambda item: item.state != FAILED)
         return f"{remarks[0].what}: {remarks[0].remark()}" if remarks else ""
 
 

@@ -16,14 +16,19 @@ from connect_py.terminal.rest_client import RestClient
 from connect_py.terminal.worker_options import REFUSED, UNKNOWN, AsJson, asks_worker, complete_names
 
 app = typer.Typer(
-    help="The connectors of a worker group. Exit status 0: done; 1: the worker refused it, or a connector failed; "
+    help="The connectors of a worker group. Exit status 0: done; 1: the worker refused it, or a "
+    "connector failed; "
     "2: no worker answers, wrong usage, or the state was not reached in time."
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete_names)]
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", autocompletion=complete_names)]
-Wait = Annotated[bool, typer.Option("--wait", help="Return once it is in that state, or shows why it failed.")]
-WaitSeconds = Annotated[float, typer.Option("--timeout", min=1, help="Seconds that --wait may take.")]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Return once it is in that state, or shows why it failed.")
+]
+WaitSeconds = Annotated[
+    float, typer.Option("--timeout", min=1, help="Seconds that --wait may take.")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 WAIT_SECONDS = 60.0
@@ -59,8 +64,12 @@ def list_(worker: RestClient, as_json: AsJson = False) -> None:
 def show(
     worker: RestClient,
     name: Name,
-    trace: Annotated[bool, typer.Option("--trace", help="Whole traces, not only their first lines.")] = False,
-    config: Annotated[bool, typer.Option("--config", help="Only the configuration, as `create` takes it.")] = False,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Whole traces, not only their first lines.")
+    ] = False,
+    config: Annotated[
+        bool, typer.Option("--config", help="Only the configuration, as `create` takes it.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the states, topics and configuration of a connector."""
@@ -80,7 +89,10 @@ def show(
     rows = [(item.what, item.state, item.worker, item.remark()) for item in view.items()]
     show_table(("", "STATE", "WORKER", "REMARK"), rows)
     typer.echo()
-    show_table(("KEY", "VALUE"), sorted((key, value) for key, value in info["config"].items() if key != "name"))
+    show_table(
+        ("KEY", "VALUE"),
+        sorted((key, value) for key, value in info["config"].items() if key != "name"),
+    )
     for item in view.items() if trace else ():
         if item.trace:
             typer.echo(f"\n{item.what}:\n{item.trace.rstrip()}")
@@ -99,13 +111,18 @@ def create(
             help="JSON as it is posted, flat JSON with name, or properties.",
         ),
     ],
-    replace: Annotated[bool, typer.Option("--replace", help="Change a connector that exists.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Change a connector that exists.")
+    ] = False,
     state: Annotated[InitialState, typer.Option(help="Of a new connector.")] = InitialState.RUNNING,
-    check: Annotated[bool, typer.Option("--check", help="Only ask the worker what is wrong with it.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only ask the worker what is wrong with it.")
+    ] = False,
     wait: Wait = False,
     timeout: WaitSeconds = WAIT_SECONDS,
 ) -> None:
-    """Create a connector from a file, after the worker has validated it. Each wrong key is printed with its error."""
+    """Create a connector from a file, after the worker has validated it. Each wrong key is printed
+    with its error."""
     from connect_py.terminal.connector_request import read_request
 
     if replace and state is not InitialState.RUNNING:
@@ -124,7 +141,9 @@ def create(
     if replace:
         worker.replace(request.name, request.config)
     else:
-        worker.create(request.name, request.config, None if state is InitialState.RUNNING else state.name)
+        worker.create(
+            request.name, request.config, None if state is InitialState.RUNNING else state.name
+        )
     typer.echo(f"{request.name}: {'written' if replace else 'created'}")
     if wait:
         _wait(worker, [request.name], state.name, timeout, failed_before=replace)
@@ -132,21 +151,27 @@ def create(
 
 @app.command("pause")
 @asks_worker
-def pause(worker: RestClient, names: Names, wait: Wait = False, timeout: WaitSeconds = WAIT_SECONDS) -> None:
+def pause(
+    worker: RestClient, names: Names, wait: Wait = False, timeout: WaitSeconds = WAIT_SECONDS
+) -> None:
     """Pause connectors: tasks keep their partitions, and get no records."""
     _change(worker, names, "pause", "PAUSED", timeout if wait else None)
 
 
 @app.command("resume")
 @asks_worker
-def resume(worker: RestClient, names: Names, wait: Wait = False, timeout: WaitSeconds = WAIT_SECONDS) -> None:
+def resume(
+    worker: RestClient, names: Names, wait: Wait = False, timeout: WaitSeconds = WAIT_SECONDS
+) -> None:
     """Let paused or stopped connectors run."""
     _change(worker, names, "resume", "RUNNING", timeout if wait else None)
 
 
 @app.command("stop")
 @asks_worker
-def stop(worker: RestClient, names: Names, wait: Wait = False, timeout: WaitSeconds = WAIT_SECONDS) -> None:
+def stop(
+    worker: RestClient, names: Names, wait: Wait = False, timeout: WaitSeconds = WAIT_SECONDS
+) -> None:
     """Stop connectors: tasks end, and offsets may be changed."""
     _change(worker, names, "stop", "STOPPED", timeout if wait else None)
 
@@ -157,7 +182,9 @@ def restart(
     worker: RestClient,
     names: Names,
     failed: Annotated[bool, typer.Option("--failed", help="Only what has failed.")] = False,
-    task: Annotated[int | None, typer.Option(min=0, help="Only this task.", show_default="all")] = None,
+    task: Annotated[
+        int | None, typer.Option(min=0, help="Only this task.", show_default="all")
+    ] = None,
     wait: Wait = False,
     timeout: WaitSeconds = WAIT_SECONDS,
 ) -> None:
@@ -196,7 +223,11 @@ def offsets(
     name: Name,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="TOPIC/PARTITION=OFFSET", help="Of a sink: the next offset to read. Repeatable."),
+        typer.Option(
+            "--set",
+            metavar="TOPIC/PARTITION=OFFSET",
+            help="Of a sink: the next offset to read. Repeatable.",
+        ),
     ] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Forget all offsets.")] = False,
     yes: Yes = False,
@@ -221,14 +252,18 @@ def offsets(
 
     if all("kafka_topic" in row["partition"] for row in found):
         of_sink = [
-            (row["partition"]["kafka_topic"], str(row["partition"]["kafka_partition"]),
-             str((row["offset"] or {}).get("kafka_offset", "")))
+            (
+                row["partition"]["kafka_topic"],
+                str(row["partition"]["kafka_partition"]),
+                str((row["offset"] or {}).get("kafka_offset", "")),
+            )
             for row in found
-        ]  # fmt: skip
+        ]
         show_table(("TOPIC", "PARTITION", "OFFSET"), of_sink, right=("PARTITION", "OFFSET"))
     else:
         show_table(
-            ("PARTITION", "OFFSET"), [(json.dumps(row["partition"]), json.dumps(row["offset"])) for row in found]
+            ("PARTITION", "OFFSET"),
+            [(json.dumps(row["partition"]), json.dumps(row["offset"])) for row in found],
         )
 
 
@@ -236,13 +271,18 @@ def _offset(text: str) -> dict[str, object]:
     place, _, offset = text.rpartition("=")
     topic, _, partition = place.rpartition("/")
     if not topic or not partition.isdigit() or not offset.isdigit():
-        raise typer.BadParameter(f"{text} is not of the form TOPIC/PARTITION=OFFSET", param_hint="--set")
+        raise typer.BadParameter(
+            f"{text} is not of the form TOPIC/PARTITION=OFFSET", param_hint="--set"
+        )
     return {
-        "partition": {"kafka_topic": topic, "kafka_partition": int(partition)}, "offset": {"kafka_offset": int(offset)}
-    }  # fmt: skip
+        "partition": {"kafka_topic": topic, "kafka_partition": int(partition)},
+        "offset": {"kafka_offset": int(offset)},
+    }
 
 
-def _change(worker: RestClient, names: list[str], change: str, state: str, wait_seconds: float | None) -> None:
+def _change(
+    worker: RestClient, names: list[str], change: str, state: str, wait_seconds: float | None
+) -> None:
     for name in names:
         worker.change_state(name, change)
         typer.echo(f"{name}: {change} requested")
@@ -250,13 +290,18 @@ def _change(worker: RestClient, names: list[str], change: str, state: str, wait_
         _wait(worker, names, state, wait_seconds, failed_before=change == "resume")
 
 
-def _wait(worker: RestClient, names: list[str], state: str, seconds: float, *, failed_before: bool) -> None:
+def _wait(
+    worker: RestClient, names: list[str], state: str, seconds: float, *, failed_before: bool
+) -> None:
     from connect_py.terminal.state_wait import StateWait
 
     for name in names:
         result = StateWait(worker, seconds).wait(name, state, failed_before=failed_before)
         if result.failed is not None:
-            typer.echo(f"connect-py: {name}: {result.failed.what} failed:\n{result.failed.trace.rstrip()}", err=True)
+            typer.echo(
+                f"connect-py: {name}: {result.failed.what} failed:\n{result.failed.trace.rstrip()}",
+                err=True,
+            )
             raise typer.Exit(REFUSED)
         if not result.reached:
             _late(result.view, state, seconds)
@@ -266,7 +311,8 @@ def _wait(worker: RestClient, names: list[str], state: str, seconds: float, *, f
 def _late(view: ConnectorView, state: str, seconds: float) -> NoReturn:
     remark = f"; {view.remark()}" if view.remark() else ""
     typer.echo(
-        f"connect-py: {view.name} is not {state} after {seconds:g} s: connector {view.connector.state}, "
-        f"tasks: {view.tasks_by_state()}{remark}", err=True,
-    )  # fmt: skip
+        f"connect-py: {view.name} is not {state} after {seconds:g} s: connector "
+        f"{view.connector.state}, tasks: {view.tasks_by_state()}{remark}",
+        err=True,
+    )
     raise typer.Exit(UNKNOWN)

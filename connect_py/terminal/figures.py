@@ -12,8 +12,12 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str]  # connector, task
 
-RATES: Final = ("_sink_record_read_rate", "_source_record_poll_rate")  # ends of names, the same in all families
-LAGS: Final = ("kafka_consumer_consumer_fetch_manager_metrics_records_lag", "kafka_consumer_fetch_manager_records_lag")
+# ends of names, the same in all families
+RATES: Final = ("_sink_record_read_rate", "_source_record_poll_rate")
+LAGS: Final = (
+    "kafka_consumer_consumer_fetch_manager_metrics_records_lag",
+    "kafka_consumer_fetch_manager_records_lag",
+)
 DEAD_LETTERS: Final = "connect_py_cdc_dlq_total"
 LAST_COMMIT: Final = "connect_py_iceberg_last_commit_seconds"
 WORKER_GROUP: Final = "connect_py_worker_group"
@@ -37,7 +41,9 @@ class Figures:
         clients = {f"{_CONSUMER}{connector}-{task}": (connector, task) for connector, task in tasks}
         rates: dict[Key, float] = {}
         dead_letters: defaultdict[Key, float] = defaultdict(float)
-        lags: dict[tuple[Key, str, str], float] = {}  # a worker may report each under the names of two families
+        lags: dict[
+            tuple[Key, str, str], float
+        ] = {}  # a worker may report each under the names of two families
         last_commits: dict[str, float] = {}
         for sample in (sample for text in texts for sample in _samples(text)):
             labels, value = sample.labels, sample.value
@@ -58,7 +64,9 @@ class Figures:
 
 def worker_group(text: str) -> str | None:
     """The group of the worker with these metrics; None: it has none, or does not say."""
-    return next((sample.labels["group"] for sample in _samples(text) if sample.name == WORKER_GROUP), None)
+    return next(
+        (sample.labels["group"] for sample in _samples(text) if sample.name == WORKER_GROUP), None
+    )
 
 
 def _samples(text: str) -> Iterator[Sample]:

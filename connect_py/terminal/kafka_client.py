@@ -23,7 +23,8 @@ class TopicView:
     name: str
     partitions: int
     replicas: int
-    records: int  # offsets between the ends of its logs; compaction and transactions leave some without a record
+    # offsets between the ends of its logs; compaction and transactions leave some without a record
+    records: int
 
 
 class KafkaClient:
@@ -45,11 +46,18 @@ class KafkaClient:
         try:
             listed = consumer.list_topics(timeout=ANSWER_SECONDS).topics
             return [
-                TopicView(name, len(found.partitions), max(len(p.replicas) for p in found.partitions.values()),
-                          sum(high - low for low, high in self._ranges(consumer, name, found.partitions).values()))
+                TopicView(
+                    name,
+                    len(found.partitions),
+                    max(len(p.replicas) for p in found.partitions.values()),
+                    sum(
+                        high - low
+                        for low, high in self._ranges(consumer, name, found.partitions).values()
+                    ),
+                )
                 for name, found in sorted(listed.items())
                 if found.partitions and (internal or not name.startswith("__"))
-            ]  # fmt: skip
+            ]
         except KafkaException as error:
             raise _in_words(error, self._servers) from error
         finally:
@@ -67,7 +75,9 @@ class KafkaClient:
         new = NewTopic(name, partitions, replicas)
         try:
             admin = AdminClient(self._translated("admin"))
-            admin.create_topics([new], request_timeout=ANSWER_SECONDS)[name].result(ANSWER_SECONDS + 1)
+            admin.create_topics([new], request_timeout=ANSWER_SECONDS)[name].result(
+                ANSWER_SECONDS + 1
+            )
         except KafkaException as error:
             raise _in_words(error, self._servers) from error
 
@@ -87,7 +97,9 @@ class KafkaClient:
                 failures.append(error.str())
 
         try:
-            producer = Producer({**self._translated("producer"), "message.timeout.ms": int(FLUSH_SECONDS * 1000)})
+            producer = Producer(
+                {**self._translated("producer"), "message.timeout.ms": int(FLUSH_SECONDS * 1000)}
+            )
             for key, value in records:
                 while True:
                     try:
@@ -101,16 +113,16 @@ class KafkaClient:
             raise _in_words(error, self._servers) from error
         if failures or waiting:
             reason = failures[0] if failures else f"no answer in {FLUSH_SECONDS:g} s"
-            raise ConnectError(f"{len(failures) + waiting} of {written} records were not written: {reason}")
+            raise ConnectError(
+                f"{len(failures) + waiting} of {written} records were not written: {reason}"
+            )
         return written
 
     def consume(self, topic: str, *, newest: int | None, follow: bool) -> Iterator[Message]:
         """The records of a topic, oldest first within each partition.
 
-        Args:
-            topic: The topic.
-            newest: Only the last so many offsets of each partition.
-            follow: Go on with new records. Otherwise the iterator ends with the records that were there.
+        Args: topic: The topic. newest: Only the last so many offsets of each partition. follow: Go
+            on with new records. Otherwise the iterator ends with the records that were there.
 
         Raises:
             ConnectError: There is no such topic, or the cluster does not answer.
@@ -123,14 +135,23 @@ class KafkaClient:
             if found.error is not None:
                 raise ConnectError(f"topic {topic}: {found.error.str()}")
             ranges = self._ranges(consumer, topic, found.partitions)
-            starts = {p: low if newest is None else max(low, high - newest) for p, (low, high) in ranges.items()}
+            starts = {
+                p: low if newest is None else max(low, high - newest)
+                for p, (low, high) in ranges.items()
+            }
             left = {p for p, (_, high) in ranges.items() if starts[p] < high}
-            consumer.assign([TopicPartition(topic, p, starts[p]) for p in (ranges if follow else left)])
+            consumer.assign(
+                [TopicPartition(topic, p, starts[p]) for p in (ranges if follow else left)]
+            )
             while follow or left:
                 message = consumer.poll(POLL_SECONDS)
                 if message is not None and message.error() is None:
                     yield message
-                elif message is not None and message.error().retriable() is False and not _is_end(message):
+                elif (
+                    message is not None
+                    and message.error().retriable() is False
+                    and not _is_end(message)
+                ):
                     raise ConnectError(f"topic {topic}: {message.error().str()}")
                 for place in consumer.position([TopicPartition(topic, p) for p in left]):
                     if place.offset >= ranges[place.partition][1]:
@@ -154,8 +175,12 @@ class KafkaClient:
     def _consumer(self) -> Any:
         from confluent_kafka import Consumer
 
-        own = {"group.id": "connect-py", "enable.auto.commit": False, "enable.partition.eof": True,
-               "allow.auto.create.topics": False}  # fmt: skip
+        own = {
+            "group.id": "connect-py",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "allow.auto.create.topics": False,
+        }
         return Consumer({**self._translated("consumer"), **own})
 
     @staticmethod
@@ -163,7 +188,9 @@ class KafkaClient:
         from confluent_kafka import TopicPartition
 
         return {
-            partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_SECONDS)
+            partition: consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=ANSWER_SECONDS
+            )
             for partition in partitions
         }
 

@@ -1,4 +1,5 @@
-"""`connect-py kafka topics`, `produce` and `consume`: of any cluster, or of `connect-py kafka start`."""
+"""`connect-py kafka topics`, `produce` and `consume`: of any cluster, or of `connect-py kafka
+start`."""
 
 from __future__ import annotations
 
@@ -22,14 +23,21 @@ if TYPE_CHECKING:
 
 Server = Annotated[
     str | None,
-    typer.Option("--bootstrap-server", help="host:port.", show_default="the broker of `connect-py kafka start`"),
+    typer.Option(
+        "--bootstrap-server",
+        help="host:port.",
+        show_default="the broker of `connect-py kafka start`",
+    ),
 ]
 ClientConfig = Annotated[
     Path | None,
-    typer.Option("--client-config", help="Client properties in Java's names.", exists=True, dir_okay=False),
+    typer.Option(
+        "--client-config", help="Client properties in Java's names.", exists=True, dir_okay=False
+    ),
 ]
 Directory = Annotated[
-    Path | None, typer.Option("--dir", help="Of that broker.", show_default="per user", file_okay=False)
+    Path | None,
+    typer.Option("--dir", help="Of that broker.", show_default="per user", file_okay=False),
 ]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 
@@ -38,7 +46,9 @@ def topics(
     create: Annotated[str | None, typer.Option(metavar="TOPIC", help="Create this topic.")] = None,
     partitions: Annotated[int, typer.Option(min=1, help="Of the new topic.")] = 1,
     replicas: Annotated[int, typer.Option(min=1, help="Of the new topic.")] = 1,
-    internal: Annotated[bool, typer.Option("--internal", help="Also topics that begin with __.")] = False,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Also topics that begin with __.")
+    ] = False,
     bootstrap_server: Server = None,
     client_config: ClientConfig = None,
     directory: Directory = None,
@@ -54,7 +64,12 @@ def topics(
         found = client.topics(internal=internal)
         if as_json:
             rows = [
-                {"name": each.name, "partitions": each.partitions, "replicas": each.replicas, "records": each.records}
+                {
+                    "name": each.name,
+                    "partitions": each.partitions,
+                    "replicas": each.replicas,
+                    "records": each.records,
+                }
                 for each in found
             ]
             typer.echo(json.dumps(rows, indent=2))
@@ -62,17 +77,24 @@ def topics(
         from connect_py.terminal.tables import show
 
         numbers = ("PARTITIONS", "REPLICAS", "RECORDS")
-        texts = [(each.name, str(each.partitions), str(each.replicas), str(each.records)) for each in found]
+        texts = [
+            (each.name, str(each.partitions), str(each.replicas), str(each.records))
+            for each in found
+        ]
         show(("TOPIC", *numbers), texts, right=numbers)
 
 
 def produce(
     topic: Topic,
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", exists=True, dir_okay=False, show_default="standard input")
+        Path | None,
+        typer.Argument(metavar="FILE", exists=True, dir_okay=False, show_default="standard input"),
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What stands between key and value; without it, no keys.")
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="What stands between key and value; without it, no keys."
+        ),
     ] = None,
     bootstrap_server: Server = None,
     client_config: ClientConfig = None,
@@ -89,21 +111,29 @@ def produce(
 
 def consume(
     topic: Topic,
-    newest: Annotated[int | None, typer.Option(min=1, help="Only the last so many of each partition.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with new records until Ctrl-C.")] = False,
+    newest: Annotated[
+        int | None, typer.Option(min=1, help="Only the last so many of each partition.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with new records until Ctrl-C.")
+    ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="A JSON object for each: place, time, key, value, headers.")
+        bool,
+        typer.Option("--json", help="A JSON object for each: place, time, key, value, headers."),
     ] = False,
     bootstrap_server: Server = None,
     client_config: ClientConfig = None,
     directory: Directory = None,
 ) -> None:
-    """Print the records of a topic, a line for each: the value, or all of it as JSON. No group's offsets change."""
+    """Print the records of a topic, a line for each: the value, or all of it as JSON. No group's
+    offsets change."""
     with errors_exit(), suppress(KeyboardInterrupt):
         client = _client(bootstrap_server, client_config, directory)
         for message in client.consume(topic, newest=newest, follow=follow):
             value = message.value()
-            typer.echo(json.dumps(_document(message)) if as_json else b"null" if value is None else value)
+            typer.echo(
+                json.dumps(_document(message)) if as_json else b"null" if value is None else value
+            )
 
 
 def _client(servers: str | None, file: Path | None, directory: Path | None) -> KafkaClient:
@@ -116,7 +146,10 @@ def _client(servers: str | None, file: Path | None, directory: Path | None) -> K
     if servers is None:
         servers = DetachedBroker(directory or default_directory()).bootstrap_servers()
     if servers is None:
-        raise ConnectError("no broker runs here: `connect-py kafka start` starts one, --bootstrap-server names another")
+        raise ConnectError(
+            "no broker runs here: `connect-py kafka start` starts one, --bootstrap-server names "
+            "another"
+        )
     return KafkaClient({**settings, "bootstrap.servers": servers})
 
 

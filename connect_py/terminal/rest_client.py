@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS: Final = 5.0
 REQUEST_SECONDS: Final = 100.0  # a worker gives a request up after 90 s, and says what it was doing
-CONFLICT_SECONDS: Final = 30.0  # how long a request is repeated that the worker refuses because of a rebalance
+# how long a request is repeated that the worker refuses because of a rebalance
+CONFLICT_SECONDS: Final = 30.0
 CONFLICT_PAUSE_SECONDS: Final = 0.5
 _TEXT_CHARACTERS: Final = 300  # of an answer that is no worker's
 SILENCE_SECONDS: Final = 60.0  # between two lines of an operation; a worker sends one per second
@@ -70,12 +71,16 @@ class WorkerAddress:
 class RestClient:
     """Asks one worker; a context manager.
 
-    Methods raise a `WorkerUnreachableError` when no worker answers, and a `RequestRefusedError` when it refuses. What
-    it refuses because of a rebalance (409) is asked again for 30 seconds.
+    Methods raise a `WorkerUnreachableError` when no worker answers, and a `RequestRefusedError`
+    when it refuses. What it refuses because of a rebalance (409) is asked again for 30 seconds.
     """
 
     def __init__(
-        self, address: WorkerAddress, clock: Clock | None = None, *, request_seconds: float = REQUEST_SECONDS
+        self,
+        address: WorkerAddress,
+        clock: Clock | None = None,
+        *,
+        request_seconds: float = REQUEST_SECONDS,
     ) -> None:
         """Nothing connects before the first request.
 
@@ -98,7 +103,10 @@ class RestClient:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._http.close()
 
@@ -163,13 +171,25 @@ class RestClient:
     def validate(self, config: Mapping[str, str | None]) -> dict[str, list[str]]:
         """The errors of a configuration by key; empty if the worker accepts it."""
         plugin = config.get("connector.class") or ""
-        found = self._json("PUT", f"/connector-plugins/{quote(plugin, safe='')}/config/validate", dict(config))
-        return {row["value"]["name"]: row["value"]["errors"] for row in found["configs"] if row["value"]["errors"]}
+        found = self._json(
+            "PUT", f"/connector-plugins/{quote(plugin, safe='')}/config/validate", dict(config)
+        )
+        return {
+            row["value"]["name"]: row["value"]["errors"]
+            for row in found["configs"]
+            if row["value"]["errors"]
+        }
 
-    def create(self, name: str, config: Mapping[str, str | None], initial_state: str | None = None) -> None:
+    def create(
+        self, name: str, config: Mapping[str, str | None], initial_state: str | None = None
+    ) -> None:
         """Create a connector; refused with 409 if there is one of this name."""
         body = {"name": name, "config": dict(config)}
-        self._json("POST", "/connectors", body if initial_state is None else {**body, "initial_state": initial_state})
+        self._json(
+            "POST",
+            "/connectors",
+            body if initial_state is None else {**body, "initial_state": initial_state},
+        )
 
     def replace(self, name: str, config: Mapping[str, str | None]) -> None:
         """Give a connector this configuration; creates it if there is none."""
@@ -181,7 +201,9 @@ class RestClient:
 
     def restart(self, name: str, *, only_failed: bool) -> None:
         """Restart a connector and its tasks; `only_failed` leaves out what has not failed."""
-        self._json("POST", _path(name, f"restart?includeTasks=true&onlyFailed={str(only_failed).lower()}"))
+        self._json(
+            "POST", _path(name, f"restart?includeTasks=true&onlyFailed={str(only_failed).lower()}")
+        )
 
     def restart_task(self, name: str, task: int) -> None:
         """Restart one task."""
@@ -212,9 +234,14 @@ class RestClient:
         progress: Callable[[str], None],
         worker_id: str | None = None,
     ) -> Any:
-        """Call an operation of a connector and wait for its result. See `connect_py.api.command.WorkerClient`."""
+        """Call an operation of a connector and wait for its result. See
+        `connect_py.api.command.WorkerClient`."""
         path = _path(name, f"operations/{quote(operation, safe='')}?progress=true")
-        bases = [self.url] if worker_id is None else [f"{self.url.partition('://')[0]}://{worker_id}", self.url]
+        bases = (
+            [self.url]
+            if worker_id is None
+            else [f"{self.url.partition('://')[0]}://{worker_id}", self.url]
+        )
         for base in dict.fromkeys(bases):
             try:
                 return self._operate(base + path, arguments, progress)
@@ -223,14 +250,19 @@ class RestClient:
                     raise
         raise AssertionError("returned or raised")
 
-    def _operate(self, url: str, arguments: Mapping[str, Any], progress: Callable[[str], None]) -> Any:
-        """Send the request of an operation and read its response, which may be a stream of JSON lines."""
+    def _operate(
+        self, url: str, arguments: Mapping[str, Any], progress: Callable[[str], None]
+    ) -> Any:
+        """Send the request of an operation and read its response, which may be a stream of JSON
+        lines."""
         import httpx
 
         headers = {"accept": f"{_LINES}, application/json"}
         timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
         try:
-            with self._http.stream("POST", url, json=dict(arguments), headers=headers, timeout=timeout) as response:
+            with self._http.stream(
+                "POST", url, json=dict(arguments), headers=headers, timeout=timeout
+            ) as response:
                 if not response.headers.get("content-type", "").startswith(_LINES):
                     response.read()
                     self._check_operation(response)
@@ -240,16 +272,24 @@ class RestClient:
                     if "result" in message:
                         return message["result"]
                     if "error_code" in message:
-                        raise RequestRefusedError(message["error_code"], str(message.get("message")))
+                        raise RequestRefusedError(
+                            message["error_code"], str(message.get("message"))
+                        )
                     progress(str(message.get("progress", "")))
         except httpx.InvalidURL as error:
             raise WorkerUnreachableError(f"{url} is not a valid address: {error}") from error
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
-            raise WorkerUnreachableError(f"the connection to the worker at {url} failed: {reason}") from error
+            raise WorkerUnreachableError(
+                f"the connection to the worker at {url} failed: {reason}"
+            ) from error
         except ValueError as error:
-            raise WorkerUnreachableError(f"{url} does not answer as a worker does: {error}") from error
-        raise WorkerUnreachableError(f"the worker at {url} ended the response before the result: it may be stopping")
+            raise WorkerUnreachableError(
+                f"{url} does not answer as a worker does: {error}"
+            ) from error
+        raise WorkerUnreachableError(
+            f"the worker at {url} ended the response before the result: it may be stopping"
+        )
 
     def _check_operation(self, response: httpx.Response) -> None:
         try:
@@ -272,7 +312,9 @@ class RestClient:
         self._check(answer)
         return _parsed(answer) if answer.content else None
 
-    def _ask(self, method: str, path: str, body: Any = None, base: str | None = None) -> httpx.Response:
+    def _ask(
+        self, method: str, path: str, body: Any = None, base: str | None = None
+    ) -> httpx.Response:
         import httpx
 
         address = base or self.url
@@ -281,7 +323,9 @@ class RestClient:
         except httpx.InvalidURL as error:
             raise WorkerUnreachableError(f"{address} is no address: {error}") from error
         except httpx.TimeoutException as error:
-            raise WorkerUnreachableError(f"the worker at {address} does not answer in time") from error
+            raise WorkerUnreachableError(
+                f"the worker at {address} does not answer in time"
+            ) from error
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
             raise WorkerUnreachableError(
@@ -292,9 +336,15 @@ class RestClient:
         if answer.status_code < 300:
             return
         if answer.status_code == 401:
-            raise RequestRefusedError(401, "the worker wants another user or password: --user or CONNECT_PY_USER")
+            raise RequestRefusedError(
+                401, "the worker wants another user or password: --user or CONNECT_PY_USER"
+            )
         said = _object(answer).get("message") if "error_code" in answer.text else None
-        text = str(said) if said else f"{answer.request.url} answers {answer.status_code}: {answer.text}"
+        text = (
+            str(said)
+            if said
+            else f"{answer.request.url} answers {answer.status_code}: {answer.text}"
+        )
         raise RequestRefusedError(answer.status_code, text if said else text[:_TEXT_CHARACTERS])
 
 
@@ -314,7 +364,9 @@ def _parsed(answer: httpx.Response) -> Any:
         return answer.json()
     except json.JSONDecodeError as error:
         text = answer.text[:_TEXT_CHARACTERS]
-        raise WorkerUnreachableError(f"{answer.request.url} is not answered by a worker: {text}") from error
+        raise WorkerUnreachableError(
+            f"{answer.request.url} is not answered by a worker: {text}"
+        ) from error
 
 
 def _object(answer: httpx.Response) -> dict[str, Any]:

@@ -35,10 +35,8 @@ class StateWait:
 
         A connector that runs has a task; a stopped one has none.
 
-        Args:
-            name: The connector.
-            state: What a user asked for.
-            failed_before: The connector may have failed before the request: failures count only after 3 seconds.
+        Args: name: The connector. state: What a user asked for. failed_before: The connector may
+            have failed before the request: failures count only after 3 seconds.
         """
         begun = self._clock.monotonic()
         while True:

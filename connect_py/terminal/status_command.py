@@ -18,25 +18,33 @@ HEADINGS: Final = ("CONNECTOR", "PART", "STATE", "WORKER", "REMARK")
 def status(worker: RestClient, as_json: AsJson = False) -> None:
     """Show a worker, and the connectors and tasks of its group, with what failed and what waits.
 
-    Exit status 0: everything runs, or is paused or stopped as a user asked; 1: a connector or task is FAILED or
-    UNASSIGNED; 2: not known, because no worker answers or it is not ready.
+    Exit status 0: everything runs, or is paused or stopped as a user asked; 1: a connector or task
+    is FAILED or UNASSIGNED; 2: not known, because no worker answers or it is not ready.
     """
     healthy, message = worker.health()
     server = worker.server()
-    answer = worker.connectors() if healthy else {}  # a worker that starts answers about connectors late
+    # a worker that starts answers about connectors late
+    answer = worker.connectors() if healthy else {}
     views = ConnectorView.all_of(answer)
     workers = sorted({item.worker for view in views for item in view.items() if item.worker})
     runs, group = all(view.runs for view in views), _group(worker)
     if as_json:
         document = {
-            "url": worker.url, **server, "group": group, "healthy": healthy, "message": message, "workers": workers,
+            "url": worker.url,
+            **server,
+            "group": group,
+            "healthy": healthy,
+            "message": message,
+            "workers": workers,
             "runs": runs,
             "connectors": {name: found.get("status") for name, found in answer.items()},
-        }  # fmt: skip
+        }
         typer.echo(json.dumps(document, indent=2))
     else:
         typer.echo(f"worker   {worker.url}: {'healthy' if healthy else message}")
-        typer.echo(f"version  {server['version']} of Kafka Connect, {server['commit']} of connect-py")
+        typer.echo(
+            f"version  {server['version']} of Kafka Connect, {server['commit']} of connect-py"
+        )
         typer.echo(f"cluster  {server['kafka_cluster_id']}")
         typer.echo(f"group    {group or 'not known'}")
         if healthy:
@@ -63,5 +71,9 @@ def _print(views: list[ConnectorView]) -> None:
     typer.echo()
     show(
         HEADINGS,
-        [(view.name, item.what, item.state, item.worker, item.remark()) for view in views for item in view.items()],
+        [
+            (view.name, item.what, item.state, item.worker, item.remark())
+            for view in views
+            for item in view.items()
+        ],
     )

@@ -13,9 +13,16 @@ if TYPE_CHECKING:
 
 NO_TERMINAL_COLUMNS: Final = 2_000  # what reads a pipe wants a row on one line
 STYLES: Final = {
-    "RUNNING": "green", "FAILED": "bold red", "UNASSIGNED": "yellow", "RESTARTING": "yellow", "PAUSED": "cyan",
-    "STOPPED": "cyan", "ok": "green", "warn": "yellow", "fail": "bold red",
-}  # fmt: skip
+    "RUNNING": "green",
+    "FAILED": "bold red",
+    "UNASSIGNED": "yellow",
+    "RESTARTING": "yellow",
+    "PAUSED": "cyan",
+    "STOPPED": "cyan",
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "bold red",
+}
 
 
 def console() -> Console:
@@ -26,8 +33,11 @@ def console() -> Console:
     return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> Table:
-    """Texts in columns below their headings; those in `right` stand at the right edge of their column."""
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()
+) -> Table:
+    """Texts in columns below their headings; those in `right` stand at the right edge of their
+    column."""
     from rich.table import Table
     from rich.text import Text
 

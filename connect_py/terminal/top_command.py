@@ -20,11 +20,13 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
     interval: Annotated[float, typer.Option(min=0.2, help="Seconds between two frames.")] = 1.0,
 ) -> None:
-    """Watch records per second, lag, the age of the last commit and dead letters of all connectors and tasks.
+    """Watch records per second, lag, the age of the last commit and dead letters of all connectors
+    and tasks.
 
-    Figures come from the metrics of all workers of the group. REC/S: records that tasks read, averaged by Connect over
-    the last 30 seconds. LAG: records that the consumer has not read. COMMIT: time since the last commit to a table of
-    an Iceberg sink. DEAD: dead letters since the task started. Ctrl-C ends it. Exit status 2: no worker answers.
+    Figures come from the metrics of all workers of the group. REC/S: records that tasks read,
+    averaged by Connect over the last 30 seconds. LAG: records that the consumer has not read.
+    COMMIT: time since the last commit to a table of an Iceberg sink. DEAD: dead letters since the
+    task started. Ctrl-C ends it. Exit status 2: no worker answers.
     """
     from rich.live import Live
 

@@ -34,7 +34,10 @@ def top_frame(worker: RestClient, now_seconds: float) -> RenderableType:
     texts, silent = _metrics(worker, workers)
     figures = Figures.read(texts, (key for view in views for key in _keys(view)))
     time = datetime.fromtimestamp(now_seconds).strftime("%H:%M:%S")
-    head = f"{time}  {worker.url}  connectors: {len(views)}  tasks: {sum(len(view.tasks) for view in views)}"
+    head = (
+        f"{time}  {worker.url}  connectors: {len(views)}  tasks: "
+        f"{sum(len(view.tasks) for view in views)}"
+    )
     rows = [row for view in views for row in _rows(view, figures, now_seconds)]
     remarks = [Text(line, "yellow") for line in (*_remarks(views), *silent)]
     return Group(Text(head, "bold", overflow="ellipsis", no_wrap=True), _grid(rows), *remarks)
@@ -60,14 +63,22 @@ def _rows(view: ConnectorView, figures: Figures, now_seconds: float) -> Iterator
     committed = figures.last_commits.get(view.name)
     age = NOT_KNOWN if committed is None else _age(max(0.0, now_seconds - committed))
     yield (
-        view.name, view.connector.state, _total(figures.records_per_second, keys), _total(figures.lag, keys), age,
+        view.name,
+        view.connector.state,
+        _total(figures.records_per_second, keys),
+        _total(figures.lag, keys),
+        age,
         _total(figures.dead_letters, keys, missing="0"),
-    )  # fmt: skip
+    )
     for key, task in zip(keys, view.tasks, strict=True):
         yield (
-            f"  {task.what}", task.state, _total(figures.records_per_second, [key]), _total(figures.lag, [key]), "",
+            f"  {task.what}",
+            task.state,
+            _total(figures.records_per_second, [key]),
+            _total(figures.lag, [key]),
+            "",
             _total(figures.dead_letters, [key], missing="0"),
-        )  # fmt: skip
+        )
 
 
 def _remarks(views: Iterable[ConnectorView]) -> Iterator[str]:
@@ -85,9 +96,13 @@ def _grid(rows: Iterable[Row]) -> RenderableType:
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
     for heading in HEADINGS:
         grid.add_column(
-            heading, justify="right" if heading in NUMBERS else "left", no_wrap=True, overflow="ellipsis",
-            ratio=1 if heading == HEADINGS[0] else None, min_width=6 if heading in NUMBERS else None,
-        )  # fmt: skip
+            heading,
+            justify="right" if heading in NUMBERS else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=1 if heading == HEADINGS[0] else None,
+            min_width=6 if heading in NUMBERS else None,
+        )
     for row in rows:
         grid.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in row))
     return grid

@@ -22,29 +22,44 @@ P = ParamSpec("P")
 Url = Annotated[str, typer.Option("--url", envvar="CONNECT_PY_URL", help="A worker of the group.")]
 User = Annotated[
     str | None,
-    typer.Option("--user", envvar="CONNECT_PY_USER", metavar="NAME[:PASSWORD]", help="Asks for a missing password."),
+    typer.Option(
+        "--user",
+        envvar="CONNECT_PY_USER",
+        metavar="NAME[:PASSWORD]",
+        help="Asks for a missing password.",
+    ),
 ]
 Authorities = Annotated[
     Path | None,
     typer.Option(
-        "--ca-file", envvar="CONNECT_PY_CA_FILE", exists=True, dir_okay=False, metavar="PEM",
-        help="Whose certificates to trust over HTTPS.", show_default="the system's",
+        "--ca-file",
+        envvar="CONNECT_PY_CA_FILE",
+        exists=True,
+        dir_okay=False,
+        metavar="PEM",
+        help="Whose certificates to trust over HTTPS.",
+        show_default="the system's",
     ),
-]  # fmt: skip
+]
 Certificate = Annotated[
     Path | None,
     typer.Option(
-        "--cert-file", envvar="CONNECT_PY_CERT_FILE", exists=True, dir_okay=False, metavar="PEM",
+        "--cert-file",
+        envvar="CONNECT_PY_CERT_FILE",
+        exists=True,
+        dir_okay=False,
+        metavar="PEM",
         help="An own key and its certificate, if the worker asks for one.",
     ),
-]  # fmt: skip
+]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 
 def asks_worker(command: Callable[Concatenate[RestClient, P], None]) -> Callable[..., None]:
     """A command whose first parameter is a worker, with options that name it.
 
-    Errors of the worker become one line on standard error, and exit status 1 (refused) or 2 (no answer).
+    Errors of the worker become one line on standard error, and exit status 1 (refused) or 2 (no
+    answer).
     """
 
     def run(
@@ -67,9 +82,8 @@ def may_ask_worker(
 ) -> Callable[..., None]:
     """Add the options that name a worker to a command that also works without one.
 
-    Args:
-        command: The command, without these options.
-        provide: Called with a factory of the client before the command runs. The factory raises a `ConfigError` if
+    Args: command: The command, without these options. provide: Called with a factory of the client
+        before the command runs. The factory raises a `ConfigError` if
             the options are not valid.
     """
 
@@ -84,13 +98,16 @@ def may_ask_worker(
         provide(lambda: RestClient(_address(url, user, ca_file, cert_file)))
         command(**options)
 
-    return _with_options(run, command, list(inspect.signature(command, eval_str=True).parameters.values()))
+    return _with_options(
+        run, command, list(inspect.signature(command, eval_str=True).parameters.values())
+    )
 
 
 def _with_options(
     run: Callable[..., None], command: Callable[..., None], own: list[inspect.Parameter]
 ) -> Callable[..., None]:
-    """Give `run` the parameters `own`, those that it shares with other commands, and the name of the command."""
+    """Give `run` the parameters `own`, those that it shares with other commands, and the name of
+    the command."""
     *shared, _ = inspect.signature(run, eval_str=True).parameters.values()
     parameters = [*(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own), *shared]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # what typer reads
@@ -101,16 +118,20 @@ def _with_options(
 
 @contextmanager
 def errors_exit() -> Iterator[None]:
-    """End with a status and one line on standard error if the block raises an error that people get to read."""
+    """End with a status and one line on standard error if the block raises an error that people get
+    to read."""
     try:
         yield
     except (ConnectError, OSError, ValueError) as error:
         typer.echo(f"connect-py: {error}", err=True)
-        raise typer.Exit(UNKNOWN if isinstance(error, WorkerUnreachableError) else REFUSED) from error
+        raise typer.Exit(
+            UNKNOWN if isinstance(error, WorkerUnreachableError) else REFUSED
+        ) from error
 
 
 def complete_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of connectors that begin so, for the shell; none if the worker does not answer at once."""
+    """Names of connectors that begin so, for the shell; none if the worker does not answer at
+    once."""
     given = context.params
     url, user = given.get("url") or DEFAULT_URL, given.get("user")
     if user and ":" not in user:
@@ -123,7 +144,9 @@ def complete_names(context: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
-def _address(url: str, user: str | None, authorities: Path | None, certificate: Path | None) -> WorkerAddress:
+def _address(
+    url: str, user: str | None, authorities: Path | None, certificate: Path | None
+) -> WorkerAddress:
     if "://" not in url:
         url = f"http://{url}"
     name, separator, password = (user or "").partition(":")

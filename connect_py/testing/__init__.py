@@ -1,5 +1,5 @@
-"""For tests of plugins: fakes that answer from plain data and write down what they were asked to do, and a check
-that both forms of a transformation agree.
+"""For tests of plugins: fakes that answer from plain data and write down what they were asked to
+do, and a check that both forms of a transformation agree.
 
 context = FakeSinkTaskContext(topics={"orders": 2})
 task.initialize(context)

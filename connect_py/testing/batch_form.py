@@ -10,11 +10,14 @@ from connect_py.api.record import SinkRecord
 from connect_py.api.transformation import Transformation
 
 
-def check_batch_form(transformation: Transformation[SinkRecord], records: Sequence[SinkRecord]) -> int:
+def check_batch_form(
+    transformation: Transformation[SinkRecord], records: Sequence[SinkRecord]
+) -> int:
     """Compare the two forms of a transformation on the same records.
 
-    A record that makes `apply` raise must be named by `BadRows` of `apply_batch`, as the worker asks: again, without
-    the rows that are named, or along with what becomes of the others. Records of one partition have rising offsets.
+    A record that makes `apply` raise must be named by `BadRows` of `apply_batch`, as the worker
+    asks: again, without the rows that are named, or along with what becomes of the others. Records
+    of one partition have rising offsets.
 
     Returns:
         How many of the records had a batch form, and were compared.
@@ -53,9 +56,14 @@ def _check_batch(transformation: Transformation[SinkRecord], batch: Batch) -> in
     return len(batch)
 
 
-def _check_good_rows(transformation: Transformation[SinkRecord], batch: Batch, good: Collection[int]) -> int:
+def _check_good_rows(
+    transformation: Transformation[SinkRecord], batch: Batch, good: Collection[int]
+) -> int:
     if not good:
         return 0
     import pyarrow as pa
 
-    return _check_batch(transformation, batch.where(pa.array([row in good for row in range(len(batch))], pa.bool_())))
+    return _check_batch(
+        transformation,
+        batch.where(pa.array([row in good for row in range(len(batch))], pa.bool_())),
+    )

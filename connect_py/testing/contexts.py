@@ -18,12 +18,14 @@ from connect_py.testing.services import FakeSharedServices, ServicesOfContext
 
 
 class FakeWaiting:
-    """What a task or a connector waits for now: `waiting_for` has the reasons. Part of the contexts."""
+    """What a task or a connector waits for now: `waiting_for` has the reasons. Part of the
+    contexts."""
 
     def __init__(self) -> None:
         self.waiting_for: dict[str, str] = {}
         self.warnings: dict[str, str] = {}
-        self.waiting_limit: tuple[int, str] | None = None  # ms, and the configuration key that says so
+        # ms, and the configuration key that says so
+        self.waiting_limit: tuple[int, str] | None = None
 
     def waits(self, what: str, reason: str | None) -> None:
         if reason is None:
@@ -57,7 +59,8 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
         reporter: FakeErrantRecordReporter | None = None,
         services: FakeSharedServices | None = None,
     ) -> None:
-        """`topics` gives each topic's number of partitions; `services` may be a user of others' services."""
+        """`topics` gives each topic's number of partitions; `services` may be a user of others'
+        services."""
         FakeWaiting.__init__(self)
         self.services = services or FakeSharedServices()
         self.connector = connector
@@ -119,7 +122,9 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
         self._ask()
         return sorted(self.partition_counts)
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    def committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         self._ask()
         return {tp: self.group_offsets[tp] for tp in partitions if tp in self.group_offsets}
 
@@ -129,13 +134,21 @@ class FakeSinkTaskContext(ServicesOfContext, FakeWaiting):
         self._ask()
         ranges = {tp: self.log_ranges.get(tp, (0, 0)) for tp in partitions}
         if committed:
-            ranges = {tp: (first, self.open_transactions.get(tp, end)) for tp, (first, end) in ranges.items()}
+            ranges = {
+                tp: (first, self.open_transactions.get(tp, end))
+                for tp, (first, end) in ranges.items()
+            }
         return ranges
 
-    def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Mapping[TopicPartition, int]:
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> Mapping[TopicPartition, int]:
         ends = {tp: end for tp, (_, end) in self.log_range(partitions).items()}
         times = {tp: self.record_times.get(tp, {}) for tp in ends}
-        later = {tp: [offset for offset, ms in of.items() if ms >= timestamp_ms] for tp, of in times.items()}
+        later = {
+            tp: [offset for offset, ms in of.items() if ms >= timestamp_ms]
+            for tp, of in times.items()
+        }
         return {tp: min(later[tp], default=end) for tp, end in ends.items()}
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -180,13 +193,16 @@ class FakeOffsetStorageReader:
     def offset(self, partition: Mapping[str, Value]) -> Mapping[str, Value] | None:
         return next((offset for stored, offset in self._stored if stored == partition), None)
 
-    def offsets(self, partitions: Iterable[Mapping[str, Value]]) -> Sequence[Mapping[str, Value] | None]:
+    def offsets(
+        self, partitions: Iterable[Mapping[str, Value]]
+    ) -> Sequence[Mapping[str, Value] | None]:
         return [self.offset(partition) for partition in partitions]
 
 
 @dataclass(slots=True)
 class FakeTransactionContext:
-    """A `TransactionContext` that writes down what was asked for; None stands for the end of a batch."""
+    """A `TransactionContext` that writes down what was asked for; None stands for the end of a
+    batch."""
 
     committed: list[SourceRecord | None] = field(default_factory=list)
     aborted: list[SourceRecord | None] = field(default_factory=list)

@@ -38,7 +38,8 @@ class FakeClock:
 
 @dataclass(slots=True)
 class FakeErrantRecordReporter:
-    """Keeps reports; with `tolerate` off it refuses them, as a worker does under `errors.tolerance=none`."""
+    """Keeps reports; with `tolerate` off it refuses them, as a worker does under
+    `errors.tolerance=none`."""
 
     tolerate: bool = True
     reports: list[tuple[RecordOrigin, Exception]] = field(default_factory=list)
@@ -72,12 +73,20 @@ class FakeMeasurement:
 class FakePluginMetrics:
     """`PluginMetrics` in a dictionary, by name and labels."""
 
-    made: dict[tuple[str, tuple[tuple[str, str], ...]], FakeMeasurement] = field(default_factory=dict)
+    made: dict[tuple[str, tuple[tuple[str, str], ...]], FakeMeasurement] = field(
+        default_factory=dict
+    )
 
-    def gauge(self, name: str, doc: str, labels: Mapping[str, str] | None = None) -> FakeMeasurement:
-        return self.made.setdefault((name, tuple(sorted((labels or {}).items()))), FakeMeasurement())
+    def gauge(
+        self, name: str, doc: str, labels: Mapping[str, str] | None = None
+    ) -> FakeMeasurement:
+        return self.made.setdefault(
+            (name, tuple(sorted((labels or {}).items()))), FakeMeasurement()
+        )
 
-    def counter(self, name: str, doc: str, labels: Mapping[str, str] | None = None) -> FakeMeasurement:
+    def counter(
+        self, name: str, doc: str, labels: Mapping[str, str] | None = None
+    ) -> FakeMeasurement:
         return self.gauge(name, doc, labels)
 
 
@@ -95,6 +104,14 @@ def sink_record(
 ) -> SinkRecord:
     """A record as if consumed from there; its raw bytes are unknown."""
     return SinkRecord(
-        topic, partition, key_schema, key, value_schema, value, timestamp, headers, TimestampType.CREATE_TIME,
+        topic,
+        partition,
+        key_schema,
+        key,
+        value_schema,
+        value,
+        timestamp,
+        headers,
+        TimestampType.CREATE_TIME,
         RecordOrigin(topic, partition, offset),
-    )  # fmt: skip
+    )

@@ -23,7 +23,8 @@ _GRACE_SECONDS: Final = 5.0
 
 
 class _FakeServiceProcess:
-    """One service, run as a child of the test; started again as soon as a task asks for it after its death."""
+    """One service, run as a child of the test; started again as soon as a task asks for it after
+    its death."""
 
     def __init__(self, service: SharedService, folder: Path, generations: Iterable[int]) -> None:
         self.users: set[FakeSharedServices] = set()
@@ -47,18 +48,28 @@ class _FakeServiceProcess:
             return
         self.stop()
         generation = next(self._generations)
-        address = ServiceAddress(str(self._folder / f"{generation}.socket"), secrets.token_hex(16), generation)
+        address = ServiceAddress(
+            str(self._folder / f"{generation}.socket"), secrets.token_hex(16), generation
+        )
         self.failed, self._address, self._ready = None, address, threading.Event()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", self._service.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [sys.executable, "-P", "-m", self._service.program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             start_new_session=True,
-        )  # fmt: skip
-        first = {"socket": address.socket, "secret": address.secret, "settings": self._service.settings}
+        )
+        first = {
+            "socket": address.socket,
+            "secret": address.secret,
+            "settings": self._service.settings,
+        }
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # it ended at once
             self._process.stdin.write(json.dumps(first).encode() + b"\n")
             self._process.stdin.flush()
-        self._reader = threading.Thread(target=self._read, args=(self._process, self._ready), daemon=True)
+        self._reader = threading.Thread(
+            target=self._read, args=(self._process, self._ready), daemon=True
+        )
         self._reader.start()
 
     def _read(self, process: subprocess.Popen[bytes], ready: threading.Event) -> None:
@@ -74,7 +85,11 @@ class _FakeServiceProcess:
 
     def address(self, broken: int | None, timeout_seconds: float) -> ServiceAddress:
         """The address, once the program listens; errors as of `shared_service`."""
-        if self._process is not None and self._address is not None and self._address.generation == broken:
+        if (
+            self._process is not None
+            and self._address is not None
+            and self._address.generation == broken
+        ):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
         with self._lock:
@@ -111,14 +126,17 @@ class _FakeServiceProcess:
 
 
 class FakeSharedServices:
-    """`SharedServices` for one user: programs run as children of the test, or `addresses` are handed out by name.
+    """`SharedServices` for one user: programs run as children of the test, or `addresses` are
+    handed out by name.
 
-    Use it in a `with` block, or call `close`: programs that still run end with it. `user` makes another user of the
-    same programs. `requested` has the services that were asked for, in order.
+    Use it in a `with` block, or call `close`: programs that still run end with it. `user` makes
+    another user of the same programs. `requested` has the services that were asked for, in order.
     """
 
     def __init__(
-        self, addresses: Mapping[str, ServiceAddress] | None = None, settings: Mapping[str, str] | None = None
+        self,
+        addresses: Mapping[str, ServiceAddress] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         """`settings` are the worker's properties."""
         self.addresses = dict(addresses or {})
@@ -137,7 +155,11 @@ class FakeSharedServices:
         return other
 
     def shared_service(
-        self, service: SharedService, *, broken: int | None = None, timeout_seconds: float = WAIT_SECONDS
+        self,
+        service: SharedService,
+        *,
+        broken: int | None = None,
+        timeout_seconds: float = WAIT_SECONDS,
     ) -> ServiceAddress:
         """See `SharedServices`."""
         self.requested.append(service)
@@ -221,7 +243,11 @@ class ServicesOfContext:
     services: FakeSharedServices
 
     def shared_service(
-        self, service: SharedService, *, broken: int | None = None, timeout_seconds: float = WAIT_SECONDS
+        self,
+        service: SharedService,
+        *,
+        broken: int | None = None,
+        timeout_seconds: float = WAIT_SECONDS,
     ) -> ServiceAddress:
         return self.services.shared_service(service, broken=broken, timeout_seconds=timeout_seconds)
 

@@ -1,4 +1,5 @@
-"""`ChildChannel`: the worker's end of the pipe to a child. Sending never waits, whatever the child does."""
+"""`ChildChannel`: the worker's end of the pipe to a child. Sending never waits, whatever the child
+does."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from typing import Any
 class ChildChannel:
     """Messages are pickled by who sends them, and written in order by a thread of their own.
 
-    A child that is stopped, or that holds the interpreter for long, does not read, and a pipe holds little: a thread
-    that wrote to it would wait with it, the sender of the worker's hellos among others.
+    A child that is stopped, or that holds the interpreter for long, does not read, and a pipe holds
+    little: a thread that wrote to it would wait with it, the sender of the worker's hellos among
+    others.
     """
 
     def __init__(self, connection: Connection[Any, Any], name: str) -> None:
@@ -24,7 +26,8 @@ class ChildChannel:
         self._thread.start()
 
     def send(self, message: object) -> None:
-        """Have a message sent, or dropped when the child is gone: the reading side notices and acts."""
+        """Have a message sent, or dropped when the child is gone: the reading side notices and
+        acts."""
         self._messages.put(bytes(ForkingPickler.dumps(message)))
 
     def close(self) -> None:

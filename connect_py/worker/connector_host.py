@@ -61,7 +61,8 @@ class _HostedConnector:
 
 
 class ConnectorHost:
-    """Starts the process when it is needed, and again after it died; then the connectors in it are FAILED.
+    """Starts the process when it is needed, and again after it died; then the connectors in it are
+    FAILED.
 
     Methods may be called from any thread and return at once.
     """
@@ -88,12 +89,16 @@ class ConnectorHost:
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._pending: dict[int, Future[Any]] = {}
-        self._progress: dict[int, Callable[[str], None]] = {}  # of operations, by the number of their request
+        self._progress: dict[
+            int, Callable[[str], None]
+        ] = {}  # of operations, by the number of their request
         self._unsent: list[Request] = []
         self._instances: dict[str, _HostedConnector] = {}
         self._log_levels: dict[str, int | None] = {}
         self._lease_until: float | None = None
-        self._next: list[tuple[Request, Future[Any]]] = []  # for the process after one whose lease has ended
+        self._next: list[
+            tuple[Request, Future[Any]]
+        ] = []  # for the process after one whose lease has ended
         self._channel: ChildChannel | None = None
         self._process: ForkServerProcess | None = None
         self._thread: threading.Thread | None = None
@@ -110,7 +115,9 @@ class ConnectorHost:
         """Start the process in the background."""
         with self._lock:
             if self._thread is None and not self._closing:
-                self._thread = threading.Thread(target=self._supervise, name="connector-host", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._supervise, name="connector-host", daemon=True
+                )
                 self._thread.start()
 
     def close(self, timeout: float) -> None:
@@ -123,7 +130,8 @@ class ConnectorHost:
             future.set_exception(ConnectError("the worker is stopping"))
         if thread is not None:
             if process is not None:
-                process.kill()  # it holds no state: everything in it was stopped before, or was given up
+                # it holds no state: everything in it was stopped before, or was given up
+                process.kill()
             thread.join(timeout)
 
     def names(self) -> frozenset[str]:
@@ -131,8 +139,11 @@ class ConnectorHost:
         with self._lock:
             return frozenset(self._instances)
 
-    def start_connector(self, name: str, config: Mapping[str, str], target: TargetState) -> Future[None]:
-        """Start an instance; the listener hears how it went. A name that is held must be stopped first."""
+    def start_connector(
+        self, name: str, config: Mapping[str, str], target: TargetState
+    ) -> Future[None]:
+        """Start an instance; the listener hears how it went. A name that is held must be stopped
+        first."""
         number = next(self._numbers)
         with self._lock:
             self._instances[name] = _HostedConnector(generation=number)
@@ -145,7 +156,8 @@ class ConnectorHost:
         self._listener.on_state(name, State.FAILED, trace)
 
     def stop_connector(self, name: str) -> Future[None]:
-        """Stop an instance: done when it stopped, failed to, or did not within 5 s; it is forgotten at once.
+        """Stop an instance: done when it stopped, failed to, or did not within 5 s; it is forgotten
+        at once.
 
         The listener hears of a shutdown, also when another instance follows.
         """
@@ -172,7 +184,9 @@ class ConnectorHost:
         timer.daemon = True
         timer.start()
         answer: Future[None] = self._stop_request(StopConnector(next(self._numbers), name))
-        answer.add_done_callback(lambda f: finish(None if f.exception() is None else str(f.exception())))
+        answer.add_done_callback(
+            lambda f: finish(None if f.exception() is None else str(f.exception()))
+        )
         return stopped
 
     def set_target_state(self, name: str, target: TargetState) -> None:
@@ -191,15 +205,17 @@ class ConnectorHost:
         return self._request(MakeTaskConfigs(next(self._numbers), name, max_tasks))
 
     def ask(self, question: Question, *arguments: Any) -> Future[Any]:
-        """Ask a plugin of this process; the arguments are those of the question behind its number."""
+        """Ask a plugin of this process; the arguments are those of the question behind its
+        number."""
         return self._request(question(next(self._numbers), *arguments))
 
-    def operate(self, progress: Callable[[str], None], *arguments: Any) -> tuple[Future[Any], Callable[[], None]]:
+    def operate(
+        self, progress: Callable[[str], None], *arguments: Any
+    ) -> tuple[Future[Any], Callable[[], None]]:
         """Ask an `Operate` question; return its answer and a function that cancels it.
 
-        Args:
-            progress: Called with each step that the connector reports, on the thread that reads from the process.
-            arguments: Those of the question behind its number.
+        Args: progress: Called with each step that the connector reports, on the thread that reads
+            from the process. arguments: Those of the question behind its number.
         """
         number = next(self._numbers)
         with self._lock:
@@ -222,7 +238,8 @@ class ConnectorHost:
                 self._channel.send(SetLogLevels(dict(levels)))
 
     def extend_lease(self, until: float | None) -> None:
-        """Say by when the process must have ended by itself; None: never. Also whenever it starts again."""
+        """Say by when the process must have ended by itself; None: never. Also whenever it starts
+        again."""
         with self._lock:
             self._end_with_lease()
             self._lease_until = until
@@ -234,13 +251,15 @@ class ConnectorHost:
         return self._lease_until is not None and self._clock.monotonic() >= self._lease_until
 
     def _end_with_lease(self) -> None:
-        """Kill a process whose lease has ended, in case it has not ended by itself yet: it takes no request more."""
+        """Kill a process whose lease has ended, in case it has not ended by itself yet: it takes no
+        request more."""
         if self._lease_ended() and self._process is not None:
             self._retired = True
             self._process.kill()
 
     def _send_next(self) -> None:
-        """Send the requests that came after the end of a lease, once nothing of the old process is left."""
+        """Send the requests that came after the end of a lease, once nothing of the old process is
+        left."""
         if not self._retired and not self._lease_ended():
             waiting, self._next = self._next, []
             for request, future in waiting:
@@ -286,7 +305,9 @@ class ConnectorHost:
     def _supervise(self) -> None:
         why = "it could not be started"
         try:
-            spec = ConnectorProcessSpec(self._plugins.tables, dict(self._log_levels), self._worker_props)
+            spec = ConnectorProcessSpec(
+                self._plugins.tables, dict(self._log_levels), self._worker_props
+            )
             process, connection = self._server.spawn("connectors", CONNECTOR_MAIN, spec)
             with self._lock:
                 self._process = process
@@ -338,7 +359,11 @@ class ConnectorHost:
             pending, self._pending = self._pending, {}
             users, self._users = self._users, {}
             later = {request.number for request, _ in self._next}
-            failed = [n for n, each in self._instances.items() if not each.failed and each.generation not in later]
+            failed = [
+                n
+                for n, each in self._instances.items()
+                if not each.failed and each.generation not in later
+            ]
             lost = [] if self._closing else failed
             self._send_next()
             for name in lost:
@@ -359,7 +384,9 @@ class ConnectorHost:
             case Reply(number, value, error):
                 with self._lock:
                     future = self._pending.pop(number, None)
-                    started = any(instance.generation == number for instance in self._instances.values())
+                    started = any(
+                        instance.generation == number for instance in self._instances.values()
+                    )
                 if not started:
                     self._end_user(number)
                 if future is None:
@@ -383,7 +410,8 @@ class ConnectorHost:
     def _want_service(self, wanted: ServiceWanted) -> None:
         with self._lock:
             if wanted.user not in self._users and (
-                wanted.user in self._pending or any(each.generation == wanted.user for each in self._instances.values())
+                wanted.user in self._pending
+                or any(each.generation == wanted.user for each in self._instances.values())
             ):
                 self._users[wanted.user] = self._service_user(f"connector {wanted.name}")
             user = self._users.get(wanted.user)

@@ -1,4 +1,5 @@
-"""`ConnectorHosts`: a process for the connectors that are installed, and one for those of each folder of `plugin.path`.
+"""`ConnectorHosts`: a process for the connectors that are installed, and one for those of each
+folder of `plugin.path`.
 
 Two folders may hold two versions of one package, which no single process can import.
 """
@@ -16,8 +17,11 @@ from connect_py.worker.connector_host import ConnectorHost
 class ConnectorHosts:
     """Knows which `ConnectorHost` is to be asked. Any thread; methods return at once."""
 
-    def __init__(self, make_host: Callable[[str | None], ConnectorHost], plugins: PluginRegistry) -> None:
-        """Prepare. `make_host` is called for the installed connectors now (None), for a folder's at their first use."""
+    def __init__(
+        self, make_host: Callable[[str | None], ConnectorHost], plugins: PluginRegistry
+    ) -> None:
+        """Prepare. `make_host` is called for the installed connectors now (None), for a folder's at
+        their first use."""
         self._make_host = make_host
         self._plugins = plugins
         self._installed = make_host(None)

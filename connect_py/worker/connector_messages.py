@@ -81,9 +81,11 @@ class Define:
 
 @dataclass(frozen=True, slots=True)
 class ListServices:
-    """List the services that tasks of these connectors will request; the reply is a list of `ConnectorService`.
+    """List the services that tasks of these connectors will request; the reply is a list of
+    `ConnectorService`.
 
-    `connectors`: name, plugin, and configuration. A connector whose class raises an error is logged and skipped.
+    `connectors`: name, plugin, and configuration. A connector whose class raises an error is logged
+    and skipped.
     """
 
     number: int
@@ -100,7 +102,8 @@ class ConnectorService:
 
 @dataclass(frozen=True, slots=True)
 class CallConnector:
-    """Call a method of a connector class's fresh instance with plain arguments; the reply is what it returned."""
+    """Call a method of a connector class's fresh instance with plain arguments; the reply is what
+    it returned."""
 
     number: int
     plugin: Plugin
@@ -122,7 +125,8 @@ class Operate:
 
 @dataclass(frozen=True, slots=True)
 class CancelOperation:
-    """End the `Operate` request of this number early: its client is gone. Its reply still comes, with an error."""
+    """End the `Operate` request of this number early: its client is gone. Its reply still comes,
+    with an error."""
 
     number: int
 
@@ -131,8 +135,8 @@ class CancelOperation:
 class AlterOffsets:
     """Call `alter_offsets` of a connector class's fresh instance; the reply is what it returned.
 
-    `offsets` is a mapping for a sink, pairs for a source. Only errors that are a `ConnectError` or a
-    `NotImplementedError` of the connector's come back as what they are; others as `RuntimeError`.
+    `offsets` is a mapping for a sink, pairs for a source. Only errors that are a `ConnectError` or
+    a `NotImplementedError` of the connector's come back as what they are; others as `RuntimeError`.
     """
 
     number: int
@@ -145,7 +149,12 @@ class AlterOffsets:
 
 
 Question: TypeAlias = (
-    type[Validate] | type[Define] | type[ListServices] | type[CallConnector] | type[Operate] | type[AlterOffsets]
+    type[Validate]
+    | type[Define]
+    | type[ListServices]
+    | type[CallConnector]
+    | type[Operate]
+    | type[AlterOffsets]
 )
 """What may be asked of a plugin that does not run."""
 Request: TypeAlias = (
@@ -189,7 +198,8 @@ class Reconfigure:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorNews:
-    """An instance reached a state, FAILED with its trace; or it wants to be reconfigured, or `waits` for something."""
+    """An instance reached a state, FAILED with its trace; or it wants to be reconfigured, or
+    `waits` for something."""
 
     name: str
     generation: int
@@ -197,8 +207,8 @@ class ConnectorNews:
     trace: str | None = None
 
 
-# About shared services. `user` is the number of the request that made the user: `StartConnector`, `Operate` or
-# `AlterOffsets`.
+# About shared services. `user` is the number of the request that made the user: `StartConnector`,
+# `Operate` or `AlterOffsets`.
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,11 @@ from connect_py.kafka.cluster_admin import ClusterAdmin, GroupNotEmptyError
 from connect_py.log_context import log_context
 from connect_py.model import ConnectorOffset
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connect_py.storage.connector_offset_store import ConnectorOffsetStore, ConnectorOffsetStores, Records
+from connect_py.storage.connector_offset_store import (
+    ConnectorOffsetStore,
+    ConnectorOffsetStores,
+    Records,
+)
 from connect_py.storage.offset_table import check_primitives
 from connect_py.storage.transactional_offset_writer import write_in_transaction
 from connect_py.worker.connector_hosts import ConnectorHosts
@@ -40,8 +44,9 @@ T = TypeVar("T")
 class ConnectorOffsets:
     """Answers with futures, from threads of its own. Configurations come with their placeholders.
 
-    Whether the connector is stopped is the caller's to know. Tasks of a sink that live on all the same keep its group
-    from being changed; those of a source with exactly-once delivery were fenced by the caller, too.
+    Whether the connector is stopped is the caller's to know. Tasks of a sink that live on all the
+    same keep its group from being changed; those of a source with exactly-once delivery were fenced
+    by the caller, too.
     """
 
     def __init__(
@@ -69,7 +74,8 @@ class ConnectorOffsets:
     # ------------------------------------------------------------------ reading
 
     def read(self, name: str, config: Props) -> Future[list[ConnectorOffset]]:
-        """All offsets that a connector has committed, whether it runs or not. ConnectError, in Connect's words."""
+        """All offsets that a connector has committed, whether it runs or not. ConnectError, in
+        Connect's words."""
         return self._submit(name, lambda: self._read(name, config))
 
     def _read(self, name: str, config: Props) -> list[ConnectorOffset]:
@@ -78,23 +84,29 @@ class ConnectorOffsets:
             with _in_words(f"Failed to retrieve consumer group offsets for sink connector {name}"):
                 clients = self._clients(name, props)
                 return _sink_offsets(self._admin(clients).group_offsets(clients.group_id()))
-        with _in_words(f"Failed to retrieve offsets for source connector {name}"), self._store(name, props) as store:
+        with (
+            _in_words(f"Failed to retrieve offsets for source connector {name}"),
+            self._store(name, props) as store,
+        ):
             return [ConnectorOffset(partition, offset) for partition, offset in store.offsets()]
 
     # ------------------------------------------------------------------ changing a sink's
 
-    def alter_sink(self, name: str, config: Props, offsets: SinkOffsets | None, start_number: int) -> Future[str]:
+    def alter_sink(
+        self, name: str, config: Props, offsets: SinkOffsets | None, start_number: int
+    ) -> Future[str]:
         """Change a sink's offsets, or (None) reset them all; the answer is Connect's message.
 
-        Args:
-            offsets: The next ones to read; None resets a partition.
-            start_number: Config topic offset of the record that last started or changed the connector.
+        Args: offsets: The next ones to read; None resets a partition. start_number: Config topic
+            offset of the record that last started or changed the connector.
 
         Errors: ConnectError, in Connect's words where it has some.
         """
         return self._submit(name, lambda: self._alter_sink(name, config, offsets, start_number))
 
-    def _alter_sink(self, name: str, config: Props, offsets: SinkOffsets | None, start_number: int) -> str:
+    def _alter_sink(
+        self, name: str, config: Props, offsets: SinkOffsets | None, start_number: int
+    ) -> str:
         deadline = self._clock.monotonic() + REQUEST_SECONDS
         with _in_words(f"Failed to modify offsets for sink connector {name}", keep=True):
             plugin, props = self._plugin(config), self._resolve(config)
@@ -102,15 +114,21 @@ class ConnectorOffsets:
             admin, group = self._admin(clients), clients.group_id()
             wanted: SinkOffsets
             if offsets is None:
-                with _in_words(f"Failed to list offsets prior to resetting offsets for sink connector {name}"):
+                with _in_words(
+                    f"Failed to list offsets prior to resetting offsets for sink connector {name}"
+                ):
                     wanted = dict.fromkeys(admin.group_offsets(group))
             else:
                 wanted = offsets
             answer = self._ask(name, plugin, props, wanted, start_number, "sink", deadline)
             with _in_groups_words(name, reset=offsets is None):
                 if isinstance(answer, Mapping):
-                    admin.alter_group_offsets(group, {tp: at for tp, at in answer.items() if at is not None})
-                    admin.delete_group_offsets(group, [tp for tp, at in answer.items() if at is None])
+                    admin.alter_group_offsets(
+                        group, {tp: at for tp, at in answer.items() if at is not None}
+                    )
+                    admin.delete_group_offsets(
+                        group, [tp for tp, at in answer.items() if at is None]
+                    )
                 elif offsets is None:
                     admin.delete_group(group)
                 else:
@@ -122,7 +140,8 @@ class ConnectorOffsets:
     def alter_source(
         self, name: str, config: Props, offsets: Sequence[ConnectorOffset] | None, start_number: int
     ) -> Future[str]:
-        """Change a source's offsets, or (None) reset them all; arguments and errors as for `alter_sink`."""
+        """Change a source's offsets, or (None) reset them all; arguments and errors as for
+        `alter_sink`."""
         return self._submit(name, lambda: self._alter_source(name, config, offsets, start_number))
 
     def _alter_source(
@@ -145,12 +164,18 @@ class ConnectorOffsets:
                     with _in_words(f"Failed to modify offsets for source connector {name}"):
                         copied = store.set(wanted, self._transaction(name, props, store))
                         if not wait([copied], COPY_SECONDS).done:
-                            log.warning("offsets of connector %s are still being copied to the worker's topic", name)
+                            log.warning(
+                                "offsets of connector %s are still being copied to the worker's "
+                                "topic",
+                                name,
+                            )
                 else:
                     log.info("no offsets found for source connector %s: nothing to reset", name)
             return _message(offsets is None, bool(answer))
 
-    def _transaction(self, name: str, props: Props, store: ConnectorOffsetStore) -> Callable[[Records], None] | None:
+    def _transaction(
+        self, name: str, props: Props, store: ConnectorOffsetStore
+    ) -> Callable[[Records], None] | None:
         """How to write where source tasks write in transactions; None: where they do not."""
         if not exactly_once_sources(self._worker_props):
             return None
@@ -194,7 +219,14 @@ class ConnectorOffsets:
             yield store
 
     def _ask(
-        self, name: str, plugin: Plugin, props: Props, offsets: object, start_number: int, kind: str, deadline: float
+        self,
+        name: str,
+        plugin: Plugin,
+        props: Props,
+        offsets: object,
+        start_number: int,
+        kind: str,
+        deadline: float,
     ) -> Any:
         """Let the connector judge."""
         answer = self._connectors.host_of(plugin.location).ask(
@@ -204,8 +236,8 @@ class ConnectorOffsets:
             return answer.result(max(0.0, deadline - self._clock.monotonic()))
         except NotImplementedError as error:
             raise ConnectError(
-                f"Failed to modify offsets for connector {name} because it doesn't support external modification of "
-                "offsets"
+                f"Failed to modify offsets for connector {name} because it doesn't support "
+                "external modification of offsets"
             ) from error
         except FutureTimeoutError as error:
             raise ConnectError(
@@ -215,7 +247,8 @@ class ConnectorOffsets:
 
 @contextlib.contextmanager
 def _in_words(text: str, *, keep: bool = False) -> Iterator[None]:
-    """Give failures inside the block Connect's text; with `keep`, errors of ours keep the text that they have."""
+    """Give failures inside the block Connect's text; with `keep`, errors of ours keep the text that
+    they have."""
     try:
         yield
     except Exception as error:
@@ -232,27 +265,34 @@ def _in_groups_words(connector: str, *, reset: bool) -> Iterator[None]:
         yield
     except GroupNotEmptyError as error:
         raise ConnectError(
-            f"Failed to {verb} consumer group offsets for connector {connector} either because its tasks haven't "
-            f"stopped completely yet or the connector was resumed before the request to {verb} its offsets could be "
-            "successfully completed. If the connector is in a stopped state, this operation can be safely retried. If "
-            "it doesn't eventually succeed, the Connect cluster may need to be restarted to get rid of the zombie sink "
+            f"Failed to {verb} consumer group offsets for connector {connector} either because "
+            "its tasks haven't stopped completely yet or the connector was resumed before the "
+            f"request to {verb} its offsets could be successfully completed. If the connector is "
+            "in a stopped state, this operation can be safely retried. If it doesn't eventually "
+            "succeed, the Connect cluster may need to be restarted to get rid of the zombie sink "
             "tasks."
         ) from error
     except ConnectError as error:
         whose = "sink connector" if reset else "connector"
-        raise ConnectError(f"Failed to {verb} consumer group offsets for {whose} {connector}") from error
+        raise ConnectError(
+            f"Failed to {verb} consumer group offsets for {whose} {connector}"
+        ) from error
 
 
 def _alter_group(admin: ClusterAdmin, group: str, wanted: SinkOffsets) -> None:
     if any(offset is not None and offset < 0 for offset in wanted.values()):
         raise ValueError("Invalid negative offset")
-    admin.alter_group_offsets(group, {tp: OffsetAndMetadata(at) for tp, at in wanted.items() if at is not None})
+    admin.alter_group_offsets(
+        group, {tp: OffsetAndMetadata(at) for tp, at in wanted.items() if at is not None}
+    )
     admin.delete_group_offsets(group, [tp for tp, at in wanted.items() if at is None])
 
 
 def _sink_offsets(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> list[ConnectorOffset]:
     return [
-        ConnectorOffset({"kafka_partition": tp.partition, "kafka_topic": tp.topic}, {"kafka_offset": at.offset})
+        ConnectorOffset(
+            {"kafka_partition": tp.partition, "kafka_topic": tp.topic}, {"kafka_offset": at.offset}
+        )
         for tp, at in sorted(committed.items())
     ]
 
@@ -262,7 +302,7 @@ def _message(reset: bool, seen_to: bool) -> str:
     if seen_to:
         return f"The offsets for this connector have been {done} successfully"
     return (
-        f"The Connect framework-managed offsets for this connector have been {done} successfully. However, if this "
-        f"connector manages offsets externally, they will need to be manually {done} in the system that the connector "
-        "uses."
+        f"The Connect framework-managed offsets for this connector have been {done} successfully. "
+        "However, if this connector manages offsets externally, they will need to be manually "
+        f"{done} in the system that the connector uses."
     )

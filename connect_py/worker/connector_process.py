@@ -1,4 +1,5 @@
-"""The main function of the connector process: instances of connectors, each called by one thread of its own."""
+"""The main function of the connector process: instances of connectors, each called by one thread of
+its own."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ from connect_py.worker.connector_messages import (
 BEAT_SECONDS: Final = 1.0
 TASK_CONFIGS: Final = "task configurations"  # what waits: a connector whose `task_configs` raises
 VALIDATORS: Final = 4  # validations that may run at once, and hang
-OPERATIONS: Final = 4  # operations that may run at once; they may take hours, so that they have their own threads
+# operations that may run at once; they may take hours, so that they have their own threads
+OPERATIONS: Final = 4
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +69,13 @@ log = logging.getLogger(__name__)
 class ConnectorServices(WorkerSharedServices):
     """Shared services for one user in this process."""
 
-    def __init__(self, user: int, name: str, send: Callable[[object], None], worker_props: Mapping[str, str]) -> None:
+    def __init__(
+        self, user: int, name: str, send: Callable[[object], None], worker_props: Mapping[str, str]
+    ) -> None:
         """`user` is the number of the request that made it, `name` the connector's."""
-        super().__init__(Questions(lambda message: send(ServiceWanted(user, name, message))), worker_props)  # type: ignore[arg-type] # only of these kinds
+        super().__init__(
+            Questions(lambda message: send(ServiceWanted(user, name, message))), worker_props
+        )  # type: ignore[arg-type] # only of these kinds
         self._user = user
         self._send = send
 
@@ -102,7 +108,8 @@ class ConnectorInstance:
         news: Callable[[ConnectorNews], None],
         services: ConnectorServices,
     ) -> None:
-        """Prepare. `make` loads the class and makes the connector, which may take its time, fail or hang."""
+        """Prepare. `make` loads the class and makes the connector, which may take its time, fail or
+        hang."""
         self._make = make
         self.services = services
         self._name = request.name
@@ -144,7 +151,8 @@ class ConnectorInstance:
     # On the instance's thread.
 
     def make(self) -> None:
-        """Make the connector; raises what its class or its constructor raised, after telling of it."""
+        """Make the connector; raises what its class or its constructor raised, after telling of
+        it."""
         try:
             self._connector = self._make()
         except Exception as error:
@@ -152,7 +160,8 @@ class ConnectorInstance:
             raise
 
     def begin(self, target: TargetState) -> None:
-        """Initialize, and go to the first target state; raises what the connector raised, after telling of it."""
+        """Initialize, and go to the first target state; raises what the connector raised, after
+        telling of it."""
         try:
             self._connector.services = self.services
             self._connector.initialize(self)
@@ -182,10 +191,14 @@ class ConnectorInstance:
     def _request_services(self) -> None:
         """Have those started that tasks will ask for."""
         try:
-            for service in self._connector.shared_services(dict(self._config), self.services.worker_settings):
+            for service in self._connector.shared_services(
+                dict(self._config), self.services.worker_settings
+            ):
                 self.services.request_early(service)
         except Exception:
-            log.exception("the connector cannot say which services it wants; its tasks ask for them")
+            log.exception(
+                "the connector cannot say which services it wants; its tasks ask for them"
+            )
 
     def _halt(self, target: TargetState) -> None:
         try:
@@ -213,7 +226,8 @@ class ConnectorInstance:
         try:
             configs = [dict(config) for config in self._connector.task_configs(max_tasks)]
         except Exception as error:
-            self.waits(TASK_CONFIGS, f"{type(error).__name__}: {error}")  # it is asked again, for ever
+            # it is asked again, for ever
+            self.waits(TASK_CONFIGS, f"{type(error).__name__}: {error}")
             raise
         self.waits(TASK_CONFIGS, None)
         return configs
@@ -239,9 +253,12 @@ class ConnectorProcess:
         self._instances: dict[str, ConnectorInstance] = {}
         self._guard = LeaseGuard()
         self._validators = ThreadPoolExecutor(VALIDATORS, "validate")
-        self._service_lister = ThreadPoolExecutor(1, "services")  # a connector that hangs keeps no validation waiting
+        # a connector that hangs keeps no validation waiting
+        self._service_lister = ThreadPoolExecutor(1, "services")
         self._operators = ThreadPoolExecutor(OPERATIONS, "operate")
-        self._operations: dict[int, Connector | None] = {}  # by request; None: it waits for a thread
+        self._operations: dict[
+            int, Connector | None
+        ] = {}  # by request; None: it waits for a thread
         self._operations_lock = threading.Lock()
 
     def tell_waiting(self) -> None:
@@ -274,9 +291,13 @@ class ConnectorProcess:
             case MakeTaskConfigs(number, name, max_tasks):
                 self._with_instance(number, name, lambda i: i.task_configs(max_tasks))
             case Validate() | Define() | CallConnector():
-                self._validators.submit(self._reply, message.number, lambda: self._ask_plugin(message))
+                self._validators.submit(
+                    self._reply, message.number, lambda: self._ask_plugin(message)
+                )
             case ListServices():
-                self._service_lister.submit(self._reply, message.number, lambda: self._list_services(message))
+                self._service_lister.submit(
+                    self._reply, message.number, lambda: self._list_services(message)
+                )
             case Operate():
                 with self._operations_lock:
                     self._operations[message.number] = None
@@ -284,10 +305,14 @@ class ConnectorProcess:
             case CancelOperation(number):
                 self._cancel_operation(number)
             case AlterOffsets():
-                self._validators.submit(self._reply, message.number, lambda: self._alter_offsets(message))
+                self._validators.submit(
+                    self._reply, message.number, lambda: self._alter_offsets(message)
+                )
 
     def _services_of(self, user: int, name: str) -> ConnectorServices:
-        services = self._services[user] = ConnectorServices(user, name, self._channel.send, self._worker_props)
+        services = self._services[user] = ConnectorServices(
+            user, name, self._channel.send, self._worker_props
+        )
         return services
 
     @contextmanager
@@ -301,7 +326,8 @@ class ConnectorProcess:
             self._services.pop(user, None)
 
     def _start(self, request: StartConnector) -> None:
-        """Not on the reader's thread, which must go on hearing of the worker's lease while a class is imported."""
+        """Not on the reader's thread, which must go on hearing of the worker's lease while a class
+        is imported."""
 
         def begin() -> None:
             try:
@@ -313,16 +339,22 @@ class ConnectorProcess:
             instance.begin(request.target)
 
         instance = ConnectorInstance(
-            lambda: self._registry.load(self._registry.connector_of(request.config))(), request, self._channel.send,
+            lambda: self._registry.load(self._registry.connector_of(request.config))(),
+            request,
+            self._channel.send,
             self._services_of(request.number, request.name),
-        )  # fmt: skip
+        )
         self._instances[request.name] = instance
         instance.submit(lambda: self._reply(request.number, begin))
 
-    def _with_instance(self, number: int, name: str, call: Callable[[ConnectorInstance], object]) -> None:
+    def _with_instance(
+        self, number: int, name: str, call: Callable[[ConnectorInstance], object]
+    ) -> None:
         instance = self._instances.get(name)
         if instance is None:
-            self._channel.send(Reply(number, error=NotFoundError(f"Connector {name} not found on this worker")))
+            self._channel.send(
+                Reply(number, error=NotFoundError(f"Connector {name} not found on this worker"))
+            )
             return
         instance.submit(lambda: self._reply(number, lambda: call(instance)))
 
@@ -337,14 +369,18 @@ class ConnectorProcess:
     def _ask_plugin(self, request: Validate | Define | CallConnector) -> object:
         cls = self._registry.load(request.plugin)
         if isinstance(request, CallConnector):
-            with self._with_services(request.plugin, request.number, request.plugin.name) as connector:
+            with self._with_services(
+                request.plugin, request.number, request.plugin.name
+            ) as connector:
                 return getattr(connector, request.method)(*request.arguments)
         config_def: ConfigDef = cls.config_def
         if isinstance(request, Define):
             return plain_keys(config_def)
         with log_context(request.props.get("name") or request.plugin.name, scope="validate"):
             if request.plugin.kind in (PluginKind.SINK, PluginKind.SOURCE):
-                with self._with_services(request.plugin, request.number, request.plugin.name) as connector:
+                with self._with_services(
+                    request.plugin, request.number, request.plugin.name
+                ) as connector:
                     values = connector.validate(dict(request.props))
             else:
                 values = config_def.validate(request.props)
@@ -355,10 +391,14 @@ class ConnectorProcess:
         for name, plugin, props in request.connectors:
             with log_context(name, scope="services"):
                 try:
-                    listed = self._registry.load(plugin).shared_services(dict(props), self._worker_settings)
+                    listed = self._registry.load(plugin).shared_services(
+                        dict(props), self._worker_settings
+                    )
                     services += [ConnectorService(name, service) for service in listed]
                 except Exception:
-                    log.warning("services of connector %s are not started early", name, exc_info=True)
+                    log.warning(
+                        "services of connector %s are not started early", name, exc_info=True
+                    )
         return services
 
     def _worker_settings(self, prefix: str) -> Mapping[str, str]:
@@ -369,12 +409,16 @@ class ConnectorProcess:
             self._with_services(request.plugin, request.number, request.name) as connector,
             log_context(request.name, scope="operations"),
         ):
-            connector.report_progress = lambda step: self._channel.send(OperationProgress(request.number, step))
+            connector.report_progress = lambda step: self._channel.send(
+                OperationProgress(request.number, step)
+            )
             if isinstance(connector, SinkConnector):
                 connector.cluster = self._cluster(request.name, request.props, self._worker_props)
                 from connect_py.task.pipeline_factory import TaskPipelineFactory  # imports pyarrow
 
-                connector.pipelines = TaskPipelineFactory(dict(request.props), dict(self._worker_props))
+                connector.pipelines = TaskPipelineFactory(
+                    dict(request.props), dict(self._worker_props)
+                )
             with self._operations_lock:
                 if request.number not in self._operations:
                     raise ConnectError("the operation was canceled: its client is gone")
@@ -402,10 +446,16 @@ class ConnectorProcess:
             log.exception("the operation could not be canceled")
 
     def _cluster(
-        self, name: str, props: Mapping[str, str], worker_props: Mapping[str, str], start_number: int = 0
+        self,
+        name: str,
+        props: Mapping[str, str],
+        worker_props: Mapping[str, str],
+        start_number: int = 0,
     ) -> KafkaSinkCluster:
         clients = ClientConfigs(worker_props, props, name)
-        return KafkaSinkCluster(name, start_number, clients, ClusterAdmin(clients.admin()), TopicSelection(props))
+        return KafkaSinkCluster(
+            name, start_number, clients, ClusterAdmin(clients.admin()), TopicSelection(props)
+        )
 
     def _alter_offsets(self, request: AlterOffsets) -> object:
         with self._with_services(request.plugin, request.number, request.name) as connector:
@@ -422,7 +472,9 @@ class ConnectorProcess:
             except NotImplementedError:
                 raise
             except ConnectError as error:
-                raise ConnectError(str(error)) from error  # its class may be the plugin's own; the text is for the user
+                raise ConnectError(
+                    str(error)
+                ) from error  # its class may be the plugin's own; the text is for the user
             except Exception as error:
                 log.exception("alter_offsets failed")
                 raise RuntimeError(f"{type(error).__name__}: {error}") from error
@@ -436,16 +488,20 @@ def plain_keys(config_def: ConfigDef) -> list[ConfigKey]:
 def plain_value(value: ConfigValue) -> ConfigValue:
     """A value as plain data."""
     return ConfigValue(
-        value.name, value.value, list(value.recommended_values), [str(e) for e in value.errors], value.visible
+        value.name,
+        value.value,
+        list(value.recommended_values),
+        [str(e) for e in value.errors],
+        value.visible,
     )
 
 
 def portable(error: Exception) -> Exception:
     """The error itself if it can travel, else one of ours with its text."""
     try:
-        if type(pickle.loads(pickle.dumps(error))) is type(error) and type(error).__module__.startswith(
-            ("connect_py.", "builtins")
-        ):
+        if type(pickle.loads(pickle.dumps(error))) is type(error) and type(
+            error
+        ).__module__.startswith(("connect_py.", "builtins")):
             return error
     except Exception:
         log.debug("an error cannot travel", exc_info=True)

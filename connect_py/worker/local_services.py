@@ -1,4 +1,5 @@
-"""`LocalServices`: shared services for one user in this process, such as a command. No worker is needed."""
+"""`LocalServices`: shared services for one user in this process, such as a command. No worker is
+needed."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from connect_py.worker.service_registry import ServiceRegistry
 
 
 class LocalServices(WorkerSharedServices):
-    """Satisfies `connect_py.api.service.SharedServices`. Programs end with the `with` block, or with this process."""
+    """Satisfies `connect_py.api.service.SharedServices`. Programs end with the `with` block, or
+    with this process."""
 
     def __init__(
         self,

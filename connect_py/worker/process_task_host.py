@@ -36,13 +36,15 @@ from connect_py.worker.task_host import TaskNews
 
 TASK_MAIN: Final = "connect_py.task.task_process:run_task_process"
 LOOK_SECONDS: Final = 1.0  # how often silence is noticed
-LEAVE_SECONDS: Final = 3.0  # from a task's last message to the end of its process; then it is killed
+# from a task's last message to the end of its process; then it is killed
+LEAVE_SECONDS: Final = 3.0
 
 log = logging.getLogger(__name__)
 
 
 class ProcessTaskHost:
-    """Satisfies `TaskHost`. The process is killed when it is silent for longer than the session time-out."""
+    """Satisfies `TaskHost`. The process is killed when it is silent for longer than the session
+    time-out."""
 
     def __init__(
         self,
@@ -68,7 +70,9 @@ class ProcessTaskHost:
         self._reported = False  # the last news was passed on, or none is any more
         self._ended = threading.Event()
         self._report = TaskReport()
-        self._thread = threading.Thread(target=self._supervise, name=f"task-host-{spec.id}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._supervise, name=f"task-host-{spec.id}", daemon=True
+        )
 
     @property
     def spec(self) -> TaskSpec:
@@ -167,7 +171,10 @@ class ProcessTaskHost:
                 elif process.sentinel in ready:
                     break
                 elif self._clock.monotonic() - heard > self._silence_seconds:
-                    self._fail(f"the task's process {process.pid} was silent for {self._silence_seconds:.0f} s; killed")
+                    self._fail(
+                        f"the task's process {process.pid} was silent for "
+                        f"{self._silence_seconds:.0f} s; killed"
+                    )
                     process.kill()
                     break
             process.join(LEAVE_SECONDS)
@@ -177,7 +184,10 @@ class ProcessTaskHost:
                 process.join()
             while open_ and connection.poll(0):  # the last words of a process that is gone
                 open_ = self._read(connection)
-            self._fail(f"the task's process {process.pid} ended without a word: {exit_reason(process.exitcode)}")
+            self._fail(
+                f"the task's process {process.pid} ended without a word: "
+                f"{exit_reason(process.exitcode)}"
+            )
         finally:
             with self._lock:
                 if self._channel is not None:
@@ -223,7 +233,11 @@ def exit_reason(code: int | None) -> str:
     if code is None:
         return "it still runs"
     if code < 0:
-        name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else f"signal {-code}"
+        name = (
+            signal.Signals(-code).name
+            if -code in {s.value for s in signal.Signals}
+            else f"signal {-code}"
+        )
         hint = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
         return f"killed by {name}{hint}"
     if code == EXIT_LEASE_ENDED:

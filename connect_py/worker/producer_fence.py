@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 
 def fence_producers(clients: ClientConfigs, count: int) -> None:
-    """Take the ids of tasks 0 to `count - 1` of a connector; their open transactions are aborted. Waits.
+    """Take the ids of tasks 0 to `count - 1` of a connector; their open transactions are aborted.
+    Waits.
 
     Raises:
         ConnectError: One of them could not be taken.
@@ -37,21 +38,31 @@ def _fence(clients: ClientConfigs, task: int) -> None:
     try:
         Producer(settings, logger=client_log).init_transactions(FENCE_SECONDS)
     except KafkaException as error:
-        raise ConnectError(f"producer {settings['transactional.id']} was not fenced: {error.args[0].str()}") from error
+        raise ConnectError(
+            f"producer {settings['transactional.id']} was not fenced: {error.args[0].str()}"
+        ) from error
 
 
 def why_not_granted(clients: ClientConfigs, transactional_id: str) -> str | None:
-    """Take an unused id, and say why it is not granted; None: it is, or the cluster did not answer. Waits."""
+    """Take an unused id, and say why it is not granted; None: it is, or the cluster did not answer.
+    Waits."""
     settings = {
         **clients.producer(),
-        "transactional.id": transactional_id, "enable.idempotence": True, "acks": "all",
-        "transaction.timeout.ms": GRANT_TRANSACTION_MS, "delivery.timeout.ms": GRANT_TRANSACTION_MS,
-    }  # fmt: skip
+        "transactional.id": transactional_id,
+        "enable.idempotence": True,
+        "acks": "all",
+        "transaction.timeout.ms": GRANT_TRANSACTION_MS,
+        "delivery.timeout.ms": GRANT_TRANSACTION_MS,
+    }
     settings.pop("message.timeout.ms", None)
     try:
         Producer(settings, logger=client_log).init_transactions(GRANT_SECONDS)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return f"transactional id '{transactional_id}' is not granted"
-        log.warning("it is not known whether transactional id %s is granted: %s", transactional_id, error.args[0].str())
+        log.warning(
+            "it is not known whether transactional id %s is granted: %s",
+            transactional_id,
+            error.args[0].str(),
+        )
     return None

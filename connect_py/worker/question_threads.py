@@ -1,4 +1,5 @@
-"""`QuestionThreads`: threads on which questions of source tasks wait for Kafka, apart for each connector."""
+"""`QuestionThreads`: threads on which questions of source tasks wait for Kafka, apart for each
+connector."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ class _Pool:
 
 
 class QuestionThreads:
-    """A connector whose questions hang, as one with a cluster of its own that is away, holds up its own tasks only.
+    """A connector whose questions hang, as one with a cluster of its own that is away, holds up its
+    own tasks only.
 
     Any thread; nothing waits.
     """

@@ -1,4 +1,5 @@
-"""`ServiceFolder`: the private folder for the sockets of a worker's services. It goes with the worker.
+"""`ServiceFolder`: the private folder for the sockets of a worker's services. It goes with the
+worker.
 
 The worker holds a lock on it. A folder whose lock is free belongs to a worker that died.
 """
@@ -16,7 +17,8 @@ from typing import Final
 
 PREFIX: Final = "connect-py-services-"
 _SHORT: Final = Path("/tmp")
-_LONGEST: Final = 60  # bytes of the folder above; the path of a socket has at most 103 on every system
+# bytes of the folder above; the path of a socket has at most 103 on every system
+_LONGEST: Final = 60
 
 log = logging.getLogger(__name__)
 

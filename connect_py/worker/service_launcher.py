@@ -1,6 +1,8 @@
-"""Runs the program of a shared service: `python -P -m connect_py.worker.service_launcher PARENT MODULE [LOCATION]`.
+"""Runs the program of a shared service: `python -P -m connect_py.worker.service_launcher PARENT
+MODULE [LOCATION]`.
 
-On Linux the kernel kills this process when its parent dies. The kernel means the *thread* that started it.
+On Linux the kernel kills this process when its parent dies. The kernel means the *thread* that
+started it.
 """
 
 from __future__ import annotations

@@ -20,19 +20,29 @@ from connect_py.log_context import LEVELS, NOTHING, LogContext, LogLine
 READ_BYTES: Final = 1 << 16
 LINE_BYTES: Final = 1 << 20  # a longer line is cut
 POLL_SECONDS: Final = 0.2  # where the kernel does not tell of the end of a process
-KILLED_SECONDS: Final = 10.0  # for a process that was killed; only an uninterruptible disk wait takes longer
+# for a process that was killed; only an uninterruptible disk wait takes longer
+KILLED_SECONDS: Final = 10.0
 
 
 def launch_command(program: str, location: str | None) -> list[str]:
     """The command that runs a module as a service of this process."""
-    launcher = [sys.executable, "-P", "-m", "connect_py.worker.service_launcher", str(os.getpid()), program]
+    launcher = [
+        sys.executable,
+        "-P",
+        "-m",
+        "connect_py.worker.service_launcher",
+        str(os.getpid()),
+        program,
+    ]
     return launcher if location is None else [*launcher, location]
 
 
 class ServiceProcess:
-    """Made, watched and ended by one thread, which lives as long as the process: the kernel kills it with that thread.
+    """Made, watched and ended by one thread, which lives as long as the process: the kernel kills
+    it with that thread.
 
-    The process is in a session of its own. Its group is killed when it has ended: nothing that it started stays.
+    The process is in a session of its own. Its group is killed when it has ended: nothing that it
+    started stays.
     """
 
     def __init__(
@@ -58,9 +68,13 @@ class ServiceProcess:
             OSError: It could not be started.
         """
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
             start_new_session=True,
-        )  # fmt: skip
+        )
         self._unsent = first_line
         self._clock = clock
         self._logger = f"connect_py.service.{name}"
@@ -127,7 +141,8 @@ class ServiceProcess:
 
     def kill(self) -> None:
         """Kill the process and everything that it started; `exited` says when it is gone."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a zombie
+        # macOS says the latter of a zombie
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def finish(self) -> None:

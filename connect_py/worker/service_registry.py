@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 
 
 class ServiceRegistry:
-    """Starts services at their first request and ends them after their last user. Any thread; only `close` waits."""
+    """Starts services at their first request and ends them after their last user. Any thread; only
+    `close` waits."""
 
     def __init__(
         self,
@@ -48,7 +49,9 @@ class ServiceRegistry:
         self._times = times or ServiceTimes()
         self._folder = folder or ServiceFolder()
         self._lock = threading.Lock()
-        self._parts = RunnerParts(self._lock, clock or SystemClock(), self._times, self._folder.path)
+        self._parts = RunnerParts(
+            self._lock, clock or SystemClock(), self._times, self._folder.path
+        )
         self._runners: dict[tuple[object, ...], ServiceRunner] = {}
         self._counts: dict[str, ServiceCounts] = {}
         self._closed = False
@@ -58,7 +61,8 @@ class ServiceRegistry:
         self._folder.sweep()
 
     def user(self, label: str, location: str | None = None) -> ServiceUser:
-        """A user (task or connector) of services; `location` is the folder of `plugin.path` that its plugin lies in."""
+        """A user (task or connector) of services; `location` is the folder of `plugin.path` that
+        its plugin lies in."""
         return ServiceUser(self, label, location)
 
     def close(self) -> None:
@@ -84,14 +88,33 @@ class ServiceRegistry:
             mine = [runner for runner in runners if runner.service.name == name]
             users = {user for runner in mine for user in runner.users}
             up = sum(runner.address is not None for runner in mine)
-            yield OwnSample("connect_py_service_starts_total", "Processes of a shared service.", counts.starts, tags)
-            yield OwnSample("connect_py_service_deaths_total", "Processes that ended unasked.", counts.deaths, tags)
-            yield OwnSample("connect_py_service_users", "Tasks and connectors that use a service.", len(users), tags)
-            yield OwnSample("connect_py_service_up", "Processes of a service that are ready.", up, tags)
+            yield OwnSample(
+                "connect_py_service_starts_total",
+                "Processes of a shared service.",
+                counts.starts,
+                tags,
+            )
+            yield OwnSample(
+                "connect_py_service_deaths_total",
+                "Processes that ended unasked.",
+                counts.deaths,
+                tags,
+            )
+            yield OwnSample(
+                "connect_py_service_users",
+                "Tasks and connectors that use a service.",
+                len(users),
+                tags,
+            )
+            yield OwnSample(
+                "connect_py_service_up", "Processes of a service that are ready.", up, tags
+            )
         for runner in runners:
             tags = {"service": runner.service.name, "instance": str(runner.instance)}
             for metric, value in sorted(runner.metrics.items()):
-                yield OwnSample(f"connect_py_service_{metric}", "Reported by a shared service.", value, tags)
+                yield OwnSample(
+                    f"connect_py_service_{metric}", "Reported by a shared service.", value, tags
+                )
 
     # For users.
 
@@ -107,20 +130,30 @@ class ServiceRegistry:
                 runner.keep(self._times.early)
 
     def prestart(self, user: ServiceUser, service: SharedService) -> None:
-        """Start a service before anybody needs it. It stops after `ServiceTimes.prestart` unless it gets a user.
+        """Start a service before anybody needs it. It stops after `ServiceTimes.prestart` unless it
+        gets a user.
 
-        Does nothing if its name has reached its limit: it takes no place from a service that is needed.
+        Does nothing if its name has reached its limit: it takes no place from a service that is
+        needed.
         """
         with self._lock:
             known = service_key(service, user.location) in self._runners
-            if self._closed or (not known and len(self._running(service.name)) >= self._limit(service)):
+            if self._closed or (
+                not known and len(self._running(service.name)) >= self._limit(service)
+            ):
                 return
             self._runner(user, service).keep(self._times.prestart)
 
     def acquire(
-        self, user: ServiceUser, service: SharedService, broken: int | None, timeout: float, reply: Reply
+        self,
+        user: ServiceUser,
+        service: SharedService,
+        broken: int | None,
+        timeout: float,
+        reply: Reply,
     ) -> None:
-        """Start a service if it does not run, count the user, and answer it once the service is ready."""
+        """Start a service if it does not run, count the user, and answer it once the service is
+        ready."""
         with self._lock:
             if user.closed:
                 raise RetriableError(f"{user.label} has ended and can use no service")
@@ -152,30 +185,45 @@ class ServiceRegistry:
         if self._closed:
             raise RetriableError(f"service {service.name}: the worker is stopping")
         if not NAME.fullmatch(service.name):
-            raise ConnectError(f"{service.name!r} cannot be the name of a service: lower-case letters, digits and -")
+            raise ConnectError(
+                f"{service.name!r} cannot be the name of a service: lower-case letters, digits "
+                f"and -"
+            )
         key = service_key(service, user.location)
         if (runner := self._runners.get(key)) is not None:
             return runner
         running, limit = self._running(service.name), self._limit(service)
-        if len(running) >= limit and (unused := next((each for each in running if not each.users), None)) is not None:
+        if (
+            len(running) >= limit
+            and (unused := next((each for each in running if not each.users), None)) is not None
+        ):
             unused.drop()  # it was only started early
             running.remove(unused)
         if len(running) >= limit:
             raise ConnectError(
-                f"{len(running)} services {service.name} with different settings run on this worker already: "
+                f"{len(running)} services {service.name} with different settings run on this "
+                f"worker already: "
                 f"give connectors equal settings, or raise the worker's {service.limit_key}"
             )
         if running and service.limit is not None:
             log.warning(
-                "%s has settings of its own for service %s: process %d of at most %d starts on this worker",
-                user.label, service.name, len(running) + 1, limit,
-            )  # fmt: skip
+                "%s has settings of its own for service %s: process %d of at most %d starts on "
+                "this worker",
+                user.label,
+                service.name,
+                len(running) + 1,
+                limit,
+            )
         counts = self._counts.setdefault(service.name, ServiceCounts())
-        runner = self._runners[key] = ServiceRunner(service, user.location, self._parts, counts, self._forget)
+        runner = self._runners[key] = ServiceRunner(
+            service, user.location, self._parts, counts, self._forget
+        )
         return runner
 
     def _running(self, name: str) -> list[ServiceRunner]:
-        return [each for each in self._runners.values() if each.service.name == name and each.wanted]
+        return [
+            each for each in self._runners.values() if each.service.name == name and each.wanted
+        ]
 
     def _limit(self, service: SharedService) -> int:
         return self._maximum if service.limit is None else service.limit
@@ -208,7 +256,9 @@ class ServiceUser(UserState):
             reply(_answered(question.number, outcome))
 
         try:
-            self._registry.acquire(self, question.service, question.broken, question.timeout_seconds, respond)
+            self._registry.acquire(
+                self, question.service, question.broken, question.timeout_seconds, respond
+            )
         except ConnectError as error:
             respond(error)
 

@@ -1,4 +1,5 @@
-"""`ServiceRunner`: keeps one shared service running as long as it has users, on a thread of its own."""
+"""`ServiceRunner`: keeps one shared service running as long as it has users, on a thread of its
+own."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from connect_py.clock import Clock
 from connect_py.worker.process_task_host import exit_reason
 from connect_py.worker.service_process import ServiceProcess, launch_command
 
-METRIC: Final = re.compile(r"(?!(starts_total|deaths_total|users|up)$)[a-z][a-z0-9_]*")  # those are ours
+# those are ours
+METRIC: Final = re.compile(r"(?!(starts_total|deaths_total|users|up)$)[a-z][a-z0-9_]*")
 LONGEST_WAIT: Final = 60.0
 
 Outcome: TypeAlias = ServiceAddress | ConnectError
@@ -42,7 +44,8 @@ class ServiceTimes:
     grace: float = 5.0  # from the end of standard input to the kill
     linger: float = 2.0  # without users: a connector that is restarted finds its service again
     early: float = 60.0  # for a service that was requested early, until its first user comes
-    prestart: float = 600.0  # the same for a service that was started with the worker: another worker may get the task
+    # the same for a service that was started with the worker: another worker may get the task
+    prestart: float = 600.0
     broken: float = 1.0  # for a process to be noticed as dead when a user says that it is broken
 
 
@@ -114,7 +117,8 @@ class ServiceRunner:
         counts: ServiceCounts,
         ended: Callable[[ServiceRunner], None],
     ) -> None:
-        """Begin. `ended` is called with the lock held when the runner ends: it takes no users after that."""
+        """Begin. `ended` is called with the lock held when the runner ends: it takes no users after
+        that."""
         self.service = service
         self.instance = next(parts.instances)
         self.users: set[UserState] = set()
@@ -137,13 +141,17 @@ class ServiceRunner:
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
-        self.thread = threading.Thread(target=self._run, name=f"service-{service.name}", daemon=True)
+        self.thread = threading.Thread(
+            target=self._run, name=f"service-{service.name}", daemon=True
+        )
         self.thread.start()
 
     @property
     def wanted(self) -> bool:
         """Whether there are users, or may be soon."""
-        return not self._closing and (bool(self.users) or self._clock.monotonic() < self._keep_until)
+        return not self._closing and (
+            bool(self.users) or self._clock.monotonic() < self._keep_until
+        )
 
     def add(self, user: UserState) -> None:
         """Count a user."""
@@ -172,7 +180,8 @@ class ServiceRunner:
         self._wake()
 
     def drop(self) -> None:
-        """Stop running without users. A service that gets a user before it has stopped keeps running."""
+        """Stop running without users. A service that gets a user before it has stopped keeps
+        running."""
         self._keep_until = self._clock.monotonic()
         self._wake()
 
@@ -222,7 +231,9 @@ class ServiceRunner:
             os.close(self._wake_read)
             os.close(self._wake_write)
         for waiter in waiters:
-            waiter.reply(failure or RetriableError(f"service {self.service.name}: the worker is stopping"))
+            waiter.reply(
+                failure or RetriableError(f"service {self.service.name}: the worker is stopping")
+            )
 
     @property
     def service_key(self) -> tuple[object, ...]:
@@ -235,9 +246,12 @@ class ServiceRunner:
         seconds = min(times.longest_backoff, times.first_backoff * 2 ** min(self._deaths - 1, 16))
         until = self._clock.monotonic() + seconds
         log.warning(
-            "service %s %s; it is started again in %.1f s", self.service.name, self._last_death, seconds,
+            "service %s %s; it is started again in %.1f s",
+            self.service.name,
+            self._last_death,
+            seconds,
             extra={"action": "service_died", "service": self.service.name, "deaths": self._deaths},
-        )  # fmt: skip
+        )
         while self._is_wanted() and (left := until - self._clock.monotonic()) > 0:
             self._wait_for_wake(min(left, self._next_deadline()))
             self._answer()
@@ -275,7 +289,9 @@ class ServiceRunner:
                 ):
                     answers.append((waiter.reply, address))
                 elif now >= waiter.deadline:
-                    answers.append((waiter.reply, RetriableError(self._why_late(now - waiter.asked))))
+                    answers.append(
+                        (waiter.reply, RetriableError(self._why_late(now - waiter.asked)))
+                    )
                 else:
                     left.append(waiter)
             self._waiters = left
@@ -301,17 +317,27 @@ class ServiceRunner:
             self._died(None, f"could not be started: {error}")
             return None
         address = ServiceAddress(str(socket), secrets.token_hex(32), generation)
-        first = {"socket": address.socket, "secret": address.secret, "settings": self.service.settings}
+        first = {
+            "socket": address.socket,
+            "secret": address.secret,
+            "settings": self.service.settings,
+        }
         life = self._life = _Life(address, clock.monotonic())
         try:
             process = ServiceProcess(
-                launch_command(self.service.program, self._location), json.dumps(first).encode() + b"\n",
-                self._wake_read, self._hear, name, clock,
-            )  # fmt: skip
+                launch_command(self.service.program, self._location),
+                json.dumps(first).encode() + b"\n",
+                self._wake_read,
+                self._hear,
+                name,
+                clock,
+            )
         except OSError as error:
             self._died(None, f"could not be started: {error}")
             return None
-        log.info("service %s (instance %d) is started as process %d", name, self.instance, process.pid)
+        log.info(
+            "service %s (instance %d) is started as process %d", name, self.instance, process.pid
+        )
         try:
             while not process.exited():
                 self._step(process, life)
@@ -321,16 +347,23 @@ class ServiceRunner:
             process.finish()
             with self._lock:
                 self._life = None
-                self.address, self.metrics = None, {}  # also if its last words were that it is ready
+                # also if its last words were that it is ready
+                self.address, self.metrics = (None, {})
             socket.unlink(missing_ok=True)
         if life.failed is not None and process.code == EXIT_FAILED:
-            log.error("service %s failed: %s", name, life.failed, extra={"action": "service_failed"})
+            log.error(
+                "service %s failed: %s", name, life.failed, extra={"action": "service_failed"}
+            )
             return ConnectError(life.failed)
         if life.ending_since is not None:
-            log.info("service %s (process %d) ended: %s", name, process.pid, exit_reason(process.code))
+            log.info(
+                "service %s (process %d) ended: %s", name, process.pid, exit_reason(process.code)
+            )
             return None
         why = life.killed_because or f"ended: {exit_reason(process.code)}"
-        self._died(life, f"(process {process.pid}) {why}" + (f" ({life.failed})" if life.failed else ""))
+        self._died(
+            life, f"(process {process.pid}) {why}" + (f" ({life.failed})" if life.failed else "")
+        )
         return None
 
     def _died(self, life: _Life | None, why: str) -> None:
@@ -362,7 +395,11 @@ class ServiceRunner:
             return
         if life.ending_since is not None:
             if now >= life.ending_since + times.grace:
-                log.warning("service %s (process %d) does not end and is killed", self.service.name, process.pid)
+                log.warning(
+                    "service %s (process %d) does not end and is killed",
+                    self.service.name,
+                    process.pid,
+                )
                 self._kill(process, life)
         elif not self._is_wanted():
             life.ending_since = now
@@ -392,22 +429,35 @@ class ServiceRunner:
             said = json.loads(line)
         if life is None or not isinstance(said, dict):
             if line.strip():
-                logging.getLogger(f"connect_py.service.{self.service.name}").info("%s", line.rstrip())
+                logging.getLogger(f"connect_py.service.{self.service.name}").info(
+                    "%s", line.rstrip()
+                )
             return
-        if said.get("ready") is True and life.ready_at is None and life.ending_since is None and not life.killed:
+        if (
+            said.get("ready") is True
+            and life.ready_at is None
+            and life.ending_since is None
+            and not life.killed
+        ):
             life.ready_at = self._clock.monotonic()
             silence = said.get("silence_seconds")
-            life.silence_seconds = float(silence) if isinstance(silence, int | float) and silence > 0 else None
+            life.silence_seconds = (
+                float(silence) if isinstance(silence, int | float) and silence > 0 else None
+            )
             with self._lock:
                 self.address = life.address
             log.info(
-                "service %s is ready after %.1f s", self.service.name, life.ready_at - life.begun,
+                "service %s is ready after %.1f s",
+                self.service.name,
+                life.ready_at - life.begun,
                 extra={"action": "service_ready", "service": self.service.name},
-            )  # fmt: skip
+            )
         if "failed" in said:
             life.failed = str(said["failed"])
         if isinstance(metrics := said.get("metrics"), dict):
-            self.metrics = {n: float(v) for n, v in metrics.items() if METRIC.fullmatch(n) and _is_number(v)}
+            self.metrics = {
+                n: float(v) for n, v in metrics.items() if METRIC.fullmatch(n) and _is_number(v)
+            }
 
 
 def _is_number(value: object) -> bool:

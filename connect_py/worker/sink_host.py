@@ -19,7 +19,8 @@ _BELOW_WORKERS: Final = -(2**52)  # with the milliseconds since 1970 it is still
 
 
 def _start_number() -> int:
-    """Below every worker's, and above that of each command that began before: none takes part in another's work."""
+    """Below every worker's, and above that of each command that began before: none takes part in
+    another's work."""
     return _BELOW_WORKERS + time.time_ns() // 1_000_000
 
 
@@ -32,7 +33,9 @@ class CommandSinkHost(KafkaSinkCluster, LocalServices):
         self._configs = ClientConfigs(worker, connector, name, 0)
         self._alter = ClusterAdmin(self._configs.admin())
         self._selection = TopicSelection(connector)
-        KafkaSinkCluster.__init__(self, name, _start_number(), self._configs, self._alter, self._selection)
+        KafkaSinkCluster.__init__(
+            self, name, _start_number(), self._configs, self._alter, self._selection
+        )
         LocalServices.__init__(self, name, worker)
         secrets = hidden_in([*connector.values(), *worker.values()])
         self.pipelines = TaskPipelineFactory(dict(connector), dict(worker), secrets=secrets)

@@ -1,4 +1,5 @@
-"""`SourceTaskSession`: answers what one source task asks its worker: about offsets, and before it may write."""
+"""`SourceTaskSession`: answers what one source task asks its worker: about offsets, and before it
+may write."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from connect_py.task.messages import (
 )
 from connect_py.worker.question_threads import QuestionThreads
 
-READ_SECONDS: Final = 120.0  # an open transaction of a producer that died hides what follows it for a minute
+# an open transaction of a producer that died hides what follows it for a minute
+READ_SECONDS: Final = 120.0
 
 log = logging.getLogger(__name__)
 
@@ -40,20 +42,24 @@ class TaskNotWantedError(ConnectError):
 
 
 class SourceTaskGate(Protocol):
-    """What the owner of cluster state does before a source task may write in transactions. Safe on any thread."""
+    """What the owner of cluster state does before a source task may write in transactions. Safe on
+    any thread."""
 
     def fence_zombie_source_tasks(self, name: str) -> Future[None]:
         """Done when no producer of an earlier task set of this connector can write any more."""
 
     def verify_source_task(self, id: ConnectorTaskId, start_number: int) -> Future[None]:  # noqa: A002 - Connect's word
-        """Done when the task, as started under that number, is still this worker's; TaskNotWantedError if not."""
+        """Done when the task, as started under that number, is still this worker's;
+        TaskNotWantedError if not."""
 
 
 class SourceTaskSession:
-    """Lives as long as its task. Questions are answered on threads of the connector, where they may wait.
+    """Lives as long as its task. Questions are answered on threads of the connector, where they may
+    wait.
 
-    Offsets that the task asks to store may still be on their way when it has ended: its place is free only when
-    `ended` says so, or they would be stored over those of its successor, or over what a user has set.
+    Offsets that the task asks to store may still be on their way when it has ended: its place is
+    free only when `ended` says so, or they would be stored over those of its successor, or over
+    what a user has set.
     """
 
     def __init__(
@@ -64,7 +70,8 @@ class SourceTaskSession:
         gate: SourceTaskGate | None,
         threads: QuestionThreads,
     ) -> None:
-        """Prepare. With `stores` the connector may have a topic of its own; without, `offsets` are all there is."""
+        """Prepare. With `stores` the connector may have a topic of its own; without, `offsets` are
+        all there is."""
         self._spec = spec
         self._offsets = offsets
         self._stores = stores
@@ -84,14 +91,17 @@ class SourceTaskSession:
         def work() -> None:
             try:
                 with log_context(self._spec.id.connector, self._spec.id.task):
-                    self._ask(question).add_done_callback(lambda done: reply(_answered(question.number, done)))
+                    self._ask(question).add_done_callback(
+                        lambda done: reply(_answered(question.number, done))
+                    )
             except Exception as error:  # noqa: BLE001 - the task gets it
                 reply(_failed(question.number, error))
 
         self._submit(work)
 
     def copy(self, message: CopySourceOffsets) -> None:
-        """Have the worker's topic follow the connector's own; under way until `ended` says otherwise."""
+        """Have the worker's topic follow the connector's own; under way until `ended` says
+        otherwise."""
         with self._writing:
             closed = self._closed
             self._writes += not closed
@@ -128,12 +138,14 @@ class SourceTaskSession:
             self._threads.leave(self._spec.id.connector)
 
     def ended(self, timeout: float) -> bool:
-        """After `close`: wait until nothing is written any more for the task; False when that takes longer."""
+        """After `close`: wait until nothing is written any more for the task; False when that takes
+        longer."""
         with self._writing:
             return self._writing.wait_for(lambda: self._writes == 0, timeout)
 
     def _let_go(self) -> None:
-        """Waits for a question that is opening the topic just now: the thread that closes has no time for that."""
+        """Waits for a question that is opening the topic just now: the thread that closes has no
+        time for that."""
         with self._lock:
             self._store = None
             closing = self._closing.pop_all()
@@ -170,7 +182,9 @@ class SourceTaskSession:
         if isinstance(question, FenceZombies):
             return self._the_gate().fence_zombie_source_tasks(self._spec.id.connector)
         if isinstance(question, VerifyTask):
-            self._the_gate().verify_source_task(self._spec.id, self._spec.start_number).result(READ_SECONDS)
+            self._the_gate().verify_source_task(self._spec.id, self._spec.start_number).result(
+                READ_SECONDS
+            )
             return finished(self._opened().topic)
         name = self._spec.id.connector
         if self._stores is None and not isinstance(question, MakeOffsetKeys):
@@ -184,7 +198,14 @@ class SourceTaskSession:
             store.refresh(READ_SECONDS)
             return finished([store.get(partition) for partition in question.partitions])
         if isinstance(question, MakeOffsetKeys):
-            return finished([key for key, _ in store.records([(partition, {}) for partition in question.partitions])])
+            return finished(
+                [
+                    key
+                    for key, _ in store.records(
+                        [(partition, {}) for partition in question.partitions]
+                    )
+                ]
+            )
         copied = store.set(question.offsets)
         with self._writing:
             self._writes += 1
@@ -202,12 +223,15 @@ class SourceTaskSession:
         return self._offsets
 
     def _opened(self) -> ConnectorOffsetStore:
-        """The connector's store, opened at the first question; one question at a time waits for that."""
+        """The connector's store, opened at the first question; one question at a time waits for
+        that."""
         with self._lock:
             if self._store is None:
                 if self._closed or self._stores is None:
                     raise ConnectError("this worker keeps no offsets for this task")
-                opening = self._stores.open(self._spec.id.connector, self._spec.connector_config, READ_SECONDS)
+                opening = self._stores.open(
+                    self._spec.id.connector, self._spec.connector_config, READ_SECONDS
+                )
                 self._store = self._closing.enter_context(opening)
             return self._store
 

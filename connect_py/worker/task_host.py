@@ -10,14 +10,16 @@ from connect_py.model import TargetState
 from connect_py.task.messages import Answer, FromTask, TaskSpec
 
 TaskNews: TypeAlias = Callable[[FromTask, Callable[[Answer], None]], None]
-"""Hears what one task says, in order, on a thread of the host; nothing follows `Stopped`, `Failed` or `cancel`.
+"""Hears what one task says, in order, on a thread of the host; nothing follows `Stopped`, `Failed`
+or `cancel`.
 
 It returns at once. Questions are answered by calling the second argument, on any thread.
 """
 
 
 class TaskHost(Protocol):
-    """One life of one task. Every method returns at once and may be called from any thread, `wait` excepted."""
+    """One life of one task. Every method returns at once and may be called from any thread, `wait`
+    excepted."""
 
     @property
     def spec(self) -> TaskSpec:
@@ -37,7 +39,8 @@ class TaskHost(Protocol):
         """Change levels where the task runs."""
 
     def extend_lease(self, until: float | None) -> None:
-        """Say by when the task must have ended by itself, on the machine's monotonic clock; None: never."""
+        """Say by when the task must have ended by itself, on the machine's monotonic clock; None:
+        never."""
 
     def stop(self) -> None:
         """Ask the task to end in order."""

@@ -1,4 +1,5 @@
-"""`TaskLives`: the tasks of a worker, each with one life at a time, from its start to the end of its process."""
+"""`TaskLives`: the tasks of a worker, each with one life at a time, from its start to the end of
+its process."""
 
 from __future__ import annotations
 
@@ -50,21 +51,24 @@ WRITE_SECONDS: Final = 35.0  # for offsets on their way: the client gives up aft
 
 Props: TypeAlias = Mapping[str, str]
 ConfigResolver: TypeAlias = Callable[[Props], Props]
-"""Replaces the placeholders of config providers in a configuration. ConfigError when a provider cannot read."""
+"""Replaces the placeholders of config providers in a configuration. ConfigError when a provider
+cannot read."""
 TaskHostFactory: TypeAlias = Callable[[TaskSpec, TaskNews], TaskHost]
 
 log = logging.getLogger(__name__)
 
 
 class _Slot:
-    """A place for one life of one task: filled once the host is made, unless it was given up before."""
+    """A place for one life of one task: filled once the host is made, unless it was given up
+    before."""
 
     def __init__(self, target: TargetState, earlier: _Slot | None) -> None:
         self.host: TaskHost | None = None
         self.session: TaskSession | None = None
         self.abandoned = False
         self.target = target
-        self.earlier = earlier  # the life before this one, which ends before this one's host is made
+        # the life before this one, which ends before this one's host is made
+        self.earlier = earlier
 
     def last_life(self) -> _Slot:
         """This life, or the one that may still be ending in its place."""
@@ -109,14 +113,19 @@ class TaskLives:
         self._stopping = False
 
     def ids(self) -> frozenset[ConnectorTaskId]:
-        """Tasks that were started and have neither ended as asked nor been cancelled; failed ones included."""
+        """Tasks that were started and have neither ended as asked nor been cancelled; failed ones
+        included."""
         with self._lock:
             return frozenset(self._tasks)
 
     def reports(self) -> dict[ConnectorTaskId, TaskReport]:
         """The latest measurements of each task."""
         with self._lock:
-            return {task: slot.host.report for task, slot in self._tasks.items() if slot.host is not None}
+            return {
+                task: slot.host.report
+                for task, slot in self._tasks.items()
+                if slot.host is not None
+            }
 
     def _hosts(self) -> list[TaskHost]:
         return [slot.host for slot in self._tasks.values() if slot.host is not None]
@@ -148,7 +157,8 @@ class TaskLives:
             host.extend_lease(until)
 
     def end_all(self, timeout: float) -> None:
-        """Start no more; wait for all tasks to end, `timeout` seconds together, then kill those that are left."""
+        """Start no more; wait for all tasks to end, `timeout` seconds together, then kill those
+        that are left."""
         with self._lock:
             self._stopping = True
             ids = list(self._tasks)
@@ -172,12 +182,26 @@ class TaskLives:
                         self._listener.on_state(spec.id, State.RESTARTING)
                 levels = dict(self._log_levels)
                 self._metrics.starting(spec.id)
-                configs = dict(self._resolve(spec.connector_config)), dict(self._resolve(spec.task_config))
-                texts = [text for props in (spec.worker_props, *configs) for text in props.values() if text]
+                configs = (
+                    dict(self._resolve(spec.connector_config)),
+                    dict(self._resolve(spec.task_config)),
+                )
+                texts = [
+                    text
+                    for props in (spec.worker_props, *configs)
+                    for text in props.values()
+                    if text
+                ]
                 resolved = TaskSpec(
-                    spec.id, spec.worker_props, *configs, spec.target, spec.start_number, spec.plugins,
-                    {name: level for name, level in levels.items() if level is not None}, hidden_in(texts),
-                )  # fmt: skip
+                    spec.id,
+                    spec.worker_props,
+                    *configs,
+                    spec.target,
+                    spec.start_number,
+                    spec.plugins,
+                    {name: level for name, level in levels.items() if level is not None},
+                    hidden_in(texts),
+                )
                 session = self._make_session(resolved)
                 try:
                     host = self._make_host(resolved, partial(_hear, self._listener, session, spec))
@@ -202,7 +226,8 @@ class TaskLives:
                     self._listener.on_state(spec.id, State.FAILED, stack_trace(error))
 
     def stop(self, ids: Iterable[ConnectorTaskId]) -> Future[None]:
-        """Ask all of these to stop at once; cancel what is left after `task.shutdown.graceful.timeout.ms`.
+        """Ask all of these to stop at once; cancel what is left after
+        `task.shutdown.graceful.timeout.ms`.
 
         Done when none of them runs any more, however it ended.
         """
@@ -220,7 +245,10 @@ class TaskLives:
         return taken
 
     def _end(
-        self, slots: Mapping[ConnectorTaskId, _Slot], timeout: float, write_timeout: float = WRITE_SECONDS
+        self,
+        slots: Mapping[ConnectorTaskId, _Slot],
+        timeout: float,
+        write_timeout: float = WRITE_SECONDS,
     ) -> None:
         """Wait for tasks to end, `timeout` seconds together; then cancel those that are left.
 
@@ -242,7 +270,11 @@ class TaskLives:
             if life.session is not None:
                 sessions[task] = life.session
         deadline = self._clock.monotonic() + timeout
-        late = {t: h for t, h in hosts.items() if not h.wait(max(0.0, deadline - self._clock.monotonic()))}
+        late = {
+            t: h
+            for t, h in hosts.items()
+            if not h.wait(max(0.0, deadline - self._clock.monotonic()))
+        }
         for task, host in late.items():
             log.error("Graceful stop of task %s failed.", task, extra={"action": "task_cancelled"})
             host.cancel()
@@ -252,7 +284,8 @@ class TaskLives:
             if not host.wait(max(0.0, deadline - self._clock.monotonic())):
                 log.error("the process of task %s is still there after it was killed", task)
         for task in unborn:
-            self._listener.on_state(task, State.UNASSIGNED)  # last, when nothing more is heard of a life before
+            # last, when nothing more is heard of a life before
+            self._listener.on_state(task, State.UNASSIGNED)
         for session in sessions.values():
             session.close()
         deadline = self._clock.monotonic() + write_timeout
@@ -285,7 +318,8 @@ def _hear(
     message: FromTask,
     reply: Callable[[Answer], None],
 ) -> None:
-    """Pass on what a task says: news to the listener, requests and questions to what the worker keeps for it."""
+    """Pass on what a task says: news to the listener, requests and questions to what the worker
+    keeps for it."""
     task = spec.id
     match message:
         case Started() | Resumed():
@@ -311,5 +345,11 @@ def _hear(
             session.services.take(message)
         case AcquireService():
             session.services.answer(message, reply)
-        case ReadSourceOffsets() | WriteSourceOffsets() | MakeOffsetKeys() | FenceZombies() | VerifyTask():
+        case (
+            ReadSourceOffsets()
+            | WriteSourceOffsets()
+            | MakeOffsetKeys()
+            | FenceZombies()
+            | VerifyTask()
+        ):
             session.offsets.answer(message, reply)

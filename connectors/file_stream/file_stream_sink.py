@@ -17,7 +17,8 @@ STANDARD_OUTPUT = 1  # the file descriptor that the worker was started with
 
 
 class FileStreamSinkTask(SinkTask):
-    """Writes one line per record, in Java's text form, and hands each batch to the operating system at once."""
+    """Writes one line per record, in Java's text form, and hands each batch to the operating system
+    at once."""
 
     def __init__(self) -> None:
         self._output: TextIO | None = None
@@ -29,15 +30,25 @@ class FileStreamSinkTask(SinkTask):
                 self._output = open(path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115 - closed by `stop`
             else:
                 self._output = open(  # noqa: SIM115 - closed by `stop`
-                    STANDARD_OUTPUT, "w", encoding="utf-8", errors="replace", newline="\n", closefd=False
+                    STANDARD_OUTPUT,
+                    "w",
+                    encoding="utf-8",
+                    errors="replace",
+                    newline="\n",
+                    closefd=False,
                 )
         except OSError as error:
-            raise ConnectError(f"Couldn't find or create file '{path}' for FileStreamSinkTask") from error
+            raise ConnectError(
+                f"Couldn't find or create file '{path}' for FileStreamSinkTask"
+            ) from error
 
     def put(self, records: Sequence[SinkRecord]) -> None:
         if self._output is not None and records:
-            self._output.writelines(f"{java_text(record.value_schema, record.value)}\n" for record in records)
-            self._output.flush()  # a reader that follows the file sees the lines at once, as with Java
+            self._output.writelines(
+                f"{java_text(record.value_schema, record.value)}\n" for record in records
+            )
+            # a reader that follows the file sees the lines at once, as with Java
+            self._output.flush()
 
     def flush(self, current: Mapping[TopicPartition, int]) -> None:
         if self._output is not None:
@@ -49,12 +60,16 @@ class FileStreamSinkTask(SinkTask):
 
 
 class FileStreamSinkConnector(SinkConnector):
-    """One file for each task, all of the same name: more than one task makes sense only without a file."""
+    """One file for each task, all of the same name: more than one task makes sense only without a
+    file."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef().define(
-        FILE, Type.STRING, default=None, importance=Importance.HIGH,
+        FILE,
+        Type.STRING,
+        default=None,
+        importance=Importance.HIGH,
         doc="Destination filename. If not specified, the standard output will be used.",
-    )  # fmt: skip
+    )
     task_class: ClassVar[type[SinkTask]] = FileStreamSinkTask
 
     def start(self, props: Mapping[str, str]) -> None:
@@ -64,6 +79,8 @@ class FileStreamSinkConnector(SinkConnector):
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         return [dict(self._props) for _ in range(max_tasks)]
 
-    def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
+    def alter_offsets(
+        self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
+    ) -> bool:
         """The group's offsets are all there is."""
         return True

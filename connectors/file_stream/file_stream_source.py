@@ -23,18 +23,36 @@ FILENAME = "filename"  # of the source partition
 POSITION = "position"  # of the source offset: bytes from the start of the file
 IDLE_SECONDS = 0.2
 CHUNK_BYTES = 64 * 1024
-STANDARD_INPUT = 0  # the file descriptor that the worker was started with: Python's own is closed in child processes
+# the file descriptor that the worker was started with: Python's own is closed in child processes
+STANDARD_INPUT = 0
 
 log = logging.getLogger(__name__)
 
 CONFIG_DEF = (
     ConfigDef()
-    .define(FILE, Type.STRING, default=None, importance=Importance.HIGH,
-            doc="Source filename. If not specified, the standard input will be used")
-    .define(TOPIC, Type.STRING, validator=non_empty, importance=Importance.HIGH, doc="The topic to publish data to")
-    .define(BATCH_SIZE, Type.INT, default=2000, importance=Importance.LOW,
-            doc="The maximum number of records the source task can read from the file each time it is polled")
-)  # fmt: skip
+    .define(
+        FILE,
+        Type.STRING,
+        default=None,
+        importance=Importance.HIGH,
+        doc="Source filename. If not specified, the standard input will be used",
+    )
+    .define(
+        TOPIC,
+        Type.STRING,
+        validator=non_empty,
+        importance=Importance.HIGH,
+        doc="The topic to publish data to",
+    )
+    .define(
+        BATCH_SIZE,
+        Type.INT,
+        default=2000,
+        importance=Importance.LOW,
+        doc="The maximum number of records the source task can read from the file each time it is "
+        "polled",
+    )
+)
 
 
 class FileStreamSourceTask(SourceTask):
@@ -93,7 +111,10 @@ class FileStreamSourceTask(SourceTask):
             file = open(self._path, "rb", buffering=0)  # noqa: SIM115 - closed by `stop`
         except FileNotFoundError:
             if not self._waited:
-                log.warning("Couldn't find file %s for FileStreamSourceTask, sleeping to wait for it", self._path)
+                log.warning(
+                    "Couldn't find file %s for FileStreamSourceTask, sleeping to wait for it",
+                    self._path,
+                )
                 self._waited = True
             return None
         except OSError as error:
@@ -103,9 +124,12 @@ class FileStreamSourceTask(SourceTask):
         length = file.seek(0, os.SEEK_END)
         if self._position > length:
             log.warning(
-                "file %s has %d bytes and was read up to %d before: it is waited for until it is longer",
-                self._path, length, self._position,
-            )  # fmt: skip
+                "file %s has %d bytes and was read up to %d before: it is waited for until it is "
+                "longer",
+                self._path,
+                length,
+                self._position,
+            )
         file.seek(self._position)
         return file
 
@@ -123,9 +147,16 @@ class FileStreamSourceTask(SourceTask):
             self._position += len(line)
         text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
         return SourceRecord(
-            self._topic, None, None, None, STRING, text, int(time.time() * 1000),
-            source_partition={FILENAME: self._path}, source_offset={POSITION: self._position},
-        )  # fmt: skip
+            self._topic,
+            None,
+            None,
+            None,
+            STRING,
+            text,
+            int(time.time() * 1000),
+            source_partition={FILENAME: self._path},
+            source_offset={POSITION: self._position},
+        )
 
     def stop(self) -> None:
         if self._file is not None and self._path is not None:
@@ -156,11 +187,12 @@ class FileStreamSourceConnector(SourceConnector):
         props: Mapping[str, str],
         offsets: Sequence[tuple[Mapping[str, Value] | None, Mapping[str, Value] | None]],
     ) -> bool:
-        """Anything may be reset; a new position must be one, whether the file is that long or not."""
+        """Anything may be reset; a new position must be one, whether the file is that long or
+        not."""
         if not self.config_def.parse(props)[FILE]:
             raise ConnectError(
-                "Offsets cannot be modified if the 'file' configuration is unspecified. This is because stdin is used "
-                "for input and offsets are not tracked."
+                "Offsets cannot be modified if the 'file' configuration is unspecified. This is "
+                "because stdin is used for input and offsets are not tracked."
             )
         for partition, offset in offsets:
             if offset is not None:
@@ -177,14 +209,18 @@ def _check_position(offset: Mapping[str, Value]) -> None:
         raise ConnectError(f"Offset objects should either be null or contain the key '{POSITION}'")
     position = offset[POSITION]
     if type(position) is not int:
-        raise ConnectError(f"The value for the '{POSITION}' key in the offset is expected to be a Long value")
+        raise ConnectError(
+            f"The value for the '{POSITION}' key in the offset is expected to be a Long value"
+        )
     if position < 0:
-        raise ConnectError(f"The value for the '{POSITION}' key in the offset should be a non-negative value")
+        raise ConnectError(
+            f"The value for the '{POSITION}' key in the offset should be a non-negative value"
+        )
 
 
 def _line_end(data: bytes, start: int) -> int | None:
-    """The end of the complete line that begins at `start`, or None: behind a newline, or a carriage return that
-    something follows.
+    """The end of the complete line that begins at `start`, or None: behind a newline, or a carriage
+    return that something follows.
     """
     newline = data.find(b"\n", start)
     carriage = data.find(b"\r", start, newline if newline >= 0 else len(data))

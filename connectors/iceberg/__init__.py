@@ -1,4 +1,5 @@
-"""The Iceberg sink: Debezium topics land in tables, exactly once, by one commit per table and cycle.
+"""The Iceberg sink: Debezium topics land in tables, exactly once, by one commit per table and
+cycle.
 
 | room | what happens there |
 |---|---|
@@ -14,7 +15,8 @@
 
 from connect_py.api.plugin import Plugin, PluginKind
 
-PRELOAD = ("connectors.iceberg.connector", "connectors.iceberg.task")  # 0.4 s of CPU in every process otherwise
+# 0.4 s of CPU in every process otherwise
+PRELOAD = ("connectors.iceberg.connector", "connectors.iceberg.task")
 PLUGINS = tuple(
     Plugin(
         PluginKind.SINK,

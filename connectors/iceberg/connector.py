@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 
 
 class IcebergSinkConnector(SinkConnector):
-    """Lands topics in Iceberg tables. Partitions are shared among tasks by the consumer group, not here."""
+    """Lands topics in Iceberg tables. Partitions are shared among tasks by the consumer group, not
+    here."""
 
     config_def = CONFIG_DEF
     task_class = IcebergSinkTask
@@ -64,11 +65,20 @@ class IcebergSinkConnector(SinkConnector):
             values.setdefault(key, ConfigValue(key)).errors.append(why)
         return values
 
-    def operate(self, props: Mapping[str, str], operation: str, arguments: Mapping[str, Any]) -> Any:
+    def operate(
+        self, props: Mapping[str, str], operation: str, arguments: Mapping[str, Any]
+    ) -> Any:
         cluster, pipelines = getattr(self, "cluster", None), getattr(self, "pipelines", None)
         progress: Callable[[str], None] = getattr(self, "report_progress", lambda _: None)
         request = OperationRequest(
-            self._parsed(props), props, self.services, arguments, cluster, pipelines, progress, self._cancellation
+            self._parsed(props),
+            props,
+            self.services,
+            arguments,
+            cluster,
+            pipelines,
+            progress,
+            self._cancellation,
         )
         return operate(request, operation)
 
@@ -82,7 +92,8 @@ class IcebergSinkConnector(SinkConnector):
     def alter_offsets(
         self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
     ) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
-        """Mark the new offsets as a deliberate rewind or skip, which tables follow in spite of their ledgers."""
+        """Mark the new offsets as a deliberate rewind or skip, which tables follow in spite of
+        their ledgers."""
         return alter(self._parsed(props), self.cluster, self.services, offsets)
 
     def _parsed(self, props: Mapping[str, str]) -> IcebergSinkConfig:

@@ -27,7 +27,8 @@ class TableMissingError(TableError):
 
 
 class TableNotCreatedError(TableError):
-    """The catalog knows no such table, and the rows that are there cannot create it. Other rows may."""
+    """The catalog knows no such table, and the rows that are there cannot create it. Other rows
+    may."""
 
 
 class TableForbiddenError(TableError):
@@ -43,7 +44,8 @@ class DuplicateKeyError(TableError):
 
 
 class ExpectationFailedError(TableError):
-    """Rows of a commit are not as `iceberg.ext.expect.<name>` with the action `fail` expects; nothing was committed."""
+    """Rows of a commit are not as `iceberg.ext.expect.<name>` with the action `fail` expects;
+    nothing was committed."""
 
     def __init__(self, table: str, failed: str) -> None:
         super().__init__(table, f"rows are not as expected: {failed}; nothing was committed")
@@ -62,12 +64,17 @@ class SparkDiedError(CatalogUnavailableError):
 
 
 class SparkLostError(ConnectError):
-    """There is no driver, and trying again will not make one: Java is missing, or drivers died one after the other."""
+    """There is no driver, and trying again will not make one: Java is missing, or drivers died one
+    after the other."""
 
 
 class PairUnreadError(ConnectError):
-    """Half of a change of a key is staged without the other: who had read the other gave its partition up meanwhile."""
+    """Half of a change of a key is staged without the other: who had read the other gave its
+    partition up meanwhile."""
 
     def __init__(self, table: str, rows: int) -> None:
-        super().__init__(f"table {table}: {rows} rows wait for the delete of their old key, which is to be read again")
+        super().__init__(
+            f"table {table}: {rows} rows wait for the delete of their old key, which is to be read "
+            f"again"
+        )
         self.args = (table, rows)

@@ -4,18 +4,20 @@ Off unless the environment variable `CONNECT_PY_FAULTS` names points::
 
     before_compare_and_swap=stop@2,after_report=delay:500,before_release=kill
 
-`name=action[@n]`, separated by commas; `@n` acts at the nth time that this process comes by (default: the
-first), `@n+` from then on. Actions: `kill` (SIGKILL to this process), `killgroup` (SIGKILL to the worker and all
-that it started), `stop` (SIGSTOP: a sleeper, until a test sends SIGCONT), `delay:ms`, `raise` (`FaultInjected`),
-`raise:unknown`, `raise:unavailable`, `raise:forbidden`, `raise:full` (an outcome that is not known, a catalog that does
-not answer or refuses, a full disk).
+`name=action[@n]`, separated by commas; `@n` acts at the nth time that this process comes by
+(default: the first), `@n+` from then on. Actions: `kill` (SIGKILL to this process), `killgroup`
+(SIGKILL to the worker and all that it started), `stop` (SIGSTOP: a sleeper, until a test sends
+SIGCONT), `delay:ms`, `raise` (`FaultInjected`), `raise:unknown`, `raise:unavailable`,
+`raise:forbidden`, `raise:full` (an outcome that is not known, a catalog that does not answer or
+refuses, a full disk).
 
-`@/path/of/a/file` instead: the same text stands in that file, which is looked at each time and may change while the
-process runs. Then each item acts in one process only, the first that comes to it (`@n+`: in all), and hits count from
-the change on.
+`@/path/of/a/file` instead: the same text stands in that file, which is looked at each time and may
+change while the process runs. Then each item acts in one process only, the first that comes to it
+(`@n+`: in all), and hits count from the change on.
 
-Every time a process comes by a named point it first appends `name hit-number process-id` to the file that
-`CONNECT_PY_FAULTS_LOG` names, if any; with the log alone, all points are recorded and none acts.
+Every time a process comes by a named point it first appends `name hit-number process-id` to the
+file that `CONNECT_PY_FAULTS_LOG` names, if any; with the log alone, all points are recorded and
+none acts.
 """
 
 from __future__ import annotations
@@ -78,7 +80,11 @@ def parse_faults(spec: str) -> dict[str, _Plan]:
             raise ValueError(f"{SPEC_VARIABLE}: cannot read {item!r}")
         action = read["action"] or ("delay" if read["delay"] else "raise")
         plans[read["name"]] = _Plan(
-            action, int(read["delay"] or 0), int(read["at"] or 1), bool(read["onwards"]), read["error"] or ""
+            action,
+            int(read["delay"] or 0),
+            int(read["at"] or 1),
+            bool(read["onwards"]),
+            read["error"] or "",
         )
     return plans
 
@@ -138,7 +144,8 @@ class _Faults:
                     os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
                 os.killpg(os.getpgrp(), signal.SIGKILL)
             case "stop":
-                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # of this thread: it goes no step further
+                # of this thread: it goes no step further
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
             case "delay":
                 threading.Event().wait(plan.delay_ms / 1000)
             case "raise":
@@ -157,7 +164,8 @@ def fault_point(name: str) -> None:
 
 @contextmanager
 def no_fault_points() -> Iterator[None]:
-    """Ignore the fault points that this thread passes in the block: its work is not a step of the protocol."""
+    """Ignore the fault points that this thread passes in the block: its work is not a step of the
+    protocol."""
     _exempt.active = True
     try:
         yield
@@ -166,7 +174,8 @@ def no_fault_points() -> Iterator[None]:
 
 
 def read_environment_again() -> None:
-    """Take `CONNECT_PY_FAULTS` as it is now; hits count from zero. For forked children and tests."""
+    """Take `CONNECT_PY_FAULTS` as it is now; hits count from zero. For forked children and
+    tests."""
     global _faults
     spec, log = os.environ.get(SPEC_VARIABLE, ""), os.environ.get(LOG_VARIABLE)
     _faults = _Faults(spec, log) if spec or log else None

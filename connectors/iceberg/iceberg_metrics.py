@@ -12,7 +12,9 @@ from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitStat
 class IcebergMetrics:
     """Metrics of one task. Any thread."""
 
-    def __init__(self, metrics: PluginMetrics, now_seconds: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, metrics: PluginMetrics, now_seconds: Callable[[], float] = time.time
+    ) -> None:
         self._metrics = metrics
         self._now_seconds = now_seconds
         doc = "Cycles that the task has reported and that are not committed yet."
@@ -34,29 +36,48 @@ class IcebergMetrics:
         engine = {**of_table, "engine": outcome.engine.value}
         seconds = counts.milliseconds / 1000
         self._ended(engine, outcome.status)
-        self._count("iceberg_commit_seconds_total", "Seconds that commits to tables took.", engine, seconds)
+        self._count(
+            "iceberg_commit_seconds_total", "Seconds that commits to tables took.", engine, seconds
+        )
         if outcome.because:
             chosen = {**engine, "reason": outcome.because}
-            self._count("iceberg_engine_choices_total", "Commits by engine, and why it was taken.", chosen)
+            self._count(
+                "iceberg_engine_choices_total", "Commits by engine, and why it was taken.", chosen
+            )
         if outcome.snapshot_id is None:
             return
         latest = "When the last commit to the table ended: seconds since 1970."
         self._set("iceberg_last_commit_seconds", latest, of_table, self._now_seconds())
         for expectation, rows in outcome.failed.items():
             failed = {**of_table, "expectation": expectation}
-            self._count("iceberg_expectations_failed_total", "Commits that were not as expected.", failed)
-            self._count("iceberg_unexpected_rows_total", "Rows that were not as expected.", failed, rows)
+            self._count(
+                "iceberg_expectations_failed_total", "Commits that were not as expected.", failed
+            )
+            self._count(
+                "iceberg_unexpected_rows_total", "Rows that were not as expected.", failed, rows
+            )
         if outcome.failed or outcome.unpublished:
             self.unpublished(table, commits=outcome.unpublished)
         unknown = "Rows with a value that the source did not send and no table had: it is null."
         for name, doc, count in (
-            ("iceberg_added_rows_total", "Rows in data files that commits added.", counts.added_rows),
-            ("iceberg_replaced_rows_total", "Rows that commits replaced or removed.", counts.replaced_rows),
+            (
+                "iceberg_added_rows_total",
+                "Rows in data files that commits added.",
+                counts.added_rows,
+            ),
+            (
+                "iceberg_replaced_rows_total",
+                "Rows that commits replaced or removed.",
+                counts.replaced_rows,
+            ),
             ("iceberg_added_files_total", "Data files that commits added.", counts.added_files),
             ("iceberg_unknown_values_total", unknown, counts.unmatched_patches),
-            ("iceberg_older_changes_total", "Changes that came after a later one, and were left out.",
-             counts.older_changes),
-        ):  # fmt: skip
+            (
+                "iceberg_older_changes_total",
+                "Changes that came after a later one, and were left out.",
+                counts.older_changes,
+            ),
+        ):
             self._count(name, doc, of_table, count)
 
     def not_committed(self, table: str, status: CommitStatus) -> None:
@@ -65,25 +86,41 @@ class IcebergMetrics:
 
     def _ended(self, engine: Mapping[str, str], status: CommitStatus) -> None:
         ended = {**engine, "outcome": status.value}
-        self._count("iceberg_commits_total", "Attempts to commit to tables, by how they ended.", ended)
+        self._count(
+            "iceberg_commits_total", "Attempts to commit to tables, by how they ended.", ended
+        )
 
     def table_state(self, table: str, data_files: int, delete_files: int, snapshots: int) -> None:
         """Maintenance looked at a table."""
         for name, doc, value in (
             ("iceberg_table_data_files", "Data files of the table's head.", data_files),
-            ("iceberg_table_delete_files", "Delete files of the table's head; vectors count each.", delete_files),
+            (
+                "iceberg_table_delete_files",
+                "Delete files of the table's head; vectors count each.",
+                delete_files,
+            ),
             ("iceberg_table_snapshots", "Snapshots that the table's metadata holds.", snapshots),
         ):
             self._set(name, doc, {"table": table}, value)
 
     def small_files(self, table: str, files: int) -> None:
         """Set the number of small data files of a table."""
-        self._set("iceberg_table_small_files", "Data files below 75 % of the target size.", {"table": table}, files)
+        self._set(
+            "iceberg_table_small_files",
+            "Data files below 75 % of the target size.",
+            {"table": table},
+            files,
+        )
 
     def excessive(self, table: str, objects: str, *, is_excessive: bool) -> None:
-        """Report that a table has more snapshots or small files than it should have, or no longer has."""
-        doc = "A table has more than 5,000 snapshots or 500 small files: 1, or 0 if it no longer has."
-        self._set("iceberg_table_excessive", doc, {"table": table, "objects": objects}, int(is_excessive))
+        """Report that a table has more snapshots or small files than it should have, or no longer
+        has."""
+        doc = (
+            "A table has more than 5,000 snapshots or 500 small files: 1, or 0 if it no longer has."
+        )
+        self._set(
+            "iceberg_table_excessive", doc, {"table": table, "objects": objects}, int(is_excessive)
+        )
 
     def unpublished(self, table: str, *, commits: bool) -> None:
         """Readers of a table do not see its last commits, or do."""
@@ -95,7 +132,12 @@ class IcebergMetrics:
         of_action = {"table": table, "action": action}
         doc = "Maintenance actions, by how they ended."
         self._count("iceberg_maintenance_total", doc, {**of_action, "outcome": outcome})
-        self._count("iceberg_maintenance_seconds_total", "Seconds that maintenance actions took.", of_action, seconds)
+        self._count(
+            "iceberg_maintenance_seconds_total",
+            "Seconds that maintenance actions took.",
+            of_action,
+            seconds,
+        )
 
     def age(self, table: str, through_seconds: float, lag_seconds: float) -> None:
         """How old a table is."""
@@ -116,7 +158,11 @@ class IcebergMetrics:
 
     def coordinator_begins(self) -> None:
         """A coordinator begins, or tries to."""
-        self._count("iceberg_coordinator_beginnings_total", "Times that a coordinator began, or tried to.", {})
+        self._count(
+            "iceberg_coordinator_beginnings_total",
+            "Times that a coordinator began, or tried to.",
+            {},
+        )
 
     def evolved(self, table: str, changes: Sequence[str]) -> None:
         """The sink changed a table's schema."""
@@ -129,7 +175,8 @@ class IcebergMetrics:
         self._count("iceberg_messages_total", doc, {"kind": what, "outcome": outcome})
 
     def waiting(self, reason: str, table: str, why: str | None) -> None:
-        """Rows wait because something does not work now; None: they do no longer. No table: those of all."""
+        """Rows wait because something does not work now; None: they do no longer. No table: those
+        of all."""
         doc = "Rows wait because something does not work: 1, or 0 once it does again."
         self._set("iceberg_waiting", doc, {"reason": reason, "table": table}, int(why is not None))
 
@@ -140,4 +187,6 @@ class IcebergMetrics:
 
     def driver_replaced(self) -> None:
         """Spark's driver died, and another one takes its place."""
-        self._count("iceberg_driver_replacements_total", "Spark drivers that died and were replaced.", {})
+        self._count(
+            "iceberg_driver_replacements_total", "Spark drivers that died and were replaced.", {}
+        )

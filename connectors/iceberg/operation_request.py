@@ -1,8 +1,10 @@
-"""`OperationRequest`: a call of `POST /connectors/{connector}/operations/{operation}`, and its dispatch.
+"""`OperationRequest`: a call of `POST /connectors/{connector}/operations/{operation}`, and its
+dispatch.
 
-Operations are entry points of the group `connect_py.iceberg.operations`: the name of the operation, and a function that
-takes an `OperationRequest` and returns a JSON value. The connector loads an operation when it is called and does not
-import it, so that it works without the package of the operations.
+Operations are entry points of the group `connect_py.iceberg.operations`: the name of the operation,
+and a function that takes an `OperationRequest` and returns a JSON value. The connector loads an
+operation when it is called and does not import it, so that it works without the package of the
+operations.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ class Cancellation:
 
 @dataclass(frozen=True, slots=True)
 class OperationRequest:
-    """A connector, the worker that runs the operation, and the JSON object of the request. Numbers are strings."""
+    """A connector, the worker that runs the operation, and the JSON object of the request. Numbers
+    are strings."""
 
     config: IcebergSinkConfig
     props: Mapping[str, str]
@@ -78,7 +81,9 @@ class OperationRequest:
     def lake(self, deadline_seconds: float = DEADLINE_SECONDS) -> Iterator[LakeClient]:
         """Open a session in the worker's Spark driver for the duration of the block."""
         spark = worker_spark_config(self.config, self.services.worker_settings)
-        lake = LakeClient(self.services, spark, user=self.config.connector, deadline_seconds=deadline_seconds)
+        lake = LakeClient(
+            self.services, spark, user=self.config.connector, deadline_seconds=deadline_seconds
+        )
         with self.cancellation.covering(lake):
             yield lake
 
@@ -95,7 +100,9 @@ class OperationRequest:
     def refuse_unknown(self, names: tuple[str, ...], operation: str) -> None:
         """Raise a `ConfigError` if the request has an argument with another name."""
         for name in self.arguments.keys() - set(names):
-            raise ConfigError(name, f"unknown argument; {operation} takes {', '.join(names) or 'none'}")
+            raise ConfigError(
+                name, f"unknown argument; {operation} takes {', '.join(names) or 'none'}"
+            )
 
     def text(self, name: str) -> str:
         """Return a required argument."""

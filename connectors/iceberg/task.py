@@ -1,9 +1,10 @@
 """`IcebergSinkTask`: stages rows as Parquet, and does what the coordinator says about them.
 
-Everything happens on the task thread. A poll is taken whole or, partition by partition, not at all: its rows are
-converted as they come, and staged at its end together with its dead letters, because rows of one partition that went
-to several topics come one batch after the other. Then, and on every idle call of `put`, the channel is read.
-`TaskState` decides; the parts in `sink_task` carry out. Task 0 also owns the coordinator.
+Everything happens on the task thread. A poll is taken whole or, partition by partition, not at all:
+its rows are converted as they come, and staged at its end together with its dead letters, because
+rows of one partition that went to several topics come one batch after the other. Then, and on every
+idle call of `put`, the channel is read. `TaskState` decides; the parts in `sink_task` carry out.
+Task 0 also owns the coordinator.
 """
 
 from __future__ import annotations
@@ -47,16 +48,26 @@ class IcebergSinkTask(SinkTask):
         self._reader = ChannelReader(context.client_config, config.channel_topic)
         self._reader.start_at_end()
         self._writer = ChannelWriter(context.client_config, config.channel_topic)
-        parts = self._parts = TaskParts.of(config, props, context, name, stage, self._writer, metrics)
+        parts = self._parts = TaskParts.of(
+            config, props, context, name, stage, self._writer, metrics
+        )
         self._state, self._actions = parts.state, parts.actions
         self._coordinator = None
         if context.task == 0:
             check_allowed(props, context.worker_settings)
             self._coordinator = started_coordinator(config, context)
         self._turn = ChannelTurn(
-            context, parts.state, stage, self._reader, self._writer, parts.actions, parts.stops, metrics,
-            self._coordinator, max_staged_bytes=config.max_staged_bytes,
-        )  # fmt: skip
+            context,
+            parts.state,
+            stage,
+            self._reader,
+            self._writer,
+            parts.actions,
+            parts.stops,
+            metrics,
+            self._coordinator,
+            max_staged_bytes=config.max_staged_bytes,
+        )
         self._offered = False  # offsets went to the group
 
     def stop(self) -> None:
@@ -77,8 +88,12 @@ class IcebergSinkTask(SinkTask):
         self._actions.carry_out(self._state.revoke(partitions))
 
     def position_lost(self, partition: TopicPartition) -> bool:
-        """Nothing is passed over in silence: the coordinator knows whether a table still needs what is gone."""
-        log.warning("the log of %s does not hold the next offset any more; the coordinator is asked again", partition)
+        """Nothing is passed over in silence: the coordinator knows whether a table still needs what
+        is gone."""
+        log.warning(
+            "the log of %s does not hold the next offset any more; the coordinator is asked again",
+            partition,
+        )
         self._actions.carry_out(self._state.position_lost(partition, now_ms()))
         return True
 
@@ -98,15 +113,23 @@ class IcebergSinkTask(SinkTask):
         self._parts.end_poll(consumed)
         self._turn.take()
 
-    def pre_commit(self, current: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The floor of every partition, with our mark: the group follows the tables and never leads."""
+    def pre_commit(
+        self, current: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The floor of every partition, with our mark: the group follows the tables and never
+        leads."""
         if self._offered:  # the framework begins no commit before it knows how the last one ended
             fault_point("after_group_commit")
         for tp, following in current.items():
             if self._state.is_reading(tp):
-                self._state.advance(tp, following)  # rows that transformations dropped are handled too
+                # rows that transformations dropped are handled too
+                self._state.advance(tp, following)
         self._turn.take()
         fault_point("before_group_commit")
         offsets = self._state.offsets_to_commit()
         self._offered = bool(offsets)
-        return {tp: OffsetAndMetadata(at.offset, at.mark.to_text()) for tp, at in offsets.items() if at.mark}
+        return {
+            tp: OffsetAndMetadata(at.offset, at.mark.to_text())
+            for tp, at in offsets.items()
+            if at.mark
+        }

@@ -1,10 +1,13 @@
-"""Make a bucket, if it is missing: `make_bucket.py ENDPOINT NAME`. Keys and region come from the environment."""
+"""Make a bucket, if it is missing: `make_bucket.py ENDPOINT NAME`. Keys and region come from the
+environment."""
 
 import sys
 
 from pyarrow.fs import S3FileSystem
 
 endpoint, name = sys.argv[1:]
-store = S3FileSystem(endpoint_override=endpoint, allow_bucket_creation=True, force_virtual_addressing=False)
+store = S3FileSystem(
+    endpoint_override=endpoint, allow_bucket_creation=True, force_virtual_addressing=False
+)
 store.create_dir(name)
 print(f"bucket {name} is there")

@@ -1,4 +1,5 @@
-"""Print the rows of an Iceberg table: `rows.py TABLE`. The catalog is the one of the worker's properties."""
+"""Print the rows of an Iceberg table: `rows.py TABLE`. The catalog is the one of the worker's
+properties."""
 
 import os
 import sys
@@ -11,7 +12,9 @@ PREFIX = "connect_py.defaults.iceberg.catalog."
 file = Path(os.environ.get("CONNECT_PY_PROPERTIES") or "/etc/connect-py/worker.properties")
 with file.open("rb") as opened:
     properties = javaproperties.load(opened)
-catalog = {key.removeprefix(PREFIX): value for key, value in properties.items() if key.startswith(PREFIX)}
+catalog = {
+    key.removeprefix(PREFIX): value for key, value in properties.items() if key.startswith(PREFIX)
+}
 catalog.pop("io-impl", None)  # a Java class
 table = load_catalog("lake", **catalog).load_table(sys.argv[1])
 for row in sorted(table.scan().to_arrow().to_pylist(), key=lambda row: str(row.get("id"))):

@@ -20,32 +20,47 @@ def router(herder: Herder) -> APIRouter:
     route = Routes()
 
     @route(
-        "GET", "/connector-plugins", "Installed plugins", {200: array_of(ref("PluginInfo"))},
+        "GET",
+        "/connector-plugins",
+        "Installed plugins",
+        {200: array_of(ref("PluginInfo"))},
         query={"connectorsOnly": {"type": "boolean", "default": True}},
-    )  # fmt: skip
+    )
     async def list_plugins(request: Request) -> Response:
         infos = herder.plugins(connectors_only=flag(request, "connectorsOnly", default=True))
         return entities.json_response([entities.plugin_info(i) for i in infos])
 
     @route(
-        "GET", "/connector-plugins/{plugin}/config", "The keys of a plugin", {200: array_of(ref("ConfigKeyInfo"))},
-        query={"version": TEXT}, refusals=[404],
-    )  # fmt: skip
+        "GET",
+        "/connector-plugins/{plugin}/config",
+        "The keys of a plugin",
+        {200: array_of(ref("ConfigKeyInfo"))},
+        query={"version": TEXT},
+        refusals=[404],
+    )
     async def plugin_config(request: Request) -> Response:
         version = request.query_params.get("version")
-        infos = await deadline.answer(herder, herder.plugin_config(name_in(request, "plugin"), version))
+        infos = await deadline.answer(
+            herder, herder.plugin_config(name_in(request, "plugin"), version)
+        )
         return entities.json_response([entities.config_key_info(i) for i in infos])
 
     @route(
-        "PUT", "/connector-plugins/{plugin}/config/validate", "Validate a configuration", {200: ref("ConfigInfos")},
-        body=ref("Config"), refusals=[404],
-    )  # fmt: skip
+        "PUT",
+        "/connector-plugins/{plugin}/config/validate",
+        "Validate a configuration",
+        {200: ref("ConfigInfos")},
+        body=ref("Config"),
+        refusals=[404],
+    )
     async def validate(request: Request) -> Response:
         plugin = name_in(request, "plugin")
         config = string_map(parse_json(await request.body()))
         wanted = config.get("connector.class")
         if wanted is not None and not _bare(wanted).endswith(_bare(plugin)):
-            raise RestError(400, f"Included connector type {wanted} does not match request type {plugin}")
+            raise RestError(
+                400, f"Included connector type {wanted} does not match request type {plugin}"
+            )
         try:
             infos = await deadline.answer(herder, herder.validate(config), period=False)
         except BadRequestError as error:

@@ -9,7 +9,14 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from connect_py.api.errors import NotFoundError
-from connect_py.herder.herder import Config, ConnectorInfo, ConnectorStatus, Created, Herder, InitialState
+from connect_py.herder.herder import (
+    Config,
+    ConnectorInfo,
+    ConnectorStatus,
+    Created,
+    Herder,
+    InitialState,
+)
 from connect_py.model import ConnectorTaskId
 from rest import deadline, entities
 from rest.description import FLAG, TEXTS, array_of, map_of, ref
@@ -21,7 +28,8 @@ from rest.routers.routes import Routes
 
 _CREATE = "org.apache.kafka.connect.runtime.rest.entities.CreateConnectorRequest"
 _INITIAL_STATE = f"{_CREATE}$InitialState"
-FIRST_STATUS_SECONDS = 5.0  # for a connector that was just created; Java answers 404 until its status is there
+# for a connector that was just created; Java answers 404 until its status is there
+FIRST_STATUS_SECONDS = 5.0
 _LOOK_SECONDS = 0.05  # between two looks for a status
 
 
@@ -34,17 +42,21 @@ def router(herder: Herder) -> APIRouter:
 
 def _connectors(route: Routes, herder: Herder) -> None:
     @route(
-        "GET", "/connectors", "Names, or with ?expand=status&expand=info what is known of each",
+        "GET",
+        "/connectors",
+        "Names, or with ?expand=status&expand=info what is known of each",
         {200: {"oneOf": [TEXTS, map_of(ref("ExpandedConnector"))]}},
         query={"expand": array_of({"type": "string", "enum": ["status", "info"]})},
-    )  # fmt: skip
+    )
     async def list_connectors(request: Request) -> Response:
         await deadline.state_read(herder)
         names = herder.connectors()
         if "expand" not in request.query_params:
             return entities.json_response(names)
         expansions = [e for e in request.query_params.getlist("expand") if e in ("status", "info")]
-        infos = {name: herder.connector_info(name) for name in names} if "info" in expansions else {}
+        infos = (
+            {name: herder.connector_info(name) for name in names} if "info" in expansions else {}
+        )
         listed: dict[str, dict[str, Any]] = {}
         for name in names:
             members: dict[str, Any] = {}
@@ -53,14 +65,19 @@ def _connectors(route: Routes, herder: Herder) -> None:
                     members["info"] = await _info(herder, infos[name])
                 elif (status := _status(herder, name)) is not None:
                     members["status"] = status
-            if "status" in members or "status" not in expansions:  # without a status it is not there yet
+            # without a status it is not there yet
+            if "status" in members or "status" not in expansions:
                 listed[name] = members
         return entities.json_response(listed)
 
     @route(
-        "POST", "/connectors", "Create a connector", {201: ref("ConnectorInfo")}, body=ref("CreateConnectorRequest"),
+        "POST",
+        "/connectors",
+        "Create a connector",
+        {201: ref("ConnectorInfo")},
+        body=ref("CreateConnectorRequest"),
         forwarded=True,
-    )  # fmt: skip
+    )
     async def create_connector(request: Request) -> Response:
         members = expect_object(parse_json(await request.body()), _CREATE)
         known_fields(members, _CREATE, "name", "config", "initial_state")
@@ -72,15 +89,25 @@ def _connectors(route: Routes, herder: Herder) -> None:
         )
         return _created(request, name, created)
 
-    @route("GET", "/connectors/{connector}", "One connector", {200: ref("ConnectorInfo")}, refusals=[404])
+    @route(
+        "GET",
+        "/connectors/{connector}",
+        "One connector",
+        {200: ref("ConnectorInfo")},
+        refusals=[404],
+    )
     async def get_connector(request: Request) -> Response:
         info = await deadline.answer(herder, herder.connector_info(name_in(request)))
         return entities.json_response(entities.connector_info(info))
 
     @route(
-        "DELETE", "/connectors/{connector}", "Delete a connector; committed offsets stay", {204: None},
-        refusals=[404], forwarded=True,
-    )  # fmt: skip
+        "DELETE",
+        "/connectors/{connector}",
+        "Delete a connector; committed offsets stay",
+        {204: None},
+        refusals=[404],
+        forwarded=True,
+    )
     async def delete_connector(request: Request) -> Response:
         await deadline.answer(herder, herder.delete_connector(name_in(request)))
         return entities.empty_response(204)
@@ -88,70 +115,107 @@ def _connectors(route: Routes, herder: Herder) -> None:
 
 def _configs(route: Routes, herder: Herder) -> None:
     @route(
-        "GET", "/connectors/{connector}/config", "Its configuration, placeholders unresolved",
-        {200: ref("StoredConfig")}, refusals=[404],
-    )  # fmt: skip
+        "GET",
+        "/connectors/{connector}/config",
+        "Its configuration, placeholders unresolved",
+        {200: ref("StoredConfig")},
+        refusals=[404],
+    )
     async def get_config(request: Request) -> Response:
         info = await deadline.answer(herder, herder.connector_info(name_in(request)))
         return entities.json_response(dict(info.config))
 
     @route(
-        "PUT", "/connectors/{connector}/config", "Create a connector or replace its configuration",
-        {200: ref("ConnectorInfo"), 201: ref("ConnectorInfo")}, body=ref("Config"), forwarded=True,
-    )  # fmt: skip
+        "PUT",
+        "/connectors/{connector}/config",
+        "Create a connector or replace its configuration",
+        {200: ref("ConnectorInfo"), 201: ref("ConnectorInfo")},
+        body=ref("Config"),
+        forwarded=True,
+    )
     async def put_config(request: Request) -> Response:
         name = name_in(request)
         config = _with_name(string_map(parse_json(await request.body())), name)
-        return _created(request, name, await deadline.answer(herder, herder.put_connector(name, config, replace=True)))
+        return _created(
+            request,
+            name,
+            await deadline.answer(herder, herder.put_connector(name, config, replace=True)),
+        )
 
     @route(
-        "PATCH", "/connectors/{connector}/config", "Change some keys; null removes one", {200: ref("ConnectorInfo")},
-        body=ref("Config"), refusals=[404], forwarded=True,
-    )  # fmt: skip
+        "PATCH",
+        "/connectors/{connector}/config",
+        "Change some keys; null removes one",
+        {200: ref("ConnectorInfo")},
+        body=ref("Config"),
+        refusals=[404],
+        forwarded=True,
+    )
     async def patch_config(request: Request) -> Response:
         name = name_in(request)
         body = parse_json(await request.body())
         if body is None:
-            await deadline.answer(herder, herder.connector_info(name))  # an unknown connector is 404 first
+            # an unknown connector is 404 first
+            await deadline.answer(herder, herder.connector_info(name))
         info = await deadline.answer(herder, herder.patch_connector(name, string_map(body)))
         return entities.json_response(entities.connector_info(info))
 
 
 def _states(route: Routes, herder: Herder) -> None:
     @route(
-        "GET", "/connectors/{connector}/status", "States of the connector and its tasks",
-        {200: ref("ConnectorStateInfo")}, refusals=[404],
-    )  # fmt: skip
+        "GET",
+        "/connectors/{connector}/status",
+        "States of the connector and its tasks",
+        {200: ref("ConnectorStateInfo")},
+        refusals=[404],
+    )
     async def get_status(request: Request) -> Response:
         name = name_in(request)
         await deadline.state_read(herder)
         return entities.json_response(entities.connector_status(await _first_status(herder, name)))
 
     @route(
-        "POST", "/connectors/{connector}/restart", "Restart the connector, its tasks, or what failed",
-        {204: None, 202: ref("ConnectorStateInfo")}, query={"includeTasks": FLAG, "onlyFailed": FLAG},
-        refusals=[404], forwarded=True,
-    )  # fmt: skip
+        "POST",
+        "/connectors/{connector}/restart",
+        "Restart the connector, its tasks, or what failed",
+        {204: None, 202: ref("ConnectorStateInfo")},
+        query={"includeTasks": FLAG, "onlyFailed": FLAG},
+        refusals=[404],
+        forwarded=True,
+    )
     async def restart_connector(request: Request) -> Response:
         name = name_in(request)
         include_tasks, only_failed = flag(request, "includeTasks"), flag(request, "onlyFailed")
         if not include_tasks and not only_failed:
             await deadline.answer(herder, herder.restart_connector(name))
             return entities.empty_response(204)
-        plan = herder.restart_connector_and_tasks(name, include_tasks=include_tasks, only_failed=only_failed)
-        return entities.json_response(entities.connector_status(await deadline.answer(herder, plan)), 202)
+        plan = herder.restart_connector_and_tasks(
+            name, include_tasks=include_tasks, only_failed=only_failed
+        )
+        return entities.json_response(
+            entities.connector_status(await deadline.answer(herder, plan)), 202
+        )
 
     @route(
-        "PUT", "/connectors/{connector}/pause", "Pause: tasks keep their partitions and receive nothing",
-        {202: None}, refusals=[404],
-    )  # fmt: skip
+        "PUT",
+        "/connectors/{connector}/pause",
+        "Pause: tasks keep their partitions and receive nothing",
+        {202: None},
+        refusals=[404],
+    )
     async def pause_connector(request: Request) -> Response:
         name = name_in(request)
         await deadline.state_read(herder)
         await deadline.call(herder, lambda: herder.pause_connector(name))
         return entities.empty_response(202)
 
-    @route("PUT", "/connectors/{connector}/resume", "Resume a paused or stopped connector", {202: None}, refusals=[404])
+    @route(
+        "PUT",
+        "/connectors/{connector}/resume",
+        "Resume a paused or stopped connector",
+        {202: None},
+        refusals=[404],
+    )
     async def resume_connector(request: Request) -> Response:
         name = name_in(request)
         await deadline.state_read(herder)
@@ -159,9 +223,13 @@ def _states(route: Routes, herder: Herder) -> None:
         return entities.empty_response(202)
 
     @route(
-        "PUT", "/connectors/{connector}/stop", "Stop: tasks are removed, offsets may be edited", {204: None},
-        refusals=[404], forwarded=True,
-    )  # fmt: skip
+        "PUT",
+        "/connectors/{connector}/stop",
+        "Stop: tasks are removed, offsets may be edited",
+        {204: None},
+        refusals=[404],
+        forwarded=True,
+    )
     async def stop_connector(request: Request) -> Response:
         await deadline.answer(herder, herder.stop_connector(name_in(request)))
         return entities.empty_response(204)
@@ -169,45 +237,63 @@ def _states(route: Routes, herder: Herder) -> None:
 
 def _tasks(route: Routes, herder: Herder) -> None:
     @route(
-        "GET", "/connectors/{connector}/tasks", "Task configurations", {200: array_of(ref("TaskInfo"))},
+        "GET",
+        "/connectors/{connector}/tasks",
+        "Task configurations",
+        {200: array_of(ref("TaskInfo"))},
         refusals=[404],
-    )  # fmt: skip
+    )
     async def get_tasks(request: Request) -> Response:
         infos = await deadline.answer(herder, herder.task_infos(name_in(request)))
         return entities.json_response([entities.task_info(i) for i in infos])
 
     @route(
-        "GET", "/connectors/{connector}/tasks/{task}/status", "State of one task", {200: ref("TaskState")},
+        "GET",
+        "/connectors/{connector}/tasks/{task}/status",
+        "State of one task",
+        {200: ref("TaskState")},
         refusals=[404],
-    )  # fmt: skip
+    )
     async def get_task_status(request: Request) -> Response:
         id_ = ConnectorTaskId(name_in(request), task_in(request))
         await deadline.state_read(herder)
         return entities.json_response(entities.task_state(id_.task, herder.task_status(id_)))
 
     @route(
-        "POST", "/connectors/{connector}/tasks/{task}/restart", "Restart one task", {204: None}, refusals=[404],
+        "POST",
+        "/connectors/{connector}/tasks/{task}/restart",
+        "Restart one task",
+        {204: None},
+        refusals=[404],
         forwarded=True,
-    )  # fmt: skip
+    )
     async def restart_task(request: Request) -> Response:
-        await deadline.answer(herder, herder.restart_task(ConnectorTaskId(name_in(request), task_in(request))))
+        await deadline.answer(
+            herder, herder.restart_task(ConnectorTaskId(name_in(request), task_in(request)))
+        )
         return entities.empty_response(204)
 
 
 def _topics(route: Routes, herder: Herder) -> None:
     @route(
-        "GET", "/connectors/{connector}/topics", "Topics used since the last reset; none for an unknown connector",
-        {200: ref("ActiveTopics")}, refusals=[403, 404],
-    )  # fmt: skip
+        "GET",
+        "/connectors/{connector}/topics",
+        "Topics used since the last reset; none for an unknown connector",
+        {200: ref("ActiveTopics")},
+        refusals=[403, 404],
+    )
     async def get_topics(request: Request) -> Response:
         name = name_in(request)
         await deadline.state_read(herder)
         return entities.json_response({name: {"topics": herder.active_topics(name)}})
 
     @route(
-        "PUT", "/connectors/{connector}/topics/reset", "Forget which topics were used", {202: None},
+        "PUT",
+        "/connectors/{connector}/topics/reset",
+        "Forget which topics were used",
+        {202: None},
         refusals=[403, 404],
-    )  # fmt: skip
+    )
     async def reset_topics(request: Request) -> Response:
         name = name_in(request)
         await deadline.state_read(herder)
@@ -265,7 +351,10 @@ def _with_name(config: Config, name: str) -> dict[str, str | None]:
 
 
 def _mismatch(found: str | None, name: str) -> RestError:
-    return RestError(400, f"Connector name configuration ({found}) doesn't match connector name in the URL ({name})")
+    return RestError(
+        400,
+        f"Connector name configuration ({found}) doesn't match connector name in the URL ({name})",
+    )
 
 
 def _initial_state(text: str | None) -> InitialState | None:

@@ -17,20 +17,36 @@ from rest.routers.routes import Routes
 def router(herder: Herder) -> APIRouter:
     route = Routes()
 
-    @route("GET", "/admin/loggers", "Levels of the loggers that are not off", {200: map_of(ref("LoggerLevel"))})
+    @route(
+        "GET",
+        "/admin/loggers",
+        "Levels of the loggers that are not off",
+        {200: map_of(ref("LoggerLevel"))},
+    )
     async def list_loggers() -> Response:
-        return entities.json_response({name: _entity(level) for name, level in herder.logger_levels().items()})
+        return entities.json_response(
+            {name: _entity(level) for name, level in herder.logger_levels().items()}
+        )
 
-    @route("GET", "/admin/loggers/{logger}", "The level of one logger", {200: ref("LoggerLevel")}, refusals=[404])
+    @route(
+        "GET",
+        "/admin/loggers/{logger}",
+        "The level of one logger",
+        {200: ref("LoggerLevel")},
+        refusals=[404],
+    )
     async def get_logger(request: Request) -> Response:
         return entities.json_response(_entity(herder.logger_level(name_in(request, "logger"))))
 
     @route(
-        "PUT", "/admin/loggers/{logger}",
-        "Set the level of a logger and of those below it, on this worker or on all", {200: TEXTS, 204: None},
+        "PUT",
+        "/admin/loggers/{logger}",
+        "Set the level of a logger and of those below it, on this worker or on all",
+        {200: TEXTS, 204: None},
         query={"scope": {"type": "string", "enum": ["worker", "cluster"], "default": "worker"}},
-        body=ref("LevelRequest"), refusals=[404],
-    )  # fmt: skip
+        body=ref("LevelRequest"),
+        refusals=[404],
+    )
     async def set_level(request: Request) -> Response:
         namespace = name_in(request, "logger")
         text = string_map(parse_json(await request.body())).get("level")

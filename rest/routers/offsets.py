@@ -27,30 +27,44 @@ def router(herder: Herder) -> APIRouter:
     route = Routes()
 
     @route(
-        "GET", _PATH, "What it has committed, in whatever state it is", {200: ref("ConnectorOffsets")},
+        "GET",
+        _PATH,
+        "What it has committed, in whatever state it is",
+        {200: ref("ConnectorOffsets")},
         refusals=[404],
-    )  # fmt: skip
+    )
     async def get_offsets(request: Request) -> Response:
         found = await deadline.answer(herder, herder.connector_offsets(name_in(request)))
         return entities.json_response(entities.connector_offsets(found))
 
     @route(
-        "PATCH", _PATH, "Change offsets of a stopped connector; null resets one", {200: ref("Message")},
-        body=ref("ConnectorOffsets"), refusals=[404], forwarded=True,
-    )  # fmt: skip
+        "PATCH",
+        _PATH,
+        "Change offsets of a stopped connector; null resets one",
+        {200: ref("Message")},
+        body=ref("ConnectorOffsets"),
+        refusals=[404],
+        forwarded=True,
+    )
     async def alter_offsets(request: Request) -> Response:
         offsets = _offsets(parse_json(await request.body()))
         return await _altered(request, offsets)
 
     @route(
-        "DELETE", _PATH, "Reset all offsets of a stopped connector", {200: ref("Message")}, refusals=[404],
+        "DELETE",
+        _PATH,
+        "Reset all offsets of a stopped connector",
+        {200: ref("Message")},
+        refusals=[404],
         forwarded=True,
-    )  # fmt: skip
+    )
     async def reset_offsets(request: Request) -> Response:
         return await _altered(request, None)
 
     async def _altered(request: Request, offsets: Sequence[ConnectorOffset] | None) -> Response:
-        message = await deadline.answer(herder, herder.alter_connector_offsets(name_in(request), offsets))
+        message = await deadline.answer(
+            herder, herder.alter_connector_offsets(name_in(request), offsets)
+        )
         return entities.json_response({"message": message})
 
     return route.router
@@ -68,10 +82,14 @@ def _offsets(body: Any) -> list[ConnectorOffset]:
     given = members.get("offsets")
     entries = [] if given is None else [_entry(entry) for entry in expect_array(given, _ENTRIES)]
     if not entries:
-        raise BadRequestError("Partitions / offsets need to be provided for an alter offsets request")
+        raise BadRequestError(
+            "Partitions / offsets need to be provided for an alter offsets request"
+        )
     if None in entries:
         raise RestError(500, f'Cannot invoke "{_ENTRY}.partition()" because "offset" is null')
-    by_partition = {json.dumps(entry.partition, sort_keys=True): entry for entry in entries if entry is not None}
+    by_partition = {
+        json.dumps(entry.partition, sort_keys=True): entry for entry in entries if entry is not None
+    }
     return list(by_partition.values())
 
 

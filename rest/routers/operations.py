@@ -1,4 +1,5 @@
-"""`/connectors/{connector}/operations/{operation}`: what only a connector of this kind can do. Not in Kafka Connect."""
+"""`/connectors/{connector}/operations/{operation}`: what only a connector of this kind can do. Not
+in Kafka Connect."""
 
 from __future__ import annotations
 
@@ -22,18 +23,26 @@ def router(herder: Herder) -> APIRouter:
     route = Routes()
 
     @route(
-        "POST", "/connectors/{connector}/operations/{operation}", "Have a connector do what only its kind can",
-        {200: {}}, body={"type": "object"}, query={"progress": FLAG}, refusals=[400, 404],
-    )  # fmt: skip
+        "POST",
+        "/connectors/{connector}/operations/{operation}",
+        "Have a connector do what only its kind can",
+        {200: {}},
+        body={"type": "object"},
+        query={"progress": FLAG},
+        refusals=[400, 404],
+    )
     async def operate(request: Request) -> Response:
         body = parse_json(await request.body())
-        arguments = json.loads(json.dumps(expect_object({} if body is None else body, _OBJECT)))  # plain texts
+        # plain texts
+        arguments = json.loads(json.dumps(expect_object({} if body is None else body, _OBJECT)))
         operation = name_in(request, "operation")
         if request.query_params.get("progress", "").lower() == "true":
             running = herder.start_operation(name_in(request), operation, arguments)
             return await operation_stream.response(running)
         try:
-            found = await deadline.answer(herder, herder.operate_connector(name_in(request), operation, arguments))
+            found = await deadline.answer(
+                herder, herder.operate_connector(name_in(request), operation, arguments)
+            )
         except ConfigError as error:
             raise RestError(400, str(error)) from error
         return entities.json_response(found)

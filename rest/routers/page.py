@@ -26,7 +26,8 @@ SECRET_VALUES: Final = [[URL_PASSWORD.pattern, f"$1{MASK}@"], [SECRET_MEMBER.pat
 
 
 def router(herder: Herder, names: Sequence[NameFamily]) -> APIRouter:
-    """The pages, what the page asks about the group, and the measurements of one connector on one worker."""
+    """The pages, what the page asks about the group, and the measurements of one connector on one
+    worker."""
     routes = APIRouter(route_class=AnsweringRoute, include_in_schema=False)
 
     @routes.get("/ui")
@@ -40,7 +41,12 @@ def router(herder: Herder, names: Sequence[NameFamily]) -> APIRouter:
     @routes.get("/ui/worker.json")
     async def worker() -> Response:
         workers = [
-            {"worker_id": each.worker_id, "url": each.url, "leader": each.leads, "here": each.is_self}
+            {
+                "worker_id": each.worker_id,
+                "url": each.url,
+                "leader": each.leads,
+                "here": each.is_self,
+            }
             for each in herder.workers()
         ]
         return entities.json_response(
@@ -55,7 +61,9 @@ def router(herder: Herder, names: Sequence[NameFamily]) -> APIRouter:
         if place and other is None:
             raise NotFoundError(f"There is no worker {place} in this group")
         text = await _metrics(request, herder, names, other)
-        return Response("\n".join(_about(text, connector)) + "\n", media_type="text/plain; charset=utf-8")
+        return Response(
+            "\n".join(_about(text, connector)) + "\n", media_type="text/plain; charset=utf-8"
+        )
 
     @routes.get("/ui/{file}")
     async def file(request: Request) -> Response:
@@ -78,7 +86,9 @@ def _file(request: Request, name: str) -> Response:
     return found
 
 
-async def _metrics(request: Request, herder: Herder, names: Sequence[NameFamily], other: WorkerInfo | None) -> str:
+async def _metrics(
+    request: Request, herder: Herder, names: Sequence[NameFamily], other: WorkerInfo | None
+) -> str:
     """Of this worker, or of another one of its group."""
     if other is None or other.is_self:
         return (await run_in_threadpool(lambda: prometheus_text(herder.metrics(), names))).decode()
@@ -87,7 +97,8 @@ async def _metrics(request: Request, herder: Herder, names: Sequence[NameFamily]
 
 
 def _about(text: str, connector: str) -> Iterator[str]:
-    """The lines about one connector and its Kafka clients: of a thousand connectors they are few."""
+    """The lines about one connector and its Kafka clients: of a thousand connectors they are
+    few."""
     name = re.escape(connector.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
     clients = rf'(?i:client_?id)="connector-(?:consumer|producer)-{name}-\d+"'
     label = re.compile(rf'[{{,](?:connector="{name}"|{clients})')

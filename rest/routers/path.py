@@ -17,7 +17,8 @@ def task_in(request: Request) -> int:
 
 
 def flag(request: Request, name: str, *, default: bool = False) -> bool:
-    """A query boolean: only `true`, in any case, is true; an empty value of a parameter with default true is that."""
+    """A query boolean: only `true`, in any case, is true; an empty value of a parameter with
+    default true is that."""
     value = request.query_params.getlist(name)
     if not value or (default and value[0] == ""):
         return default

@@ -24,9 +24,11 @@ def router(herder: Herder) -> APIRouter:
         return entities.json_response(entities.server_info(herder.server_info()))
 
     @route(
-        "GET", "/health", "Whether the worker can do its work",
+        "GET",
+        "/health",
+        "Whether the worker can do its work",
         {200: status, 503: status, 500: {"oneOf": [status, ref("Error")]}},
-    )  # fmt: skip
+    )
     async def health() -> Response:
         try:
             await deadline.answer(herder, herder.ping(), seconds=deadline.HEALTH_SECONDS)
@@ -34,7 +36,9 @@ def router(herder: Herder) -> APIRouter:
             if herder.stopping():
                 raise
             sentence = deadline.stage_sentence(herder.stage())
-            code, state, text = (500, "unhealthy", UNHEALTHY) if herder.started() else (503, "starting", STARTING)
+            code, state, text = (
+                (500, "unhealthy", UNHEALTHY) if herder.started() else (503, "starting", STARTING)
+            )
             message = f"{text} {sentence}" if sentence else text
             return entities.json_response({"status": state, "message": message}, code)
         return entities.json_response({"status": "healthy", "message": HEALTHY})

@@ -12,10 +12,13 @@ from rest.errors import AnsweringRoute
 
 
 class Routes:
-    """Called as a decorator: `@route("GET", path, summary, answers)`; further arguments as of `describe`."""
+    """Called as a decorator: `@route("GET", path, summary, answers)`; further arguments as of
+    `describe`."""
 
     def __init__(self) -> None:
         self.router = APIRouter(route_class=AnsweringRoute)
 
-    def __call__(self, method: str, path: str, *described: Any, **more: Any) -> Callable[[Any], Any]:
+    def __call__(
+        self, method: str, path: str, *described: Any, **more: Any
+    ) -> Callable[[Any], Any]:
         return self.router.api_route(methods=[method], **describe(path, *described, **more))

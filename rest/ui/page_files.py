@@ -1,4 +1,5 @@
-"""`PageFiles`: the files of the page as answers, with headers that keep the browser with this worker alone."""
+"""`PageFiles`: the files of the page as answers, with headers that keep the browser with this
+worker alone."""
 
 from __future__ import annotations
 
@@ -13,10 +14,13 @@ from fastapi import Response
 PAGE: Final = "page.html"
 API_PAGE: Final = "api.html"
 _MEDIA_TYPES: Final[Mapping[str, str]] = {
-    "html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
-}  # fmt: skip
-# Nothing comes from another host, nothing in a text becomes code, and no other page shows this one in a frame.
+}
+# Nothing comes from another host, nothing in a text becomes code, and no other page shows this one
+# in a frame.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -34,7 +38,9 @@ def _contents() -> dict[str, tuple[bytes, str]]:
     """Each file and its tag."""
     folder = files("rest.ui") / "static"
     found = (
-        (each.name, each.read_bytes()) for each in folder.iterdir() if each.name.rpartition(".")[2] in _MEDIA_TYPES
+        (each.name, each.read_bytes())
+        for each in folder.iterdir()
+        if each.name.rpartition(".")[2] in _MEDIA_TYPES
     )
     return {name: (data, f'"{hashlib.sha256(data).hexdigest()[:20]}"') for name, data in found}
 

@@ -1,4 +1,5 @@
-"""Alerts about Iceberg sinks and their Spark drivers, on a real Prometheus: each fires by its cause, and then ends."""
+"""Alerts about Iceberg sinks and their Spark drivers, on a real Prometheus: each fires by its
+cause, and then ends."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ class Rows:
 class Sinks:
     """A worker, and the Prometheus that scrapes it."""
 
-    def __init__(self, worker: WorkerProcess, server: Prometheus, servers: str, prefix: str, lake: Lakehouse) -> None:
+    def __init__(
+        self, worker: WorkerProcess, server: Prometheus, servers: str, prefix: str, lake: Lakehouse
+    ) -> None:
         self.worker = worker
         self.prometheus = server
         self.lake = lake
@@ -59,18 +62,24 @@ class Sinks:
 
     def case(self, name: str, extra: Mapping[str, str] | None = None) -> SinkCase:
         """A connector with its topic; not started."""
-        return SinkCase(self.worker, self.lake, self._servers, f"{self._prefix}{name}", extra or {}).create_topic()
+        return SinkCase(
+            self.worker, self.lake, self._servers, f"{self._prefix}{name}", extra or {}
+        ).create_topic()
 
     def drivers(self) -> list[psutil.Process]:
         """The JVMs of Spark."""
-        return [each for each in self.worker.processes() if "py4j.GatewayServer" in command_line(each)]
+        return [
+            each for each in self.worker.processes() if "py4j.GatewayServer" in command_line(each)
+        ]
 
 
 @contextmanager
 def sinks(
     folder: Path, broker: KafkaBroker, prefix: str, lake: Lakehouse, environment: Mapping[str, str]
 ) -> Iterator[Sinks]:
-    worker = WorkerProcess(folder / "worker", broker.bootstrap_servers, f"{prefix}w", ALLOWED, environment)
+    worker = WorkerProcess(
+        folder / "worker", broker.bootstrap_servers, f"{prefix}w", ALLOWED, environment
+    )
     with prometheus(folder / "prometheus", [worker.url.removeprefix("http://")]) as server:
         try:
             yield Sinks(worker.start(), server, broker.bootstrap_servers, prefix, lake)
@@ -91,10 +100,16 @@ def java(tmp_path: Path, spark_environment: dict[str, str]) -> Path:
 
 @pytest.fixture
 def local(
-    tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str], java: Path
+    tmp_path: Path,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    spark_environment: dict[str, str],
+    java: Path,
 ) -> Iterator[Sinks]:
     environment = {**spark_environment, "CONNECT_PY_JAVA": str(java)}
-    with sinks(tmp_path, kafka_broker, topic_prefix, Lakehouse(tmp_path / "lake"), environment) as made:
+    with sinks(
+        tmp_path, kafka_broker, topic_prefix, Lakehouse(tmp_path / "lake"), environment
+    ) as made:
         yield made
 
 
@@ -103,7 +118,9 @@ def test_alerts_about_an_outage_fire_until_the_catalog_answers(
 ) -> None:
     with ExitStack() as stack:
         lake = stack.enter_context(lakehouse_at("rest-file", tmp_path / "lake", None))
-        made = stack.enter_context(sinks(tmp_path, kafka_broker, topic_prefix, lake, spark_environment))
+        made = stack.enter_context(
+            sinks(tmp_path, kafka_broker, topic_prefix, lake, spark_environment)
+        )
         server, rest = made.prometheus, lake.rest
         assert rest is not None
         case, other = made.case("orders"), made.case("begins")
@@ -115,17 +132,27 @@ def test_alerts_about_an_outage_fire_until_the_catalog_answers(
         stack.callback(rows.end)
         made.worker.wait_until(lambda: len(case.ids()) > 50, SECONDS, "rows to flow")
         rest.go_away()
-        httpx.post(f"{made.worker.url}/connectors/{other.name}/restart?includeTasks=true", timeout=100)
+        httpx.post(
+            f"{made.worker.url}/connectors/{other.name}/restart?includeTasks=true", timeout=100
+        )
         server.await_firing("ConnectPyRowsWait", SECONDS, connector=case.name)
         server.await_firing("ConnectPyWaiting", SECONDS, connector=other.name)
         server.await_firing("ConnectPyCommitsFail", SECONDS, connector=case.name)
         server.await_firing("ConnectPyTableStale", SECONDS, severity="warning", table=case.table)
         server.await_firing("ConnectPyTableStale", SECONDS, severity="critical", table=case.table)
         server.await_firing("ConnectPyCoordinatorRestarts", SECONDS, connector=other.name)
-        # A commit that is refused has its rows read again, so that only the task without a coordinator reads nothing.
-        server.await_firing("ConnectPyConsumerLagGrowing", SECONDS, client_id=f"connector-consumer-{other.name}-0")
+        # A commit that is refused has its rows read again, so that only the task without a
+        # coordinator reads nothing.
+        server.await_firing(
+            "ConnectPyConsumerLagGrowing", SECONDS, client_id=f"connector-consumer-{other.name}-0"
+        )
         rest.come_back()
-        for alert in ("ConnectPyRowsWait", "ConnectPyWaiting", "ConnectPyTableStale", "ConnectPyConsumerLagGrowing"):
+        for alert in (
+            "ConnectPyRowsWait",
+            "ConnectPyWaiting",
+            "ConnectPyTableStale",
+            "ConnectPyConsumerLagGrowing",
+        ):
             server.await_end(alert, SECONDS)
         for alert in ("ConnectPyCommitsFail", "ConnectPyCoordinatorRestarts"):  # after their window
             server.await_end(alert, 180)
@@ -139,8 +166,13 @@ def test_alerts_about_decisions_fire_until_a_user_decides(local: Sinks) -> None:
     port = free_port()
     changes = local.case("changes", {"iceberg.ext.evolution.add-column": "hold"})
     gate = local.case("gate", {"iceberg.ext.expect.paid": "amount >= 0"})
-    notices = local.case("notices", {"iceberg.ext.evolution.add-column": "apply",
-                                     "iceberg.ext.notices.webhook": f"http://127.0.0.1:{port}/"})  # fmt: skip
+    notices = local.case(
+        "notices",
+        {
+            "iceberg.ext.evolution.add-column": "apply",
+            "iceberg.ext.notices.webhook": f"http://127.0.0.1:{port}/",
+        },
+    )
     routes = {"iceberg.tables.route-field": "kind", "iceberg.ext.unrouted": "ignore"}
     unrouted = local.case("unrouted", routes)
     unrouted.extra = {**routes, f"iceberg.table.{unrouted.table}.route-regex": "known"}
@@ -152,10 +184,16 @@ def test_alerts_about_decisions_fire_until_a_user_decides(local: Sinks) -> None:
         case.await_caught_up()
     for case in cases:
         case.produce({"id": 2, "amount": -1, "kind": "unknown", "new": "x"})
-    server.await_firing("ConnectPyChangeOnHold", SECONDS, connector=changes.name, table=changes.table)
-    server.await_firing("ConnectPyCommitsUnpublished", SECONDS, connector=gate.name, table=gate.table)
+    server.await_firing(
+        "ConnectPyChangeOnHold", SECONDS, connector=changes.name, table=changes.table
+    )
+    server.await_firing(
+        "ConnectPyCommitsUnpublished", SECONDS, connector=gate.name, table=gate.table
+    )
     server.await_firing("ConnectPyUnexpectedRows", SECONDS, connector=gate.name, expectation="paid")
-    server.await_firing("ConnectPyRowsUnrouted", SECONDS, connector=unrouted.name, topic=unrouted.name)
+    server.await_firing(
+        "ConnectPyRowsUnrouted", SECONDS, connector=unrouted.name, topic=unrouted.name
+    )
     server.await_firing("ConnectPyNoticesFail", SECONDS, connector=notices.name, outcome="failed")
     changes.extra = {"iceberg.ext.evolution.add-column": "apply"}
     changes.start()
@@ -163,8 +201,13 @@ def test_alerts_about_decisions_fire_until_a_user_decides(local: Sinks) -> None:
     assert httpx.post(url, json={"table": gate.table}, timeout=120).status_code == 200
     with http_sink(port):
         notices.produce({"id": 3, "amount": 1, "kind": "known", "newer": "y"})
-        for alert in ("ConnectPyChangeOnHold", "ConnectPyCommitsUnpublished", "ConnectPyUnexpectedRows",
-                      "ConnectPyRowsUnrouted", "ConnectPyNoticesFail"):  # fmt: skip
+        for alert in (
+            "ConnectPyChangeOnHold",
+            "ConnectPyCommitsUnpublished",
+            "ConnectPyUnexpectedRows",
+            "ConnectPyRowsUnrouted",
+            "ConnectPyNoticesFail",
+        ):
             server.await_end(alert, SECONDS)
     changes.assert_complete([1, 2])
     gate.assert_complete([1, 2])
@@ -172,7 +215,9 @@ def test_alerts_about_decisions_fire_until_a_user_decides(local: Sinks) -> None:
 
 def test_alert_about_maintenance_fires_until_a_file_is_back(local: Sinks) -> None:
     policy = {"enabled": "true", "interval": "2s", "small-files": "4"}
-    case = local.case("maintained", {f"iceberg.ext.maintenance.{key}": value for key, value in policy.items()})
+    case = local.case(
+        "maintained", {f"iceberg.ext.maintenance.{key}": value for key, value in policy.items()}
+    )
     case.start()
     for number in range(3):  # three files: not enough for a compaction
         case.produce_ids([number])
@@ -185,12 +230,16 @@ def test_alert_about_maintenance_fires_until_a_file_is_back(local: Sinks) -> Non
     for number in range(3, 6):
         case.produce_ids([number])
         case.await_caught_up()
-    local.prometheus.await_firing("ConnectPyMaintenanceFails", 120, connector=case.name, table=case.table)
+    local.prometheus.await_firing(
+        "ConnectPyMaintenanceFails", 120, connector=case.name, table=case.table
+    )
     aside.rename(file)
     case.produce_ids([6])  # maintenance looks at a table again that changed
     local.prometheus.await_end("ConnectPyMaintenanceFails", 120)
     local.worker.wait_until(
-        lambda: len(list(local.lake.catalog.load_table(case.table).scan().plan_files())) < 4, 120, "the compaction"
+        lambda: len(list(local.lake.catalog.load_table(case.table).scan().plan_files())) < 4,
+        120,
+        "the compaction",
     )
     case.assert_complete(range(7))
 
@@ -202,18 +251,24 @@ def test_alerts_about_spark_drivers_fire_and_end(local: Sinks, java: Path) -> No
     case.await_caught_up()
     rows = Rows(case)
     try:
-        for _ in range(4):  # more than two in the window, and the first may be where the series begins
+        # more than two in the window, and the first may be where the series begins
+        for _ in range(4):
             before = len(case.ids())
-            local.worker.wait_until(lambda before=before: len(case.ids()) > before, SECONDS, "a commit of this driver")
+            local.worker.wait_until(
+                lambda before=before: len(case.ids()) > before, SECONDS, "a commit of this driver"
+            )
             for driver in local.drivers():
                 driver.kill()
         server.await_firing("ConnectPyServiceDied", SECONDS, service="spark-driver")
         server.await_firing("ConnectPyDriverReplaced", SECONDS, connector=case.name)
         there = os.readlink(java)
         before = len(case.ids())
-        local.worker.wait_until(lambda: len(case.ids()) > before, SECONDS, "a commit of the next driver")
+        local.worker.wait_until(
+            lambda: len(case.ids()) > before, SECONDS, "a commit of the next driver"
+        )
         java.unlink()
-        java.write_text("#!/bin/sh\necho 'not enough memory' >&2\nexit 1\n")  # a Java that ends at its start
+        # a Java that ends at its start
+        java.write_text("#!/bin/sh\necho 'not enough memory' >&2\nexit 1\n")
         java.chmod(0o755)
         for driver in local.drivers():
             driver.kill()

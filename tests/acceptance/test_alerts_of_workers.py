@@ -1,4 +1,5 @@
-"""Alerts about workers, connectors and their records, on a real Prometheus: each fires by its cause, and then ends."""
+"""Alerts about workers, connectors and their records, on a real Prometheus: each fires by its
+cause, and then ends."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def make_plugin(folder: Path) -> None:
 
 @dataclass
 class Watched:
-    """Two workers, and a Prometheus that scrapes both. The first worker reaches Kafka by a line that can be cut."""
+    """Two workers, and a Prometheus that scrapes both. The first worker reaches Kafka by a line
+    that can be cut."""
 
     group: GroupUnderTest
     prometheus: Prometheus
@@ -78,11 +80,16 @@ class Watched:
 
     def put(self, name: str, **config: str) -> None:
         keys = {key.replace("__", "."): value for key, value in config.items()}
-        self.group.asked(lambda: httpx.put(f"{self.url}/connectors/{name}/config", json=keys, timeout=100))
+        self.group.asked(
+            lambda: httpx.put(f"{self.url}/connectors/{name}/config", json=keys, timeout=100)
+        )
 
     def restart(self, name: str) -> None:
         self.group.asked(
-            lambda: httpx.post(f"{self.url}/connectors/{name}/restart?includeTasks=true&onlyFailed=true", timeout=100)
+            lambda: httpx.post(
+                f"{self.url}/connectors/{name}/restart?includeTasks=true&onlyFailed=true",
+                timeout=100,
+            )
         )
 
     def admin(self) -> AdminClient:
@@ -101,14 +108,21 @@ class Watched:
     def sink(self, name: str, **config: str) -> None:
         """A FileStreamSink of JSON from the topic of its name."""
         self.put(
-            name, connector__class="FileStreamSink", topics=name, file=str(self.folder / name),
-            value__converter=JSON, value__converter__schemas__enable="false", **config,
-        )  # fmt: skip
+            name,
+            connector__class="FileStreamSink",
+            topics=name,
+            file=str(self.folder / name),
+            value__converter=JSON,
+            value__converter__schemas__enable="false",
+            **config,
+        )
 
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Watched]:
-    with GroupUnderTest(tmp_path, "alerts-", workers=2, **{"scheduled.rebalance.max.delay.ms": "0"}) as group:
+    with GroupUnderTest(
+        tmp_path, "alerts-", workers=2, **{"scheduled.rebalance.max.delay.ms": "0"}
+    ) as group:
         make_plugin(tmp_path / "plugins")
         with prometheus(tmp_path / "prometheus", [group.url_of(0), group.url_of(1)]) as server:
             yield Watched(group, server, tmp_path)
@@ -156,7 +170,9 @@ def test_alerts_about_connectors_and_records_fire_and_end(watched: Watched) -> N
     letters["errors__deadletterqueue__topic__replication__factor"] = "1"
     watched.sink("bad", errors__tolerance="all", **letters)
     server.await_end("ConnectPyTaskFailed", SECONDS)
-    server.await_firing("ConnectPyDeadLetters", SECONDS, connector="bad", topic="bad", reason="value_converter")
+    server.await_firing(
+        "ConnectPyDeadLetters", SECONDS, connector="bad", topic="bad", reason="value_converter"
+    )
     server.await_end("ConnectPyDeadLetters", SECONDS)
 
 
@@ -168,9 +184,12 @@ def test_alert_about_dead_letters_without_place_fires_and_ends(watched: Watched)
     watched.sink("large", errors__tolerance="all", errors__deadletterqueue__topic__name="large-dlq")
     watched.produce("large", b'{"id": 1}')
     path = watched.folder / "large"
-    watched.group.workers[1].wait_until(lambda: path.exists() and path.stat().st_size > 0, SECONDS, "the first record")
+    watched.group.workers[1].wait_until(
+        lambda: path.exists() and path.stat().st_size > 0, SECONDS, "the first record"
+    )
     watched.produce("large", b"no JSON" * 1_000)
-    server.await_firing("ConnectPyTaskFailed", SECONDS, connector="large")  # a dead letter is never lost
+    # a dead letter is never lost
+    server.await_firing("ConnectPyTaskFailed", SECONDS, connector="large")
     entry = ConfigEntry("max.message.bytes", "1000000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, "large-dlq", incremental_configs=[entry])
     admin = watched.admin()

@@ -1,4 +1,5 @@
-"""Configurations that cannot work: over REST each gets an answer that names key and reason; nothing is left behind."""
+"""Configurations that cannot work: over REST each gets an answer that names key and reason; nothing
+is left behind."""
 
 from __future__ import annotations
 
@@ -20,14 +21,17 @@ from connect_py.embedded.broker import KafkaBroker
 
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
-pytestmark = pytest.mark.timeout(120)  # two lives of a task, each with a Spark driver that starts on a busy machine
+# two lives of a task, each with a Spark driver that starts on a busy machine
+pytestmark = pytest.mark.timeout(120)
 
 STRING = "org.apache.kafka.connect.storage.StringConverter"
 SINK = "org.apache.iceberg.connect.IcebergSinkConnector"
 
 
 def post(worker: WorkerProcess, name: str, config: Mapping[str, str]) -> httpx.Response:
-    return httpx.post(f"{worker.url}/connectors", json={"name": name, "config": dict(config)}, timeout=100)
+    return httpx.post(
+        f"{worker.url}/connectors", json={"name": name, "config": dict(config)}, timeout=100
+    )
 
 
 def validate(worker: WorkerProcess, config: Mapping[str, str]) -> tuple[int, dict[str, list[str]]]:
@@ -37,16 +41,23 @@ def validate(worker: WorkerProcess, config: Mapping[str, str]) -> tuple[int, dic
     assert answer.status_code == 200, answer.text
     body: dict[str, Any] = answer.json()
     values = [info["value"] for info in body["configs"]]
-    return body["error_count"], {value["name"]: value["errors"] for value in values if value["errors"]}
+    return body["error_count"], {
+        value["name"]: value["errors"] for value in values if value["errors"]
+    }
 
 
-def test_unknown_connector_class_error_lists_the_available_connector_classes(case: SinkCase) -> None:
-    answer = post(case.worker, case.name, {"connector.class": "com.example.NoSuchConnector", "topics": "t"})
+def test_unknown_connector_class_error_lists_the_available_connector_classes(
+    case: SinkCase,
+) -> None:
+    answer = post(
+        case.worker, case.name, {"connector.class": "com.example.NoSuchConnector", "topics": "t"}
+    )
     assert answer.status_code == 400
     assert answer.json()["error_code"] == 400
     message = answer.json()["message"]
     assert message.startswith(
-        "Failed to find any class that implements Connector and which name matches com.example.NoSuchConnector"
+        "Failed to find any class that implements Connector and which name matches "
+        "com.example.NoSuchConnector"
     )
     assert SINK in message
     assert case.name not in case.worker.get("/connectors")
@@ -65,8 +76,10 @@ def test_each_invalid_value_is_told_with_its_key(case: SinkCase) -> None:
     assert errors == {
         "tasks.max": ["Invalid value 0 for configuration tasks.max: Value must be at least 1"],
         "iceberg.control.commit.interval-ms": [
-            "Invalid value often for configuration iceberg.control.commit.interval-ms: Not a number of type INT",
-            "Invalid value null for configuration iceberg.control.commit.interval-ms: Value must be non-null",
+            "Invalid value often for configuration iceberg.control.commit.interval-ms: Not a "
+            "number of type INT",
+            "Invalid value null for configuration iceberg.control.commit.interval-ms: Value must "
+            "be non-null",
         ],
         "iceberg.ext.write-mode": [
             "Invalid value sideways for configuration iceberg.ext.write-mode: "
@@ -76,7 +89,10 @@ def test_each_invalid_value_is_told_with_its_key(case: SinkCase) -> None:
             "Invalid value perhaps for configuration iceberg.tables.auto-create-enabled: "
             "Expected value to be either true or false"
         ],
-        "errors.tolerance": ["Invalid value some for configuration errors.tolerance: String must be one of: none, all"],
+        "errors.tolerance": [
+            "Invalid value some for configuration errors.tolerance: String must be one of: none, "
+            "all"
+        ],
         "value.converter": [
             "Invalid value com.example.NoSuchConverter for configuration value.converter: "
             "Class com.example.NoSuchConverter could not be found."
@@ -96,25 +112,52 @@ def test_each_invalid_value_is_told_with_its_key(case: SinkCase) -> None:
     ("change", "key", "text"),
     [
         ({"iceberg.tables": None}, "iceberg.tables", "Must specify table name(s)"),
-        ({"iceberg.tables.dynamic-enabled": "true"}, "iceberg.tables",
-         "Cannot specify both static and dynamic table names"),
-        ({"iceberg.ext.commit-engine": "merge"}, "iceberg.ext.commit-engine",
-         "merge needs keys; rows are appended here"),
-        ({"iceberg.tables.default-partition-by": "days(ts"}, "iceberg.tables.default-partition-by", "days(ts"),
+        (
+            {"iceberg.tables.dynamic-enabled": "true"},
+            "iceberg.tables",
+            "Cannot specify both static and dynamic table names",
+        ),
+        (
+            {"iceberg.ext.commit-engine": "merge"},
+            "iceberg.ext.commit-engine",
+            "merge needs keys; rows are appended here",
+        ),
+        (
+            {"iceberg.tables.default-partition-by": "days(ts"},
+            "iceberg.tables.default-partition-by",
+            "days(ts",
+        ),
         ({"topics": None}, "topics", "Must configure one of topics or topics.regex"),
-        ({"iceberg.spark.remote": "sc://x"}, "iceberg.spark.remote",
-         "to run commits on a Spark cluster, set iceberg.spark.master to spark://host:port, yarn, or k8s://"),
+        (
+            {"iceberg.spark.remote": "sc://x"},
+            "iceberg.spark.remote",
+            "to run commits on a Spark cluster, set iceberg.spark.master to spark://host:port, "
+            "yarn, or k8s://",
+        ),
     ],
-)  # fmt: skip
+)
 def test_combinations_that_make_no_sense_are_told_with_their_key(
-    worker: WorkerProcess, lakehouse: Lakehouse, change: Mapping[str, str | None], key: str, text: str
+    worker: WorkerProcess,
+    lakehouse: Lakehouse,
+    change: Mapping[str, str | None],
+    key: str,
+    text: str,
 ) -> None:
-    config: dict[str, str | None] = {**SinkCase(worker, lakehouse, "", "combined").config(), **change}
-    _, errors = validate(worker, {name: value for name, value in config.items() if value is not None})
+    config: dict[str, str | None] = {
+        **SinkCase(worker, lakehouse, "", "combined").config(),
+        **change,
+    }
+    _, errors = validate(
+        worker, {name: value for name, value in config.items() if value is not None}
+    )
     assert any(text in told for told in errors[key]), errors
-    answer = post(worker, "combined", {name: value for name, value in config.items() if value is not None})
+    answer = post(
+        worker, "combined", {name: value for name, value in config.items() if value is not None}
+    )
     assert answer.status_code == 400
-    assert any(key in line and text in line for line in answer.json()["message"].splitlines()), answer.text
+    assert any(key in line and text in line for line in answer.json()["message"].splitlines()), (
+        answer.text
+    )
 
 
 def test_merge_without_key_columns_fails_and_names_the_setting(case: SinkCase) -> None:
@@ -123,23 +166,33 @@ def test_merge_without_key_columns_fails_and_names_the_setting(case: SinkCase) -
     case.start(iceberg__tables__upsert_mode_enabled="true")
     trace = case.await_failure()
     assert (
-        f"table {case.table}: MERGE needs to know the key: set iceberg.table.{case.table}.id-columns or "
-        "iceberg.tables.default-id-columns, identifier fields on the table, or iceberg.ext.key-source=record"
+        f"table {case.table}: MERGE needs to know the key: set "
+        f"iceberg.table.{case.table}.id-columns or iceberg.tables.default-id-columns, identifier "
+        "fields on the table, or iceberg.ext.key-source=record"
     ) in trace
     assert case.offset() == 0
-    case.start(iceberg__tables__upsert_mode_enabled="true", iceberg__tables__default_id_columns="id")
+    case.start(
+        iceberg__tables__upsert_mode_enabled="true", iceberg__tables__default_id_columns="id"
+    )
     case.await_running()
     case.assert_complete([1, 2])
 
 
-def test_missing_table_fails_the_task_until_somebody_creates_it(case: SinkCase, lakehouse: Lakehouse) -> None:
+def test_missing_table_fails_the_task_until_somebody_creates_it(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
     case.create_topic()
     case.produce_ids([1, 2])
     case.start(iceberg__tables__auto_create_enabled="false")
     trace = case.await_failure()
-    assert f"table {case.table}: does not exist, and iceberg.tables.auto-create-enabled is false" in trace
+    assert (
+        f"table {case.table}: does not exist, and iceberg.tables.auto-create-enabled is false"
+        in trace
+    )
     assert case.offset() == 0
-    lakehouse.catalog.create_table(case.table, Schema(NestedField(1, "id", LongType(), required=False)))
+    lakehouse.catalog.create_table(
+        case.table, Schema(NestedField(1, "id", LongType(), required=False))
+    )
     case.produce_ids([3])
     case.restart_task()
     case.await_running()
@@ -147,12 +200,20 @@ def test_missing_table_fails_the_task_until_somebody_creates_it(case: SinkCase, 
 
 
 @pytest.mark.long
-def test_table_with_a_time_column_is_refused_with_the_reason(case: SinkCase, lakehouse: Lakehouse) -> None:
-    schema = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "at", TimeType(), required=False))
+def test_table_with_a_time_column_is_refused_with_the_reason(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=True),
+        NestedField(2, "at", TimeType(), required=False),
+    )
     lakehouse.catalog.create_table(case.table, schema)
     case.create_topic()
     case.produce_ids([1, 2])
-    merge = {"iceberg__tables__upsert_mode_enabled": "true", "iceberg__tables__default_id_columns": "id"}
+    merge = {
+        "iceberg__tables__upsert_mode_enabled": "true",
+        "iceberg__tables__default_id_columns": "id",
+    }
     case.start(**merge)
     trace = case.await_failure()
     assert f"table {case.table}: " in trace
@@ -169,7 +230,9 @@ def test_table_with_a_time_column_is_refused_with_the_reason(case: SinkCase, lak
 def test_topic_that_does_not_exist_is_waited_for(case: SinkCase) -> None:
     case.start(consumer__override__allow__auto__create__topics="false")
     case.await_running()
-    case.await_log(f"Subscribed topic not available: {case.name}: Broker: Unknown topic or partition")
+    case.await_log(
+        f"Subscribed topic not available: {case.name}: Broker: Unknown topic or partition"
+    )
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
     case.create_topic()
     case.produce_ids([1, 2, 3])
@@ -177,7 +240,8 @@ def test_topic_that_does_not_exist_is_waited_for(case: SinkCase) -> None:
 
 
 def test_catalog_that_cannot_be_reached_is_waited_for(case: SinkCase, tmp_path: Path) -> None:
-    """The catalog's database lies in a folder that is not there, as on a share that is not mounted."""
+    """The catalog's database lies in a folder that is not there, as on a share that is not
+    mounted."""
     case.create_topic()
     case.produce_ids([1, 2])
     folder = tmp_path / "share"
@@ -193,20 +257,31 @@ def test_status_names_the_rest_catalog_that_refuses_connections(case: SinkCase) 
     case.create_topic()
     case.produce_ids([1, 2])
     nobody = f"http://127.0.0.1:{free_port()}"
-    elsewhere = {key: value for key, value in case.config().items() if not key.startswith("iceberg.catalog")}
-    case.worker.put(case.name, {**elsewhere, "iceberg.catalog.type": "rest", "iceberg.catalog.uri": nobody})
+    elsewhere = {
+        key: value for key, value in case.config().items() if not key.startswith("iceberg.catalog")
+    }
+    case.worker.put(
+        case.name, {**elsewhere, "iceberg.catalog.type": "rest", "iceberg.catalog.uri": nobody}
+    )
     case.await_log(f"Connect to {nobody}")
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
     assert case.offset() == 0
     waiting = case.await_waiting()
     assert waiting["for"] == "coordinator"
     case.worker.wait_until(
-        lambda: f"Connect to {nobody}" in (case.waiting() or waiting)["reason"], 30, "the reason in the status"
+        lambda: f"Connect to {nobody}" in (case.waiting() or waiting)["reason"],
+        30,
+        "the reason in the status",
     )
     assert datetime.fromisoformat(waiting["since"]) < datetime.now(UTC)
     labels = f'connector="{case.name}",for="coordinator",task="0"'
     case.worker.wait_until(
-        lambda: f"connect_py_waiting_seconds{{{labels}}}" in httpx.get(f"{case.worker.url}/metrics").text, 30, labels
+        lambda: (
+            f"connect_py_waiting_seconds{{{labels}}}"
+            in httpx.get(f"{case.worker.url}/metrics").text
+        ),
+        30,
+        labels,
     )
     case.start()
     case.assert_complete([1, 2])
@@ -217,11 +292,19 @@ def test_status_names_the_rest_catalog_that_refuses_connections(case: SinkCase) 
 def test_task_fails_after_waiting_too_long_for_its_catalog(case: SinkCase) -> None:
     case.create_topic()
     nobody = f"http://127.0.0.1:{free_port()}"
-    elsewhere = {key: value for key, value in case.config().items() if not key.startswith("iceberg.catalog")}
-    more = {"iceberg.catalog.type": "rest", "iceberg.catalog.uri": nobody, "iceberg.ext.fail-after-waiting-ms": "8000"}
+    elsewhere = {
+        key: value for key, value in case.config().items() if not key.startswith("iceberg.catalog")
+    }
+    more = {
+        "iceberg.catalog.type": "rest",
+        "iceberg.catalog.uri": nobody,
+        "iceberg.ext.fail-after-waiting-ms": "8000",
+    }
     case.worker.put(case.name, {**elsewhere, **more})
     trace = case.await_failure()
-    assert "waited for coordinator longer than iceberg.ext.fail-after-waiting-ms=8000 allows" in trace
+    assert (
+        "waited for coordinator longer than iceberg.ext.fail-after-waiting-ms=8000 allows" in trace
+    )
     assert case.waiting() is None, "a failed task waits for nothing"
 
 
@@ -239,16 +322,23 @@ def test_unavailable_schema_registry_shows_in_status_or_fails_the_task(case: Sin
     assert nobody in waiting["reason"]
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
     case.start(**avro, iceberg__ext__fail_after_waiting_ms="5000")
-    assert "waited for schema registry longer than iceberg.ext.fail-after-waiting-ms=5000" in case.await_failure()
+    assert (
+        "waited for schema registry longer than iceberg.ext.fail-after-waiting-ms=5000"
+        in case.await_failure()
+    )
 
 
-def test_rows_wait_while_the_named_warehouse_is_not_writable(case: SinkCase, tmp_path: Path) -> None:
+def test_rows_wait_while_the_named_warehouse_is_not_writable(
+    case: SinkCase, tmp_path: Path
+) -> None:
     """A file lies where the warehouse's folder should be: also root cannot write below it."""
     case.create_topic()
     case.produce_ids([1, 2])
     blocked = tmp_path / "warehouse"
     blocked.write_text("in the way")
-    case.start(iceberg__catalog__warehouse=f"file://{blocked}", iceberg__tables=f"blocked.{case.name[:9]}")
+    case.start(
+        iceberg__catalog__warehouse=f"file://{blocked}", iceberg__tables=f"blocked.{case.name[:9]}"
+    )
     case.await_log(str(blocked))
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
     assert case.offset() == 0
@@ -263,10 +353,16 @@ def test_rows_wait_while_the_named_warehouse_is_not_writable(case: SinkCase, tmp
 
 @pytest.fixture
 def own_worker(
-    kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path, spark_environment: Mapping[str, str]
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    tmp_path: Path,
+    spark_environment: Mapping[str, str],
 ) -> Iterator[WorkerProcess]:
     process = WorkerProcess(
-        tmp_path / "worker", kafka_broker.bootstrap_servers, f"{topic_prefix}g", environment=spark_environment
+        tmp_path / "worker",
+        kafka_broker.bootstrap_servers,
+        f"{topic_prefix}g",
+        environment=spark_environment,
     )
     try:
         yield process
@@ -278,7 +374,8 @@ def own_worker(
 def test_worker_without_java_fails_only_the_iceberg_sink(
     own_worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    """A connector that comes to a worker without Java is refused at once: `test_spark_drivers.py`."""
+    """A connector that comes to a worker without Java is refused at once:
+    `test_spark_drivers.py`."""
     case = SinkCase(own_worker, lakehouse, kafka_broker.bootstrap_servers, "without-java")
     case.create_topic()
     case.produce_ids([1, 2])
@@ -302,7 +399,9 @@ def test_worker_without_java_fails_only_the_iceberg_sink(
             "value.converter": STRING,
         },
     )
-    own_worker.wait_until(lambda: lines.exists() and len(lines.read_text().splitlines()) == 2, 30, "two lines")
+    own_worker.wait_until(
+        lambda: lines.exists() and len(lines.read_text().splitlines()) == 2, 30, "two lines"
+    )
 
 
 @pytest.mark.long
@@ -311,7 +410,9 @@ def test_broker_that_goes_away_and_comes_back_costs_nothing(
     tmp_path: Path, lakehouse: Lakehouse, spark_environment: Mapping[str, str]
 ) -> None:
     with KafkaBroker(tmp_path / "kafka") as broker:
-        worker = WorkerProcess(tmp_path / "worker", broker.bootstrap_servers, "g", environment=spark_environment)
+        worker = WorkerProcess(
+            tmp_path / "worker", broker.bootstrap_servers, "g", environment=spark_environment
+        )
         try:
             case = SinkCase(worker.start(), lakehouse, broker.bootstrap_servers, "broker-away")
             case.create_topic()
@@ -329,6 +430,8 @@ def test_broker_that_goes_away_and_comes_back_costs_nothing(
             case.assert_complete([1, 2, 3, 4])
             assert worker.states(case.name) == ["RUNNING", "RUNNING"]
             lines = worker.log_path.read_text().splitlines()
-            assert not [line for line in lines if line.startswith("%")], "what a client says goes through the log"
+            assert not [line for line in lines if line.startswith("%")], (
+                "what a client says goes through the log"
+            )
         finally:
             worker.close()

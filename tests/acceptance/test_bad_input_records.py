@@ -1,4 +1,5 @@
-"""Bad records and what they are for: each says which record it is, nothing is lost, nothing comes twice."""
+"""Bad records and what they are for: each says which record it is, nothing is lost, nothing comes
+twice."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from sink_case import SinkCase
 
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
-pytestmark = pytest.mark.timeout(120)  # two lives of a task, each with a Spark driver that starts on a busy machine
+# two lives of a task, each with a Spark driver that starts on a busy machine
+pytestmark = pytest.mark.timeout(120)
 
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}
 KNOWN_ID, UNKNOWN_ID = 1, 9999
@@ -45,7 +47,8 @@ def error_headers(message: Message) -> dict[str, str]:
 
 
 def avro(number: int, schema_id: int = KNOWN_ID) -> bytes:
-    return b"\x00" + schema_id.to_bytes(4, "big") + bytes([2 * number])  # a small int is one zig-zag byte
+    # a small int is one zig-zag byte
+    return b"\x00" + schema_id.to_bytes(4, "big") + bytes([2 * number])
 
 
 def test_invalid_json_record_fails_the_task_and_stays_uncommitted(case: SinkCase) -> None:
@@ -74,10 +77,19 @@ def test_tolerated_bad_records_become_dead_letters_with_connect_error_headers(
 ) -> None:
     case.create_topic()
     schema = Schema(
-        NestedField(1, "id", IntegerType(), required=True), NestedField(2, "name", StringType(), required=False)
+        NestedField(1, "id", IntegerType(), required=True),
+        NestedField(2, "name", StringType(), required=False),
     )
     lakehouse.catalog.create_table(case.table, schema)
-    case.produce({"id": 0}, b"\xff", {"id": 2, "name": "two"}, {"id": "three"}, {"id": 4}, {"id": 1 << 40}, {"id": 6})
+    case.produce(
+        {"id": 0},
+        b"\xff",
+        {"id": 2, "name": "two"},
+        {"id": "three"},
+        {"id": 4},
+        {"id": 1 << 40},
+        {"id": 6},
+    )
     case.start(errors__deadletterqueue__topic__name=case.dead_letters, **tolerant())
     case.assert_complete([0, 2, 4, 6])
     letters = {int(error_headers(m)["offset"]): m for m in case.read_dead_letters(3)}
@@ -91,19 +103,31 @@ def test_tolerated_bad_records_become_dead_letters_with_connect_error_headers(
         assert headers["exception.stacktrace"]
         assert headers["stage"] == ("VALUE_CONVERTER" if offset == 1 else "TASK_PUT")
     assert error_headers(letters[1])["class.name"] == "org.apache.kafka.connect.json.JsonConverter"
-    assert error_headers(letters[1])["exception.class.name"] == "org.apache.kafka.connect.errors.DataException"
+    assert (
+        error_headers(letters[1])["exception.class.name"]
+        == "org.apache.kafka.connect.errors.DataException"
+    )
     assert letters[3].value() == b'{"id": "three"}'
     assert "id" in error_headers(letters[3])["exception.message"]
-    assert "1099511627776" in error_headers(letters[5])["exception.message"] or letters[5].value() is not None
+    assert (
+        "1099511627776" in error_headers(letters[5])["exception.message"]
+        or letters[5].value() is not None
+    )
 
 
-def test_value_of_wrong_type_fails_the_task_naming_its_column(case: SinkCase, lakehouse: Lakehouse) -> None:
+def test_value_of_wrong_type_fails_the_task_naming_its_column(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
     case.create_topic()
-    lakehouse.catalog.create_table(case.table, Schema(NestedField(1, "id", IntegerType(), required=True)))
+    lakehouse.catalog.create_table(
+        case.table, Schema(NestedField(1, "id", IntegerType(), required=True))
+    )
     case.produce({"id": 1}, {"id": "two"}, {"id": 3})
     case.start()
     trace = case.await_failure()
-    assert f"topic '{case.name}' partition 0 at offset 1: table {case.table}, column id: is" in trace
+    assert (
+        f"topic '{case.name}' partition 0 at offset 1: table {case.table}, column id: is" in trace
+    )
     assert case.offset() <= 1
     case.start(errors__deadletterqueue__topic__name=case.dead_letters, **tolerant())
     case.await_running()
@@ -111,7 +135,9 @@ def test_value_of_wrong_type_fails_the_task_naming_its_column(case: SinkCase, la
     case.read_dead_letters(1)
 
 
-def test_unknown_schema_id_fails_the_task_until_it_is_registered(case: SinkCase, registry: Stub) -> None:
+def test_unknown_schema_id_fails_the_task_until_it_is_registered(
+    case: SinkCase, registry: Stub
+) -> None:
     case.create_topic()
     case.produce(avro(1), avro(2, UNKNOWN_ID), avro(3))
     case.start(**avro_config(registry))
@@ -147,7 +173,10 @@ def test_registry_that_is_down_is_waited_for(case: SinkCase, registry: Stub) -> 
 
 def test_null_in_merge_key_fails_the_task_naming_the_record(case: SinkCase) -> None:
     case.create_topic()
-    merge = {"iceberg__tables__upsert_mode_enabled": "true", "iceberg__tables__default_id_columns": "id"}
+    merge = {
+        "iceberg__tables__upsert_mode_enabled": "true",
+        "iceberg__tables__default_id_columns": "id",
+    }
     case.produce({"id": 1, "v": "a"}, {"id": None, "v": "b"}, {"id": 3, "v": "c"})
     case.start(**merge)
     trace = case.await_failure()
@@ -162,9 +191,13 @@ def rows_of(case: SinkCase) -> list[dict[str, Any]]:
     return sorted(case.lakehouse.rows(case.table).to_pylist(), key=lambda row: row["id"])
 
 
-def test_missing_column_is_left_out_unless_schema_evolution_is_enabled(case: SinkCase, lakehouse: Lakehouse) -> None:
+def test_missing_column_is_left_out_unless_schema_evolution_is_enabled(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
     case.create_topic()
-    lakehouse.catalog.create_table(case.table, Schema(NestedField(1, "id", IntegerType(), required=False)))
+    lakehouse.catalog.create_table(
+        case.table, Schema(NestedField(1, "id", IntegerType(), required=False))
+    )
     case.produce({"id": 1, "more": "x"})
     case.start()
     case.assert_complete([1])

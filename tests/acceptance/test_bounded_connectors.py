@@ -1,4 +1,5 @@
-"""A connector that stops by itself: exactly at its bounds, also when the worker dies before it gets there."""
+"""A connector that stops by itself: exactly at its bounds, also when the worker dies before it gets
+there."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ __all__ = ["lakehouse", "worker"]
 def case(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> Iterator[SinkCase]:
-    with case_on_own_worker(tmp_path, kafka_broker.bootstrap_servers, topic_prefix, SHORT_TIMEOUTS, {}) as made:
+    with case_on_own_worker(
+        tmp_path, kafka_broker.bootstrap_servers, topic_prefix, SHORT_TIMEOUTS, {}
+    ) as made:
         yield made
 
 
@@ -48,14 +51,19 @@ def await_stop(case: SinkCase) -> str:
 def test_connectors_end_at_the_ends_of_logs_and_at_offsets(
     worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:
-    case = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, f"{topic_prefix}bounded").create_topic(2)
+    case = SinkCase(
+        worker, lakehouse, kafka_broker.bootstrap_servers, f"{topic_prefix}bounded"
+    ).create_topic(2)
     other = f"{case.name}-offsets"
     case.produce_ids(range(300))  # all have one key, so one of the partitions is empty
     full = next(number for number in range(2) if end_of(case, number))
     case.start(iceberg__ext__stop_at="latest", iceberg__control__commit__interval_ms="3000")
     bound = f"{case.name}:{full}:120"
-    worker.put(other, case.config(iceberg__ext__stop_at=bound) | {"iceberg.tables": "db.bounded_offsets"})
-    case.await_log(f"{case.name}:{full}:300")  # by the ends of the logs; the other connector has another bound
+    worker.put(
+        other, case.config(iceberg__ext__stop_at=bound) | {"iceberg.tables": "db.bounded_offsets"}
+    )
+    # by the ends of the logs; the other connector has another bound
+    case.await_log(f"{case.name}:{full}:300")
     case.produce_ids(range(300, 330))  # behind the bounds, before anything is committed
     reason = await_stop(case)
     assert reason.startswith("iceberg.ext.stop-at=latest is reached: ")
@@ -79,7 +87,8 @@ def test_bounded_connector_ends_exactly_at_the_logs_ends(case: SinkCase) -> None
     assert case.ids() == list(range(300))
     assert case.offset() == 300
     case.start(iceberg__ext__stop_at=f"{case.name}:0:350")
-    assert "stopped" in case.worker.get(f"/connectors/{case.name}/status")["connector"]  # as a stop of a user's
+    # as a stop of a user's
+    assert "stopped" in case.worker.get(f"/connectors/{case.name}/status")["connector"]
     case.resume()
     case.worker.wait_until(lambda: case.offset() == 350, 90, "the second bound")
     assert f"{case.name}:0:350 is reached" in await_stop(case)
@@ -106,4 +115,6 @@ def test_bounded_connector_resumes_to_new_ends_or_stops_at_once(case: SinkCase) 
     case.worker.wait_until(lambda: "is reached" in case.worker.log_path.read_text(), 60, "the stop")
     assert moment in await_stop(case)
     assert case.ids() == list(range(150))
-    assert committed(case.bootstrap_servers, f"connect-{case.name}", case.name) == {(case.name, 0): 150}
+    assert committed(case.bootstrap_servers, f"connect-{case.name}", case.name) == {
+        (case.name, 0): 150
+    }

@@ -1,7 +1,8 @@
-"""The same story in several catalogs and storages: changes by key, events as rows, a kill, lost answers, dead letters.
+"""The same story in several catalogs and storages: changes by key, events as rows, a kill, lost
+answers, dead letters.
 
-A REST catalog lends the storage's keys, an S3 server checks them, and every connector is configured as for the Java
-sink.
+A REST catalog lends the storage's keys, an S3 server checks them, and every connector is configured
+as for the Java sink.
 """
 
 from __future__ import annotations
@@ -60,20 +61,28 @@ def environment() -> Iterator[Mapping[str, str]]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)  # two lives of a worker with two JVMs each, and a third one for the catalog
+# two lives of a worker with two JVMs each, and a third one for the catalog
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("place", PLACES)
 def test_tables_are_exact_after_a_kill_and_lost_answers_in(
-    place: str, tmp_path: Path, s3: S3Server, kafka_broker: KafkaBroker, topic_prefix: str,
+    place: str,
+    tmp_path: Path,
+    s3: S3Server,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
     environment: Mapping[str, str],
-) -> None:  # fmt: skip
+) -> None:
     with lakehouse_at(place, tmp_path / f"lake-{topic_prefix}", s3) as lake:
         _story(tmp_path, lake, kafka_broker.bootstrap_servers, topic_prefix, environment)
 
 
-def _story(folder: Path, lake: PlacedLakehouse, servers: str, prefix: str, environment: Mapping[str, str]) -> None:
+def _story(
+    folder: Path, lake: PlacedLakehouse, servers: str, prefix: str, environment: Mapping[str, str]
+) -> None:
     topic, names = f"{prefix}orders", {mode: f"{prefix}{mode}" for mode in MODES}
     configs = {mode: _config(topic, mode, lake) for mode in MODES}
-    # The first life ends when files are staged and reported, and not in a table: they are nobody's from then on.
+    # The first life ends when files are staged and reported, and not in a table: they are nobody's
+    # from then on.
     environment = {**environment, FAULTS: "before_prepare=killgroup@3"}
     worker = WorkerProcess(folder, servers, f"{prefix}worker", SHORT_TIMEOUTS, environment)
     feed = ChangeFeed(servers, [topic], "json", KEYS, RATE)
@@ -84,7 +93,12 @@ def _story(folder: Path, lake: PlacedLakehouse, servers: str, prefix: str, envir
         for mode, name in names.items():
             worker.put(name, configs[mode])
         if rest is not None:
-            _return_when(worker, rest, "coordinator begins anew: the catalog: RESTException", "Connection refused")
+            _return_when(
+                worker,
+                rest,
+                "coordinator begins anew: the catalog: RESTException",
+                "Connection refused",
+            )
         worker.wait_for_death(SECONDS)
         left = {mode: _orphans(lake, f"db.{mode}s", name) for mode, name in names.items()}
         assert any(left.values())
@@ -94,14 +108,20 @@ def _story(folder: Path, lake: PlacedLakehouse, servers: str, prefix: str, envir
         worker.environment.pop(FAULTS)
         worker.start()
         commits = _commits(lake)
-        worker.wait_until(lambda: _commits(lake) > commits + 2, SECONDS, "commits of the second life")
+        worker.wait_until(
+            lambda: _commits(lake) > commits + 2, SECONDS, "commits of the second life"
+        )
         if rest is not None:
             worker.wait_until(lambda: rest.met == list(Fault), SECONDS, "all faults")
             rest.go_away()
-            _return_when(worker, rest, "is not committed, its partitions wait", "Connection refused")
+            _return_when(
+                worker, rest, "is not committed, its partitions wait", "Connection refused"
+            )
         produced = feed.finish(SECONDS)
         for name in names.values():
-            worker.wait_until(lambda name=name: caught_up(servers, name, topic), SECONDS, f"{name} to catch up")
+            worker.wait_until(
+                lambda name=name: caught_up(servers, name, topic), SECONDS, f"{name} to catch up"
+            )
         check_appends(lake.rows("db.appends"), expected_appends(produced, KEYS))
         check_upserts(lake.rows("db.upserts"), expected_upserts(produced, KEYS))
         for mode in MODES:
@@ -157,10 +177,14 @@ def _orphans(lake: PlacedLakehouse, table: str, connector: str) -> set[str]:
         for manifest in snapshot.manifests(loaded.io)
         for entry in manifest.fetch_manifest_entry(loaded.io, discard_deleted=False)
     }
-    return {name for name in lake.stored(table) if name.startswith(StagedFileName.prefix(connector))} - used
+    return {
+        name for name in lake.stored(table) if name.startswith(StagedFileName.prefix(connector))
+    } - used
 
 
-def _check_commands(folder: Path, connector: str, config: Mapping[str, str], table: str, servers: str) -> None:
+def _check_commands(
+    folder: Path, connector: str, config: Mapping[str, str], table: str, servers: str
+) -> None:
     """All commands find the catalog and the storage by the connector's own file."""
     posted = folder / f"{connector}.json"
     posted.write_text(json.dumps({"name": connector, "config": config}))
@@ -170,7 +194,9 @@ def _check_commands(folder: Path, connector: str, config: Mapping[str, str], tab
     assert table in migrated.stdout, migrated.stderr
     assert migrated.returncode == 2, migrated.stdout  # the sink has begun already
     letters = _command("dlq", "list", "--config", str(posted), "--json")
-    assert sum(count["letters"] for count in json.loads(letters.stdout or "[]")) == BROKEN, letters.stderr
+    assert sum(count["letters"] for count in json.loads(letters.stdout or "[]")) == BROKEN, (
+        letters.stderr
+    )
 
 
 def _command(*words: str) -> subprocess.CompletedProcess[str]:

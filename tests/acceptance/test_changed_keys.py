@@ -1,4 +1,5 @@
-"""Primary keys that change, in a topic of three partitions: each row keeps the values that the source does not send."""
+"""Primary keys that change, in a topic of three partitions: each row keeps the values that the
+source does not send."""
 
 from __future__ import annotations
 
@@ -16,19 +17,23 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-pytestmark = pytest.mark.timeout(300)  # a worker, a Spark driver, and cycles that wait for each other
+# a worker, a Spark driver, and cycles that wait for each other
+pytestmark = pytest.mark.timeout(300)
 
 PARTITIONS = 3
 UNAVAILABLE = "__debezium_unavailable_value"
 CONFIG = {
-    "key__converter": "org.apache.kafka.connect.json.JsonConverter", "key__converter__schemas__enable": "false",
-    "iceberg__tables__upsert_mode_enabled": "true", "iceberg__tables__default_id_columns": "id",
+    "key__converter": "org.apache.kafka.connect.json.JsonConverter",
+    "key__converter__schemas__enable": "false",
+    "iceberg__tables__upsert_mode_enabled": "true",
+    "iceberg__tables__default_id_columns": "id",
     "iceberg__ext__envelope": "debezium",
-}  # fmt: skip
+}
 
 
 class Shop:
-    """A table of a database whose log Debezium writes to a topic, a key's events to one partition."""
+    """A table of a database whose log Debezium writes to a topic, a key's events to one
+    partition."""
 
     def __init__(self, case: SinkCase, seed: int) -> None:
         self._case = case
@@ -45,19 +50,26 @@ class Shop:
             id_, other = self._random.sample(range(12), 2)
             match self._random.choice(["write", "write", "touch", "move", "move", "delete"]):
                 case "write":
-                    self._upsert({"id": id_, "n": self._position, "blob": f"blob {self._position}"}, sent=True)
+                    self._upsert(
+                        {"id": id_, "n": self._position, "blob": f"blob {self._position}"},
+                        sent=True,
+                    )
                 case "touch" if id_ in self.rows:
                     self._upsert({**self.rows[id_], "n": self._position}, sent=False)
                 case "move" if id_ in self.rows and other not in self.rows:
                     row = self.rows.pop(id_)
                     self._delete(id_, {"__debezium.newkey": {"id": other}})
-                    self._upsert({**row, "id": other}, sent=False, headers={"__debezium.oldkey": {"id": id_}})
+                    self._upsert(
+                        {**row, "id": other}, sent=False, headers={"__debezium.oldkey": {"id": id_}}
+                    )
                 case "delete" if id_ in self.rows:
                     del self.rows[id_]
                     self._delete(id_, {})
         assert producer.flush(30) == 0
 
-    def _upsert(self, row: dict[str, Any], *, sent: bool, headers: Mapping[str, Any] | None = None) -> None:
+    def _upsert(
+        self, row: dict[str, Any], *, sent: bool, headers: Mapping[str, Any] | None = None
+    ) -> None:
         self.rows[row["id"]] = row
         after = row if sent else {**row, "blob": UNAVAILABLE}
         self._emit(row["id"], {"op": "u", "before": None, "after": after}, headers or {})
@@ -70,7 +82,13 @@ class Shop:
     def _emit(self, id_: int, event: dict[str, Any] | None, headers: Mapping[str, Any]) -> None:
         value = None if event is None else json.dumps({**event, "source": {"lsn": self._position}})
         texts = [(name, json.dumps(key).encode()) for name, key in headers.items()]
-        self._send.produce(self._case.name, value, json.dumps({"id": id_}), partition=id_ % PARTITIONS, headers=texts)
+        self._send.produce(
+            self._case.name,
+            value,
+            json.dumps({"id": id_}),
+            partition=id_ % PARTITIONS,
+            headers=texts,
+        )
 
     def assert_landed(self) -> None:
         self._case.await_caught_up()
@@ -80,9 +98,14 @@ class Shop:
 
 
 @pytest.fixture
-def worker(kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path: Path) -> Iterator[WorkerProcess]:
+def worker(
+    kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path: Path
+) -> Iterator[WorkerProcess]:
     process = WorkerProcess(
-        tmp_path / "worker", kafka_broker.bootstrap_servers, tmp_path.name, environment=spark_environment
+        tmp_path / "worker",
+        kafka_broker.bootstrap_servers,
+        tmp_path.name,
+        environment=spark_environment,
     )
     try:
         yield process.start()
@@ -94,7 +117,9 @@ def worker(kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_
 def case(worker: WorkerProcess, kafka_broker: KafkaBroker, tmp_path: Path) -> SinkCase:
     lakehouse = Lakehouse(tmp_path / "lake")
     lakehouse.catalog.create_namespace("db")
-    return SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, tmp_path.name.replace("_", "-"))
+    return SinkCase(
+        worker, lakehouse, kafka_broker.bootstrap_servers, tmp_path.name.replace("_", "-")
+    )
 
 
 @pytest.mark.long
@@ -102,7 +127,8 @@ def case(worker: WorkerProcess, kafka_broker: KafkaBroker, tmp_path: Path) -> Si
 def test_rows_with_changed_keys_keep_their_values_across_a_restart(
     case: SinkCase, worker: WorkerProcess, tasks: str, backlog: int, later: int
 ) -> None:
-    """Where another task reads the delete, its commit comes first: a cycle of seconds for each chain of changes."""
+    """Where another task reads the delete, its commit comes first: a cycle of seconds for each
+    chain of changes."""
     case.create_topic(PARTITIONS)
     shop = Shop(case, int(tasks))
     shop.live(backlog)
@@ -122,7 +148,9 @@ def test_insert_without_its_delete_fails_the_task_or_has_null(case: SinkCase) ->
     shop = Shop(case, 0)
     shop._send = Producer({"bootstrap.servers": case.bootstrap_servers})
     shop._upsert({"id": 1, "n": 1, "blob": "first"}, sent=True)
-    shop._upsert({"id": 3, "n": 2, "blob": "?"}, sent=False, headers={"__debezium.oldkey": {"id": 2}})
+    shop._upsert(
+        {"id": 3, "n": 2, "blob": "?"}, sent=False, headers={"__debezium.oldkey": {"id": 2}}
+    )
     assert shop._send.flush(30) == 0
     case.start(**CONFIG)
     trace = case.await_failure()

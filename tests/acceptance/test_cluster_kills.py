@@ -1,4 +1,5 @@
-"""A stand-alone cluster: executors write the delete files, and neither their death nor the driver's loses a row."""
+"""A stand-alone cluster: executors write the delete files, and neither their death nor the driver's
+loses a row."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ pytestmark = pytest.mark.timeout(500)  # a cluster, and MERGEs that begin anew
 
 ROWS = 50
 SECONDS = 120.0
-MERGE = {"iceberg__tables__upsert_mode_enabled": "true", "iceberg__tables__default_id_columns": "id"}
+MERGE = {
+    "iceberg__tables__upsert_mode_enabled": "true",
+    "iceberg__tables__default_id_columns": "id",
+}
 SLOW = {  # a MERGE of many small tasks
     "iceberg__spark__sql__shuffle__partitions": "300",
     "iceberg__spark__sql__autoBroadcastJoinThreshold": "-1",
@@ -28,9 +32,13 @@ SLOW = {  # a MERGE of many small tasks
 
 
 @pytest.fixture
-def worker(kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path: Path) -> Iterator[WorkerProcess]:
+def worker(
+    kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path: Path
+) -> Iterator[WorkerProcess]:
     environment = {**spark_environment, "SPARK_LOCAL_IP": "127.0.0.1"}
-    process = WorkerProcess(tmp_path / "worker", kafka_broker.bootstrap_servers, tmp_path.name, environment=environment)
+    process = WorkerProcess(
+        tmp_path / "worker", kafka_broker.bootstrap_servers, tmp_path.name, environment=environment
+    )
     try:
         yield process.start()
     finally:
@@ -38,37 +46,53 @@ def worker(kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_
 
 
 def executors(cluster: StandaloneCluster) -> list[psutil.Process]:
-    found = [child for pid in cluster.pids for child in psutil.Process(pid).children(recursive=True)]
+    found = [
+        child for pid in cluster.pids for child in psutil.Process(pid).children(recursive=True)
+    ]
     return [process for process in found if "CoarseGrainedExecutorBackend" in command_line(process)]
 
 
 def driver(worker: WorkerProcess) -> psutil.Process:
-    (found,) = [process for process in worker.processes() if "py4j.GatewayServer" in command_line(process)]
+    (found,) = [
+        process for process in worker.processes() if "py4j.GatewayServer" in command_line(process)
+    ]
     return found
 
 
 def said(folder: Path, pattern: str) -> int:
     """How often executors said this."""
-    return sum(len(re.findall(pattern, log.read_text(errors="replace"))) for log in folder.rglob("work/app-*/*/stderr"))
+    return sum(
+        len(re.findall(pattern, log.read_text(errors="replace")))
+        for log in folder.rglob("work/app-*/*/stderr")
+    )
 
 
 @pytest.mark.long
 def test_rows_are_exact_after_executor_and_driver_die_during_merge(
-    worker: WorkerProcess, kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path: Path
+    worker: WorkerProcess,
+    kafka_broker: KafkaBroker,
+    spark_environment: Mapping[str, str],
+    tmp_path: Path,
 ) -> None:
     lakehouse = Lakehouse(tmp_path / "lake")
     lakehouse.catalog.create_namespace("db")
-    case = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, "merged-on-a-cluster").create_topic()
+    case = SinkCase(
+        worker, lakehouse, kafka_broker.bootstrap_servers, "merged-on-a-cluster"
+    ).create_topic()
 
     def write(text: str) -> None:
         case.produce(*({"id": number, "v": text} for number in range(ROWS)))
 
     def under_way(begun: int) -> None:
-        worker.wait_until(lambda: said(tmp_path, "Running task") > begun + 20, SECONDS, "a MERGE to be under way")
+        worker.wait_until(
+            lambda: said(tmp_path, "Running task") > begun + 20, SECONDS, "a MERGE to be under way"
+        )
 
     with StandaloneCluster(tmp_path / "cluster", spark_environment) as cluster:
         write("first")
-        case.start(**MERGE, **SLOW, iceberg__spark__master=cluster.url, iceberg__spark__cores__max="2")
+        case.start(
+            **MERGE, **SLOW, iceberg__spark__master=cluster.url, iceberg__spark__cores__max="2"
+        )
         case.await_caught_up()
         write("second")
         case.await_caught_up()

@@ -1,4 +1,5 @@
-"""Every command on a page is run as it stands there, but for addresses, in a shop that has what the page speaks of."""
+"""Every command on a page is run as it stands there, but for addresses, in a shop that has what the
+page speaks of."""
 
 from __future__ import annotations
 
@@ -37,11 +38,13 @@ ELSEWHERE = {
     "docs/how-to/start-a-worker.md": "test_stop_worker.py",
     "connect-py status --url https://worker-1.example.com": "test_rest_options.py",
 }
-ASKS_A_TABLE = {"history", "at", "diff", "tag", "branch", "rollback"}  # their pages leave the catalog out
+# their pages leave the catalog out
+ASKS_A_TABLE = {"history", "at", "diff", "tag", "branch", "rollback"}
 
 
 class Shop:
-    """A worker, a topic of change events, the connector of the pages, and files with the names that these have."""
+    """A worker, a topic of change events, the connector of the pages, and files with the names that
+    these have."""
 
     def __init__(self, folder: Path, broker: KafkaBroker) -> None:
         self.folder = folder
@@ -53,21 +56,38 @@ class Shop:
     def write(self, page: Page) -> None:
         """The files."""
         config = {
-            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": TOPIC,
-            "key.converter": JSON, "key.converter.schemas.enable": "false", "value.converter": JSON,
-            "value.converter.schemas.enable": "false", "transforms": "unwrap", "transforms.unwrap.type": UNWRAP,
-            "iceberg.tables.cdc-field": "_cdc.op", "iceberg.tables": TABLE,
-            "iceberg.tables.auto-create-enabled": "true", "iceberg.tables.default-id-columns": "id",
-            "iceberg.control.commit.interval-ms": "500", **self.lake.sink_config(), **page.extra,
-        }  # fmt: skip
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": TOPIC,
+            "key.converter": JSON,
+            "key.converter.schemas.enable": "false",
+            "value.converter": JSON,
+            "value.converter.schemas.enable": "false",
+            "transforms": "unwrap",
+            "transforms.unwrap.type": UNWRAP,
+            "iceberg.tables.cdc-field": "_cdc.op",
+            "iceberg.tables": TABLE,
+            "iceberg.tables.auto-create-enabled": "true",
+            "iceberg.tables.default-id-columns": "id",
+            "iceberg.control.commit.interval-ms": "500",
+            **self.lake.sink_config(),
+            **page.extra,
+        }
         config = {key: value for key, value in config.items() if value}
         self.config = config
-        lines = {"connector.class": "FileStreamSink", "topics": "lines", "file": str(self.folder / "lines.txt")}
+        lines = {
+            "connector.class": "FileStreamSink",
+            "topics": "lines",
+            "file": str(self.folder / "lines.txt"),
+        }
         people = {**config, "topics": "people", "iceberg.tables": "shop.people"}
         for name, each in {
-            NAME: config, "customers-sink": config, "people-sink": people, "lines-out": lines, "payments-sink": lines,
+            NAME: config,
+            "customers-sink": config,
+            "people-sink": people,
+            "lines-out": lines,
+            "payments-sink": lines,
             "wrong": {**lines, "tasks.max": "many", "errors.tolerance": "some"},
-        }.items():  # fmt: skip
+        }.items():
             (self.folder / f"{name}.json").write_text(json.dumps({"name": name, "config": each}))
 
     def change(self, op: str, *keys: int, amount: float = 1.25) -> None:
@@ -76,7 +96,9 @@ class Shop:
             source = {"db": "shop", "table": TOPIC, "ts_ms": 1}
             before, after = (None if op == "c" else row), (None if op == "d" else row)
             event = {"op": op, "before": before, "after": after, "source": source, "ts_ms": 1}
-            self._producer.produce(TOPIC, json.dumps(event).encode(), json.dumps({"id": key}).encode())
+            self._producer.produce(
+                TOPIC, json.dumps(event).encode(), json.dumps({"id": key}).encode()
+            )
         assert self._producer.flush(30) == 0
         self.follow()
 
@@ -88,16 +110,22 @@ class Shop:
     def follow(self) -> None:
         """Wait until the connector, if it runs, has committed everything."""
         if (
-            httpx.get(f"{self.worker.url}/connectors/{NAME}/status", timeout=60).json()["connector"]["state"]
+            httpx.get(f"{self.worker.url}/connectors/{NAME}/status", timeout=60).json()[
+                "connector"
+            ]["state"]
             == "RUNNING"
         ):
-            self.worker.wait_until(lambda: caught_up(self.servers, NAME, TOPIC), 90, "the connector to catch up")
+            self.worker.wait_until(
+                lambda: caught_up(self.servers, NAME, TOPIC), 90, "the connector to catch up"
+            )
 
     def start(self) -> None:
         self.worker.put(NAME, self.config)
 
     def stop(self) -> None:
-        assert httpx.put(f"{self.worker.url}/connectors/{NAME}/stop", timeout=100).status_code == 204
+        assert (
+            httpx.put(f"{self.worker.url}/connectors/{NAME}/stop", timeout=100).status_code == 204
+        )
         self.worker.wait_for_states(NAME, "STOPPED")
 
     def delete(self) -> None:
@@ -107,25 +135,46 @@ class Shop:
         """Run a command of a page."""
         program, *arguments = line.words()
         for shown, here in {
-            "localhost:9092": self.servers, "broker:9092": self.servers, "http://localhost:8083": self.worker.url,
-            "spark://spark:7077": "local[2]", "shop.orders/0/1742": f"{TOPIC}/0/20",
-        }.items():  # fmt: skip
+            "localhost:9092": self.servers,
+            "broker:9092": self.servers,
+            "http://localhost:8083": self.worker.url,
+            "spark://spark:7077": "local[2]",
+            "shop.orders/0/1742": f"{TOPIC}/0/20",
+        }.items():
             arguments = [each.replace(shown, here) for each in arguments]
         if "type=rest" in arguments:
-            arguments = [each for each in arguments if each != "--catalog-property" and not each.startswith("uri=")]
+            arguments = [
+                each
+                for each in arguments
+                if each != "--catalog-property" and not each.startswith("uri=")
+            ]
             at = arguments.index("type=rest")
-            catalog = {"type": "jdbc", "uri": f"jdbc:sqlite:{self.lake.directory / 'catalog.db'}",
-                       "warehouse": self.lake.warehouse, "jdbc.schema-version": "V1"}  # fmt: skip
-            named = [word for key, text in catalog.items() for word in ("--catalog-property", f"{key}={text}")]
+            catalog = {
+                "type": "jdbc",
+                "uri": f"jdbc:sqlite:{self.lake.directory / 'catalog.db'}",
+                "warehouse": self.lake.warehouse,
+                "jdbc.schema-version": "V1",
+            }
+            named = [
+                word
+                for key, text in catalog.items()
+                for word in ("--catalog-property", f"{key}={text}")
+            ]
             arguments[at : at + 1] = [*named, "--catalog", "lake"]
         elif arguments[0] in ASKS_A_TABLE and "--config" not in arguments:
             arguments += ["--config", f"{NAME}.json"]
         command = [str(Path(sys.executable).with_name(program)), *arguments, *more]
         environment = {**os.environ, "CONNECT_PY_URL": self.worker.url}
         return subprocess.run(
-            command, cwd=self.folder, env=environment, input=answer, capture_output=True, text=True, timeout=SECONDS,
+            command,
+            cwd=self.folder,
+            env=environment,
+            input=answer,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
             check=False,
-        )  # fmt: skip
+        )
 
 
 Step = Callable[[Shop], Any]
@@ -133,13 +182,16 @@ Step = Callable[[Shop], Any]
 
 @dataclass(frozen=True)
 class Page:
-    """What a page takes for granted. The keys of mappings are beginnings of lines, without `connect-py`."""
+    """What a page takes for granted. The keys of mappings are beginnings of lines, without
+    `connect-py`."""
 
-    extra: Mapping[str, str] = field(default_factory=dict)  # keys of the connector; empty: without that key
+    # keys of the connector; empty: without that key
+    extra: Mapping[str, str] = field(default_factory=dict)
     before: Mapping[str, Step] = field(default_factory=dict)  # what a reader would do first
     statuses: Mapping[str, int] = field(default_factory=dict)  # other than 0
     answers: Mapping[str, str] = field(default_factory=dict)  # on standard input
-    more: Mapping[str, list[str]] = field(default_factory=dict)  # so that the command ends, or finds the broker
+    # so that the command ends, or finds the broker
+    more: Mapping[str, list[str]] = field(default_factory=dict)
 
 
 def found(text: str, by_beginning: Mapping[str, Any], default: Any) -> Any:
@@ -148,26 +200,35 @@ def found(text: str, by_beginning: Mapping[str, Any], default: Any) -> Any:
 
 def show_letters(shop: Shop) -> None:
     """What the page's line `dlq show ... > letters.jsonl` leaves."""
-    line = Line("", f"connect-py dlq show --config {NAME}.json --reason value_converter", whole=True)
+    line = Line(
+        "", f"connect-py dlq show --config {NAME}.json --reason value_converter", whole=True
+    )
     letter = json.loads(shop.run(line).stdout.splitlines()[0])
     row = {"id": 99, "region": "north", "number": "aa", "amount": 1.0}
-    letter["value"] = {"text": json.dumps({"op": "c", "before": None, "after": row, "source": {}, "ts_ms": 1})}
+    letter["value"] = {
+        "text": json.dumps({"op": "c", "before": None, "after": row, "source": {}, "ts_ms": 1})
+    }
     (shop.folder / "letters.jsonl").write_text(json.dumps(letter) + "\n")
 
 
 DEAD_LETTERS = {
-    "errors.tolerance": "all", "errors.deadletterqueue.iceberg.table": "shop.dead_letters",
+    "errors.tolerance": "all",
+    "errors.deadletterqueue.iceberg.table": "shop.dead_letters",
     "errors.deadletterqueue.iceberg.replay.topic": "orders-sink-again",
     "errors.deadletterqueue.iceberg.replay.topic.replication.factor": "1",
-}  # fmt: skip
+}
 
 
 # Each attempt of a dead letter is a row of its own, where rows are appended.
 APPENDED = {"iceberg.ext.write-mode": "append", "iceberg.tables.cdc-field": ""}
 CHANGE_LOG = {
-    "transforms": "", "transforms.unwrap.type": "", "iceberg.tables.cdc-field": "", "iceberg.ext.envelope": "debezium",
-    "iceberg.tables.upsert-mode-enabled": "true", "iceberg.ext.changelog-suffix": "_changes",
-}  # fmt: skip
+    "transforms": "",
+    "transforms.unwrap.type": "",
+    "iceberg.tables.cdc-field": "",
+    "iceberg.ext.envelope": "debezium",
+    "iceberg.tables.upsert-mode-enabled": "true",
+    "iceberg.ext.changelog-suffix": "_changes",
+}
 
 
 def bad(shop: Shop) -> None:
@@ -181,39 +242,66 @@ PAGES: dict[str, Page] = {
     "docs/how-to/audit.md": Page(),
     "docs/how-to/change-tables.md": Page(),
     "docs/how-to/command-line.md": Page(
-        before={"connectors pause": lambda shop: shop.worker.put("payments-sink", {
-                    "connector.class": "FileStreamSink", "topics": "lines", "file": str(shop.folder / "payments.txt")}),
-                "connectors stop": lambda shop: shop.start(),
-                "connectors offsets": lambda shop: shop.change("u", *range(1_100)),
-                "kafka consume": lambda shop: shop.produce(b"Ada", topic="people")},
+        before={
+            "connectors pause": lambda shop: shop.worker.put(
+                "payments-sink",
+                {
+                    "connector.class": "FileStreamSink",
+                    "topics": "lines",
+                    "file": str(shop.folder / "payments.txt"),
+                },
+            ),
+            "connectors stop": lambda shop: shop.start(),
+            "connectors offsets": lambda shop: shop.change("u", *range(1_100)),
+            "kafka consume": lambda shop: shop.produce(b"Ada", topic="people"),
+        },
         statuses={"connectors create wrong": 1},
         answers={"connectors delete": "y\n"},
         more={"top": ["--once"], "kafka": ["--bootstrap-server", "localhost:9092"]},
     ),
     "docs/how-to/dead-letters.md": Page(
         DEAD_LETTERS | APPENDED,
-        {"dlq list": bad, f"dlq replay --config {NAME}.json --bootstrap-server localhost:9092 --fixed": show_letters},
+        {
+            "dlq list": bad,
+            f"dlq replay --config {NAME}.json --bootstrap-server localhost:9092 "
+            f"--fixed": show_letters,
+        },
     ),
     "docs/how-to/debezium.md": Page(CHANGE_LOG),
-    "docs/how-to/expect-rows.md": Page({"iceberg.ext.expect.paid": "amount >= 0"},
-                                       {"gate": lambda shop: shop.change("c", 70, amount=-1)}, {"gate": 1}),
+    "docs/how-to/expect-rows.md": Page(
+        {"iceberg.ext.expect.paid": "amount >= 0"},
+        {"gate": lambda shop: shop.change("c", 70, amount=-1)},
+        {"gate": 1},
+    ),
     "docs/how-to/load-on-spark.md": Page(before={"load": lambda shop: shop.stop()}),
     "docs/how-to/maintain-tables.md": Page(),
     "docs/how-to/rebuild-tables.md": Page(CHANGE_LOG),
-    "docs/how-to/route-rows.md": Page({"iceberg.tables.route-field": "region",
-                                      "iceberg.table.shop.orders.route-regex": "north|south"}),
-    "docs/how-to/run-on-kubernetes.md": Page(before={"connectors create": lambda shop: shop.delete()}),
+    "docs/how-to/route-rows.md": Page(
+        {
+            "iceberg.tables.route-field": "region",
+            "iceberg.table.shop.orders.route-regex": "north|south",
+        }
+    ),
+    "docs/how-to/run-on-kubernetes.md": Page(
+        before={"connectors create": lambda shop: shop.delete()}
+    ),
     "docs/how-to/storage.md": Page(),
-    "docs/how-to/table-history.md": Page(statuses={"at shop.orders --offset orders:0:99": 1, "diff": 1}),
-    "docs/how-to/table-refs.md": Page(before={"rewind": lambda shop: shop.stop()}, answers={"rollback": "y\n"}),
+    "docs/how-to/table-history.md": Page(
+        statuses={"at shop.orders --offset orders:0:99": 1, "diff": 1}
+    ),
+    "docs/how-to/table-refs.md": Page(
+        before={"rewind": lambda shop: shop.stop()}, answers={"rollback": "y\n"}
+    ),
     "docs/how-to/try-a-connector.md": Page(),
     "docs/production/back-up-and-restore.md": Page(
-        before={"connectors stop": lambda shop: shop.change("c", 80, 81),
-                "audit": lambda shop: shop.follow()},
+        before={
+            "connectors stop": lambda shop: shop.change("c", 80, 81),
+            "audit": lambda shop: shop.follow(),
+        },
     ),
     "docs/production/size-a-worker.md": Page(),
     "docs/production/tls.md": Page(),
-}  # fmt: skip
+}
 
 
 def commands() -> dict[str, list[Line]]:

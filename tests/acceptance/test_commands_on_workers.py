@@ -49,12 +49,18 @@ class Commands:
         """Write the file that `--config` names."""
         self.posted.write_text(json.dumps({"name": self.case.name, "config": config}))
 
-    def run(self, *words: str, status: int = 0, catalog: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str, status: int = 0, catalog: tuple[str, ...] = ()
+    ) -> subprocess.CompletedProcess[str]:
         begun = time.monotonic()
         done = subprocess.run(
-            self.line(*words, catalog=catalog), env=self.environment(), capture_output=True, text=True, timeout=100,
+            self.line(*words, catalog=catalog),
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=100,
             check=False,
-        )  # fmt: skip
+        )
         print(f"connect-py {' '.join(words)}: {time.monotonic() - begun:.2f} s")
         assert done.returncode == status, done.stdout + done.stderr
         return done
@@ -66,12 +72,17 @@ class Commands:
 
     def environment(self) -> dict[str, str]:
         java = str(self.folder / "java")
-        kept = {name: os.environ[name] for name in ("HOME", "XDG_CACHE_HOME") if name in os.environ}  # Spark's jars
-        paths = {"PATH": f"{java}/bin:/usr/bin:/bin", "PYTHONPATH": ":".join(filter(None, sys.path))}
+        # Spark's jars
+        kept = {name: os.environ[name] for name in ("HOME", "XDG_CACHE_HOME") if name in os.environ}
+        paths = {
+            "PATH": f"{java}/bin:/usr/bin:/bin",
+            "PYTHONPATH": ":".join(filter(None, sys.path)),
+        }
         return {**kept, **paths, "JAVA_HOME": java}
 
     def first_line(self, *words: str, url: str | None = None) -> str:
-        """Return the first line on standard error of a command, which is then killed: its driver cannot start."""
+        """Return the first line on standard error of a command, which is then killed: its driver
+        cannot start."""
         process = subprocess.Popen(
             self.line(*words, url=url), env=self.environment(), stderr=subprocess.PIPE, text=True
         )
@@ -112,7 +123,9 @@ class Commands:
 
 @pytest.fixture
 def commands(tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str) -> Iterator[Commands]:
-    with case_on_own_worker(tmp_path, kafka_broker.bootstrap_servers, topic_prefix, {}, KEYED) as case:
+    with case_on_own_worker(
+        tmp_path, kafka_broker.bootstrap_servers, topic_prefix, {}, KEYED
+    ) as case:
         case.start()
         case.await_running()
         commands = Commands(case, tmp_path)
@@ -126,7 +139,8 @@ def commands(tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str) -> It
 def test_commands_use_the_driver_of_the_worker(commands: Commands) -> None:
     table = commands.case.table
     first, *_, last = commands.history()
-    found = commands.document("diff", str(first), str(last), status=1)  # a commit without rows may follow
+    # a commit without rows may follow
+    found = commands.document("diff", str(first), str(last), status=1)
     assert (found["before"], found["after"], found["keys"]) == (first, last, ["id"])
     assert found["counts"]["inserted"] == 3
     assert [row["key"] for row in found["rows"]] == [{"id": number} for number in (5, 6, 7)]
@@ -135,7 +149,10 @@ def test_commands_use_the_driver_of_the_worker(commands: Commands) -> None:
     )
     assert commands.document("at", "--offset", f"{commands.case.name}:0:2")["snapshot"] == first
     assert commands.on_worker("at", "--offset", f"{commands.case.name}:0:5000", status=1) == ""
-    assert commands.on_worker("tag", "before", "--at", "first") == f"{table}: tag before is at snapshot {first}\n"
+    assert (
+        commands.on_worker("tag", "before", "--at", "first")
+        == f"{table}: tag before is at snapshot {first}\n"
+    )
     assert [each["name"] for each in commands.document("tag")["refs"]] == ["before"]
     assert commands.on_worker("tag", "before", status=1) == ""
     assert commands.document("branch", "trial", "--at", "before")["snapshot"] == first
@@ -152,15 +169,22 @@ def test_commands_use_the_driver_of_the_worker(commands: Commands) -> None:
 @pytest.mark.long  # in every run: test_commands_use_the_driver_of_the_worker
 def test_changes_of_the_past_use_the_driver_of_the_worker(commands: Commands) -> None:
     first, *_ = commands.history()
-    assert "the connector runs" in commands.run("rewind", "--to", "first", "--skip", "--yes", status=1).stderr
+    assert (
+        "the connector runs"
+        in commands.run("rewind", "--to", "first", "--skip", "--yes", status=1).stderr
+    )
     commands.case.stop()
     shown = commands.document("rewind", "--to", "first")
     assert (shown["tables"][0]["to"], shown["refused"], shown["heads"]) == (first, [], {})
-    assert commands.document("rewind", "--to", "first", "--replay", "--yes")["heads"] == {commands.case.table: first}
+    assert commands.document("rewind", "--to", "first", "--replay", "--yes")["heads"] == {
+        commands.case.table: first
+    }
     commands.case.resume()
     commands.case.await_running()
     refilled = list(range(8))
-    commands.case.worker.wait_until(lambda: sorted(commands.case.ids()) == refilled, 90, "the replay of the rows")
+    commands.case.worker.wait_until(
+        lambda: sorted(commands.case.ids()) == refilled, 90, "the replay of the rows"
+    )
     middle, *_ = commands.history()
     assert commands.document("rollback", "--to", str(middle), "--yes")["done"]
     refused = commands.run("rebuild", status=2)
@@ -173,10 +197,16 @@ def test_changes_of_the_past_use_the_driver_of_the_worker(commands: Commands) ->
 def test_catalog_without_a_connector_is_found_on_the_worker(commands: Commands) -> None:
     config = commands.case.config()
     prefix = "iceberg.catalog."
-    named = [f"{key.removeprefix(prefix)}={value}" for key, value in config.items() if key.startswith(prefix)]
-    catalog = ("--catalog", config.get("iceberg.catalog", "iceberg"), *(
-        word for each in named for word in ("--catalog-property", each)
-    ))  # fmt: skip
+    named = [
+        f"{key.removeprefix(prefix)}={value}"
+        for key, value in config.items()
+        if key.startswith(prefix)
+    ]
+    catalog = (
+        "--catalog",
+        config.get("iceberg.catalog", "iceberg"),
+        *(word for each in named for word in ("--catalog-property", each)),
+    )
     assert len(commands.document("history", catalog=catalog)["snapshots"]) >= 2
     # The key of the connector is not used, as without a worker.
     assert commands.document("diff", "first", "last", status=1, catalog=catalog)["keys"] == []
@@ -204,18 +234,31 @@ def test_rest_client_cannot_do_what_the_commands_refuse(commands: Commands) -> N
     secret.write_text('{"id": 1}')
     folder = str(commands.folder / "written")
     operate = commands.operate
-    assert "unknown field `parquet`" in operate("diff", 400, before="first", after="last", parquet=folder)
+    assert "unknown field `parquet`" in operate(
+        "diff", 400, before="first", after="last", parquet=folder
+    )
     assert "unknown field" in operate("scan", 400, where="true", function="os.system")
     assert "Expected `int`" in operate("history", 400, limit="many")
     assert "length >= 1" in operate("history", 400, table="")
-    for where in (f"id IN (SELECT id FROM json.`{secret}`)", "id = (SELECT max(id) FROM lake.db.other)"):
+    for where in (
+        f"id IN (SELECT id FROM json.`{secret}`)",
+        "id = (SELECT max(id) FROM lake.db.other)",
+    ):
         assert "the condition contains a query" in operate("scan", 500, where=where)
-    assert "calls Java" in operate("scan", 500, where="java_method('java.lang.System', 'getenv', 'HOME') = 'x'")
-    refused = json.loads(operate("change-ref", 200, kind="branch", name="main", at="first", move=True))["refused"]
+    assert "calls Java" in operate(
+        "scan", 500, where="java_method('java.lang.System', 'getenv', 'HOME') = 'x'"
+    )
+    refused = json.loads(
+        operate("change-ref", 200, kind="branch", name="main", at="first", move=True)
+    )["refused"]
     assert "main is moved by" in refused
-    refused = json.loads(operate("change-ref", 200, kind="tag", name="connect-py-mine", at="first"))["refused"]
+    refused = json.loads(
+        operate("change-ref", 200, kind="tag", name="connect-py-mine", at="first")
+    )["refused"]
     assert "are the sink's own" in refused
-    assert "committed to meanwhile" in operate("rollback", 500, ref="main", head=first, snapshot=first)
+    assert "committed to meanwhile" in operate(
+        "rollback", 500, ref="main", head=first, snapshot=first
+    )
     tables = [{"table": commands.case.table, "head": last, "snapshot": first}]
     assert "the connector runs" in operate("rewind", 500, mode="skip", tables=tables)
     assert not Path(folder).exists()

@@ -1,4 +1,5 @@
-"""The commands of `docker/README.md`, on services that run by the start lines of `docker/compose.yaml`. Needs root."""
+"""The commands of `docker/README.md`, on services that run by the start lines of
+`docker/compose.yaml`. Needs root."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from compose_hosts import DOCKER, ComposeHosts, compose_hosts
 from compose_programs import HEALTH, PROGRAMS
 from container_image import BuiltImage
 
-START_SECONDS, COMMAND_SECONDS, COMMIT_SECONDS = 120, 180, 240  # the first commit on a cluster fetches its jars
+# the first commit on a cluster fetches its jars
+START_SECONDS, COMMAND_SECONDS, COMMIT_SECONDS = (120, 180, 240)
 # In the order in which `depends_on` has them start.
 SERVICES = ("postgres", "kafka", "s3", "bucket", "catalog", "debezium", "worker", "prometheus")
 CLUSTER = ("spark", "spark-executors")
@@ -42,11 +44,16 @@ def commands(part: str) -> Iterator[tuple[str, list[str], str]]:
     """Service, command and shown output of each `docker compose exec` of a part of the page."""
     page = (DOCKER / "README.md").read_text().partition(f"## {part}")[2].partition("\n## ")[0]
     for match in re.finditer(COMMAND, page, re.MULTILINE):
-        yield match[1], shlex.split(match[2]), "\n".join(line.strip() for line in match[3].strip().splitlines())
+        yield (
+            match[1],
+            shlex.split(match[2]),
+            "\n".join(line.strip() for line in match[3].strip().splitlines()),
+        )
 
 
 def execute(hosts: ComposeHosts, part: str) -> list[str]:
-    """Run the commands of a part; one that shows output is repeated until it shows that. Returns what was shown."""
+    """Run the commands of a part; one that shows output is repeated until it shows that. Returns
+    what was shown."""
     shown = []
     for service, command, expected in commands(part):
         deadline = time.monotonic() + COMMIT_SECONDS
@@ -69,7 +76,9 @@ def test_commands_of_the_readme_land_a_change_of_postgres(hosts: ComposeHosts) -
     assert "id=100 customer=1 total=12.50" in orders[1]
     scraped = "http://127.0.0.1:9090/api/v1/query?query=connect_py_iceberg_commits_total"
     deadline = time.monotonic() + COMMAND_SECONDS
-    while '"table":"shop.customers"' not in hosts.execute("prometheus", ["curl", "-fsS", scraped])[1]:
+    while (
+        '"table":"shop.customers"' not in hosts.execute("prometheus", ["curl", "-fsS", scraped])[1]
+    ):
         assert time.monotonic() < deadline, hosts.log_end("prometheus")
         time.sleep(2)
 
@@ -82,7 +91,11 @@ def test_connector_moves_to_the_spark_cluster_of_compose(hosts: ComposeHosts) ->
     change = ["psql", "-U", "shop", "-c", "UPDATE customers SET city = 'Oslo' WHERE id = 2"]
     assert hosts.execute("postgres", change)[0] == 0
     deadline = time.monotonic() + COMMIT_SECONDS
-    while "city=Oslo" not in (said := hosts.execute("worker", ["python", "/samples/rows.py", "shop.customers"])[1]):
+    while "city=Oslo" not in (
+        said := hosts.execute("worker", ["python", "/samples/rows.py", "shop.customers"])[1]
+    ):
         assert time.monotonic() < deadline, f"{said}\n{hosts.log_end('worker')}"
         time.sleep(2)
-    assert "Launched executor" in hosts.log_end("spark", 400) or "Launching executor" in hosts.log_end("spark", 400)
+    assert "Launched executor" in hosts.log_end(
+        "spark", 400
+    ) or "Launching executor" in hosts.log_end("spark", 400)

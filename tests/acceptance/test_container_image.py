@@ -1,4 +1,5 @@
-"""The image, built of Debian's packages, and a worker and a connector that run from it. Needs root."""
+"""The image, built of Debian's packages, and a worker and a connector that run from it. Needs
+root."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def test_worker_and_connector_run_from_the_image(container_image: BuiltImage, scratch: Path, tmp_path: Path) -> None:
+def test_worker_and_connector_run_from_the_image(
+    container_image: BuiltImage, scratch: Path, tmp_path: Path
+) -> None:
     port = free_port()
     log = tmp_path / "worker.log"
     url = f"http://127.0.0.1:{port}"
@@ -54,10 +57,15 @@ def test_worker_and_connector_run_from_the_image(container_image: BuiltImage, sc
             "CONNECT_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
             "CONNECT_LISTENERS": url,
             "CONNECT_PY_HEALTH_URL": f"{url}/health",
-            **{f"CONNECT_{topic}_STORAGE_REPLICATION_FACTOR": "1" for topic in ("CONFIG", "OFFSET", "STATUS")},
+            **{
+                f"CONNECT_{topic}_STORAGE_REPLICATION_FACTOR": "1"
+                for topic in ("CONFIG", "OFFSET", "STATUS")
+            },
         }
         with log.open("wb") as output:
-            container = container_image.start(scratch=scratch, environment=environment, output=output)
+            container = container_image.start(
+                scratch=scratch, environment=environment, output=output
+            )
         try:
             health = container_image.config["Healthcheck"]["Test"]
             assert health[0] == "CMD"
@@ -93,7 +101,9 @@ def test_worker_and_connector_run_from_the_image(container_image: BuiltImage, sc
             )
 
             def landed() -> bool:
-                shown = container_image.run(["python", "-W", "ignore", "-c", read], scratch=scratch)[1]
+                shown = container_image.run(
+                    ["python", "-W", "ignore", "-c", read], scratch=scratch
+                )[1]
                 return "{'id': 1, 'name': 'Ada'}" in shown
 
             wait_until(landed, COMMIT_SECONDS, "the row", log)
@@ -113,15 +123,20 @@ def test_image_has_no_compiler_and_no_root_user(container_image: BuiltImage, scr
     assert list(container_image.config["Volumes"]) == ["/tmp"]
 
 
-def test_image_keeps_what_was_prepared_for_spark(container_image: BuiltImage, scratch: Path) -> None:
+def test_image_keeps_what_was_prepared_for_spark(
+    container_image: BuiltImage, scratch: Path
+) -> None:
     """The archive of classes is that of the jars in the image, and jars are those of the locks."""
     program = (
-        "from connect_py.embedded.spark_environment import spark_archive, spark_environment; "
-        "from connect_py.embedded.jar_lock import JarLock; "
-        "print(spark_archive().path.exists(), [JarLock.shipped(n).fetched for n in ('spark', 's3', 'spark-kafka')]); "
+        "from connect_py.embedded.spark_environment import spark_archive, spark_environment; from "
+        "connect_py.embedded.jar_lock import JarLock; print(spark_archive().path.exists(), "
+        "[JarLock.shipped(n).fetched for n in ('spark', 's3', 'spark-kafka')]); "
         "spark_environment()"
     )
-    assert container_image.run(["python", "-c", program], scratch=scratch) == (0, "True [True, True, True]\n")
+    assert container_image.run(["python", "-c", program], scratch=scratch) == (
+        0,
+        "True [True, True, True]\n",
+    )
 
 
 def test_bill_of_materials_names_packages_and_jars(container_image: BuiltImage) -> None:
@@ -139,22 +154,29 @@ def test_bill_of_materials_names_packages_and_jars(container_image: BuiltImage) 
     assert len(jars) == 1
 
 
-def test_container_without_brokers_says_what_is_missing(container_image: BuiltImage, scratch: Path) -> None:
+def test_container_without_brokers_says_what_is_missing(
+    container_image: BuiltImage, scratch: Path
+) -> None:
     status, said = container_image.run([], scratch=scratch)
     assert status == 1
     assert "set CONNECT_BOOTSTRAP_SERVERS" in said
-    assert container_image.run(["connect-py", "--version"], scratch=scratch)[1].startswith("connect-py ")
+    assert container_image.run(["connect-py", "--version"], scratch=scratch)[1].startswith(
+        "connect-py "
+    )
 
 
 def test_orphans_in_a_container_do_not_stay(container_image: BuiltImage, scratch: Path) -> None:
     """The first process collects those whose parent ended."""
     program = (
-        "(sleep 0.2 &) ; sleep 1; ps=0; for s in /proc/[0-9]*/status; do grep -q 'State:.Z' $s && ps=1; done; echo $ps"
+        "(sleep 0.2 &) ; sleep 1; ps=0; for s in /proc/[0-9]*/status; do grep -q 'State:.Z' "
+        "$s && ps=1; done; echo $ps"
     )
     assert container_image.run(["sh", "-c", program], scratch=scratch) == (0, "0\n")
 
 
-def test_signal_during_the_start_ends_the_container(container_image: BuiltImage, scratch: Path, tmp_path: Path) -> None:
+def test_signal_during_the_start_ends_the_container(
+    container_image: BuiltImage, scratch: Path, tmp_path: Path
+) -> None:
     with (tmp_path / "log").open("wb") as output:
         environment = {"CONNECT_BOOTSTRAP_SERVERS": f"127.0.0.1:{free_port()}"}
         container = container_image.start(scratch=scratch, environment=environment, output=output)
@@ -173,11 +195,17 @@ def member(archive: tarfile.TarFile, name: str) -> Any:
 
 
 def test_release_packs_an_image_with_its_health_check(
-    container_image: BuiltImage, release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    container_image: BuiltImage,
+    release: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As buildah makes it, of a small recipe; the real one takes as long as the image of these tests."""
+    """As buildah makes it, of a small recipe; the real one takes as long as the image of these
+    tests."""
     (tmp_path / "docker").mkdir()
-    recipe = 'ARG BASE\nFROM ${BASE}\nCOPY LICENSE /LICENSE\nHEALTHCHECK CMD ["connect-py-health"]\n'
+    recipe = (
+        'ARG BASE\nFROM ${BASE}\nCOPY LICENSE /LICENSE\nHEALTHCHECK CMD ["connect-py-health"]\n'
+    )
     (tmp_path / "docker" / "Dockerfile").write_text(recipe)
     (tmp_path / "LICENSE").write_text("free")
     monkeypatch.setattr(release, "ROOT", tmp_path)
@@ -191,5 +219,6 @@ def test_release_packs_an_image_with_its_health_check(
     with tarfile.open(tmp_path / "connect-py-9.9.9-image.tar") as archive:
         (manifest,) = member(archive, "manifest.json")
         described = member(archive, manifest["Config"])
-    assert "docker.io/library/connect-py:9.9.9" in manifest["RepoTags"]  # docker shows it as connect-py:9.9.9
+    # docker shows it as connect-py:9.9.9
+    assert "docker.io/library/connect-py:9.9.9" in manifest["RepoTags"]
     assert described["config"]["Healthcheck"]["Test"] == ["CMD", "connect-py-health"]

@@ -1,7 +1,8 @@
 """The Debezium recordings through broker, worker and sink: the tables hold what Postgres held.
 
-Each recording is replayed twice by three connectors: `whole`, as recorded (one partition per topic, everything at
-once), and `spread` over three partitions by the hash of the key, in two or three parts with a commit after each.
+Each recording is replayed twice by three connectors: `whole`, as recorded (one partition per topic,
+everything at once), and `spread` over three partitions by the hash of the key, in two or three
+parts with a commit after each.
 
 What is compared, and how: `fixtures/corpus_replay.py`.
 """
@@ -38,13 +39,19 @@ IN_SHORT = (RECORDINGS[0], "spread")
 
 @pytest.fixture(scope="module")
 def world(
-    kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
+    kafka_broker: KafkaBroker,
+    spark_environment: Mapping[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("corpus")
-    worker = WorkerProcess(folder / "worker", kafka_broker.bootstrap_servers, "corpus", environment=spark_environment)
+    worker = WorkerProcess(
+        folder / "worker", kafka_broker.bootstrap_servers, "corpus", environment=spark_environment
+    )
     try:
         with schema_registry(AVRO_SCHEMAS) as registry:
-            yield World(kafka_broker, worker.start(), Lakehouse(folder / "lake"), registry, "corpus.")
+            yield World(
+                kafka_broker, worker.start(), Lakehouse(folder / "lake"), registry, "corpus."
+            )
     finally:
         worker.close()
 
@@ -79,7 +86,8 @@ def replayed(request: pytest.FixtureRequest, world: World) -> Iterator[Replayed]
         yield Replayed(there, recording, layout)
 
 
-@pytest.mark.timeout(600)  # the first test of a recording replays it: three connectors, three rounds of commits
+# the first test of a recording replays it: three connectors, three rounds of commits
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("table", sorted(COLUMNS.keys() - {APPENDED}))
 def test_table_holds_what_the_source_held(replayed: Replayed, table: str) -> None:
     assert_holds_what_the_source_held(replayed.world, replayed.recording, replayed.layout, table)
@@ -87,7 +95,8 @@ def test_table_holds_what_the_source_held(replayed: Replayed, table: str) -> Non
 
 @pytest.mark.timeout(600)  # as above
 def test_table_without_key_gets_one_row_per_event(replayed: Replayed) -> None:
-    """Deletes are marked; a truncate, and the null key with null value after a delete, make no row."""
+    """Deletes are marked; a truncate, and the null key with null value after a delete, make no
+    row."""
     lakehouse = replayed.world.lakehouse
     rows = printed_rows(lakehouse, replayed.recording, replayed.layout, APPENDED)
     data = lakehouse.rows(replayed.table(APPENDED))

@@ -1,4 +1,5 @@
-"""A worker whose table is followed by an aggregate: it dies at each step between both commits, both stay exact."""
+"""A worker whose table is followed by an aggregate: it dies at each step between both commits, both
+stay exact."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ POINTS = [  # the second commit of a cycle is that of the aggregate
 def case(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> Iterator[SinkCase]:
-    with case_on_own_worker(tmp_path, kafka_broker.bootstrap_servers, topic_prefix, WORKER, {}) as made:
+    with case_on_own_worker(
+        tmp_path, kafka_broker.bootstrap_servers, topic_prefix, WORKER, {}
+    ) as made:
         yield made
 
 
@@ -53,7 +56,9 @@ def test_aggregate_of_a_worker_is_exact_through_deaths(case: SinkCase, tmp_path:
         parts = {digit: range(digit, end, 7) for digit in range(7)}
         wanted = {digit: (len(part), sum(part)) for digit, part in parts.items()}
         case.worker.wait_until(lambda: case.ids() == [*range(end)], 90, f"the rows below {end}")
-        case.worker.wait_until(lambda: counted() == wanted, 30, f"the aggregate of the rows below {end}")
+        case.worker.wait_until(
+            lambda: counted() == wanted, 30, f"the aggregate of the rows below {end}"
+        )
 
     case.start()
     case.produce_ids(range(100))
@@ -66,6 +71,11 @@ def test_aggregate_of_a_worker_is_exact_through_deaths(case: SinkCase, tmp_path:
         case.produce_ids(range(100 * number + 50, 100 * number + 100))
         case.worker.start()
         await_rows(100 * number + 100)
-    assert case.worker.log_path.read_text(errors="replace").count(f"{aggregate}: is made from all rows") <= 2
+    assert (
+        case.worker.log_path.read_text(errors="replace").count(
+            f"{aggregate}: is made from all rows"
+        )
+        <= 2
+    )
     commits = [len(case.lakehouse.table(name).snapshots()) for name in (followed, aggregate)]
     assert commits[0] == commits[1], "a commit is in the aggregate twice, or not at all"

@@ -1,4 +1,5 @@
-"""A worker whose commits pass a step of the user's own: it dies, the step breaks and is mended, rows stay exact."""
+"""A worker whose commits pass a step of the user's own: it dies, the step breaks and is mended,
+rows stay exact."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ STEP = {"iceberg.ext.cycle-sql": "SELECT * FROM staged WHERE id % 3 <> 0"}
 def case(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> Iterator[SinkCase]:
-    with case_on_own_worker(tmp_path, kafka_broker.bootstrap_servers, topic_prefix, WORKER, STEP) as made:
+    with case_on_own_worker(
+        tmp_path, kafka_broker.bootstrap_servers, topic_prefix, WORKER, STEP
+    ) as made:
         yield made
 
 
@@ -44,7 +47,10 @@ def test_step_of_a_worker_filters_exactly_through_death_and_repair(case: SinkCas
     case.start(iceberg__ext__cycle_sql="SELECT nothing FROM staged")
     case.produce_ids(range(1500, 1600))
     case.resume()
-    case.await_log("its partitions wait (1 cycles in a row): iceberg.ext.cycle-sql failed, nothing is committed")
+    case.await_log(
+        "its partitions wait (1 cycles in a row): iceberg.ext.cycle-sql failed, nothing is "
+        "committed"
+    )
     assert "cycle-sql failed" in case.await_waiting(f"commit to table {case.table}")["reason"]
     case.start()
     await_rows(1600)
@@ -55,9 +61,16 @@ def test_step_of_a_worker_filters_exactly_through_death_and_repair(case: SinkCas
     case.resume()
     said = "did not end within 10 s and was interrupted while iceberg.ext.cycle-sql ran"
     case.await_log(said, 150)  # a cycle has five attempts
-    assert "iceberg.ext.cycle-sql ran" in case.await_waiting(f"commit to table {case.table}")["reason"]
+    assert (
+        "iceberg.ext.cycle-sql ran" in case.await_waiting(f"commit to table {case.table}")["reason"]
+    )
     case.start()
     await_rows(1700)
     url = f"{case.worker.url}/connectors/{case.name}/config"
-    refused = httpx.put(url, json=case.config() | {"iceberg.ext.cycle-transform": "os:system"}, timeout=60)
-    assert (refused.status_code, "names code that runs in the worker's Spark" in refused.text) == (400, True)
+    refused = httpx.put(
+        url, json=case.config() | {"iceberg.ext.cycle-transform": "os:system"}, timeout=60
+    )
+    assert (refused.status_code, "names code that runs in the worker's Spark" in refused.text) == (
+        400,
+        True,
+    )

@@ -1,4 +1,5 @@
-"""Bad records of every stage and format: they are in the dead-letter topic and table, all others in the sink table."""
+"""Bad records of every stage and format: they are in the dead-letter topic and table, all others in
+the sink table."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ LETTERS = {
 
 
 class LoadedCase:
-    """A connector on a topic of one format; its table is there, with the types that the load is meant for."""
+    """A connector on a topic of one format; its table is there, with the types that the load is
+    meant for."""
 
     def __init__(self, case: SinkCase, load: BadRecords, count: int, registry_url: str) -> None:
         self.load, self.count = load, count
@@ -58,7 +60,10 @@ class LoadedCase:
                 "errors.deadletterqueue.iceberg.table": self.letters_table,
             },
         )
-        columns = [NestedField(i, name, TYPES[kind], required=False) for i, (name, kind) in enumerate(TABLE_COLUMNS, 1)]
+        columns = [
+            NestedField(i, name, TYPES[kind], required=False)
+            for i, (name, kind) in enumerate(TABLE_COLUMNS, 1)
+        ]
         case.lakehouse.catalog.create_table(case.table, Schema(*columns))
 
     def fill(self) -> None:
@@ -68,7 +73,13 @@ class LoadedCase:
             raw = self.load.record(number)
             while True:
                 try:
-                    producer.produce(self.case.name, raw.value, raw.key, headers=raw.headers, timestamp=1_000 + number)
+                    producer.produce(
+                        self.case.name,
+                        raw.value,
+                        raw.key,
+                        headers=raw.headers,
+                        timestamp=1_000 + number,
+                    )
                     break
                 except BufferError:
                     producer.poll(0.1)
@@ -87,7 +98,11 @@ class LoadedCase:
         for row in rows:
             number = row["offset"]
             raw = self.load.record(number)
-            assert (row["topic"], row["partition"], row["stage"]) == (self.case.name, 0, bad[number])
+            assert (row["topic"], row["partition"], row["stage"]) == (
+                self.case.name,
+                0,
+                bad[number],
+            )
             assert row["_dlq_reason"] == REASONS[bad[number]]
             assert (row["key"], row["value"]) == (raw.key, raw.value)
             assert [(h["key"], h["value"]) for h in row["headers"]] == (raw.headers or [])
@@ -99,7 +114,10 @@ class LoadedCase:
 
     def _check_topic(self, bad: dict[int, str]) -> None:
         config = self.case.config()
-        classes = {f"{side.upper()}_CONVERTER": config[f"{side}.converter"] for side in ("key", "value", "header")}
+        classes = {
+            f"{side.upper()}_CONVERTER": config[f"{side}.converter"]
+            for side in ("key", "value", "header")
+        }
         classes["TRANSFORMATION"] = config["transforms.cast.type"]
         letters = dead_letters(self.case)
         assert len(letters) == len(bad)
@@ -140,7 +158,12 @@ def dead_letters(case: SinkCase) -> Sequence[Message]:
 
 @contextmanager
 def loaded_cases(
-    forms: Sequence[str], count: int, worker: WorkerProcess, lakehouse: Lakehouse, broker: KafkaBroker, prefix: str
+    forms: Sequence[str],
+    count: int,
+    worker: WorkerProcess,
+    lakehouse: Lakehouse,
+    broker: KafkaBroker,
+    prefix: str,
 ) -> Iterator[list[LoadedCase]]:
     with ExitStack() as stack:
         cases = []
@@ -156,7 +179,12 @@ def loaded_cases(
 
 
 def check_formats(
-    forms: Sequence[str], count: int, worker: WorkerProcess, lakehouse: Lakehouse, broker: KafkaBroker, prefix: str
+    forms: Sequence[str],
+    count: int,
+    worker: WorkerProcess,
+    lakehouse: Lakehouse,
+    broker: KafkaBroker,
+    prefix: str,
 ) -> None:
     with loaded_cases(forms, count, worker, lakehouse, broker, prefix) as cases:
         for made in cases:
@@ -165,22 +193,28 @@ def check_formats(
         for made in cases:
             worker.wait_until(
                 lambda name=made.case.name: caught_up(broker.bootstrap_servers, name, name),
-                CATCH_UP_SECONDS + count / 1000, f"{made.case.name} to catch up",
-            )  # fmt: skip
+                CATCH_UP_SECONDS + count / 1000,
+                f"{made.case.name} to catch up",
+            )
             made.check()
         bad = len(cases[0].load.all_bad(count)) // len(REASONS)
         for made in cases:
             for reason in REASONS.values():
                 worker.wait_until(
                     lambda name=made.case.name, reason=reason: counted(worker, name, reason) == bad,
-                    READ_SECONDS, f"{bad} letters of {made.case.name} for {reason} in the metrics",
-                )  # fmt: skip
+                    READ_SECONDS,
+                    f"{bad} letters of {made.case.name} for {reason} in the metrics",
+                )
 
 
 def counted(worker: WorkerProcess, topic: str, reason: str) -> float | None:
     """The counter of a topic and reason."""
     for line in httpx.get(f"{worker.url}/metrics", timeout=30).text.splitlines():
-        if line.startswith("connect_py_cdc_dlq_total{") and f'topic="{topic}"' in line and f'"{reason}"' in line:
+        if (
+            line.startswith("connect_py_cdc_dlq_total{")
+            and f'topic="{topic}"' in line
+            and f'"{reason}"' in line
+        ):
             return float(line.rpartition(" ")[2])
     return None
 
@@ -197,7 +231,11 @@ def test_dead_letter_topic_and_table_contain_every_bad_record(
 @pytest.mark.timeout(3600)  # a million records of each format
 @pytest.mark.parametrize("form", FORMATS)
 def test_million_records_per_format_split_into_rows_and_dead_letters(
-    form: str, worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, topic_prefix: str
+    form: str,
+    worker: WorkerProcess,
+    lakehouse: Lakehouse,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
 ) -> None:
     check_formats([form], 1_000_000, worker, lakehouse, kafka_broker, topic_prefix)
 
@@ -210,13 +248,18 @@ def test_kill_between_row_and_dead_letter_commits_keeps_records_exact(
     lake = Lakehouse(tmp_path / "lake")
     lake.catalog.create_namespace("db")
     process = WorkerProcess(
-        tmp_path, kafka_broker.bootstrap_servers, f"{topic_prefix}worker", SHORT_TIMEOUTS, spark_environment
+        tmp_path,
+        kafka_broker.bootstrap_servers,
+        f"{topic_prefix}worker",
+        SHORT_TIMEOUTS,
+        spark_environment,
     )
     try:
         case = SinkCase(process, lake, kafka_broker.bootstrap_servers, f"{topic_prefix}killed")
         made = LoadedCase(case, Frequent("json"), 3_000, "")
         made.fill()
-        process.environment[FAULTS] = "after_compare_and_swap=killgroup@1"  # of the first of two tables
+        # of the first of two tables
+        process.environment[FAULTS] = "after_compare_and_swap=killgroup@1"
         process.start()
         made.case.start()
         process.wait_for_death(CATCH_UP_SECONDS)
@@ -224,9 +267,10 @@ def test_kill_between_row_and_dead_letter_commits_keeps_records_exact(
         process.start()
         bad = made.load.all_bad(made.count)
         process.wait_until(
-            lambda: caught_up(kafka_broker.bootstrap_servers, made.case.name, made.case.name), CATCH_UP_SECONDS,
+            lambda: caught_up(kafka_broker.bootstrap_servers, made.case.name, made.case.name),
+            CATCH_UP_SECONDS,
             "the last life to catch up",
-        )  # fmt: skip
+        )
         made.case.assert_complete(n for n in range(made.count) if n not in bad)
         made._check_table(bad)
         assert {row["stage"] for row in lake.rows(made.letters_table).to_pylist()} == set(REASONS)
@@ -248,59 +292,93 @@ BROKEN, MISFIT = 3, 7  # records
 @pytest.mark.long
 @pytest.mark.timeout(360)  # six commands with a JVM each beside the worker's, on a crowded machine
 def test_replayed_dead_letters_keep_their_original_offsets_and_land_once(
-    worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
+    worker: WorkerProcess,
+    lakehouse: Lakehouse,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    tmp_path: Path,
 ) -> None:
     made = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, f"{topic_prefix}replayed")
     letters = f"{made.table}_dead"
-    case = dataclasses.replace(made, extra={
-        "errors.tolerance": "all", "errors.deadletterqueue.iceberg.table": letters,
-        "errors.deadletterqueue.iceberg.replay.topic": f"{made.name}-again",
-        "transforms": "cast,at", "transforms.cast.type": "org.apache.kafka.connect.transforms.Cast$Value",
-        "transforms.cast.spec": "code:int32",
-        "transforms.at.type": "org.apache.kafka.connect.transforms.InsertField$Value",
-        "transforms.at.offset.field": "at", "transforms.at.topic.field": "source",
-    })  # fmt: skip
-    values = [json.dumps({"id": number, "code": str(number)}).encode() for number in range(REPLAYED)]
+    case = dataclasses.replace(
+        made,
+        extra={
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.iceberg.table": letters,
+            "errors.deadletterqueue.iceberg.replay.topic": f"{made.name}-again",
+            "transforms": "cast,at",
+            "transforms.cast.type": "org.apache.kafka.connect.transforms.Cast$Value",
+            "transforms.cast.spec": "code:int32",
+            "transforms.at.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+            "transforms.at.offset.field": "at",
+            "transforms.at.topic.field": "source",
+        },
+    )
+    values = [
+        json.dumps({"id": number, "code": str(number)}).encode() for number in range(REPLAYED)
+    ]
     values[BROKEN], values[MISFIT] = b"{ no json", b'{"id": 7, "code": "seven"}'
     case.create_topic()
     case.produce(*values)
     case.start()
     others = [number for number in range(REPLAYED) if number not in (BROKEN, MISFIT)]
     case.assert_complete(others)
-    worker.wait_until(lambda: lakehouse.rows(letters).num_rows == 2, CATCH_UP_SECONDS, "two letters")
+    worker.wait_until(
+        lambda: lakehouse.rows(letters).num_rows == 2, CATCH_UP_SECONDS, "two letters"
+    )
 
     posted = tmp_path / "connector.json"
     posted.write_text(json.dumps({"name": case.name, "config": case.config()}))
     shown = [json.loads(line) for line in dlq("show", posted).stdout.splitlines()]
     assert [(letter["offset"], letter["value"]["text"]) for letter in shown] == [
-        (BROKEN, "{ no json"), (MISFIT, '{"id": 7, "code": "seven"}'),
-    ]  # fmt: skip
-    for letter, value in zip(shown, ('{"id": 3, "code": "3"}', '{"id": 7, "code": "still not"}'), strict=True):
+        (BROKEN, "{ no json"),
+        (MISFIT, '{"id": 7, "code": "seven"}'),
+    ]
+    for letter, value in zip(
+        shown, ('{"id": 3, "code": "3"}', '{"id": 7, "code": "still not"}'), strict=True
+    ):
         letter["value"] = {"text": value}
     fixed = tmp_path / "fixed.jsonl"
     fixed.write_text("".join(json.dumps(letter) + "\n" for letter in shown))
-    replay = ("replay", posted, "--bootstrap-servers", case.bootstrap_servers, "--fixed", str(fixed))
+    replay = (
+        "replay",
+        posted,
+        "--bootstrap-servers",
+        case.bootstrap_servers,
+        "--fixed",
+        str(fixed),
+    )
     assert dlq(*replay, fault="before_replay_commit=kill").returncode == -signal.SIGKILL
     assert dlq(*replay).stdout == "2 letters replayed, 0 were replayed before\n"
     fixed.write_text(json.dumps(shown[0]))
     assert dlq(*replay).stdout == "0 letters replayed, 1 were replayed before\n"
-    worker.wait_until(lambda: case.ids() == sorted([*others, BROKEN]), CATCH_UP_SECONDS, "the fixed record")
-    worker.wait_until(lambda: lakehouse.rows(letters).num_rows == 3, CATCH_UP_SECONDS, "the one that failed again")
+    worker.wait_until(
+        lambda: case.ids() == sorted([*others, BROKEN]), CATCH_UP_SECONDS, "the fixed record"
+    )
+    worker.wait_until(
+        lambda: lakehouse.rows(letters).num_rows == 3, CATCH_UP_SECONDS, "the one that failed again"
+    )
     again = [row for row in lakehouse.rows(letters).to_pylist() if row["attempt"]]
-    assert [(row["topic"], row["offset"], row["attempt"]) for row in again] == [(case.name, MISFIT, 1)]
+    assert [(row["topic"], row["offset"], row["attempt"]) for row in again] == [
+        (case.name, MISFIT, 1)
+    ]
     (row,) = (row for row in lakehouse.rows(case.table).to_pylist() if row["id"] == BROKEN)
     assert (row["at"], row["source"]) == (BROKEN, case.name)
 
     counts = json.loads(dlq("list", posted, "--json").stdout)
     assert {(count["reason"], count["state"], count["letters"]) for count in counts} == {
-        ("value_converter", "new", 1), ("transformation", "replayed", 1), ("transformation", "failed-again", 1),
-    }  # fmt: skip
+        ("value_converter", "new", 1),
+        ("transformation", "replayed", 1),
+        ("transformation", "failed-again", 1),
+    }
     kafka = ("--worker", str(worker.properties))
     assert dlq("delete", posted, "--state", "replayed", *kafka).stdout == "2 of 3 letters deleted\n"
     (left,) = lakehouse.rows(letters).to_pylist()
     assert (left["offset"], left["attempt"]) == (MISFIT, 1)
     case.produce(b"{ no json either")
-    worker.wait_until(lambda: lakehouse.rows(letters).num_rows == 2, CATCH_UP_SECONDS, "the connector goes on")
+    worker.wait_until(
+        lambda: lakehouse.rows(letters).num_rows == 2, CATCH_UP_SECONDS, "the connector goes on"
+    )
     worker.delete(case.name)
 
 
@@ -309,33 +387,58 @@ def test_replayed_dead_letters_keep_their_original_offsets_and_land_once(
 @pytest.mark.parametrize(
     ("settings", "options", "expected"),
     [
-        pytest.param({"iceberg.ext.ordering-columns": "at"}, (), {1: 5, 2: 100, 3: 100}, marks=pytest.mark.long),
+        pytest.param(
+            {"iceberg.ext.ordering-columns": "at"},
+            (),
+            {1: 5, 2: 100, 3: 100},
+            marks=pytest.mark.long,
+        ),
         ({}, ("--only-missing-keys",), {1: 5, 2: 100, 3: 7}),
     ],
     ids=["ordered", "only missing keys"],
 )
 def test_letters_of_a_merged_table_overwrite_nothing_that_is_newer(
-    worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path,
-    settings: dict[str, str], options: tuple[str, ...], expected: dict[int, int],
-) -> None:  # fmt: skip
+    worker: WorkerProcess,
+    lakehouse: Lakehouse,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    tmp_path: Path,
+    settings: dict[str, str],
+    options: tuple[str, ...],
+    expected: dict[int, int],
+) -> None:
     made = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, f"{topic_prefix}merged")
     letters = f"{made.table}_dead"
-    case = dataclasses.replace(made, extra={
-        "errors.tolerance": "all", "errors.deadletterqueue.iceberg.table": letters,
-        "errors.deadletterqueue.iceberg.replay.topic": f"{made.name}-again",
-        "iceberg.tables.upsert-mode-enabled": "true", "iceberg.tables.default-id-columns": "id", **settings,
-    })  # fmt: skip
-    columns = [NestedField(1, "id", LongType(), required=True), NestedField(2, "n", IntegerType(), required=False),
-               NestedField(3, "at", LongType(), required=False)]  # fmt: skip
+    case = dataclasses.replace(
+        made,
+        extra={
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.iceberg.table": letters,
+            "errors.deadletterqueue.iceberg.replay.topic": f"{made.name}-again",
+            "iceberg.tables.upsert-mode-enabled": "true",
+            "iceberg.tables.default-id-columns": "id",
+            **settings,
+        },
+    )
+    columns = [
+        NestedField(1, "id", LongType(), required=True),
+        NestedField(2, "n", IntegerType(), required=False),
+        NestedField(3, "at", LongType(), required=False),
+    ]
     lakehouse.catalog.create_table(case.table, Schema(*columns), properties={"format-version": "2"})
     case.create_topic()
     case.produce(
-        {"id": 1, "n": "one", "at": 10}, {"id": 2, "n": "two", "at": 10}, {"id": 1, "n": 5, "at": 20},
-        {"id": 3, "n": 7, "at": 20}, {"id": 3, "n": "three", "at": 30},
-    )  # fmt: skip
+        {"id": 1, "n": "one", "at": 10},
+        {"id": 2, "n": "two", "at": 10},
+        {"id": 1, "n": 5, "at": 20},
+        {"id": 3, "n": 7, "at": 20},
+        {"id": 3, "n": "three", "at": 30},
+    )
     case.start()
     case.await_caught_up()
-    worker.wait_until(lambda: lakehouse.rows(letters).num_rows == 3, CATCH_UP_SECONDS, "three letters")
+    worker.wait_until(
+        lambda: lakehouse.rows(letters).num_rows == 3, CATCH_UP_SECONDS, "three letters"
+    )
 
     posted = tmp_path / "connector.json"
     posted.write_text(json.dumps({"name": case.name, "config": case.config()}))
@@ -344,7 +447,14 @@ def test_letters_of_a_merged_table_overwrite_nothing_that_is_newer(
     for letter in shown:
         letter["value"] = {"text": json.dumps({**json.loads(letter["value"]["text"]), "n": 100})}
     fixed.write_text("".join(json.dumps(letter) + "\n" for letter in shown))
-    replay = ("replay", posted, "--bootstrap-servers", case.bootstrap_servers, "--fixed", str(fixed))
+    replay = (
+        "replay",
+        posted,
+        "--bootstrap-servers",
+        case.bootstrap_servers,
+        "--fixed",
+        str(fixed),
+    )
     wrong = dlq(*replay, *(() if options else ("--only-missing-keys",)))
     assert (wrong.returncode, "only-missing-keys" in wrong.stderr) == (1, True)
     assert dlq(*replay, *options).stdout == "3 letters replayed, 0 were replayed before\n"
@@ -358,9 +468,22 @@ def test_letters_of_a_merged_table_overwrite_nothing_that_is_newer(
     worker.delete(case.name)
 
 
-def dlq(command: str, config: Path, *options: str, fault: str = "") -> subprocess.CompletedProcess[str]:
+def dlq(
+    command: str, config: Path, *options: str, fault: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Run `connect-py dlq`."""
     return subprocess.run(
-        [str(Path(sys.executable).parent / "connect-py"), "dlq", command, "--config", str(config), *options],
-        env={**os.environ, FAULTS: fault}, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        [
+            str(Path(sys.executable).parent / "connect-py"),
+            "dlq",
+            command,
+            "--config",
+            str(config),
+            *options,
+        ],
+        env={**os.environ, FAULTS: fault},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )

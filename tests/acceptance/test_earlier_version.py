@@ -1,7 +1,9 @@
-"""A worker of an earlier version is killed in the middle of a cycle; this version goes on with its tables exactly.
+"""A worker of an earlier version is killed in the middle of a cycle; this version goes on with its
+tables exactly.
 
-The earlier version runs from this repository's history, in this environment. It is the last one whose sink committed
-without Spark's driver: its tables, channel and offsets are what an upgrade finds.
+The earlier version runs from this repository's history, in this environment. It is the last one
+whose sink committed without Spark's driver: its tables, channel and offsets are what an upgrade
+finds.
 """
 
 from __future__ import annotations
@@ -37,12 +39,21 @@ def earlier(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seconds", [0.0, 0.7, 1.6])  # from a commit until the kill: where in the next cycle it comes
+# from a commit until the kill: where in the next cycle it comes
+@pytest.mark.parametrize("seconds", [0.0, 0.7, 1.6])
 def test_worker_continues_exactly_after_an_earlier_version_was_killed(
-    seconds: float, earlier: Path, tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str,
+    seconds: float,
+    earlier: Path,
+    tmp_path: Path,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
     spark_environment: dict[str, str],
-) -> None:  # fmt: skip
-    servers, topic, group = kafka_broker.bootstrap_servers, f"{topic_prefix}orders", f"{topic_prefix}worker"
+) -> None:
+    servers, topic, group = (
+        kafka_broker.bootstrap_servers,
+        f"{topic_prefix}orders",
+        f"{topic_prefix}worker",
+    )
     keys, lake = 3_000, Lakehouse(tmp_path / "lake")
     old = EarlierWorker(earlier, tmp_path / "old", servers, group, SHORT_TIMEOUTS)
     new = WorkerProcess(tmp_path / "new", servers, group, SHORT_TIMEOUTS)
@@ -63,7 +74,9 @@ def test_worker_continues_exactly_after_an_earlier_version_was_killed(
         produced = feed.wait(120)
         for mode in MODES:
             name = f"{topic_prefix}{mode}"
-            new.wait_until(lambda name=name: caught_up(servers, name, topic), 180, f"{name} to catch up")
+            new.wait_until(
+                lambda name=name: caught_up(servers, name, topic), 180, f"{name} to catch up"
+            )
         assert commits() > made_by_old
         check_appends(lake.rows("db.appends"), expected_appends(produced, keys))
         check_upserts(lake.rows("db.upserts"), expected_upserts(produced, keys))

@@ -1,7 +1,9 @@
-"""Both MERGE statements produce the same tables in local mode and on a cluster, from the Debezium recordings.
+"""Both MERGE statements produce the same tables in local mode and on a cluster, from the Debezium
+recordings.
 
-The connector is the same in both places, except `iceberg.spark.master`. One test merges a table on a standalone
-cluster; the other replays a recording in both places with both engines, and the other recordings in local mode.
+The connector is the same in both places, except `iceberg.spark.master`. One test merges a table on
+a standalone cluster; the other replays a recording in both places with both engines, and the other
+recordings in local mode.
 """
 
 from __future__ import annotations
@@ -45,14 +47,24 @@ CATCH_UP_SECONDS = 240.0  # the first commit starts the executors of a cluster
 
 @pytest.fixture(scope="module")
 def world(
-    kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
+    kafka_broker: KafkaBroker,
+    spark_environment: Mapping[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("engines")
-    environment = {**spark_environment, "CONNECT_PY_FAULTS": f"@{folder / 'faults'}", "SPARK_LOCAL_IP": "127.0.0.1"}
-    worker = WorkerProcess(folder / "worker", kafka_broker.bootstrap_servers, "engines", environment=environment)
+    environment = {
+        **spark_environment,
+        "CONNECT_PY_FAULTS": f"@{folder / 'faults'}",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    worker = WorkerProcess(
+        folder / "worker", kafka_broker.bootstrap_servers, "engines", environment=environment
+    )
     try:
         with schema_registry(AVRO_SCHEMAS) as registry:
-            yield World(kafka_broker, worker.start(), Lakehouse(folder / "lake"), registry, "corpus.")
+            yield World(
+                kafka_broker, worker.start(), Lakehouse(folder / "lake"), registry, "corpus."
+            )
     finally:
         worker.close()
 
@@ -63,7 +75,8 @@ def elsewhere(kind: str, folder: Path, environment: Mapping[str, str]) -> Iterat
     with ExitStack() as stack:
         if kind == "cluster":
             cluster = stack.enter_context(StandaloneCluster(folder / "cluster", environment))
-            # An application takes all cores otherwise, and the next connector's would wait for ever.
+            # An application takes all cores otherwise, and the next connector's would wait for
+            # ever.
             yield {"iceberg.spark.master": cluster.url, "iceberg.spark.cores.max": "1"}
             assert cluster.executors() > 0, "nothing ran on the cluster"
         else:
@@ -73,7 +86,9 @@ def elsewhere(kind: str, folder: Path, environment: Mapping[str, str]) -> Iterat
 def at(world: World, place: str) -> World:
     """Topics and tables of its own."""
     return dataclasses.replace(
-        world, prefix=f"corpus.{place}.", lakehouse=Lakehouse(world.lakehouse.directory.parent / place)
+        world,
+        prefix=f"corpus.{place}.",
+        lakehouse=Lakehouse(world.lakehouse.directory.parent / place),
     )
 
 
@@ -82,14 +97,20 @@ def chosen(world: World, connector: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for line in httpx.get(f"{world.worker.url}/metrics", timeout=30).text.splitlines():
         if "iceberg_engine_choices_total{" in line and f'connector="{connector}"' in line:
-            labels = dict(part.split("=", 1) for part in line[line.index("{") + 1 : line.rindex("}")].split(","))
+            labels = dict(
+                part.split("=", 1)
+                for part in line[line.index("{") + 1 : line.rindex("}")].split(",")
+            )
             found.setdefault(labels["engine"].strip('"'), set()).add(labels["reason"].strip('"'))
     return found
 
 
 def assert_proven(lakehouse: Lakehouse, tables: Collection[str]) -> None:
     """The audit of every table."""
-    catalog = {key.removeprefix("iceberg.catalog."): value for key, value in lakehouse.sink_config().items()}
+    catalog = {
+        key.removeprefix("iceberg.catalog."): value
+        for key, value in lakehouse.sink_config().items()
+    }
     del catalog["iceberg.catalog"]
     with (
         FakeSharedServices() as services,
@@ -101,7 +122,8 @@ def assert_proven(lakehouse: Lakehouse, tables: Collection[str]) -> None:
 
 
 def contents(lakehouse: Lakehouse, table: str) -> list[str]:
-    """Columns with their types, and the rows as texts, where NaN equals NaN; without the order of rows."""
+    """Columns with their types, and the rows as texts, where NaN equals NaN; without the order of
+    rows."""
     found = lakehouse.table(table)
     assert found is not None
     fields = {field.name: field for field in found.schema().as_arrow() if field.name != ORDER}
@@ -128,18 +150,28 @@ def test_table_merged_by_external_spark_equals_the_source_table(
     there = at(world, "short-cluster")
     with (
         elsewhere("cluster", tmp_path, spark_environment) as key,
-        replay(there, "json-schema", [table], SPREAD, {**key, ENGINE: "merge"}, parts=2, seconds=CATCH_UP_SECONDS) as (
-            connector,
-        ),
+        replay(
+            there,
+            "json-schema",
+            [table],
+            SPREAD,
+            {**key, ENGINE: "merge"},
+            parts=2,
+            seconds=CATCH_UP_SECONDS,
+        ) as (connector,),
     ):
         assert_holds_what_the_source_held(there, "json-schema", "spread", table)
-        world.worker.wait_until(lambda: "full merge" in chosen(world, connector), 30, "the engine to be counted")
+        world.worker.wait_until(
+            lambda: "full merge" in chosen(world, connector), 30, "the engine to be counted"
+        )
     name = f"{namespace_of('json-schema')}.spread_{table}"
     assert_nothing_is_left(there.lakehouse, name)
     assert_proven(there.lakehouse, [name])
 
 
-PLACES: Mapping[str, tuple[str, str, dict[str, str]]] = {  # Spark, the engine that must be at work, how it is chosen
+PLACES: Mapping[
+    str, tuple[str, str, dict[str, str]]
+] = {  # Spark, the engine that must be at work, how it is chosen
     "local": ("local", "merge", {}),
     "local-full": ("local", "full merge", {ENGINE: "merge"}),
     "cluster": ("cluster", "merge", {}),
@@ -153,12 +185,14 @@ RECORDINGS_AT_PLACES = [
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, list[list[str]]]:
-    """Contents of the tables by recording, as the first place left them: all places of a recording run together."""
+    """Contents of the tables by recording, as the first place left them: all places of a recording
+    run together."""
     return {}
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)  # two connectors with all tables of a recording, and three rounds of commits
+# two connectors with all tables of a recording, and three rounds of commits
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("recording", "place"), RECORDINGS_AT_PLACES)
 def test_all_tables_of_a_recording_are_the_same_everywhere(
     world: World,
@@ -173,14 +207,18 @@ def test_all_tables_of_a_recording_are_the_same_everywhere(
     tables = [f"{namespace_of(recording)}.spread_{table}" for table in MERGED]
     there = at(world, f"{recording}-{place}")
     with ExitStack() as stack:
-        more = {**stack.enter_context(elsewhere(kind, tmp_path / place, spark_environment)), **choice}
-        connectors = stack.enter_context(replay(there, recording, MERGED, SPREAD, more, seconds=CATCH_UP_SECONDS))
+        more = {
+            **stack.enter_context(elsewhere(kind, tmp_path / place, spark_environment)),
+            **choice,
+        }
+        connectors = stack.enter_context(
+            replay(there, recording, MERGED, SPREAD, more, seconds=CATCH_UP_SECONDS)
+        )
         for table in MERGED:
             assert_holds_what_the_source_held(there, recording, "spread", table)
         for connector in connectors:
-            assert chosen(world, connector).keys() - {"append", "overwrite"} == {
-                engine
-            }  # the first rows may be appended
+            # the first rows may be appended
+            assert chosen(world, connector).keys() - {"append", "overwrite"} == {engine}
     assert_proven(there.lakehouse, tables)
     found = [contents(there.lakehouse, table) for table in tables]
     for table, rows, expected in zip(MERGED, found, seen.setdefault(recording, found), strict=True):

@@ -1,4 +1,5 @@
-"""Death at points of the protocol with truncates, changed keys and unavailable values in the stream."""
+"""Death at points of the protocol with truncates, changed keys and unavailable values in the
+stream."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from connect_py.embedded.broker import KafkaBroker
 FAULTS = "CONNECT_PY_FAULTS"
 FAULTS_LOG = "CONNECT_PY_FAULTS_LOG"
 STEPS = 60  # of the database, for each life of the worker
-LIFE_SECONDS = 120.0  # from the start of a worker to its death at the point, on two cores that others share
+# from the start of a worker to its death at the point, on two cores that others share
+LIFE_SECONDS = 120.0
 CATCH_UP_SECONDS = 90.0
 TABLE = "db.shop"
 
@@ -45,7 +47,10 @@ class Database:
         log = self.source.log[0]
         for record in log[self._sent :]:
             headers = [(header.key, json.dumps(header.value).encode()) for header in record.headers]
-            key, value = (None if part is None else json.dumps(part).encode() for part in (record.key, record.value))
+            key, value = (
+                None if part is None else json.dumps(part).encode()
+                for part in (record.key, record.value)
+            )
             self._producer.produce(self._topic, value, key, headers=headers)
         self._sent = len(log)
         assert self._producer.flush(30) == 0
@@ -55,7 +60,12 @@ class Database:
         kind = self._random.choices(["write", "delete", "move", "truncate"], [70, 12, 15, 3])[0]
         match kind:
             case "write":
-                return "write", id_, self._random.choice(["north", "south"]), self._random.random() < 0.4
+                return (
+                    "write",
+                    id_,
+                    self._random.choice(["north", "south"]),
+                    self._random.random() < 0.4,
+                )
             case "delete":
                 return "delete", id_
             case "move":
@@ -67,7 +77,9 @@ def live_and_die(points: Sequence[str], folder: Path, broker: KafkaBroker, prefi
     """One life per point, each recovers from the death before; then all is read, and compared."""
     servers, name, topic = broker.bootstrap_servers, f"{prefix}sink", f"{prefix}shop"
     lake, log = Lakehouse(folder / "lake"), folder / "points.log"
-    worker = WorkerProcess(folder, servers, f"{prefix}worker", SHORT_TIMEOUTS, {FAULTS_LOG: str(log)})
+    worker = WorkerProcess(
+        folder, servers, f"{prefix}worker", SHORT_TIMEOUTS, {FAULTS_LOG: str(log)}
+    )
     database = Database(servers, topic, seed=7)
     config = {
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
@@ -100,7 +112,9 @@ def live_and_die(points: Sequence[str], folder: Path, broker: KafkaBroker, prefi
         database.go_on(STEPS)
         worker.environment.pop(FAULTS)
         worker.start()
-        worker.wait_until(lambda: caught_up(servers, name, topic), CATCH_UP_SECONDS, "the sink to catch up")
+        worker.wait_until(
+            lambda: caught_up(servers, name, topic), CATCH_UP_SECONDS, "the sink to catch up"
+        )
         rows = {row["id"]: row for row in lake.rows(TABLE).to_pylist()}
         assert len(rows) == lake.rows(TABLE).num_rows, "a key has several rows"
         assert rows == database.source.rows
@@ -114,7 +128,9 @@ def live_and_die(points: Sequence[str], folder: Path, broker: KafkaBroker, prefi
 def test_truncates_and_changed_keys_survive_death_around_the_swap(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
-    live_and_die(["before_compare_and_swap", "after_compare_and_swap"], tmp_path, kafka_broker, topic_prefix)
+    live_and_die(
+        ["before_compare_and_swap", "after_compare_and_swap"], tmp_path, kafka_broker, topic_prefix
+    )
 
 
 @pytest.mark.long
@@ -122,7 +138,15 @@ def test_truncates_and_changed_keys_survive_death_around_the_swap(
 def test_truncates_and_changed_keys_survive_death_at_every_step(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
-    points = ["after_start_commit", "after_close_files", "after_report", "after_accept", "before_prepare",
-              "before_compare_and_swap", "after_compare_and_swap", "before_commit_complete",
-              "after_group_commit"]  # fmt: skip
+    points = [
+        "after_start_commit",
+        "after_close_files",
+        "after_report",
+        "after_accept",
+        "before_prepare",
+        "before_compare_and_swap",
+        "after_compare_and_swap",
+        "before_commit_complete",
+        "after_group_commit",
+    ]
     live_and_die(points, tmp_path, kafka_broker, topic_prefix)

@@ -1,4 +1,5 @@
-"""Death at each numbered step of the protocol: what it leaves behind is put right by the next life."""
+"""Death at each numbered step of the protocol: what it leaves behind is put right by the next
+life."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ COMPACTION_POINTS = (
 )
 COMPACT_OFTEN = {"iceberg.ext.maintenance.small-files": "3"}
 KEYS = 1000
-LIFE_SECONDS = 120.0  # from the start of a worker to its death at the point, on two cores that others share
+# from the start of a worker to its death at the point, on two cores that others share
+LIFE_SECONDS = 120.0
 CATCH_UP_SECONDS = 90.0
 NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 TABLES = ("db.first", "db.second")
@@ -56,7 +58,12 @@ class TwoTables:
     """One connector that keeps two tables from two topics of the same events."""
 
     def __init__(
-        self, folder: Path, broker: KafkaBroker, prefix: str, mode: str, settings: Mapping[str, str] = NO_SETTINGS
+        self,
+        folder: Path,
+        broker: KafkaBroker,
+        prefix: str,
+        mode: str,
+        settings: Mapping[str, str] = NO_SETTINGS,
     ) -> None:
         self.name = f"{prefix}sink"
         self.topics = [f"{prefix}first", f"{prefix}second"]
@@ -91,12 +98,15 @@ class TwoTables:
         assert f"\n{point} {hit} " in passed, passed  # other processes may write after it
 
     def live_and_catch_up(self) -> int:
-        """Start an undisturbed worker, end the feed, wait for everything; returns the number of events."""
+        """Start an undisturbed worker, end the feed, wait for everything; returns the number of
+        events."""
         self.worker.environment.pop(FAULTS, None)
         self.worker.start()
         produced = self.feed.finish(CATCH_UP_SECONDS)
         self.worker.wait_until(
-            lambda: caught_up(self.servers, self.name, *self.topics), CATCH_UP_SECONDS, "the sink to catch up"
+            lambda: caught_up(self.servers, self.name, *self.topics),
+            CATCH_UP_SECONDS,
+            "the sink to catch up",
         )
         return produced
 
@@ -112,7 +122,11 @@ class TwoTables:
 
 
 def die_and_recover(
-    points: Sequence[str], folder: Path, broker: KafkaBroker, prefix: str, settings: Mapping[str, str] = NO_SETTINGS
+    points: Sequence[str],
+    folder: Path,
+    broker: KafkaBroker,
+    prefix: str,
+    settings: Mapping[str, str] = NO_SETTINGS,
 ) -> None:
     """One life per point, each recovers from the death before, all on the same tables."""
     sink = TwoTables(folder, broker, prefix, "append", settings)
@@ -133,7 +147,8 @@ def _snapshots(sink: TwoTables) -> list[int]:
 def test_death_between_the_commits_of_two_tables_leaves_both_right(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
-    """Then with files that nobody knows of, then with rows in the tables that the group does not know of."""
+    """Then with files that nobody knows of, then with rows in the tables that the group does not
+    know of."""
     one_after_another = {"iceberg.control.commit.threads": "1"}
     sink = TwoTables(tmp_path, kafka_broker, topic_prefix, "append", one_after_another)
     try:
@@ -154,7 +169,8 @@ def test_death_at_every_point_loses_and_doubles_nothing(
     die_and_recover(POINTS, tmp_path, kafka_broker, topic_prefix)
 
 
-@pytest.mark.long  # in every run: test_crash_at_each_step_leaves_rows_and_files_that_the_next_epoch_removes
+# in every run: test_crash_at_each_step_leaves_rows_and_files_that_the_next_epoch_removes
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_death_at_every_step_of_a_compaction_loses_and_doubles_nothing(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]

@@ -1,4 +1,5 @@
-"""A full topic in every format ends as the right tables: one row per event, and the last state of each key."""
+"""A full topic in every format ends as the right tables: one row per event, and the last state of
+each key."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-ONE_FORMAT = "avro"  # in every run; the recordings of the corpus come in all of them, and kills come in JSON
+# in every run; the recordings of the corpus come in all of them, and kills come in JSON
+ONE_FORMAT = "avro"
 
 
 @pytest.fixture(scope="module")
@@ -32,26 +34,40 @@ def registry_url() -> Iterator[str]:
         yield url
 
 
-def run(folder: Path, broker: KafkaBroker, form: str, prefix: str, registry_url: str, events: int, keys: int,
-        seconds: float) -> None:  # fmt: skip
+def run(
+    folder: Path,
+    broker: KafkaBroker,
+    form: str,
+    prefix: str,
+    registry_url: str,
+    events: int,
+    keys: int,
+    seconds: float,
+) -> None:
     """Both modes at once, by two connectors on one topic."""
     topic = f"{prefix}orders"
     lake = Lakehouse(folder / "lake")
     worker = WorkerProcess(folder, broker.bootstrap_servers, f"{prefix}worker")
     with ThreadPoolExecutor(2) as background:
-        loading = background.submit(load, broker.bootstrap_servers, topic, form, events, keys, seconds)
+        loading = background.submit(
+            load, broker.bootstrap_servers, topic, form, events, keys, seconds
+        )
         appends = background.submit(expected_appends, events, keys)
         try:
             worker.start()
             loading.result()
             started = time.monotonic()
             for mode in MODES:
-                config = connector_config(topic, form, mode, f"db.{mode}s", registry_url, lake.sink_config())
+                config = connector_config(
+                    topic, form, mode, f"db.{mode}s", registry_url, lake.sink_config()
+                )
                 worker.put(f"{prefix}{mode}", config)
             for mode in MODES:
                 name = f"{prefix}{mode}"
                 worker.wait_until(
-                    lambda name=name: caught_up(broker.bootstrap_servers, name, topic), seconds, f"{name} to catch up"
+                    lambda name=name: caught_up(broker.bootstrap_servers, name, topic),
+                    seconds,
+                    f"{name} to catch up",
                 )
             print(f"{form}: {events} events, both modes: {time.monotonic() - started:.1f} s")
             check_appends(lake.rows("db.appends"), appends.result())
@@ -62,14 +78,31 @@ def run(folder: Path, broker: KafkaBroker, form: str, prefix: str, registry_url:
             worker.close()
 
 
-@pytest.mark.long  # in every run: test_worker_that_is_killed_loses_and_doubles_nothing, and test_corpus_replay.py
-@pytest.mark.timeout(180)  # a worker, two Spark drivers and 120,000 rows on two cores that others share
-@pytest.mark.parametrize("form", [f if f == ONE_FORMAT else pytest.param(f, marks=pytest.mark.long) for f in FORMATS])
+# in every run: test_worker_that_is_killed_loses_and_doubles_nothing, and test_corpus_replay.py
+@pytest.mark.long
+# a worker, two Spark drivers and 120,000 rows on two cores that others share
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    "form", [f if f == ONE_FORMAT else pytest.param(f, marks=pytest.mark.long) for f in FORMATS]
+)
 def test_every_event_of_a_topic_arrives_exactly_once(
-    form: str, tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, registry_url: str,
+    form: str,
+    tmp_path: Path,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    registry_url: str,
     spark_environment: dict[str, str],
-) -> None:  # fmt: skip
-    run(tmp_path, kafka_broker, form, topic_prefix, registry_url, events=60_000, keys=12_000, seconds=120)
+) -> None:
+    run(
+        tmp_path,
+        kafka_broker,
+        form,
+        topic_prefix,
+        registry_url,
+        events=60_000,
+        keys=12_000,
+        seconds=120,
+    )
 
 
 @pytest.mark.long
@@ -77,7 +110,20 @@ def test_every_event_of_a_topic_arrives_exactly_once(
 @pytest.mark.timeout(900)  # a million events twice: loaded, written, and compared row by row
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_event_of_a_million_arrives_exactly_once(
-    form: str, tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, registry_url: str,
+    form: str,
+    tmp_path: Path,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    registry_url: str,
     spark_environment: dict[str, str],
-) -> None:  # fmt: skip
-    run(tmp_path, kafka_broker, form, topic_prefix, registry_url, events=1_000_000, keys=200_000, seconds=600)
+) -> None:
+    run(
+        tmp_path,
+        kafka_broker,
+        form,
+        topic_prefix,
+        registry_url,
+        events=1_000_000,
+        keys=200_000,
+        seconds=600,
+    )

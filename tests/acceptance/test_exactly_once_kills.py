@@ -1,4 +1,5 @@
-"""`kill -9` of the whole worker at random moments while events are fed: nothing is lost, nothing is doubled."""
+"""`kill -9` of the whole worker at random moments while events are fed: nothing is lost, nothing is
+doubled."""
 
 from __future__ import annotations
 
@@ -33,9 +34,22 @@ def registry_url() -> Iterator[str]:
         yield url
 
 
-def run(folder: Path, broker: KafkaBroker, form: str, prefix: str, registry_url: str, *, kills: int, rate: float,
-        events: int, keys: int, seed: int, seconds: float) -> None:  # fmt: skip
-    """Two connectors, one per mode, are killed again and again; `seconds` is the time to catch up at the end."""
+def run(
+    folder: Path,
+    broker: KafkaBroker,
+    form: str,
+    prefix: str,
+    registry_url: str,
+    *,
+    kills: int,
+    rate: float,
+    events: int,
+    keys: int,
+    seed: int,
+    seconds: float,
+) -> None:
+    """Two connectors, one per mode, are killed again and again; `seconds` is the time to catch up
+    at the end."""
     chance = random.Random(seed)
     topic = f"{prefix}orders"
     servers = broker.bootstrap_servers
@@ -49,12 +63,16 @@ def run(folder: Path, broker: KafkaBroker, form: str, prefix: str, registry_url:
         for mode in MODES:
             worker.put(
                 f"{prefix}{mode}",
-                connector_config(topic, form, mode, f"db.{mode}s", registry_url, lake.sink_config()),
+                connector_config(
+                    topic, form, mode, f"db.{mode}s", registry_url, lake.sink_config()
+                ),
             )
         for _ in range(kills):
             commits = _commits(lake)
             if chance.random() < 0.75:  # else it may well die before its first commit
-                worker.wait_until(lambda before=commits: _commits(lake) > before, seconds, "a commit of this life")
+                worker.wait_until(
+                    lambda before=commits: _commits(lake) > before, seconds, "a commit of this life"
+                )
             time.sleep(chance.uniform(0.0, 5.0))
             moments.append((round(time.monotonic() - started, 1), _commits(lake)))
             worker.kill_group()
@@ -62,12 +80,19 @@ def run(folder: Path, broker: KafkaBroker, form: str, prefix: str, registry_url:
         produced = feed.wait(seconds)
         for mode in MODES:
             name = f"{prefix}{mode}"
-            worker.wait_until(lambda name=name: caught_up(servers, name, topic), seconds, f"{name} to catch up")
-        print(f"{form}: seed {seed}, {produced} events, kills at {moments}, {time.monotonic() - started:.0f} s in all")
+            worker.wait_until(
+                lambda name=name: caught_up(servers, name, topic), seconds, f"{name} to catch up"
+            )
+        print(
+            f"{form}: seed {seed}, {produced} events, kills at {moments}, "
+            f"{time.monotonic() - started:.0f} s in all"
+        )
         check_appends(lake.rows("db.appends"), expected_appends(produced, keys))
         check_upserts(lake.rows("db.upserts"), expected_upserts(produced, keys))
         assert worker.stop() == 0
-        worker.wait_until(lambda: not worker.survivors(), LEFT_SECONDS, "every process of the worker to end")
+        worker.wait_until(
+            lambda: not worker.survivors(), LEFT_SECONDS, "every process of the worker to end"
+        )
         print(f"{form}: snapshots {[lake.assert_ledgers_chain(f'db.{m}s') for m in MODES]}")
     finally:
         feed.close()
@@ -78,24 +103,52 @@ def _commits(lake: Lakehouse) -> int:
     return sum(len(lake.ledgers(f"db.{mode}s")) for mode in MODES)
 
 
-@pytest.mark.timeout(300)  # two lives of a worker with a Spark driver, on two cores that others share
+# two lives of a worker with a Spark driver, on two cores that others share
+@pytest.mark.timeout(300)
 def test_worker_that_is_killed_loses_and_doubles_nothing(
-    tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, registry_url: str, spark_environment: dict[str, str]
+    tmp_path: Path,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    registry_url: str,
+    spark_environment: dict[str, str],
 ) -> None:
     run(
-        tmp_path, kafka_broker, "json", topic_prefix, registry_url,
-        kills=1, rate=2000, events=20_000, keys=4_000, seed=20, seconds=120,
-    )  # fmt: skip
+        tmp_path,
+        kafka_broker,
+        "json",
+        topic_prefix,
+        registry_url,
+        kills=1,
+        rate=2000,
+        events=20_000,
+        keys=4_000,
+        seed=20,
+        seconds=120,
+    )
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1500)  # a million events at a rate that spans ten kills, twice compared row by row
+# a million events at a rate that spans ten kills, twice compared row by row
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("form", FORMATS)
 def test_worker_killed_ten_times_loses_or_doubles_no_event(
-    form: str, tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, registry_url: str,
+    form: str,
+    tmp_path: Path,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    registry_url: str,
     spark_environment: dict[str, str],
-) -> None:  # fmt: skip
+) -> None:
     run(
-        tmp_path, kafka_broker, form, topic_prefix, registry_url,
-        kills=10, rate=5000, events=1_000_000, keys=200_000, seed=FORMATS.index(form), seconds=600,
-    )  # fmt: skip
+        tmp_path,
+        kafka_broker,
+        form,
+        topic_prefix,
+        registry_url,
+        kills=10,
+        rate=5000,
+        events=1_000_000,
+        keys=200_000,
+        seed=FORMATS.index(form),
+        seconds=600,
+    )

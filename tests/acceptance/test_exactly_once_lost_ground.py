@@ -1,4 +1,5 @@
-"""The coordinator's ground is taken away: Spark's JVM is killed, its table is dropped. Rows stay in exactly once."""
+"""The coordinator's ground is taken away: Spark's JVM is killed, its table is dropped. Rows stay in
+exactly once."""
 
 from __future__ import annotations
 
@@ -35,13 +36,17 @@ SECONDS = 90.0  # for a worker with Spark to come to a commit, on two cores that
 class Sink:
     """A worker with one connector on one topic that is fed."""
 
-    def __init__(self, folder: Path, broker: KafkaBroker, prefix: str, mode: str, faults: str = "") -> None:
+    def __init__(
+        self, folder: Path, broker: KafkaBroker, prefix: str, mode: str, faults: str = ""
+    ) -> None:
         self.name, self.topic = f"{prefix}sink", f"{prefix}orders"
         self.servers = broker.bootstrap_servers
         self.lake = Lakehouse(folder / "lake")
         self.points = folder / "points.log"
         environment = {"CONNECT_PY_FAULTS": faults, "CONNECT_PY_FAULTS_LOG": str(self.points)}
-        self.worker = WorkerProcess(folder, self.servers, f"{prefix}worker", SHORT_TIMEOUTS, environment)
+        self.worker = WorkerProcess(
+            folder, self.servers, f"{prefix}worker", SHORT_TIMEOUTS, environment
+        )
         self.feed = ChangeFeed(self.servers, [self.topic], "json", KEYS, rate=200)
         self.config = connector_config(self.topic, "json", mode, TABLE, "", self.lake.sink_config())
 
@@ -55,7 +60,9 @@ class Sink:
 
         def seen() -> bool:
             lines = self.points.read_text().splitlines() if self.points.exists() else []
-            found.extend(int(line.split()[2]) for line in lines if line.startswith(f"{point} {hit} "))
+            found.extend(
+                int(line.split()[2]) for line in lines if line.startswith(f"{point} {hit} ")
+            )
             return bool(found)
 
         self.worker.wait_until(seen, SECONDS, f"{point} {hit}")
@@ -64,14 +71,20 @@ class Sink:
     def finish(self) -> int:
         """End the feed and wait for everything; returns the number of events."""
         produced = self.feed.finish(SECONDS)
-        self.worker.wait_until(lambda: caught_up(self.servers, self.name, self.topic), SECONDS, "the sink to catch up")
+        self.worker.wait_until(
+            lambda: caught_up(self.servers, self.name, self.topic), SECONDS, "the sink to catch up"
+        )
         return produced
 
     def records(self) -> Iterator[tuple[int, int, int]]:
         """Partition, offset and key of every event in the topic; tombstones left out."""
         left = ends(self.servers, self.topic)
         consumer = Consumer(
-            {"bootstrap.servers": self.servers, "group.id": f"{self.topic}-check", "enable.auto.commit": False}
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": f"{self.topic}-check",
+                "enable.auto.commit": False,
+            }
         )
         consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in left])
         try:
@@ -91,10 +104,14 @@ class Sink:
         self.worker.close()
 
 
-@pytest.mark.timeout(240)  # a JVM per death and one more, with back-off, on two cores that others share
+# a JVM per death and one more, with back-off, on two cores that others share
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("mode", "deaths"),
-    [pytest.param("upsert", 1, marks=pytest.mark.long), pytest.param("append", 3, marks=pytest.mark.long)],
+    [
+        pytest.param("upsert", 1, marks=pytest.mark.long),
+        pytest.param("append", 3, marks=pytest.mark.long),
+    ],
 )
 def test_driver_killed_during_commits_is_replaced_and_rows_stay_exact(
     mode: str,
@@ -138,12 +155,16 @@ def test_recreated_table_has_every_row_since_the_drop(
         first = sink.lake.ledgers(TABLE)[0]
         assert first["table"] != last["table"]
         bases = {int(p): base for p, (_, base, _) in first["topics"][sink.topic]["p"].items()}
-        known = {int(p): following for p, (_, _, following) in last["topics"][sink.topic]["p"].items()}
+        known = {
+            int(p): following for p, (_, _, following) in last["topics"][sink.topic]["p"].items()
+        }
         # What was committed to the old table between our look and the drop is gone with it.
         assert all(bases[p] >= known[p] for p in bases)
         found = sink.lake.rows(TABLE)
         offsets = pc.struct_field(found["_cdc"], "offset").to_pylist()
-        expected = Counter((offset, key) for partition, offset, key in sink.records() if offset >= bases[partition])
+        expected = Counter(
+            (offset, key) for partition, offset, key in sink.records() if offset >= bases[partition]
+        )
         assert Counter(zip(offsets, found["id"].to_pylist(), strict=True)) == expected
         sink.lake.assert_ledgers_chain(TABLE)
     finally:

@@ -1,4 +1,5 @@
-"""A coordinator that sleeps through its own succession: what it does when it wakes changes nothing."""
+"""A coordinator that sleeps through its own succession: what it does when it wakes changes
+nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +41,10 @@ class Sleeper:
         self.servers = broker.bootstrap_servers
         self.lake = Lakehouse(folder / "lake")
         self.points = folder / "points.log"
-        faults = {"CONNECT_PY_FAULTS": f"{POINT}=stop@{SECOND_COMMIT}", "CONNECT_PY_FAULTS_LOG": str(self.points)}
+        faults = {
+            "CONNECT_PY_FAULTS": f"{POINT}=stop@{SECOND_COMMIT}",
+            "CONNECT_PY_FAULTS_LOG": str(self.points),
+        }
         group = f"{prefix}worker"
         self.old = WorkerProcess(folder / "old", self.servers, group, SHORT_TIMEOUTS, faults)
         self.new = WorkerProcess(folder / "new", self.servers, group, SHORT_TIMEOUTS)
@@ -52,7 +56,9 @@ class Sleeper:
     def fall_asleep(self) -> None:
         self.old.start()
         self.old.put(self.name, self.config)
-        self.wait("the driver to stop itself", lambda: self._pid_at(POINT, SECOND_COMMIT) is not None)
+        self.wait(
+            "the driver to stop itself", lambda: self._pid_at(POINT, SECOND_COMMIT) is not None
+        )
         self.driver = psutil.Process(self._pid_at(POINT, SECOND_COMMIT))
         self.wait("the kernel to stop it", lambda: self.driver.status() == psutil.STATUS_STOPPED)
         [self.jvm] = [p for p in self.driver.children() if "java" in p.name()]
@@ -61,7 +67,9 @@ class Sleeper:
 
     def _pid_at(self, point: str, hit: int) -> int | None:
         lines = self.points.read_text().splitlines() if self.points.exists() else []
-        return next((int(line.split()[2]) for line in lines if line.startswith(f"{point} {hit} ")), None)
+        return next(
+            (int(line.split()[2]) for line in lines if line.startswith(f"{point} {hit} ")), None
+        )
 
     def others(self) -> list[psutil.Process]:
         """The old worker's processes beside the driver and its JVM, the front process first."""
@@ -95,13 +103,17 @@ class Sleeper:
             check_upserts(self.lake.rows(TABLE), expected_upserts(produced, KEYS))
         self.lake.assert_ledgers_chain(TABLE)
         epochs = [ledger["epoch"] for ledger in self.lake.ledgers(TABLE)]
-        assert epochs == [asleep, *(e for e in epochs[1:] if e != asleep)], "the sleeper's second commit is visible"
+        assert epochs == [asleep, *(e for e in epochs[1:] if e != asleep)], (
+            "the sleeper's second commit is visible"
+        )
         assert self.files_of(asleep) <= self.referenced(), "files of the sleeper are left behind"
 
     def files_of(self, epoch: list[int]) -> set[str]:
         """Names of the files that the epoch staged and that are still there."""
         part = f".{epoch[0]}-{epoch[1]}."
-        return {path.name for path in self.lake.directory.rglob("connect-py-*") if part in path.name}
+        return {
+            path.name for path in self.lake.directory.rglob("connect-py-*") if part in path.name
+        }
 
     def referenced(self) -> set[str]:
         table = self.lake.table(TABLE)
@@ -112,7 +124,9 @@ class Sleeper:
     def wait(self, what: str, condition: Callable[[], bool], seconds: float = SECONDS) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < deadline, f"{what}\n{self.old.log_end()}\n--\n{self.new.log_end()}"
+            assert time.monotonic() < deadline, (
+                f"{what}\n{self.old.log_end()}\n--\n{self.new.log_end()}"
+            )
             time.sleep(0.1)
 
     def close(self) -> None:
@@ -129,12 +143,18 @@ def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)  # two workers with Spark, and the time-outs after which the second one takes over
+# two workers with Spark, and the time-outs after which the second one takes over
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("mode", ["upsert", "append"])
 def test_worker_suspended_before_its_swap_changes_nothing_after_waking(
-    mode: str, tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
+    mode: str,
+    tmp_path: Path,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    spark_environment: dict[str, str],
 ) -> None:
-    """As after a suspended machine: every process of the worker sleeps, wakes, and goes on where it was."""
+    """As after a suspended machine: every process of the worker sleeps, wakes, and goes on where it
+    was."""
     sleeper = Sleeper(tmp_path, kafka_broker, topic_prefix, mode)
     try:
         sleeper.fall_asleep()
@@ -142,7 +162,9 @@ def test_worker_suspended_before_its_swap_changes_nothing_after_waking(
         asleep = sleeper.succeed()
         assert not sleeper.has_tried()
         _signal([sleeper.jvm, sleeper.driver, *sleeper.others()], signal.SIGCONT)
-        sleeper.wait("the sleeper to try its swap, or to see that its time is over", sleeper.is_done)
+        sleeper.wait(
+            "the sleeper to try its swap, or to see that its time is over", sleeper.is_done
+        )
         assert sleeper.old.stop() == 0
         sleeper.finish(asleep)
     finally:
@@ -150,11 +172,13 @@ def test_worker_suspended_before_its_swap_changes_nothing_after_waking(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)  # two workers with Spark, and the time-outs after which the second one takes over
+# two workers with Spark, and the time-outs after which the second one takes over
+@pytest.mark.timeout(240)
 def test_suspended_driver_ends_with_its_killed_worker_without_any_change(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
-    """Driver and JVM sleep while the worker is killed: they are killed with it, asleep as they are."""
+    """Driver and JVM sleep while the worker is killed: they are killed with it, asleep as they
+    are."""
     sleeper = Sleeper(tmp_path, kafka_broker, topic_prefix, "append")
     try:
         sleeper.fall_asleep()

@@ -19,7 +19,9 @@ ARRIVE_SECONDS = 60.0
 @pytest.fixture
 def worker(kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> Iterator[WorkerProcess]:
     properties = {"exactly.once.source.support": "enabled", "session.timeout.ms": "4000"}
-    process = WorkerProcess(tmp_path / "worker", kafka_broker.bootstrap_servers, f"{topic_prefix}g", properties)
+    process = WorkerProcess(
+        tmp_path / "worker", kafka_broker.bootstrap_servers, f"{topic_prefix}g", properties
+    )
     try:
         yield process
     finally:
@@ -28,11 +30,18 @@ def worker(kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> Iter
 
 def config(path: Path, topic: str, **more: str) -> dict[str, str]:
     return {
-        "connector.class": "FileStreamSource", "file": str(path), "topic": topic, "batch.size": "20",
-        "exactly.once.support": "required", "key.converter": STRING, "value.converter": STRING,
-        "topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1",
-        "producer.override.transaction.timeout.ms": "20000", **more,
-    }  # fmt: skip
+        "connector.class": "FileStreamSource",
+        "file": str(path),
+        "topic": topic,
+        "batch.size": "20",
+        "exactly.once.support": "required",
+        "key.converter": STRING,
+        "value.converter": STRING,
+        "topic.creation.default.partitions": "1",
+        "topic.creation.default.replication.factor": "1",
+        "producer.override.transaction.timeout.ms": "20000",
+        **more,
+    }
 
 
 class Committed:
@@ -40,10 +49,16 @@ class Committed:
 
     def __init__(self, servers: str, topic: str) -> None:
         self.values: list[str] = []
-        self._consumer = Consumer({
-            "bootstrap.servers": servers, "group.id": f"{topic}-reader", "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed", "enable.auto.commit": False, "topic.metadata.refresh.interval.ms": 500,
-        })  # fmt: skip
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": f"{topic}-reader",
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "topic.metadata.refresh.interval.ms": 500,
+            }
+        )
         self._consumer.subscribe([topic])
 
     def read(self) -> list[str]:
@@ -95,15 +110,20 @@ def kills(worker: WorkerProcess, lines: Committed, path: Path, topic: str, times
         worker.put("source", config(path, topic))
         for _ in range(times):
             seen = len(lines.values)
-            worker.wait_until(lambda seen=seen: len(lines.read()) > seen + 200, ARRIVE_SECONDS, "lines to arrive")
+            worker.wait_until(
+                lambda seen=seen: len(lines.read()) > seen + 200, ARRIVE_SECONDS, "lines to arrive"
+            )
             worker.kill_group()
             worker.start()
     expected = [f"line {n}" for n in range(writer.written)]
-    worker.wait_until(lambda: len(lines.read()) >= len(expected), ARRIVE_SECONDS, f"{len(expected)} lines")
+    worker.wait_until(
+        lambda: len(lines.read()) >= len(expected), ARRIVE_SECONDS, f"{len(expected)} lines"
+    )
     assert lines.read() == expected
 
 
-@pytest.mark.long  # in every run: test_zombie_source_task_is_fenced_and_its_open_transaction_aborted
+# in every run: test_zombie_source_task_is_fenced_and_its_open_transaction_aborted
+@pytest.mark.long
 @pytest.mark.timeout(240)  # two lives of a worker, a lease in between
 def test_source_worker_killed_mid_stream_writes_each_line_exactly_once(
     worker: WorkerProcess, lines: Committed, topic_prefix: str, tmp_path: Path
@@ -121,16 +141,23 @@ def test_a_worker_killed_six_times_writes_each_line_exactly_once(
 
 @pytest.mark.timeout(120)
 def test_zombie_source_task_is_fenced_and_its_open_transaction_aborted(
-    worker: WorkerProcess, lines: Committed, kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
+    worker: WorkerProcess,
+    lines: Committed,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    tmp_path: Path,
 ) -> None:
     topic, path = f"{topic_prefix}lines", tmp_path / "in.txt"
     path.write_text("one\n")
     worker.start()
     worker.put("source", config(path, topic))
     worker.wait_until(lambda: lines.read() == ["one"], ARRIVE_SECONDS, "the first line")
-    zombie = Producer({
-        "bootstrap.servers": kafka_broker.bootstrap_servers, "transactional.id": f"{topic_prefix}g-source-0",
-    })  # fmt: skip
+    zombie = Producer(
+        {
+            "bootstrap.servers": kafka_broker.bootstrap_servers,
+            "transactional.id": f"{topic_prefix}g-source-0",
+        }
+    )
     zombie.init_transactions(30)  # now the running task is the zombie
     with path.open("a") as more:
         more.write("two\n")
@@ -169,11 +196,18 @@ def test_task_moved_between_workers_writes_each_line_exactly_once(
     kafka_broker: KafkaBroker, lines: Committed, topic_prefix: str, tmp_path: Path
 ) -> None:
     properties = {
-        "exactly.once.source.support": "enabled", "session.timeout.ms": "4000",
+        "exactly.once.source.support": "enabled",
+        "session.timeout.ms": "4000",
         "scheduled.rebalance.max.delay.ms": "0",
-    }  # fmt: skip
-    servers, topic, path = kafka_broker.bootstrap_servers, f"{topic_prefix}lines", tmp_path / "in.txt"
-    workers = [WorkerProcess(tmp_path / f"w{n}", servers, f"{topic_prefix}g", properties) for n in range(2)]
+    }
+    servers, topic, path = (
+        kafka_broker.bootstrap_servers,
+        f"{topic_prefix}lines",
+        tmp_path / "in.txt",
+    )
+    workers = [
+        WorkerProcess(tmp_path / f"w{n}", servers, f"{topic_prefix}g", properties) for n in range(2)
+    ]
 
     def more_lines(worker: WorkerProcess, count: int) -> None:
         seen = len(lines.values)
@@ -202,7 +236,9 @@ def test_task_moved_between_workers_writes_each_line_exactly_once(
                     process.resume()
             more_lines(other, 200)
         expected = [f"line {n}" for n in range(writer.written)]
-        other.wait_until(lambda: len(lines.read()) >= len(expected), ARRIVE_SECONDS, f"{len(expected)} lines")
+        other.wait_until(
+            lambda: len(lines.read()) >= len(expected), ARRIVE_SECONDS, f"{len(expected)} lines"
+        )
         assert lines.read() == expected
     finally:
         for worker in workers:

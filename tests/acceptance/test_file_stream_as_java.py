@@ -1,4 +1,5 @@
-"""FileStream connectors beside Java's: the same file gives the same records, the same topic the same file."""
+"""FileStream connectors beside Java's: the same file gives the same records, the same topic the
+same file."""
 
 from __future__ import annotations
 
@@ -16,21 +17,32 @@ from connect_py.embedded.broker import KafkaBroker
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 LINES = (
-    b'plain\n\n  blanks around  \nwindows\r\n\r\nold mac\rnext\r\r\nquote " back \\ tab \t nul \x00 end\n'
+    b'plain\n\n  blanks around  \nwindows\r\n\r\nold mac\rnext\r\r\nquote " back \\ tab \t nul '
+    b"\x00 end\n"
     + "ümläut € 😀\n".encode()
     + b"bad \xff\xfe utf\n"
     + b"x" * 20_000
     + b"\nunfinished"
 )
 VALUES: tuple[tuple[bytes | None, bytes | None], ...] = (
-    (b'"k"', b'{"a":1,"b":[true,null,1.5],"c":{"d":"x"}}'), (None, b'"text"'), (None, None), (None, b"12345678901"),
-    (None, b"1.0"), (None, b"1e30"), (None, b"[]"), (None, b"{}"), (None, '"ü\\n"'.encode()), (None, b"false"),
-)  # fmt: skip
+    (b'"k"', b'{"a":1,"b":[true,null,1.5],"c":{"d":"x"}}'),
+    (None, b'"text"'),
+    (None, None),
+    (None, b"12345678901"),
+    (None, b"1.0"),
+    (None, b"1e30"),
+    (None, b"[]"),
+    (None, b"{}"),
+    (None, '"ü\\n"'.encode()),
+    (None, b"false"),
+)
 
 
 def read(servers: str, topic: str, count: int) -> list[tuple[Any, ...]]:
     """Partition, key, value, headers of the records of a topic."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": f"{topic}-r", "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": f"{topic}-r", "auto.offset.reset": "earliest"}
+    )
     consumer.subscribe([topic])
     found: list[tuple[Any, ...]] = []
     for _ in range(600):
@@ -47,15 +59,30 @@ def offsets(worker: WorkerProcess, name: str) -> Any:
     return worker.get(f"/connectors/{name}/offsets")["offsets"]
 
 
-def run(worker: WorkerProcess, servers: str, shared: str, source: Path, folder: Path, position: int) -> dict[str, Any]:
-    """Have a worker read the file to this position and write the topic `shared` to another; what that led to."""
+def run(
+    worker: WorkerProcess, servers: str, shared: str, source: Path, folder: Path, position: int
+) -> dict[str, Any]:
+    """Have a worker read the file to this position and write the topic `shared` to another; what
+    that led to."""
     who = worker.group
-    creation = {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1"}
-    reading = {"connector.class": "FileStreamSource", "file": str(source), "topic": f"{who}-lines", "batch.size": "2"}
+    creation = {
+        "topic.creation.default.partitions": "1",
+        "topic.creation.default.replication.factor": "1",
+    }
+    reading = {
+        "connector.class": "FileStreamSource",
+        "file": str(source),
+        "topic": f"{who}-lines",
+        "batch.size": "2",
+    }
     target = folder / f"{who}.out"
     writing = {"connector.class": "FileStreamSink", "file": str(target), "topics": shared}
-    schemaless = {"key.converter": JSON, "key.converter.schemas.enable": "false",
-                  "value.converter": JSON, "value.converter.schemas.enable": "false"}  # fmt: skip
+    schemaless = {
+        "key.converter": JSON,
+        "key.converter.schemas.enable": "false",
+        "value.converter": JSON,
+        "value.converter.schemas.enable": "false",
+    }
     waiting = {**reading, "topic": f"{who}-never-made"}
     worker.start()
     try:
@@ -64,11 +91,19 @@ def run(worker: WorkerProcess, servers: str, shared: str, source: Path, folder: 
         worker.put("waiting", waiting)
         records = read(servers, f"{who}-lines", 11)
         worker.wait_until(
-            lambda: [pair["offset"] for pair in offsets(worker, "in")] == [{"position": position}], 30, str(position)
+            lambda: [pair["offset"] for pair in offsets(worker, "in")] == [{"position": position}],
+            30,
+            str(position),
         )
         lines = len(VALUES)
-        worker.wait_until(lambda: target.exists() and target.read_bytes().count(b"\n") >= lines, 30, "the sink's lines")
-        configs: Mapping[str, Any] = {t["id"]["task"]: t["config"] for t in worker.get("/connectors/in/tasks")}
+        worker.wait_until(
+            lambda: target.exists() and target.read_bytes().count(b"\n") >= lines,
+            30,
+            "the sink's lines",
+        )
+        configs: Mapping[str, Any] = {
+            t["id"]["task"]: t["config"] for t in worker.get("/connectors/in/tasks")
+        }
         return {
             "records": records,
             "partition": [pair["partition"] for pair in offsets(worker, "in")],
@@ -85,7 +120,11 @@ def run(worker: WorkerProcess, servers: str, shared: str, source: Path, folder: 
 def test_file_stream_connectors_produce_the_same_data_as_java(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
-    servers, shared, source = kafka_broker.bootstrap_servers, f"{topic_prefix}values", tmp_path / "in.txt"
+    servers, shared, source = (
+        kafka_broker.bootstrap_servers,
+        f"{topic_prefix}values",
+        tmp_path / "in.txt",
+    )
     source.write_bytes(LINES)
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(shared, 1, 1)])[shared].result(30)
@@ -94,7 +133,8 @@ def test_file_stream_connectors_produce_the_same_data_as_java(
         producer.produce(shared, value, key)
     producer.flush(30)
     whole = LINES.removesuffix(b"unfinished")
-    # Java counts characters, the face as two: behind text beyond ASCII it repeats lines after a restart.
+    # Java counts characters, the face as two: behind text beyond ASCII it repeats lines after a
+    # restart.
     characters = len(whole.decode(errors="replace")) + 1
     java_worker = JavaWorker(tmp_path / "java", servers, f"{topic_prefix}java")
     java = run(java_worker, servers, shared, source, tmp_path, characters)

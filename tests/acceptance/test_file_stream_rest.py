@@ -1,4 +1,5 @@
-"""FileStreamSource and FileStreamSink on a worker that runs as a process: from file to topic to file."""
+"""FileStreamSource and FileStreamSink on a worker that runs as a process: from file to topic to
+file."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def worker(kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> Iter
         process.close()
 
 
-@pytest.mark.long  # lines travel as far, and through a restart, when connectors go from Java to ours and back
+# lines travel as far, and through a restart, when connectors go from Java to ours and back
+@pytest.mark.long
 @pytest.mark.timeout(120)  # three lives of a worker
 def test_file_stream_connectors_continue_from_their_offsets_after_a_restart(
     worker: WorkerProcess, topic_prefix: str, tmp_path: Path
@@ -38,15 +40,23 @@ def test_file_stream_connectors_continue_from_their_offsets_after_a_restart(
         return target.read_text().splitlines() if target.exists() else []
 
     def wait_for(*lines: str) -> None:
-        worker.wait_until(lambda: len(arrived()) >= len(lines), ARRIVE_SECONDS, f"{len(lines)} lines")
+        worker.wait_until(
+            lambda: len(arrived()) >= len(lines), ARRIVE_SECONDS, f"{len(lines)} lines"
+        )
         assert arrived() == list(lines)
 
     add("one", "two")
     converters = {"key.converter": STRING, "value.converter": STRING}
-    creation = {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1"}
+    creation = {
+        "topic.creation.default.partitions": "1",
+        "topic.creation.default.replication.factor": "1",
+    }
     reading = {"connector.class": "FileStreamSource", "file": str(source), "topic": topic}
     worker.put("source", {**reading, **creation, **converters})
-    worker.put("sink", {"connector.class": "FileStreamSink", "file": str(target), "topics": topic, **converters})
+    worker.put(
+        "sink",
+        {"connector.class": "FileStreamSink", "file": str(target), "topics": topic, **converters},
+    )
     wait_for("one", "two")
     assert worker.states("source") == ["RUNNING", "RUNNING"]
     assert worker.get("/connectors/source/topics") == {"source": {"topics": [topic]}}
@@ -58,7 +68,9 @@ def test_file_stream_connectors_continue_from_their_offsets_after_a_restart(
     worker.start()
     wait_for("one", "two", "three", "four")
 
-    worker.wait_until(lambda: "RUNNING" in worker.states("source")[1:], ARRIVE_SECONDS, "the source task")
+    worker.wait_until(
+        lambda: "RUNNING" in worker.states("source")[1:], ARRIVE_SECONDS, "the source task"
+    )
     add("five")
     wait_for("one", "two", "three", "four", "five")
     assert worker.stop() == 0

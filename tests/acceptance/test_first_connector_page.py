@@ -1,4 +1,5 @@
-"""The page of the first connector, followed from an empty folder to the row in the table, and to the end."""
+"""The page of the first connector, followed from an empty folder to the row in the table, and to
+the end."""
 
 from __future__ import annotations
 
@@ -43,9 +44,15 @@ class Reader:
         """Run the only line of the page that begins so; returns what it prints."""
         (line,) = re.findall(rf"^    ({re.escape(begin)}.*)$", self.text, re.MULTILINE)
         done = subprocess.run(
-            f"{line}{more}", shell=True, cwd=self.folder, env=self._environment, capture_output=True, text=True,
-            timeout=SECONDS, check=False,
-        )  # fmt: skip
+            f"{line}{more}",
+            shell=True,
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -55,14 +62,22 @@ class Reader:
             properties.write(f"listeners=http://127.0.0.1:{self.port}\n")
         with (self.folder / "worker.log").open("wb") as log:
             return subprocess.Popen(
-                ["connect-distributed", "worker.properties"], cwd=self.folder, env=self._environment, stdout=log,
-                stderr=log, start_new_session=True,
-            )  # fmt: skip
+                ["connect-distributed", "worker.properties"],
+                cwd=self.folder,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def read(self) -> str:
         (program,) = re.findall(r"```python\n(.*?)```", self.text, re.DOTALL)
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS, check=False
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
         )
         return done.stdout
 
@@ -84,15 +99,24 @@ def test_row_of_the_first_connector_page_lands(tmp_path: Path) -> None:
         reader.file("worker.properties", **{"127.0.0.1:39327": found[1]})
         reader.line("connect-py jars spark")
         worker = reader.worker()
-        reader.wait(lambda: "INFO Kafka Connect started" in (tmp_path / "worker.log").read_text(), "the worker")
+        reader.wait(
+            lambda: "INFO Kafka Connect started" in (tmp_path / "worker.log").read_text(),
+            "the worker",
+        )
         reader.file("people-source.json")
         reader.line("echo")
-        answer = reader.line("curl -X POST -H 'Content-Type: application/json' -d @people-source.json")
-        assert answer.startswith('{"name":"people-source","config":{"connector.class":"FileStreamSource"')
+        answer = reader.line(
+            "curl -X POST -H 'Content-Type: application/json' -d @people-source.json"
+        )
+        assert answer.startswith(
+            '{"name":"people-source","config":{"connector.class":"FileStreamSource"'
+        )
         reader.file("people-sink.json")
         reader.line("curl -X POST -H 'Content-Type: application/json' -d @people-sink.json")
         status = f"curl 127.0.0.1:{reader.port}/connectors/people-sink/status"
-        reader.wait(lambda: '"tasks":[{"id":0,"state":"RUNNING"' in reader.line(status), "the sink to run")
+        reader.wait(
+            lambda: '"tasks":[{"id":0,"state":"RUNNING"' in reader.line(status), "the sink to run"
+        )
         reader.wait(lambda: reader.read() == "[{'id': 1, 'name': 'Ada'}]\n", "the row")
         os.killpg(worker.pid, signal.SIGINT)  # as Ctrl-C in its terminal
         assert worker.wait(SECONDS) in (0, 130)

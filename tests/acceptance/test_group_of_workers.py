@@ -1,4 +1,5 @@
-"""Three workers as processes on one broker: whatever happens to them, nothing runs twice and everything runs again."""
+"""Three workers as processes on one broker: whatever happens to them, nothing runs twice and
+everything runs again."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ class Lines:
 def group_at_work(
     directory: Path, connectors: int = CONNECTORS, tasks: int = TASKS, **properties: str
 ) -> Iterator[GroupUnderTest]:
-    """A group whose tasks beat and whose FileStream source copies lines; both are checked at the end."""
+    """A group whose tasks beat and whose FileStream source copies lines; both are checked at the
+    end."""
     with GroupUnderTest(directory, "group-", **EXACTLY_ONCE, **properties) as group:
         group.start()
         for worker in group.workers:
@@ -83,7 +85,8 @@ def others(group: GroupUnderTest, *numbers: int) -> list[int]:
 
 
 def kill(group: GroupUnderTest, *numbers: int) -> None:
-    """The rest takes over; the killed ones come back under their addresses and get their share again."""
+    """The rest takes over; the killed ones come back under their addresses and get their share
+    again."""
     for number in numbers:
         group.kill(number)
     group.settle(SETTLE_SECONDS, others(group, *numbers))
@@ -93,7 +96,8 @@ def kill(group: GroupUnderTest, *numbers: int) -> None:
 
 
 def put_leader_to_sleep(group: GroupUnderTest) -> None:
-    """Its tasks end by themselves; when it wakes it finds itself fenced, and gets its share again."""
+    """Its tasks end by themselves; when it wakes it finds itself fenced, and gets its share
+    again."""
     leader = group.leader()
     told = group.workers[leader].log_path.stat().st_size
     group.signal(leader, signal.SIGSTOP)
@@ -139,10 +143,14 @@ def take_the_broker_away(group: GroupUnderTest, seconds: float) -> None:
     before = group.statuses(0)
     fronts = [psutil.Process(worker.pid) for worker in group.workers]
     memory = [front.memory_info().rss for front in fronts]
-    sizes = [len(worker.log_path.read_text(errors="replace").splitlines()) for worker in group.workers]
+    sizes = [
+        len(worker.log_path.read_text(errors="replace").splitlines()) for worker in group.workers
+    ]
     group.broker.stop()
     time.sleep(seconds)
-    told = [len(worker.log_path.read_text(errors="replace").splitlines()) for worker in group.workers]
+    told = [
+        len(worker.log_path.read_text(errors="replace").splitlines()) for worker in group.workers
+    ]
     group.broker.start()
     group.settle(SETTLE_SECONDS, range(len(group.workers)))
     assert group.statuses(0) == before
@@ -150,12 +158,15 @@ def take_the_broker_away(group: GroupUnderTest, seconds: float) -> None:
         assert front.memory_info().rss < size + 30e6
     per_worker = (group.items // len(group.workers)) * LOG_LINES_PER_TASK
     for first, last in zip(sizes, told, strict=True):
-        assert last - first < per_worker, f"{last - first} lines of log in {seconds:g} s without a broker"
+        assert last - first < per_worker, (
+            f"{last - first} lines of log in {seconds:g} s without a broker"
+        )
     group.check_nothing_ran_twice()
 
 
 def ask_often(group: GroupUnderTest) -> None:
-    """REST stays quick, and front processes small; the full load has a test of its own, with the figures to keep."""
+    """REST stays quick, and front processes small; the full load has a test of its own, with the
+    figures to keep."""
     took = latencies(f"{group.workers[0].url}/connectors?expand=status", 5.0)
     assert took[-2] < 1.0  # other tests share the machine
     for worker in group.workers:
@@ -163,7 +174,8 @@ def ask_often(group: GroupUnderTest) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)  # three workers, 61 tasks, and a session's time-out for each thing that happens to them
+# three workers, 61 tasks, and a session's time-out for each thing that happens to them
+@pytest.mark.timeout(600)
 def test_worker_failures_lose_no_line_and_run_no_task_twice(tmp_path: Path) -> None:
     with group_at_work(tmp_path) as group:
         ask_often(group)

@@ -1,4 +1,5 @@
-"""Many connectors on one worker: REST stays quick, the front process small, and a kill is soon forgotten."""
+"""Many connectors on one worker: REST stays quick, the front process small, and a kill is soon
+forgotten."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def check_front(group: GroupUnderTest, number: int) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)  # two hundred processes start, twice
 def test_hundred_connectors_and_two_hundred_tasks_on_one_worker(tmp_path: Path) -> None:
-    with GroupUnderTest(tmp_path, "load-", workers=2, **{"scheduled.rebalance.max.delay.ms": "0"}) as group:
+    with GroupUnderTest(
+        tmp_path, "load-", workers=2, **{"scheduled.rebalance.max.delay.ms": "0"}
+    ) as group:
         group.start()
         for worker in group.workers:
             worker.wait_until(worker.healthy, 120, "the worker to be healthy")
@@ -36,7 +39,9 @@ def test_hundred_connectors_and_two_hundred_tasks_on_one_worker(tmp_path: Path) 
         begun = time.monotonic()
         kept = 1 - killed
         group.workers[kept].wait_until(
-            lambda: group.handed_over(kept), SESSION_SECONDS + 10, "everything to be given to the worker that is left"
+            lambda: group.handed_over(kept),
+            SESSION_SECONDS + 10,
+            "everything to be given to the worker that is left",
         )
         handed_over = time.monotonic() - begun
         group.settle(300, [kept])
@@ -48,6 +53,8 @@ def test_hundred_connectors_and_two_hundred_tasks_on_one_worker(tmp_path: Path) 
             f"handed over after {handed_over:.1f} s, running after {settled:.1f} s, "
             f"p50 {1000 * p50:.0f} ms, p99 {1000 * p99:.0f} ms, front {front / 1e6:.0f} MB"
         )
-        assert p50 < 0.1, "while other tests keep both cores busy, a hundredth of the answers may take longer"
+        assert p50 < 0.1, (
+            "while other tests keep both cores busy, a hundredth of the answers may take longer"
+        )
         check_front(group, kept)
         group.check_nothing_ran_twice()

@@ -1,4 +1,5 @@
-"""Records that no table could hold, on a running worker: each is a dead letter, and those around it arrive."""
+"""Records that no table could hold, on a running worker: each is a dead letter, and those around it
+arrive."""
 
 from __future__ import annotations
 
@@ -31,7 +32,13 @@ def enveloped(id_: int, amount: Any, **parameters: str) -> bytes:
     """A message with its schema: an id, and a decimal of these parameters."""
     fields = [
         {"field": "id", "type": "int64", "optional": False},
-        {"field": "amount", "type": "bytes", "optional": True, "name": DECIMAL, "parameters": parameters},
+        {
+            "field": "amount",
+            "type": "bytes",
+            "optional": True,
+            "name": DECIMAL,
+            "parameters": parameters,
+        },
     ]
     schema = {"type": "struct", "fields": fields}
     return json.dumps({"schema": schema, "payload": {"id": id_, "amount": amount}}).encode()
@@ -96,7 +103,9 @@ def test_records_without_a_possible_table_schema_are_dead_letters(case: SinkCase
     ]
     case.produce(*refused)
     case.start(**tolerant(case))
-    case.worker.wait_until(lambda: case.offset() == len(refused), 60, "the records to be passed over")
+    case.worker.wait_until(
+        lambda: case.offset() == len(refused), 60, "the records to be passed over"
+    )
     case.produce({"id": 1, "a": {"b": 1}}, b"null")
     case.assert_complete([1])
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
@@ -108,7 +117,12 @@ def test_columns_that_a_table_cannot_get_make_dead_letters(case: SinkCase) -> No
     case.produce({"id": 1, "a": {"b": 1}})
     case.start(**tolerant(case), iceberg__tables__evolve_schema_enabled="true")
     case.await_caught_up()
-    case.produce({"id": 2, "a.b": 2}, {"id": 3, "": 3}, {"id": 4, "a": {"": 4}}, {"id": 5, "a": {"b": 5}, "more": 1})
+    case.produce(
+        {"id": 2, "a.b": 2},
+        {"id": 3, "": 3},
+        {"id": 4, "a": {"": 4}},
+        {"id": 5, "a": {"b": 5}, "more": 1},
+    )
     case.assert_complete([1, 5])
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
     assert len(case.read_dead_letters(3)) == 3
@@ -131,14 +145,21 @@ def test_columns_in_brackets_are_the_key_and_the_partitions(case: SinkCase) -> N
 def typed(id_: int, **members: tuple[str, Any]) -> bytes:
     """A message with its schema; each member is a type and a value, and required."""
     given = {"id": ("int64", id_), **members}
-    fields = [{"field": name, "type": type_, "optional": False} for name, (type_, _) in given.items()]
+    fields = [
+        {"field": name, "type": type_, "optional": False} for name, (type_, _) in given.items()
+    ]
     payload = {name: value for name, (_, value) in given.items()}
     return json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": payload}).encode()
 
 
-def test_required_column_becomes_optional_when_its_field_disappears_or_changes(case: SinkCase) -> None:
+def test_required_column_becomes_optional_when_its_field_disappears_or_changes(
+    case: SinkCase,
+) -> None:
     case.create_topic()
-    case.produce(typed(1, c=("int32", 1), gone=("string", "x")), typed(2, c=("int32", 2), gone=("string", "y")))
+    case.produce(
+        typed(1, c=("int32", 1), gone=("string", "x")),
+        typed(2, c=("int32", 2), gone=("string", "y")),
+    )
     case.start(
         value__converter__schemas__enable="true",
         iceberg__tables__evolve_schema_enabled="true",

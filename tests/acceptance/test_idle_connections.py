@@ -1,4 +1,5 @@
-"""A worker whose limit of open files is the usual 1,024, and clients that hold more connections than that."""
+"""A worker whose limit of open files is the usual 1,024, and clients that hold more connections
+than that."""
 
 from __future__ import annotations
 
@@ -44,10 +45,15 @@ def test_worker_serves_clients_while_1300_idle_connections_are_open(worker: Work
             stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
         for _ in range(5):
             assert httpx.get(f"{worker.url}/connectors", timeout=15).status_code == 200
-        sink = {"connector.class": "FileStreamSink", "topics": "t", "file": str(worker.directory / "out")}
+        sink = {
+            "connector.class": "FileStreamSink",
+            "topics": "t",
+            "file": str(worker.directory / "out"),
+        }
         worker.put("sink", sink)
         worker.wait_for_states("sink", "RUNNING", "RUNNING")
     log = worker.log_path.read_text()
     assert "the limit of open files is raised from 1024 to" in log
     assert log.count("clients hold 1000 connections, the limit") == 1
-    assert log.count("\n") - lines < 1000  # one line a minute about connections; the rest is of the connector
+    # one line a minute about connections; the rest is of the connector
+    assert log.count("\n") - lines < 1000

@@ -1,4 +1,5 @@
-"""A user's way: the wheel, an empty environment, no constraints, no compiler; then the quickstart, and the demo."""
+"""A user's way: the wheel, an empty environment, no constraints, no compiler; then the quickstart,
+and the demo."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ INSTALL_SECONDS = 400
 RUN_SECONDS = 240
 DEMO_SECONDS = 360
 OLDEST = (3, 11)
+# Hadoop runs some
 SYSTEM_TOOLS = (
     "bash",
     "cat",
@@ -35,15 +37,18 @@ SYSTEM_TOOLS = (
     "sh",
     "stat",
     "uname",
-)  # Hadoop runs some
+)
 pytestmark = pytest.mark.timeout(INSTALL_SECONDS + RUN_SECONDS + DEMO_SECONDS + 60)
 
 
 @cache
 def interpreters() -> dict[tuple[int, int], Path]:
-    """The Pythons of this machine that are not too old, by version: those on the path and those that pyenv keeps."""
+    """The Pythons of this machine that are not too old, by version: those on the path and those
+    that pyenv keeps."""
     folders = [Path(each) for each in os.environ.get("PATH", "").split(os.pathsep)]
-    folders += sorted(Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv").glob("versions/*/bin"))
+    folders += sorted(
+        Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv").glob("versions/*/bin")
+    )
     found: dict[tuple[int, int], Path] = {}
     for path in (path for folder in folders for path in folder.glob("python3.*")):
         version = re.fullmatch(r"python3\.(\d+)", path.name)
@@ -53,7 +58,8 @@ def interpreters() -> dict[tuple[int, int], Path]:
 
 
 def _real(python: Path) -> Path | None:
-    """The program that this path leads to, which may be a shim of pyenv; None: it lacks what `python -m venv` needs."""
+    """The program that this path leads to, which may be a shim of pyenv; None: it lacks what
+    `python -m venv` needs."""
     ask = [str(python), "-c", "import ensurepip, sys, venv; print(sys.executable)"]
     done = subprocess.run(ask, capture_output=True, text=True, timeout=60, check=False)
     return Path(done.stdout.strip()) if done.returncode == 0 else None
@@ -74,20 +80,31 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("which", ["oldest", "newest"])
-def test_wheel_installs_without_a_compiler_and_runs_the_quickstart(wheel: Path, home: Path, which: str) -> None:
+def test_wheel_installs_without_a_compiler_and_runs_the_quickstart(
+    wheel: Path, home: Path, which: str
+) -> None:
     python = _interpreter(which)
     tools = home / "tools"  # the whole path of all that runs here: no compiler, no Java
     tools.mkdir()
     for name in SYSTEM_TOOLS:
         if (found := shutil.which(name)) is not None:
             (tools / name).symlink_to(found)
-    environment = {**{k: v for k, v in os.environ.items() if not _leads_elsewhere(k)}, "PATH": str(tools)}
+    environment = {
+        **{k: v for k, v in os.environ.items() if not _leads_elsewhere(k)},
+        "PATH": str(tools),
+    }
 
     def run(seconds: int, *command: str | Path) -> str:
         done = subprocess.run(
-            command, cwd=home, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=seconds, check=False,
-        )  # fmt: skip
+            command,
+            cwd=home,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
         return done.stdout
 
@@ -96,16 +113,22 @@ def test_wheel_installs_without_a_compiler_and_runs_the_quickstart(wheel: Path, 
     run(INSTALL_SECONDS, commands / "python", "-m", "pip", "install", "--quiet", f"{wheel}[java]")
     assert "No broken requirements" in run(60, commands / "python", "-m", "pip", "check")
     if not wheel.name.endswith("-any.whl"):
-        loaded = "from connect_py.converters.native.library import library; assert library() is not None"
+        loaded = (
+            "from connect_py.converters.native.library import library; assert library() is not None"
+        )
         run(60, commands / "python", "-c", loaded)
-    shown = run(RUN_SECONDS, commands / "connect-py", "quickstart", "--seconds", "8", "--rate", "50")
+    shown = run(
+        RUN_SECONDS, commands / "connect-py", "quickstart", "--seconds", "8", "--rate", "50"
+    )
     assert "the tables hold exactly these" in " ".join(shown.split())
     if which == "newest" and has_postgres():
-        run(DEMO_SECONDS, commands / "connect-py", "demo", "--tour")  # Debezium on the Java that the wheel brings
+        # Debezium on the Java that the wheel brings
+        run(DEMO_SECONDS, commands / "connect-py", "demo", "--tour")
 
 
 def has_postgres() -> bool:
-    """Whether this machine has PostgreSQL's server; the demo's own tests skip with a reason if not."""
+    """Whether this machine has PostgreSQL's server; the demo's own tests skip with a reason if
+    not."""
     try:
         find_postgres()
     except PostgresError:

@@ -83,10 +83,13 @@ class Client:
         self.worker.wait_for_states(quote(name), *states)
 
     def wait(self, path: str, wanted: Any) -> None:
-        self.worker.wait_until(lambda: self.worker.get(path) == wanted, SETTLE_SECONDS, f"{path} to be {wanted}")
+        self.worker.wait_until(
+            lambda: self.worker.get(path) == wanted, SETTLE_SECONDS, f"{path} to be {wanted}"
+        )
 
     def told(self, keys: Iterable[str], *states: str) -> None:
-        """Wait until the stories of these end so: a restart answers at once, and RUNNING may still be of before."""
+        """Wait until the stories of these end so: a restart answers at once, and RUNNING may still
+        be of before."""
 
         def ended() -> bool:
             known = stories(read_topic(self.worker.servers, f"{self.worker.group}-status"))
@@ -100,9 +103,17 @@ def operate(worker: WorkerProcess, folder: Path, lines: str) -> None:
     client = Client(worker)
     file = folder / "in.txt"
     file.write_text("".join(f"line {number}\n" for number in range(10)))
-    source = {"connector.class": "FileStreamSource", "file": str(file), "topic": lines, "tricky": TRICKY, "empty": ""}
+    source = {
+        "connector.class": "FileStreamSource",
+        "file": str(file),
+        "topic": lines,
+        "tricky": TRICKY,
+        "empty": "",
+    }
     sink = {"connector.class": "FileStreamSink", "topics": lines, "file": "/dev/null"}
-    source_offset = {"offsets": [{"partition": {"filename": str(file)}, "offset": {"position": 70}}]}
+    source_offset = {
+        "offsets": [{"partition": {"filename": str(file)}, "offset": {"position": 70}}]
+    }
     both = ("connector-é-2", "task-é-2-0")
 
     client.ask("PUT", "/connectors/in-1-x/config", source)
@@ -135,20 +146,33 @@ def operate(worker: WorkerProcess, folder: Path, lines: str) -> None:
     client.settle("in-1-x", "STOPPED")
     for partition, offset in (
         ({"filename": str(file)}, {"position": 7}),
-        ({"filename": "/a", "n": -1, "f": 1.5, "t": True, "none": None, "text": TRICKY}, {"position": 1}),
-        ({"filename": "/b"}, {"position": 2, "huge": 1e20, "tiny": 1.25e-7, "whole": 3.0, "none": None, "é": TRICKY}),
+        (
+            {"filename": "/a", "n": -1, "f": 1.5, "t": True, "none": None, "text": TRICKY},
+            {"position": 1},
+        ),
+        (
+            {"filename": "/b"},
+            {"position": 2, "huge": 1e20, "tiny": 1.25e-7, "whole": 3.0, "none": None, "é": TRICKY},
+        ),
         ({"filename": "/c"}, {"position": 3}),
         ({"filename": "/c"}, None),
-    ):  # fmt: skip
-        client.ask("PATCH", "/connectors/in-1-x/offsets", {"offsets": [{"partition": partition, "offset": offset}]})
-    client.ask("PUT", "/connectors/own/config", {**source, "offsets.storage.topic": f"{worker.group}-own"})
+    ):
+        client.ask(
+            "PATCH",
+            "/connectors/in-1-x/offsets",
+            {"offsets": [{"partition": partition, "offset": offset}]},
+        )
+    client.ask(
+        "PUT", "/connectors/own/config", {**source, "offsets.storage.topic": f"{worker.group}-own"}
+    )
     client.settle("own", *["RUNNING"] * 2)
     client.wait("/connectors/own/offsets", source_offset)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A worker that did one of everything, what it then answered, and what it left in its topics."""
+    """A worker that did one of everything, what it then answered, and what it left in its
+    topics."""
 
     worker: WorkerProcess
     answers: Mapping[str, Any]
@@ -157,7 +181,8 @@ class Run:
 
 @pytest.fixture(scope="module")
 def runs(kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """The Java worker, then ours: one after the other, since consumer groups are named after connectors."""
+    """The Java worker, then ours: one after the other, since consumer groups are named after
+    connectors."""
     servers, root = kafka_broker.bootstrap_servers, tmp_path_factory.mktemp("topics")
     prefix = f"t{uuid.uuid4().hex[:10]}-"
     admin = AdminClient({"bootstrap.servers": servers})
@@ -205,7 +230,10 @@ def test_internal_topic_records_of_java_encode_to_the_same_bytes(runs: dict[str,
 def test_both_write_the_same_config_records_in_the_same_order(runs: dict[str, Run]) -> None:
     java, ours = (
         [
-            (record.key.decode(), None if record.value is None else compact_json.decode(record.value))
+            (
+                record.key.decode(),
+                None if record.value is None else compact_json.decode(record.value),
+            )
             for record in run.topics.records["config"]
         ]
         for run in (runs["java"], runs["ours"])
@@ -213,7 +241,9 @@ def test_both_write_the_same_config_records_in_the_same_order(runs: dict[str, Ru
     plain = str(ours[1:]).replace(runs["ours"].worker.group, runs["java"].worker.group)
     assert ast.literal_eval(plain) == java[1:]
     assert java[0][0] == ours[0][0] == "session-key"
-    assert [sorted(value) for _, value in (java[0], ours[0])] == [["algorithm", "creation-timestamp", "key"]] * 2
+    assert [sorted(value) for _, value in (java[0], ours[0])] == [
+        ["algorithm", "creation-timestamp", "key"]
+    ] * 2
 
 
 def test_both_end_with_the_same_statuses_in_the_same_partitions(runs: dict[str, Run]) -> None:
@@ -232,7 +262,8 @@ def test_both_tell_the_same_story_of_each_connector_and_task(runs: dict[str, Run
 
 
 def stories(records: Sequence[Record]) -> dict[str, list[str]]:
-    """By connector and task its states in order, each named once in a row: how often one is repeated is chance."""
+    """By connector and task its states in order, each named once in a row: how often one is
+    repeated is chance."""
     found: dict[str, list[str]] = {}
     for record in records:
         if not record.key.startswith(b"status-topic-"):
@@ -245,7 +276,10 @@ def stories(records: Sequence[Record]) -> dict[str, list[str]]:
 
 def last_values(records: Sequence[Record]) -> dict[bytes, tuple[int, Any]]:
     return {
-        record.key: (record.partition, None if record.value is None else compact_json.decode(record.value))
+        record.key: (
+            record.partition,
+            None if record.value is None else compact_json.decode(record.value),
+        )
         for record in records
     }
 
@@ -260,7 +294,9 @@ def shape(value: Any) -> Any:
 def test_both_write_the_same_offsets_under_the_same_keys(runs: dict[str, Run]) -> None:
     for topic in ("offset", "own"):
         java, ours = (
-            last_values(run.topics.records[topic if topic == "offset" else f"{run.worker.group}-own"])
+            last_values(
+                run.topics.records[topic if topic == "offset" else f"{run.worker.group}-own"]
+            )
             for run in (runs["java"], runs["ours"])
         )
         assert java == ours
@@ -280,7 +316,9 @@ def test_internal_topics_of_java_read_as_its_rest_answers(runs: dict[str, Run]) 
         state = config.target_state(name)
         assert answers["states"][0] == {"STARTED": "RUNNING"}.get(state.value, state.value)
     for name, table in (("in-1-x", offsets), ("own", own)):
-        read = [{"partition": partition, "offset": offset} for partition, offset in table.offsets(name)]
+        read = [
+            {"partition": partition, "offset": offset} for partition, offset in table.offsets(name)
+        ]
         assert plainly(read) == run.answers[name]["offsets"]
 
 
@@ -305,8 +343,16 @@ def test_java_worker_answers_the_same_from_our_internal_topics(runs: dict[str, R
 
 # --- compaction
 
-SINK_CONFIG = {"connector.class": "FileStreamSink", "topics": "none", "file": "/dev/null", "tasks.max": "2"}
-PAUSED, STOPPED = {"state": "PAUSED", "state.v2": "PAUSED"}, {"state": "PAUSED", "state.v2": "STOPPED"}
+SINK_CONFIG = {
+    "connector.class": "FileStreamSink",
+    "topics": "none",
+    "file": "/dev/null",
+    "tasks.max": "2",
+}
+PAUSED, STOPPED = (
+    {"state": "PAUSED", "state.v2": "PAUSED"},
+    {"state": "PAUSED", "state.v2": "STOPPED"},
+)
 
 
 def connector(name: str, **more: Any) -> tuple[str, Any]:
@@ -326,7 +372,8 @@ def target(name: str, state: Any = PAUSED) -> tuple[str, Any]:
 
 
 def survivors() -> Iterable[tuple[str, Any]]:
-    """What compaction, crashes and strangers may leave; one connector for each case. Paused ones are left alone."""
+    """What compaction, crashes and strangers may leave; one connector for each case. Paused ones
+    are left alone."""
     c = "whole"
     yield from (connector(c), task(c, 0), task(c, 1), commit(c, 2), target(c))
     c = "in-dashes-1"
@@ -346,7 +393,14 @@ def survivors() -> Iterable[tuple[str, Any]]:
     c = "next-set-not-committed"
     yield from (connector(c), task(c, 0), commit(c, 1), task(c, 0, "2"), task(c, 1, "2"), target(c))
     c = "next-set-of-another-size"
-    yield from (connector(c), commit(c, 1), task(c, 0, "2"), task(c, 1, "2"), commit(c, 2), target(c))
+    yield from (
+        connector(c),
+        commit(c, 1),
+        task(c, 0, "2"),
+        task(c, 1, "2"),
+        commit(c, 2),
+        target(c),
+    )
     c = "shrunk"
     yield from (connector(c), task(c, 2, "old"), task(c, 0), commit(c, 1), target(c))
     c = "recovered"
@@ -366,20 +420,58 @@ def survivors() -> Iterable[tuple[str, Any]]:
     c = "target-forgotten"
     yield from (connector(c), target(c, STOPPED), target(c, None), target(c))
     c = "deleted"
-    yield from (connector(c), task(c, 0), commit(c, 1), target(c), (f"connector-{c}", None), target(c, None))
+    yield from (
+        connector(c),
+        task(c, 0),
+        commit(c, 1),
+        target(c),
+        (f"connector-{c}", None),
+        target(c, None),
+    )
     c = "half-deleted"
     yield from (connector(c), task(c, 0), commit(c, 1), target(c), (f"connector-{c}", None))
     c = "made-again"
-    yield from (connector(c), task(c, 0), commit(c, 1), target(c), (f"connector-{c}", None), connector(c, again="1"))
+    yield from (
+        connector(c),
+        task(c, 0),
+        commit(c, 1),
+        target(c),
+        (f"connector-{c}", None),
+        connector(c, again="1"),
+    )
     c = "null-value"
-    yield from (target(c), (f"connector-{c}", {"properties": {"name": c, **SINK_CONFIG, "nothing": None}}))
-    for c, value in {"no-properties": {}, "list": {"properties": []}, "text": {"properties": "x"}}.items():
+    yield from (
+        target(c),
+        (f"connector-{c}", {"properties": {"name": c, **SINK_CONFIG, "nothing": None}}),
+    )
+    for c, value in {
+        "no-properties": {},
+        "list": {"properties": []},
+        "text": {"properties": "x"},
+    }.items():
         yield from (target(c), connector(c), (f"connector-{c}", value))
     c = "fenced"
-    yield from (connector(c), task(c, 0), commit(c, 1), (f"tasks-fencing-{c}", {"task-count": 1}), target(c))
-    yield from (("task-odd", {"properties": {}}), ("task-odd-x", {"properties": {}}), ("task-whole-0", None))
-    yield from (("restart-connector-whole", {"include-tasks": True}), ("restart-connector-none", {}))
-    yield from (("logger-cluster-some.logger", {"level": "TRACE"}), ("logger-cluster-x", {}), ("stranger", {"x": 1}))
+    yield from (
+        connector(c),
+        task(c, 0),
+        commit(c, 1),
+        (f"tasks-fencing-{c}", {"task-count": 1}),
+        target(c),
+    )
+    yield from (
+        ("task-odd", {"properties": {}}),
+        ("task-odd-x", {"properties": {}}),
+        ("task-whole-0", None),
+    )
+    yield from (
+        ("restart-connector-whole", {"include-tasks": True}),
+        ("restart-connector-none", {}),
+    )
+    yield from (
+        ("logger-cluster-some.logger", {"level": "TRACE"}),
+        ("logger-cluster-x", {}),
+        ("stranger", {"x": 1}),
+    )
     yield ("session-key", {"key": 1})
 
 
@@ -389,7 +481,9 @@ def test_java_and_we_make_the_same_of_what_compaction_leaves(
     java = JavaWorker(tmp_path, kafka_broker.bootstrap_servers, f"{topic_prefix}g", PROPERTIES)
     name, servers = f"{java.group}-config", {"bootstrap.servers": kafka_broker.bootstrap_servers}
     admin = AdminClient(servers)
-    admin.create_topics([NewTopic(name, 1, 1, config={"cleanup.policy": "compact"})])[name].result(30)
+    admin.create_topics([NewTopic(name, 1, 1, config={"cleanup.policy": "compact"})])[name].result(
+        30
+    )
     producer, table = Producer(servers), ConfigTable()
     for offset, (key, value) in enumerate(survivors()):
         data = None if value is None else compact_json.encode(value)
@@ -400,19 +494,25 @@ def test_java_and_we_make_the_same_of_what_compaction_leaves(
     try:
         java.start()
         java.wait_until(
-            lambda: len(java.get("/connectors?expand=status")) == len(ours.configs), SETTLE_SECONDS, "statuses"
+            lambda: len(java.get("/connectors?expand=status")) == len(ours.configs),
+            SETTLE_SECONDS,
+            "statuses",
         )
         assert sorted(java.get("/connectors")) == ours.connectors()
         for connector_name in ours.connectors():
             info = java.get(f"/connectors/{connector_name}")
             assert info["config"] == ours.configs[connector_name]
-            assert [item["task"] for item in info["tasks"]] == [t.task for t in ours.tasks(connector_name)]
+            assert [item["task"] for item in info["tasks"]] == [
+                t.task for t in ours.tasks(connector_name)
+            ]
             configs = [item["config"] for item in java.get(f"/connectors/{connector_name}/tasks")]
             if connector_name in ours.inconsistent:
                 configs = []  # Java answers nulls here
             assert configs == ours.all_task_configs(connector_name), connector_name
             assert java.get(f"/connectors/{connector_name}/status")["connector"]["state"] == (
-                "FAILED" if connector_name == "null-value" else ours.target_state(connector_name).value
+                "FAILED"
+                if connector_name == "null-value"
+                else ours.target_state(connector_name).value
             )
     finally:
         java.close()

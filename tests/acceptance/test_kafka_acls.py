@@ -1,4 +1,5 @@
-"""A cluster that does not grant everything: a worker says what is missing, and ends, instead of waiting for ever."""
+"""A cluster that does not grant everything: a worker says what is missing, and ends, instead of
+waiting for ever."""
 
 from __future__ import annotations
 
@@ -18,8 +19,17 @@ from connect_py.kafka.client_config import translate
 from connectors.iceberg.channel.channel_topic import CoordinatorWriter
 
 ENDS_SECONDS = 150.0  # after a minute, and what a start takes on a crowded machine
-TOPIC, GROUP, TRANSACTIONAL_ID = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
-CREATE, DESCRIBE, READ, WRITE = AclOperation.CREATE, AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE
+TOPIC, GROUP, TRANSACTIONAL_ID = (
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.TRANSACTIONAL_ID,
+)
+CREATE, DESCRIBE, READ, WRITE = (
+    AclOperation.CREATE,
+    AclOperation.DESCRIBE,
+    AclOperation.READ,
+    AclOperation.WRITE,
+)
 LINES = "acl-lines"
 
 
@@ -28,7 +38,11 @@ def grants(group: str) -> list[Grant]:
     literal = ResourcePatternType.LITERAL
     topics = [f"{group}-{kind}" for kind in ("config", "status", "offset", "control")]
     return [
-        *((TOPIC, topic, literal, operation) for topic in topics for operation in (CREATE, DESCRIBE, READ, WRITE)),
+        *(
+            (TOPIC, topic, literal, operation)
+            for topic in topics
+            for operation in (CREATE, DESCRIBE, READ, WRITE)
+        ),
         (GROUP, group, literal, READ),
         (TRANSACTIONAL_ID, f"connect-cluster-{group}", literal, WRITE),
         (TRANSACTIONAL_ID, f"connect-cluster-{group}", literal, DESCRIBE),
@@ -39,7 +53,9 @@ def without(
     wanted: Sequence[Grant], kind: ResourceType, suffix: str, operations: Sequence[AclOperation]
 ) -> list[Grant]:
     return [
-        grant for grant in wanted if not (grant[0] is kind and grant[1].endswith(suffix) and grant[3] in operations)
+        grant
+        for grant in wanted
+        if not (grant[0] is kind and grant[1].endswith(suffix) and grant[3] in operations)
     ]
 
 
@@ -49,23 +65,37 @@ def broker() -> Iterator[AclBroker]:
         yield started
 
 
-def worker(folder: Path, broker: KafkaBroker, group: str, client: Mapping[str, str]) -> WorkerProcess:
+def worker(
+    folder: Path, broker: KafkaBroker, group: str, client: Mapping[str, str]
+) -> WorkerProcess:
     return WorkerProcess(folder / group, broker.bootstrap_servers, group, client)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(150)  # a broker and a worker start
 def test_a_worker_needs_no_more_than_the_manual_lists(broker: AclBroker, tmp_path: Path) -> None:
-    broker.allow([*grants("enough"), (TOPIC, LINES, ResourcePatternType.LITERAL, WRITE),
-                  (TOPIC, LINES, ResourcePatternType.LITERAL, CREATE)])  # fmt: skip
+    broker.allow(
+        [
+            *grants("enough"),
+            (TOPIC, LINES, ResourcePatternType.LITERAL, WRITE),
+            (TOPIC, LINES, ResourcePatternType.LITERAL, CREATE),
+        ]
+    )
     one = worker(tmp_path, broker, "enough", broker.client)
     try:
         one.start()
         file = tmp_path / "lines.txt"
         file.write_text("hello\n")
-        one.put("lines", {"connector.class": "FileStreamSource", "file": str(file), "topic": LINES,
-                          "topic.creation.default.replication.factor": "1",
-                          "topic.creation.default.partitions": "1"})  # fmt: skip
+        one.put(
+            "lines",
+            {
+                "connector.class": "FileStreamSource",
+                "file": str(file),
+                "topic": LINES,
+                "topic.creation.default.replication.factor": "1",
+                "topic.creation.default.partitions": "1",
+            },
+        )
         one.wait_for_states("lines", "RUNNING", "RUNNING")
     finally:
         one.close()
@@ -74,15 +104,20 @@ def test_a_worker_needs_no_more_than_the_manual_lists(broker: AclBroker, tmp_pat
 @pytest.mark.long
 @pytest.mark.timeout(300)  # a minute for an administrator, and workers that start at once
 def test_worker_exits_with_2_and_names_the_missing_acl(broker: AclBroker, tmp_path: Path) -> None:
-    everything = {group: grants(group) for group in ("no-create", "no-write", "no-read", "no-group")}
+    everything = {
+        group: grants(group) for group in ("no-create", "no-write", "no-read", "no-group")
+    }
     granted = {
-        "no-create": without(everything["no-create"], TOPIC, "-control", [CREATE, DESCRIBE, READ, WRITE]),
+        "no-create": without(
+            everything["no-create"], TOPIC, "-control", [CREATE, DESCRIBE, READ, WRITE]
+        ),
         "no-write": without(everything["no-write"], TOPIC, "-control", [WRITE]),
         "no-read": without(everything["no-read"], TOPIC, "-control", [READ]),
         "no-group": without(everything["no-group"], GROUP, "", [READ]),
     }
     expected = {
-        "no-create": "topic 'no-create-control' (control.storage.topic) is missing or hidden, and may not be created",
+        "no-create": "topic 'no-create-control' (control.storage.topic) is missing or hidden, and "
+        "may not be created",
         "no-write": "topic 'no-write-control' may not be written (ACL: Write on it)",
         "no-read": "topic 'no-read-control' may not be read",
         "no-group": "group 'no-group' cannot be joined",
@@ -96,7 +131,9 @@ def test_worker_exits_with_2_and_names_the_missing_acl(broker: AclBroker, tmp_pa
             one.start(wait=False)
         for group, one in workers.items():
             assert one.wait(max(1.0, begun + ENDS_SECONDS - time.monotonic())) == 2, one.log_end()
-            last = [line for line in one.log_end(200).splitlines() if "Stopping due to error" in line]
+            last = [
+                line for line in one.log_end(200).splitlines() if "Stopping due to error" in line
+            ]
             assert len(last) == 1, one.log_end()
             assert "the cluster does not grant what this worker needs" in last[0]
             assert expected[group] in last[0]
@@ -107,9 +144,12 @@ def test_worker_exits_with_2_and_names_the_missing_acl(broker: AclBroker, tmp_pa
 
 
 SINK = {
-    "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": LINES, "iceberg.tables": "a.lines",
-    "iceberg.catalog.type": "rest", "iceberg.catalog.uri": "http://127.0.0.1:1",
-}  # fmt: skip
+    "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+    "topics": LINES,
+    "iceberg.tables": "a.lines",
+    "iceberg.catalog.type": "rest",
+    "iceberg.catalog.uri": "http://127.0.0.1:1",
+}
 
 
 def refusal(one: WorkerProcess, name: str) -> str:
@@ -127,15 +167,24 @@ def source(folder: Path) -> dict[str, str]:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)  # workers start three times, each after the wait for others
-def test_single_worker_runs_without_transactions_but_a_second_is_refused(broker: AclBroker, tmp_path: Path) -> None:
-    broker.allow([*without(grants("lone"), TRANSACTIONAL_ID, "", [WRITE, DESCRIBE]),
-                  (TOPIC, LINES, ResourcePatternType.LITERAL, WRITE),
-                  (TOPIC, LINES, ResourcePatternType.LITERAL, CREATE)])  # fmt: skip
+def test_single_worker_runs_without_transactions_but_a_second_is_refused(
+    broker: AclBroker, tmp_path: Path
+) -> None:
+    broker.allow(
+        [
+            *without(grants("lone"), TRANSACTIONAL_ID, "", [WRITE, DESCRIBE]),
+            (TOPIC, LINES, ResourcePatternType.LITERAL, WRITE),
+            (TOPIC, LINES, ResourcePatternType.LITERAL, CREATE),
+        ]
+    )
     one = worker(tmp_path / "one", broker, "lone", broker.client)
     two = worker(tmp_path / "two", broker, "lone", broker.client)
     try:
         one.start()
-        assert "this worker runs without transactions: transactional id 'connect-cluster-lone'" in one.log_end(200)
+        assert (
+            "this worker runs without transactions: transactional id 'connect-cluster-lone'"
+            in one.log_end(200)
+        )
         one.put("lines", source(tmp_path))
         one.wait_for_states("lines", "RUNNING", "RUNNING")
         why = refusal(one, "lake")
@@ -143,7 +192,9 @@ def test_single_worker_runs_without_transactions_but_a_second_is_refused(broker:
         assert "TransactionalId 'connect-lake-coordinator' (ACL: Write and Describe)" in why
         two.start(wait=False)
         assert two.wait(ENDS_SECONDS) == 2, two.log_end()
-        told = next(line for line in two.log_end(200).splitlines() if "Stopping due to error" in line)
+        told = next(
+            line for line in two.log_end(200).splitlines() if "Stopping due to error" in line
+        )
         assert f"has a worker, {one.url}" in told
         assert "grant Write and Describe on TransactionalId 'connect-cluster-lone'" in told
         one.wait_for_states("lines", "RUNNING", "RUNNING")
@@ -162,7 +213,10 @@ def test_single_worker_runs_on_a_cluster_without_transaction_support(tmp_path: P
         one = worker(tmp_path, small, "small", {})
         try:
             one.start()
-            assert "transaction.state.log.replication.factor is 3, the number of brokers is 1" in one.log_end(200)
+            assert (
+                "transaction.state.log.replication.factor is 3, the number of brokers is 1"
+                in one.log_end(200)
+            )
             one.put("lines", source(tmp_path))
             one.wait_for_states("lines", "RUNNING", "RUNNING")
             assert "the number of brokers is 1" in refusal(one, "lake")
@@ -172,7 +226,9 @@ def test_single_worker_runs_on_a_cluster_without_transaction_support(tmp_path: P
 
 @pytest.mark.long  # in every run: test_coordinator_without_transactional_acl_fails_and_names_the_id
 @pytest.mark.timeout(150)  # a worker starts
-def test_iceberg_sink_without_acl_for_its_transactional_id_is_refused(broker: AclBroker, tmp_path: Path) -> None:
+def test_iceberg_sink_without_acl_for_its_transactional_id_is_refused(
+    broker: AclBroker, tmp_path: Path
+) -> None:
     broker.allow(grants("sinks"))
     client = {**broker.client, **{f"producer.{key}": value for key, value in broker.client.items()}}
     one = worker(tmp_path, broker, "sinks", client)
@@ -182,7 +238,10 @@ def test_iceberg_sink_without_acl_for_its_transactional_id_is_refused(broker: Ac
         assert "transactional id 'connect-lake-coordinator' is not granted" in why
         assert "ACL: Write and Describe" in why
         literal = ResourcePatternType.LITERAL
-        broker.allow((TRANSACTIONAL_ID, "connect-lake-coordinator", literal, each) for each in (WRITE, DESCRIBE))
+        broker.allow(
+            (TRANSACTIONAL_ID, "connect-lake-coordinator", literal, each)
+            for each in (WRITE, DESCRIBE)
+        )
         validate = f"{one.url}/connector-plugins/IcebergSinkConnector/config/validate"
         checked = httpx.put(validate, json={**SINK, "name": "lake"}, timeout=100)
         assert checked.json()["error_count"] == 0, checked.text
@@ -192,7 +251,11 @@ def test_iceberg_sink_without_acl_for_its_transactional_id_is_refused(broker: Ac
 
 def test_coordinator_without_transactional_acl_fails_and_names_the_id(broker: AclBroker) -> None:
     """A task that tried again would wait for ever, and look as if it ran."""
-    with pytest.raises(ConnectError, match=r"'connect-x-coordinator' is not granted \(ACL: Write and Describe") as told:
-        CoordinatorWriter(lambda kind: dict(translate(broker.client, kind)), "channel", "connect-x-coordinator")
+    with pytest.raises(
+        ConnectError, match=r"'connect-x-coordinator' is not granted \(ACL: Write and Describe"
+    ) as told:
+        CoordinatorWriter(
+            lambda kind: dict(translate(broker.client, kind)), "channel", "connect-x-coordinator"
+        )
     assert not isinstance(told.value, RetriableError)
     assert "iceberg.coordinator.transactional.prefix" in str(told.value)

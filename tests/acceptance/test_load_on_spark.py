@@ -1,4 +1,5 @@
-"""`connect-py load` as users run it: on this machine and on a cluster, killed again and again; then the connector."""
+"""`connect-py load` as users run it: on this machine and on a cluster, killed again and again; then
+the connector."""
 
 from __future__ import annotations
 
@@ -44,9 +45,22 @@ class RunningLoad:
 
     def __init__(self, folder: Path, connector: Path, words: Sequence[str]) -> None:
         self._log = (folder / f"load-{time.monotonic_ns()}.log").open("w+b")
-        command = [str(COMMAND), "load", str(connector), "--step-rows", "4000", "--split", "3", *words]
+        command = [
+            str(COMMAND),
+            "load",
+            str(connector),
+            "--step-rows",
+            "4000",
+            "--split",
+            "3",
+            *words,
+        ]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
         )
 
     def wait(self, seconds: float) -> int:
@@ -65,7 +79,8 @@ class RunningLoad:
         return [each for each in found if part in command_line(each)]
 
     def kill(self, what: str) -> None:
-        """Kill the command, its driver's JVM, or what runs Python for an executor on this machine."""
+        """Kill the command, its driver's JVM, or what runs Python for an executor on this
+        machine."""
         parts = {"driver": "pyspark/jars", "executor": "pyspark.daemon"}
         if what != "command":
             for each in self.processes(parts[what])[:1]:
@@ -81,7 +96,9 @@ class RunningLoad:
 
 
 @pytest.fixture(params=["local", "cluster"])
-def master(request: pytest.FixtureRequest, tmp_path: Path, spark_environment: dict[str, str]) -> Iterator[str]:
+def master(
+    request: pytest.FixtureRequest, tmp_path: Path, spark_environment: dict[str, str]
+) -> Iterator[str]:
     with ExitStack() as stack:
         if request.param == "local":
             yield "local[2]"
@@ -94,13 +111,18 @@ def master(request: pytest.FixtureRequest, tmp_path: Path, spark_environment: di
 def test_load_killed_ten_times_is_exact_and_the_connector_follows(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, master: str
 ) -> None:
-    servers, topic, lake = kafka_broker.bootstrap_servers, f"{topic_prefix}orders", Lakehouse(tmp_path / "lake")
+    servers, topic, lake = (
+        kafka_broker.bootstrap_servers,
+        f"{topic_prefix}orders",
+        Lakehouse(tmp_path / "lake"),
+    )
     feed = ChangeFeed(servers, [topic], "json", KEYS, RATE)  # also behind the ends of the loads
     worker = WorkerProcess(tmp_path / "worker", servers, f"{topic_prefix}worker", SHORT_TIMEOUTS)
     chance = random.Random(master)
     configs = {
-        mode: connector_config(topic, "json", mode, f"db.{mode}s", "", lake.sink_config()) for mode in MODES
-    }  # fmt: skip
+        mode: connector_config(topic, "json", mode, f"db.{mode}s", "", lake.sink_config())
+        for mode in MODES
+    }
     try:
         time.sleep(FIRST_SECONDS)
         deaths: list[str] = []
@@ -116,7 +138,9 @@ def test_load_killed_ten_times_is_exact_and_the_connector_follows(
         produced = feed.finish(SECONDS)
         for mode in MODES:
             name = f"{topic_prefix}{mode}"
-            worker.wait_until(lambda name=name: caught_up(servers, name, topic), SECONDS, f"{name} to catch up")
+            worker.wait_until(
+                lambda name=name: caught_up(servers, name, topic), SECONDS, f"{name} to catch up"
+            )
         print(f"{master}: {produced} events, killed {deaths}, commits of the loads {loaded}")
         check_appends(lake.rows("db.appends"), expected_appends(produced, KEYS))
         check_upserts(lake.rows("db.upserts"), expected_upserts(produced, KEYS))
@@ -131,9 +155,15 @@ def test_load_killed_ten_times_is_exact_and_the_connector_follows(
 def test_archive_serves_executors_of_a_cluster_without_connect_py(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
-    servers, topic, lake = kafka_broker.bootstrap_servers, f"{topic_prefix}orders", Lakehouse(tmp_path / "lake")
+    servers, topic, lake = (
+        kafka_broker.bootstrap_servers,
+        f"{topic_prefix}orders",
+        Lakehouse(tmp_path / "lake"),
+    )
     archive, connector = tmp_path / "connect-py.tar.gz", tmp_path / "sink.json"
-    packed = subprocess.run([str(COMMAND), "spark-archive", str(archive)], capture_output=True, check=True, timeout=300)
+    packed = subprocess.run(
+        [str(COMMAND), "spark-archive", str(archive)], capture_output=True, check=True, timeout=300
+    )
     assert b"files" in packed.stdout
     config = connector_config(topic, "json", "upsert", "db.orders", "", lake.sink_config())
     connector.write_text(json.dumps({"name": f"{topic_prefix}sink", "config": config}))
@@ -152,7 +182,8 @@ def test_archive_serves_executors_of_a_cluster_without_connect_py(
 def load_through_kills(
     folder: Path, connector: Path, words: Sequence[str], kills: int, chance: random.Random
 ) -> list[str]:
-    """Run the command again and again; it is killed so many times, and then left alone. Returns what was killed."""
+    """Run the command again and again; it is killed so many times, and then left alone. Returns
+    what was killed."""
     killed: list[str] = []
     while True:
         running, left = RunningLoad(folder, connector, words), len(killed) < kills

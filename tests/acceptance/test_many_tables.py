@@ -1,4 +1,5 @@
-"""One connector, hundreds of tables by dynamic routing: how long they take to come, a cycle, and how much memory."""
+"""One connector, hundreds of tables by dynamic routing: how long they take to come, a cycle, and
+how much memory."""
 
 from __future__ import annotations
 
@@ -21,14 +22,23 @@ ROWS = 5  # per table and round
 
 @pytest.fixture
 def case(
-    kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path: Path, topic_prefix: str
+    kafka_broker: KafkaBroker,
+    spark_environment: Mapping[str, str],
+    tmp_path: Path,
+    topic_prefix: str,
 ) -> Iterator[SinkCase]:
     worker = WorkerProcess(
-        tmp_path / "worker", kafka_broker.bootstrap_servers, topic_prefix, environment=spark_environment
+        tmp_path / "worker",
+        kafka_broker.bootstrap_servers,
+        topic_prefix,
+        environment=spark_environment,
     )
     try:
         yield SinkCase(
-            worker.start(), Lakehouse(tmp_path / "lake"), kafka_broker.bootstrap_servers, f"{topic_prefix}many"
+            worker.start(),
+            Lakehouse(tmp_path / "lake"),
+            kafka_broker.bootstrap_servers,
+            f"{topic_prefix}many",
         )
     finally:
         worker.close()
@@ -52,11 +62,17 @@ def memory(worker: WorkerProcess) -> tuple[int, int]:
 
 def round_of(case: SinkCase, tables: int, number: int, seconds: float) -> float:
     """Rows for every table; returns the seconds until all are committed."""
-    case.produce(*(
-        {"table": f"db.t{table:04d}", "id": number * ROWS + row} for row in range(ROWS) for table in range(tables)
-    ))  # fmt: skip
+    case.produce(
+        *(
+            {"table": f"db.t{table:04d}", "id": number * ROWS + row}
+            for row in range(ROWS)
+            for table in range(tables)
+        )
+    )
     began = time.monotonic()
-    case.worker.wait_until(lambda: caught_up(case.bootstrap_servers, case.name, case.name), seconds, "all rows")
+    case.worker.wait_until(
+        lambda: caught_up(case.bootstrap_servers, case.name, case.name), seconds, "all rows"
+    )
     return time.monotonic() - began
 
 
@@ -67,9 +83,13 @@ def round_of(case: SinkCase, tables: int, number: int, seconds: float) -> float:
         pytest.param(200, 500.0, marks=[pytest.mark.long, pytest.mark.timeout(1200)]),
     ],
 )
-def test_one_connector_writes_hundreds_of_tables(case: SinkCase, tables: int, seconds: float) -> None:
+def test_one_connector_writes_hundreds_of_tables(
+    case: SinkCase, tables: int, seconds: float
+) -> None:
     case.create_topic(2)
-    config = case.config(iceberg__tables__dynamic_enabled="true", iceberg__tables__route_field="table")
+    config = case.config(
+        iceberg__tables__dynamic_enabled="true", iceberg__tables__route_field="table"
+    )
     del config["iceberg.tables"]
     case.worker.put(case.name, config)
     first = round_of(case, tables, 0, seconds)
@@ -91,7 +111,9 @@ def test_one_connector_writes_hundreds_of_tables(case: SinkCase, tables: int, se
         assert snapshot.summary is not None
         assert snapshot.summary["total-records"] == str(2 * ROWS)
     for table in (0, tables - 1):
-        assert sorted(case.lakehouse.rows(f"db.t{table:04d}").column("id").to_pylist()) == list(range(2 * ROWS))
+        assert sorted(case.lakehouse.rows(f"db.t{table:04d}").column("id").to_pylist()) == list(
+            range(2 * ROWS)
+        )
         case.lakehouse.assert_ledgers_chain(f"db.t{table:04d}")
     assert second < 2 * first  # on a machine that does other things as well
     assert python < 600

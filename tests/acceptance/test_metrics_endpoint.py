@@ -18,7 +18,9 @@ STRING = "org.apache.kafka.connect.storage.StringConverter"
 @pytest.fixture
 def worker(kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> Iterator[WorkerProcess]:
     properties = {"connect_py.metrics.names": "confluent,strimzi"}
-    process = WorkerProcess(tmp_path / "worker", kafka_broker.bootstrap_servers, f"{topic_prefix}g", properties)
+    process = WorkerProcess(
+        tmp_path / "worker", kafka_broker.bootstrap_servers, f"{topic_prefix}g", properties
+    )
     try:
         yield process.start()
     finally:
@@ -40,11 +42,25 @@ def test_metrics_cover_worker_and_tasks_and_drop_deleted_connectors(
     topic, lines, copy = f"{topic_prefix}lines", tmp_path / "in.txt", tmp_path / "out.txt"
     lines.write_text("one\ntwo\nthree\n")
     converters = {"key.converter": STRING, "value.converter": STRING}
-    creation = {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1"}
+    creation = {
+        "topic.creation.default.partitions": "1",
+        "topic.creation.default.replication.factor": "1",
+    }
     reading = {"connector.class": "FileStreamSource", "file": str(lines), "topic": topic}
     worker.put("in", {**reading, **creation, **converters})
-    worker.put("out", {"connector.class": "FileStreamSink", "file": str(copy), "topics": topic, **converters})
-    worker.put("bad", {"connector.class": "FileStreamSink", "file": "/no/such/folder/x", "topics": topic, **converters})
+    worker.put(
+        "out",
+        {"connector.class": "FileStreamSink", "file": str(copy), "topics": topic, **converters},
+    )
+    worker.put(
+        "bad",
+        {
+            "connector.class": "FileStreamSink",
+            "file": "/no/such/folder/x",
+            "topics": topic,
+            **converters,
+        },
+    )
     worker.wait_for_states("bad", "RUNNING", "FAILED")
     task = 'connector="out",task="0"'
     expected = {
@@ -61,7 +77,7 @@ def test_metrics_cover_worker_and_tasks_and_drop_deleted_connectors(
         'kafka_consumer_fetch_manager_records_lag{clientId="connector-consumer-out-0",'
         f'partition="0",topic="{topic}"}}': 0,
         "kafka_connect_worker_rebalance_rebalancing": 0,
-    }  # fmt: skip
+    }
     seen: dict[str, float] = {}
 
     def all_there() -> bool:
@@ -74,7 +90,14 @@ def test_metrics_cover_worker_and_tasks_and_drop_deleted_connectors(
     except AssertionError as error:
         raise AssertionError({name: seen.get(name) for name in expected}) from error
     assert seen["kafka_connect_worker_rebalance_completed_rebalances_total"] >= 1
-    assert any(re.match(r'kafka_connect_coordinator_assigned_tasks\{clientId="[^"]+"\}', name) for name in seen)
+    assert any(
+        re.match(r'kafka_connect_coordinator_assigned_tasks\{clientId="[^"]+"\}', name)
+        for name in seen
+    )
     assert f'leader_name="{worker.url}/"' in next(n for n in seen if "rebalance_leader_name" in n)
     worker.delete("bad")
-    worker.wait_until(lambda: not any('"bad"' in name for name in series(worker)), 30, "the series of bad to vanish")
+    worker.wait_until(
+        lambda: not any('"bad"' in name for name in series(worker)),
+        30,
+        "the series of bad to vanish",
+    )

@@ -1,4 +1,5 @@
-"""A table of a Java sink is taken over: `connect-py migrate --apply`, resume, and nothing is lost or doubled."""
+"""A table of a Java sink is taken over: `connect-py migrate --apply`, resume, and nothing is lost
+or doubled."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 
 class JavaSinksLegacy:
-    """Twenty records; the Java sink has read fifteen, ten of them are in the table, as its own commit says."""
+    """Twenty records; the Java sink has read fifteen, ten of them are in the table, as its own
+    commit says."""
 
     def __init__(self, folder: Path, broker: KafkaBroker, prefix: str) -> None:
         self.servers = broker.bootstrap_servers
@@ -34,11 +36,15 @@ class JavaSinksLegacy:
         self.lake = Lakehouse(folder / "lake")
         self.group = f"connect-{self.name}"
         admin = AdminClient({"bootstrap.servers": self.servers})
-        for future in admin.create_topics([NewTopic(self.topic, 1, 1), NewTopic(self.control, 1, 1)]).values():
+        for future in admin.create_topics(
+            [NewTopic(self.topic, 1, 1), NewTopic(self.control, 1, 1)]
+        ).values():
             future.result(30)
         producer = Producer({"bootstrap.servers": self.servers})
         for number in range(20):
-            producer.produce(self.topic, json.dumps({"id": number, "name": f"order {number}"}).encode())
+            producer.produce(
+                self.topic, json.dumps({"id": number, "name": f"order {number}"}).encode()
+            )
         for read_to in (10, 15):
             producer.produce(self.control, data_complete(self.group, {(self.topic, 0): read_to}))
         producer.flush(30)
@@ -47,9 +53,13 @@ class JavaSinksLegacy:
         consumer.close()
         self.lake.catalog.create_namespace("db")
         table = self.lake.catalog.create_table(TABLE, SCHEMA)
-        rows = pa.Table.from_pylist([{"id": n, "name": f"order {n}"} for n in range(10)], schema=SCHEMA)
+        rows = pa.Table.from_pylist(
+            [{"id": n, "name": f"order {n}"} for n in range(10)], schema=SCHEMA
+        )
         key = f"kafka.connect.offsets.{self.control}.{self.group}"
-        table.append(rows, {key: '{"0":2}', "kafka.connect.commit-id": "c1", "engine-name": "kafka-connect"})
+        table.append(
+            rows, {key: '{"0":2}', "kafka.connect.commit-id": "c1", "engine-name": "kafka-connect"}
+        )
         self.connector = folder / "connector.json"
         config = {
             "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
@@ -66,18 +76,25 @@ class JavaSinksLegacy:
         self.connector.write_text(json.dumps({"name": self.name, "config": config}))
 
     def migrate(self, *options: str) -> subprocess.CompletedProcess[str]:
-        command = [str(Path(sys.executable).with_name("connect-py")), "migrate", str(self.connector)]
+        command = [
+            str(Path(sys.executable).with_name("connect-py")),
+            "migrate",
+            str(self.connector),
+        ]
         command += ["--bootstrap-server", self.servers, *options]
         return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(180)  # a worker with a JVM, and the command's own, on two cores that others share
+# a worker with a JVM, and the command's own, on two cores that others share
+@pytest.mark.timeout(180)
 def test_a_java_sinks_table_is_taken_over_where_it_stood(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
     legacy = JavaSinksLegacy(tmp_path, kafka_broker, topic_prefix)
-    worker = WorkerProcess(tmp_path / "worker", legacy.servers, f"{topic_prefix}worker", SHORT_TIMEOUTS)
+    worker = WorkerProcess(
+        tmp_path / "worker", legacy.servers, f"{topic_prefix}worker", SHORT_TIMEOUTS
+    )
     try:
         worker.start()
         done = legacy.migrate("--apply", worker.url)
@@ -88,7 +105,11 @@ def test_a_java_sinks_table_is_taken_over_where_it_stood(
         worker.wait_for_states(legacy.name, "STOPPED")
         response = httpx.put(f"{worker.url}/connectors/{legacy.name}/resume", timeout=60)
         assert response.status_code == 202, response.text
-        worker.wait_until(lambda: caught_up(legacy.servers, legacy.name, legacy.topic), SECONDS, "the sink to catch up")
+        worker.wait_until(
+            lambda: caught_up(legacy.servers, legacy.name, legacy.topic),
+            SECONDS,
+            "the sink to catch up",
+        )
         assert sorted(legacy.lake.rows(TABLE)["id"].to_pylist()) == list(range(20))
     finally:
         worker.close()

@@ -1,4 +1,5 @@
-"""A worker tells a lineage server and a webhook what its sink does, also when they are away for a while."""
+"""A worker tells a lineage server and a webhook what its sink does, also when they are away for a
+while."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def test_commits_and_schema_changes_reach_other_systems(
     lineage, webhook = servers
     lineage.refusals = webhook.refusals = 1
     name, address = f"{topic_prefix}told", kafka_broker.bootstrap_servers
-    worker = WorkerProcess(tmp_path / "worker", address, f"{topic_prefix}w", environment=spark_environment)
+    worker = WorkerProcess(
+        tmp_path / "worker", address, f"{topic_prefix}w", environment=spark_environment
+    )
     extra = {
         "iceberg.tables.evolve-schema-enabled": "true",
         "iceberg.ext.openlineage.url": lineage.url,
@@ -50,16 +53,25 @@ def test_commits_and_schema_changes_reach_other_systems(
         case.await_caught_up()
         case.produce({"id": 2, "more": "text"})
         case.await_caught_up()
-        worker.wait_until(lambda: len(lineage.bodies) >= 3 and bool(webhook.bodies), 60, "the events")
+        worker.wait_until(
+            lambda: len(lineage.bodies) >= 3 and bool(webhook.bodies), 60, "the events"
+        )
         case.stop()
-        worker.wait_until(lambda: lineage.bodies[-1]["eventType"] == "COMPLETE", 30, "the end of the run")
+        worker.wait_until(
+            lambda: lineage.bodies[-1]["eventType"] == "COMPLETE", 30, "the end of the run"
+        )
     finally:
         worker.close()
     commits = [event for event in lineage.bodies if event["eventType"] == "RUNNING"]
     assert {source["name"] for event in commits for source in event["inputs"]} == {name}
-    offsets = [event["inputs"][0]["inputFacets"]["kafkaConnectOffsets"]["partitions"]["0"] for event in commits]
+    offsets = [
+        event["inputs"][0]["inputFacets"]["kafkaConnectOffsets"]["partitions"]["0"]
+        for event in commits
+    ]
     assert offsets == [[0, 1], [1, 2]]
-    columns = [[f["name"] for f in event["outputs"][0]["facets"]["schema"]["fields"]] for event in commits]
+    columns = [
+        [f["name"] for f in event["outputs"][0]["facets"]["schema"]["fields"]] for event in commits
+    ]
     assert columns == [["id"], ["id", "more"]]
     assert [body["kind"] for body in webhook.bodies] == ["schema-changed"]
     [record] = read_topic(address, f"{name}-notices")

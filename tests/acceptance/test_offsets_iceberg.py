@@ -1,4 +1,5 @@
-"""Offsets of the Iceberg sink changed over REST: a rewind replays, a skip skips, a crash in the midst is repaired."""
+"""Offsets of the Iceberg sink changed over REST: a rewind replays, a skip skips, a crash in the
+midst is repaired."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
-from exactly_once_events import SHORT_TIMEOUTS, check_upserts, connector_config, expected_upserts, load
+from exactly_once_events import (
+    SHORT_TIMEOUTS,
+    check_upserts,
+    connector_config,
+    expected_upserts,
+    load,
+)
 from kafka_offsets import caught_up, committed, ends
 from lakehouse import Lakehouse
 from sink_case import SinkCase
@@ -17,7 +24,8 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 
-SECONDS = 90.0  # for a task with its JVM to start and come to a commit, on two cores that others share
+# for a task with its JVM to start and come to a commit, on two cores that others share
+SECONDS = 90.0
 FAULTS = "CONNECT_PY_FAULTS"
 ALTERED = "The offsets for this connector have been altered successfully"
 RESET = "The offsets for this connector have been reset successfully"
@@ -62,22 +70,32 @@ class TwoTables:
 
     def __init__(self, folder: Path, broker: KafkaBroker, name: str) -> None:
         self.lake = Lakehouse(folder / "lake")
-        self.worker = WorkerProcess(folder, broker.bootstrap_servers, f"{name}-worker", SHORT_TIMEOUTS)
+        self.worker = WorkerProcess(
+            folder, broker.bootstrap_servers, f"{name}-worker", SHORT_TIMEOUTS
+        )
         self.case = SinkCase(
-            self.worker, self.lake, broker.bootstrap_servers, name, {"iceberg.tables": ",".join(TABLES)}
+            self.worker,
+            self.lake,
+            broker.bootstrap_servers,
+            name,
+            {"iceberg.tables": ",".join(TABLES)},
         ).create_topic()
         self.offsets = Offsets(self.worker, name)
 
     def catch_up(self) -> None:
         servers, name = self.case.bootstrap_servers, self.case.name
-        self.worker.wait_until(lambda: caught_up(servers, name, name), SECONDS, "everything committed")
+        self.worker.wait_until(
+            lambda: caught_up(servers, name, name), SECONDS, "everything committed"
+        )
 
     def check(self, *ids: Iterable[int]) -> None:
         """Both tables hold these rows, each as often as it is named."""
         expected = Counter(number for part in ids for number in part)
         for table in TABLES:
             found: Counter[Any] = Counter(self.lake.rows(table)["id"].to_pylist())
-            assert found == expected, f"{table}: {found - expected} too many, {expected - found} too few"
+            assert found == expected, (
+                f"{table}: {found - expected} too many, {expected - found} too few"
+            )
 
     def generations(self) -> list[int]:
         return [last_entries(self.lake, table, self.case.name)[0][0] for table in TABLES]
@@ -128,14 +146,16 @@ def test_appended_rows_follow_every_offset_change_despite_a_crash(
     try:
         sink.worker.start()
         sink.case.produce_ids(range(100))
-        sink.case.start(iceberg__control__commit__threads="1")  # the kill comes between the commits of two tables
+        # the kill comes between the commits of two tables
+        sink.case.start(iceberg__control__commit__threads="1")
         sink.catch_up()
         sink.check(range(100))
 
         sink.case.stop()
         assert sink.offsets.patch(name, {0: 101}) == (
             500,
-            f"offset 101 is not in the log of partition 0 of topic {name}, which goes from 0 to 100",
+            f"offset 101 is not in the log of partition 0 of topic {name}, which goes from 0 to "
+            f"100",
         )
         assert sink.offsets.patch(name, {0: 40}) == (200, ALTERED)
         assert sink.offsets.listed() == {0: 40}
@@ -153,7 +173,8 @@ def test_appended_rows_follow_every_offset_change_despite_a_crash(
 
         sink.case.stop()
         assert sink.offsets.delete() == (200, RESET)
-        assert sink.offsets.listed() == {0: 0}  # the tables' ledgers must know of it, so the group is not just deleted
+        # the tables' ledgers must know of it, so the group is not just deleted
+        assert sink.offsets.listed() == {0: 0}
         sink.case.resume()
         sink.catch_up()
         sink.check(range(100), range(40, 100), range(110, 120), range(120))
@@ -167,7 +188,13 @@ def test_appended_rows_follow_every_offset_change_despite_a_crash(
 def test_upsert_table_is_the_same_after_an_offset_rewind(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> None:
-    name, topic, table, events, keys = f"{topic_prefix}sink", f"{topic_prefix}orders", "db.orders", 3000, 500
+    name, topic, table, events, keys = (
+        f"{topic_prefix}sink",
+        f"{topic_prefix}orders",
+        "db.orders",
+        3000,
+        500,
+    )
     servers = kafka_broker.bootstrap_servers
     load(servers, topic, "json", events, keys, SECONDS)
     lake = Lakehouse(tmp_path / "lake")

@@ -1,4 +1,5 @@
-"""The page in a real Chromium on a real worker: a connector is created, fails, is mended, and is deleted."""
+"""The page in a real Chromium on a real worker: a connector is created, fails, is mended, and is
+deleted."""
 
 from __future__ import annotations
 
@@ -35,7 +36,11 @@ def page(worker: WorkerProcess) -> Iterator[WatchedPage]:
 
 
 def test_connector_is_created_fails_is_mended_and_deleted(
-    page: WatchedPage, worker: WorkerProcess, kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
+    page: WatchedPage,
+    worker: WorkerProcess,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    tmp_path: Path,
 ) -> None:
     topic, file = f"{topic_prefix}lines", tmp_path / "lines.txt"
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})

@@ -1,4 +1,5 @@
-"""The page in a real Chromium, at length: an Iceberg sink's story, strange names, a thousand connectors, users."""
+"""The page in a real Chromium, at length: an Iceberg sink's story, strange names, a thousand
+connectors, users."""
 
 from __future__ import annotations
 
@@ -41,9 +42,13 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def worker(
-    tmp_path_factory: pytest.TempPathFactory, kafka_broker: KafkaBroker, spark_environment: dict[str, str]
+    tmp_path_factory: pytest.TempPathFactory,
+    kafka_broker: KafkaBroker,
+    spark_environment: dict[str, str],
 ) -> Iterator[WorkerProcess]:
-    made = WorkerProcess(tmp_path_factory.mktemp("worker"), kafka_broker.bootstrap_servers, "page-views")
+    made = WorkerProcess(
+        tmp_path_factory.mktemp("worker"), kafka_broker.bootstrap_servers, "page-views"
+    )
     try:
         yield made.start()
     finally:
@@ -66,7 +71,9 @@ def case(worker: WorkerProcess, tmp_path: Path, kafka_broker: KafkaBroker) -> Si
         "iceberg.ext.evolution.add-column": "hold",
         "iceberg.control.commit.interval-ms": "1000",
     }
-    return SinkCase(worker, Lakehouse(tmp_path / "lake"), kafka_broker.bootstrap_servers, name, extra).create_topic(2)
+    return SinkCase(
+        worker, Lakehouse(tmp_path / "lake"), kafka_broker.bootstrap_servers, name, extra
+    ).create_topic(2)
 
 
 class SinkStory:
@@ -80,13 +87,17 @@ class SinkStory:
     def produce(self, count: int, **more: object) -> None:
         ids = range(self.next, self.next + count)
         self.next = ids.stop
-        self.case.produce(*({"id": n, "customer": f"customer {n % 7}", "amount": n * 1.25, **more} for n in ids))
+        self.case.produce(
+            *({"id": n, "customer": f"customer {n % 7}", "amount": n * 1.25, **more} for n in ids)
+        )
 
     def rows(self) -> int:
         return self.case.lakehouse.rows("shop.orders").num_rows
 
     def await_rows(self, count: int) -> None:
-        self.case.worker.wait_until(lambda: self.rows() == count, 90, f"{count} rows, not {self.rows()}")
+        self.case.worker.wait_until(
+            lambda: self.rows() == count, 90, f"{count} rows, not {self.rows()}"
+        )
 
     def create(self) -> None:
         """From JSON of the user's own, checked in the form; stopped first, with a preview."""
@@ -95,9 +106,13 @@ class SinkStory:
         page.open("#/create")
         browser_page.get_by_text("As JSON, secrets hidden").wait_for(state="detached")
         config = self.case.config()
-        browser_page.get_by_label("Plugin").select_option("org.apache.iceberg.connect.IcebergSinkConnector")
+        browser_page.get_by_label("Plugin").select_option(
+            "org.apache.iceberg.connect.IcebergSinkConnector"
+        )
         browser_page.get_by_text("As JSON, secrets hidden").click()
-        browser_page.get_by_label("JSON of a connector").fill(json.dumps({"name": self.case.name, "config": config}))
+        browser_page.get_by_label("JSON of a connector").fill(
+            json.dumps({"name": self.case.name, "config": config})
+        )
         page.press("Fill in the form")
         page.sees("The worker finds no mistake")
         page.assert_accessible()
@@ -127,7 +142,9 @@ class SinkStory:
         page.sees("has its new configuration")
         self.case.await_running()
         self.case.worker.wait_until(
-            lambda: self.case.lakehouse.rows("shop.dead_letters").num_rows == 1, 90, "the dead letter"
+            lambda: self.case.lakehouse.rows("shop.dead_letters").num_rows == 1,
+            90,
+            "the dead letter",
         )
 
     def replay(self) -> None:
@@ -162,7 +179,9 @@ class SinkStory:
         page.agree("Approve")
         self.await_rows(50)
         assert "discount" in self.case.lakehouse.rows("shop.orders").column_names
-        expect(page.page.get_by_text("Changes of tables that wait for you")).to_have_count(0, timeout=30_000)
+        expect(page.page.get_by_text("Changes of tables that wait for you")).to_have_count(
+            0, timeout=30_000
+        )
 
     def follow(self) -> None:
         """Lag and commits, while rows come in."""
@@ -196,11 +215,19 @@ class SinkStory:
             "returns": "",
         }.items():
             file = folder / "missing" / name if name == "returns" else folder / name
-            config = {"connector.class": PLUGIN, "topics": self.case.name, "file": str(file), "tasks.max": "1"}
+            config = {
+                "connector.class": PLUGIN,
+                "topics": self.case.name,
+                "file": str(file),
+                "tasks.max": "1",
+            }
             worker.put(name, config | {f"{side}.converter": TEXT for side in ("key", "value")})
             if target:
-                worker.wait_for_states(name, "RUNNING", "RUNNING")  # paused before, it would have no task
-                assert httpx.put(f"{worker.url}/connectors/{name}/{target}", timeout=100).status_code in (202, 204)
+                # paused before, it would have no task
+                worker.wait_for_states(name, "RUNNING", "RUNNING")
+                assert httpx.put(
+                    f"{worker.url}/connectors/{name}/{target}", timeout=100
+                ).status_code in (202, 204)
         worker.wait_for_states("returns", "RUNNING", "FAILED")
         worker.wait_for_states("legacy-export", "STOPPED")
         worker.wait_for_states("customers-export", "PAUSED", "PAUSED")
@@ -227,12 +254,23 @@ def test_sink_is_created_followed_mended_and_its_table_changed(
 
 
 @pytest.mark.long
-def test_hostile_names_and_traces_are_shown_as_texts(page: WatchedPage, worker: WorkerProcess) -> None:
+def test_hostile_names_and_traces_are_shown_as_texts(
+    page: WatchedPage, worker: WorkerProcess
+) -> None:
     name = HOSTILE
-    config = {"connector.class": PLUGIN, "topics": "t", "file": f"/no/such/folder/{HOSTILE}", "tasks.max": "1"}
-    answer = httpx.post(f"{worker.url}/connectors", json={"name": name, "config": config}, timeout=100)
+    config = {
+        "connector.class": PLUGIN,
+        "topics": "t",
+        "file": f"/no/such/folder/{HOSTILE}",
+        "tasks.max": "1",
+    }
+    answer = httpx.post(
+        f"{worker.url}/connectors", json={"name": name, "config": config}, timeout=100
+    )
     assert answer.status_code == 201, answer.text
-    worker.wait_until(lambda: worker.states(quote(name, safe=""))[1:] == ["FAILED"], 60, "the task to fail")
+    worker.wait_until(
+        lambda: worker.states(quote(name, safe=""))[1:] == ["FAILED"], 60, "the task to fail"
+    )
     page.open()
     page.sees(name)
     page.page.get_by_role("link", name=name).click()
@@ -246,7 +284,8 @@ def test_hostile_names_and_traces_are_shown_as_texts(page: WatchedPage, worker: 
 @pytest.mark.long
 def test_secrets_of_a_configuration_are_not_shown(page: WatchedPage, worker: WorkerProcess) -> None:
     secrets = {
-        "consumer.override.sasl.jaas.config": f'{LOGIN} required username="a" password="planted-secret-1";',
+        "consumer.override.sasl.jaas.config": f'{LOGIN} required username="a" '
+        f'password="planted-secret-1";',
         "transforms.x.api-key": "planted-secret-2",
         "value.converter.schema.registry.url": "http://ann:planted-secret-3@registry/",
     }
@@ -268,8 +307,13 @@ def test_secrets_of_a_configuration_are_not_shown(page: WatchedPage, worker: Wor
 
 
 @pytest.mark.long
-def test_keyboard_alone_reaches_and_stops_a_connector(page: WatchedPage, worker: WorkerProcess, tmp_path: Path) -> None:
-    worker.put("quiet", {"connector.class": PLUGIN, "topics": "t", "file": str(tmp_path / "out"), "tasks.max": "1"})
+def test_keyboard_alone_reaches_and_stops_a_connector(
+    page: WatchedPage, worker: WorkerProcess, tmp_path: Path
+) -> None:
+    worker.put(
+        "quiet",
+        {"connector.class": PLUGIN, "topics": "t", "file": str(tmp_path / "out"), "tasks.max": "1"},
+    )
     worker.wait_for_states("quiet", "RUNNING", "RUNNING")
     page.open()
     keyboard = page.page.keyboard
@@ -303,23 +347,33 @@ def test_users_log_in_and_other_sites_change_nothing(
     jaas.write_text(f'KafkaConnect {{ {module} required file="{users}"; }};')
     extension = "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
     worker = WorkerProcess(
-        tmp_path / "worker", kafka_broker.bootstrap_servers, f"{topic_prefix}w", {"rest.extension.classes": extension},
+        tmp_path / "worker",
+        kafka_broker.bootstrap_servers,
+        f"{topic_prefix}w",
+        {"rest.extension.classes": extension},
         {"KAFKA_OPTS": f"-Djava.security.auth.login.config={jaas}"},
-    )  # fmt: skip
+    )
     try:
         worker.start(wait=False)
         user = ("ann", "secret-of-ann")
-        worker.wait_until(lambda: _status(f"{worker.url}/health", user) == 200, 60, "the worker to be healthy")
+        worker.wait_until(
+            lambda: _status(f"{worker.url}/health", user) == 200, 60, "the worker to be healthy"
+        )
         with watched_page(browser, worker.url, user) as page:
             page.open()
             page.sees("There is no connector yet")
         with (
             other_site() as site,
-            closing(browser.new_context(http_credentials={"username": user[0], "password": user[1]})) as context,
+            closing(
+                browser.new_context(http_credentials={"username": user[0], "password": user[1]})
+            ) as context,
         ):
             other = context.new_page()
             other.goto(site)
-            script = "url => fetch(url, {method: 'POST', mode: 'no-cors', credentials: 'include'}).catch(() => 0)"
+            script = (
+                "url => fetch(url, {method: 'POST', mode: 'no-cors', credentials: "
+                "'include'}).catch(() => 0)"
+            )
             with other.expect_response(lambda answer: "/restart" in answer.url) as answer:
                 other.evaluate(f"({script})('{worker.url}/connectors/x/restart')")
             assert answer.value.status == 403
@@ -336,18 +390,27 @@ def _status(url: str, user: tuple[str, str] | None) -> int:
 
 
 @pytest.mark.long
-def test_thousand_connectors_are_shown_within_a_second(page: WatchedPage, worker: WorkerProcess) -> None:
+def test_thousand_connectors_are_shown_within_a_second(
+    page: WatchedPage, worker: WorkerProcess
+) -> None:
     names = [f"connector-{number:04}" for number in range(CONNECTORS)]
     with httpx.Client(base_url=worker.url, timeout=100) as client, ThreadPoolExecutor(8) as pool:
 
         def create(name: str) -> int:
-            config = {"connector.class": PLUGIN, "topics": "t", "tasks.max": "1", "file": f"/tmp/{name}"}
+            config = {
+                "connector.class": PLUGIN,
+                "topics": "t",
+                "tasks.max": "1",
+                "file": f"/tmp/{name}",
+            }
             body = {"name": name, "config": config, "initial_state": "STOPPED"}
             return client.post("/connectors", json=body).status_code
 
         assert set(pool.map(create, names)) == {201}
     worker.wait_until(
-        lambda: len(worker.get("/connectors?expand=status")) >= CONNECTORS, 60, "statuses of all connectors"
+        lambda: len(worker.get("/connectors?expand=status")) >= CONNECTORS,
+        60,
+        "statuses of all connectors",
     )
     page.open()
     page.sees("Stopped 1,00")
@@ -356,7 +419,9 @@ def test_thousand_connectors_are_shown_within_a_second(page: WatchedPage, worker
         page.page.goto("about:blank")
         began = time.monotonic()
         page.page.goto(f"{worker.url}/ui")
-        page.page.get_by_role("link", name="connector-0000").wait_for()  # the first ones are shown by name
+        page.page.get_by_role(
+            "link", name="connector-0000"
+        ).wait_for()  # the first ones are shown by name
         took.append(time.monotonic() - began)
     print(f"first view after {min(took):.2f} s (of {', '.join(f'{each:.2f}' for each in took)})")
     assert min(took) < FIRST_VIEW_SECONDS

@@ -1,4 +1,5 @@
-"""A pipeline of twelve tables on a worker that runs: planned, applied twice, changed, destroyed by the commands."""
+"""A pipeline of twelve tables on a worker that runs: planned, applied twice, changed, destroyed by
+the commands."""
 
 from __future__ import annotations
 
@@ -34,23 +35,35 @@ class Shop:
     prefix: str
 
     def run(self, command: str, *words: str, status: int) -> dict[str, Any]:
-        done = CliRunner().invoke(app, [command, str(self.file), "--url", self.worker.url, "--json", *words])
+        done = CliRunner().invoke(
+            app, [command, str(self.file), "--url", self.worker.url, "--json", *words]
+        )
         assert done.exit_code == status, done.output + self.worker.log_end()
         document: dict[str, Any] = json.loads(done.stdout)
         return document
 
     def planned(self, status: int) -> dict[str, str]:
         changes = self.run("plan", status=status)["changes"]
-        return {each["connector"].removeprefix(f"{self.prefix}shop-"): each["action"] for each in changes}
+        return {
+            each["connector"].removeprefix(f"{self.prefix}shop-"): each["action"]
+            for each in changes
+        }
 
     def create_stopped(self) -> None:
-        """Connectors of the pipeline, as of an earlier file: their tasks do not run, and no Spark does."""
+        """Connectors of the pipeline, as of an earlier file: their tasks do not run, and no Spark
+        does."""
         for name in NAMES:
             config = {
                 "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
-                "connect_py.pipeline": f"{self.prefix}shop", "topics": "x", "iceberg.tables": "a.b",
-            }  # fmt: skip
-            body = {"name": f"{self.prefix}shop-{name}", "config": config, "initial_state": "STOPPED"}
+                "connect_py.pipeline": f"{self.prefix}shop",
+                "topics": "x",
+                "iceberg.tables": "a.b",
+            }
+            body = {
+                "name": f"{self.prefix}shop-{name}",
+                "config": config,
+                "initial_state": "STOPPED",
+            }
             answer = httpx.post(f"{self.worker.url}/connectors", json=body, timeout=100)
             assert answer.status_code == 201, answer.text
 
@@ -64,17 +77,24 @@ class Shop:
 
 @pytest.fixture
 def pipeline(
-    kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path: Path, topic_prefix: str
+    kafka_broker: KafkaBroker,
+    spark_environment: Mapping[str, str],
+    tmp_path: Path,
+    topic_prefix: str,
 ) -> Iterator[Shop]:
     lake = Lakehouse(tmp_path / "lake")
     file = tmp_path / "shop.yaml"
     file.write_text(shop("", topic_prefix))
-    topics = [f"{topic_prefix}shop.public.{name}" for name in (*LISTED, *ROUTED)] + [f"{topic_prefix}clicks"]
+    topics = [f"{topic_prefix}shop.public.{name}" for name in (*LISTED, *ROUTED)] + [
+        f"{topic_prefix}clicks"
+    ]
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
     for made in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
         made.result(30)
     properties = {f"connect_py.defaults.{key}": value for key, value in lake.sink_config().items()}
-    worker = WorkerProcess(tmp_path / "worker", kafka_broker.bootstrap_servers, topic_prefix, ALLOWED | properties)
+    worker = WorkerProcess(
+        tmp_path / "worker", kafka_broker.bootstrap_servers, topic_prefix, ALLOWED | properties
+    )
     try:
         yield Shop(worker.start(), lake, file, topic_prefix)
     finally:
@@ -100,13 +120,19 @@ def test_pipeline_is_applied_once_changed_and_destroyed(pipeline: Shop, state: s
         pipeline.land_a_click()
 
     pipeline.file.write_text(text.partition("  clicks:")[0])
-    assert pipeline.planned(status=1) == {"masters": "change", "orders": "change", "clicks": "delete"}
+    assert pipeline.planned(status=1) == {
+        "masters": "change",
+        "orders": "change",
+        "clicks": "delete",
+    }
     pipeline.run("apply", "--yes", status=0)
     assert pipeline.run("status", status=0 if runs else 1)["connectors"][0]["runs"] is runs
     config = pipeline.worker.get(f"/connectors/{pipeline.prefix}shop-orders/config")
     assert config["iceberg.control.commit.interval-ms"] == "60000"
 
-    pipeline.file.write_text(text.replace("write-mode: append", "properties: {value.converter: no.Such}"))
+    pipeline.file.write_text(
+        text.replace("write-mode: append", "properties: {value.converter: no.Such}")
+    )
     (mistake,) = pipeline.run("apply", status=2)["mistakes"]
     assert "is set by `format`" in mistake["problem"]
     pipeline.file.write_text(text.replace("write-mode: append", "transforms: [{type: no.Such}]"))

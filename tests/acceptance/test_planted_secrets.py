@@ -25,7 +25,9 @@ FILE_SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
 
 @pytest.fixture
 def registry() -> Iterator[Stub]:
-    with schema_registry({1: {"schema": json.dumps(AVRO), "subjects": [{"subject": "s", "version": 1}]}}) as stub:
+    with schema_registry(
+        {1: {"schema": json.dumps(AVRO), "subjects": [{"subject": "s", "version": 1}]}}
+    ) as stub:
         yield stub
 
 
@@ -55,26 +57,35 @@ def test_planted_secrets_appear_in_no_log_status_or_dead_letter(
     assert producer.flush(30) == 0
     host = registry.url.removeprefix("http://")
     reading = {
-        "connector.class": FILE_SINK, "topics": "planted", "file": str(tmp_path / "out"),
+        "connector.class": FILE_SINK,
+        "topics": "planted",
+        "file": str(tmp_path / "out"),
         "value.converter": "io.confluent.connect.avro.AvroConverter",
         "key.converter": "org.apache.kafka.connect.storage.StringConverter",
         "value.converter.schema.registry.url": f"http://me:${{file:{secrets}:in.url}}@{host}",
-        "errors.tolerance": "all", "errors.log.enable": "true",
+        "errors.tolerance": "all",
+        "errors.log.enable": "true",
         "errors.deadletterqueue.topic.name": "planted-dlq",
         "errors.deadletterqueue.topic.replication.factor": "1",
         "errors.deadletterqueue.context.headers.enable": "true",
-    }  # fmt: skip
+    }
     failing = {**reading, "file": f"{tmp_path}/none/${{file:{secrets}:plain}}/out"}
     worker.put("reading", reading)
     worker.put("failing", failing)
     worker.wait_for_states("failing", "RUNNING", "FAILED")
-    worker.wait_until(lambda: (tmp_path / "out").exists() and (tmp_path / "out").read_text() != "", 60, "a line")
-    assert worker.trace("failing").startswith("org.apache.kafka.connect.errors.ConnectException: Couldn't find or cre")
+    worker.wait_until(
+        lambda: (tmp_path / "out").exists() and (tmp_path / "out").read_text() != "", 60, "a line"
+    )
+    assert worker.trace("failing").startswith(
+        "org.apache.kafka.connect.errors.ConnectException: Couldn't find or cre"
+    )
     assert "[hidden]" in worker.trace("failing")
     answer = json.dumps(worker.get("/connectors?expand=status&expand=info"))
     worker.stop()
     topics = [f"planted-{name}" for name in ("config", "status", "offset", "control")]
-    written = [repr(record) for topic in (*topics, "planted-dlq") for record in read_topic(servers, topic)]
+    written = [
+        repr(record) for topic in (*topics, "planted-dlq") for record in read_topic(servers, topic)
+    ]
     log = worker.log_path.read_text()
     assert "[hidden]" in log
     for text in (answer, *written, log):

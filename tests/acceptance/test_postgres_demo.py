@@ -1,4 +1,5 @@
-"""From PostgreSQL to Iceberg as the page says: the tour, a user's own change, and the same by hand."""
+"""From PostgreSQL to Iceberg as the page says: the tour, a user's own change, and the same by
+hand."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ BIN = Path(sys.executable).parent
 RUN_SECONDS = 230.0
 END_SECONDS = 60.0
 BY_HAND = "\n## The same by hand\n"
-WAITS = ("connect-py java-connect ", "connect-py worker ")  # commands of the page that go on running
+# commands of the page that go on running
+WAITS = ("connect-py java-connect ", "connect-py worker ")
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
@@ -51,9 +53,13 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def rows(folder: Path, table: str) -> list[dict[str, Any]]:
-    catalog = SqlCatalog("shop", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
+    catalog = SqlCatalog(
+        "shop", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse"
+    )
     try:
-        found: list[dict[str, Any]] = catalog.load_table(f"shop.{table}").scan().to_arrow().to_pylist()
+        found: list[dict[str, Any]] = (
+            catalog.load_table(f"shop.{table}").scan().to_arrow().to_pylist()
+        )
     finally:
         catalog.close()
     return found
@@ -92,11 +98,16 @@ def check_tables(folder: Path) -> None:
     """What the tour must have done, asked of both sides in the test's own words."""
     customers = {row["id"]: row for row in rows(folder, "customers")}
     assert (customers[7]["city"], customers[7]["vip"]) == ("Faro", True)
-    assert [row["email"] for row in customers.values() if row["name"] == "Grace"] == ["grace@example.org"]
+    assert [row["email"] for row in customers.values() if row["name"] == "Grace"] == [
+        "grace@example.org"
+    ]
     orders = rows(folder, "orders")
     assert 9 not in {row["id"] for row in orders}
     assert 9 not in {row["order_id"] for row in rows(folder, "order_lines")}
-    asked = "SELECT count(*), sum(total), count(note), max(ordered_at)::timestamp(3), sum(id) FROM orders"
+    asked = (
+        "SELECT count(*), sum(total), count(note), max(ordered_at)::timestamp(3), sum(id) FROM "
+        "orders"
+    )
     count, total, notes, last, ids = psql(folder, asked).split("|")
     assert len(orders) == int(count) == 2499
     assert f"{sum(row['total'] for row in orders):.2f}" == total
@@ -108,7 +119,10 @@ def check_tables(folder: Path) -> None:
     assert f"{sum(row['credit'] for row in customers.values()):.2f}" == credit
     assert len(rows(folder, "reviews")) == 2
     products = {str(row["sku"]): row for row in rows(folder, "products")}
-    asked = "SELECT sku, array_to_string(tags, ','), attributes->>'colour' FROM products WHERE tags <> '{}' LIMIT 1"
+    asked = (
+        "SELECT sku, array_to_string(tags, ','), attributes->>'colour' FROM products WHERE "
+        "tags <> '{}' LIMIT 1"
+    )
     sku, tags, colour = psql(folder, asked).split("|")
     assert products[sku]["tags"] == tags.split(",")
     assert colour in (products[sku]["attributes"] or "")
@@ -117,11 +131,20 @@ def check_tables(folder: Path) -> None:
 def assert_shown(text: str) -> None:
     """The page has the tour's commands, in its order; ports and process ids differ."""
     page = PAGE.read_text().split(BY_HAND)[0]
-    commands = [plain(command) for command in re.findall(r"^\$ (.*(?:\\\n.*|\n  .*)*)", text, re.MULTILINE)]
-    written = [plain(command) for command in re.findall(r"^    \$ (.*(?:\\\n.*|\n      .*)*)", page, re.MULTILINE)]
+    commands = [
+        plain(command) for command in re.findall(r"^\$ (.*(?:\\\n.*|\n  .*)*)", text, re.MULTILINE)
+    ]
+    written = [
+        plain(command)
+        for command in re.findall(r"^    \$ (.*(?:\\\n.*|\n      .*)*)", page, re.MULTILINE)
+    ]
     assert len(commands) > 12
     assert commands == written
-    of_ours = [line for line in text.splitlines() if not line.startswith(("$", "  ", "{")) and "data" not in line]
+    of_ours = [
+        line
+        for line in text.splitlines()
+        if not line.startswith(("$", "  ", "{")) and "data" not in line
+    ]
     assert max(map(len, of_ours)) <= 80
 
 
@@ -133,7 +156,9 @@ def plain(command: str) -> str:
 def test_the_pages_change_by_hand_lands_before_seconds_end(tmp_path: Path) -> None:
     update, spark_sql, python = first_steps()
     command = [str(BIN / "connect-py"), "demo", "--seconds", "15"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     children: list[psutil.Process] = []
     lines = []
     try:
@@ -152,7 +177,9 @@ def test_the_pages_change_by_hand_lands_before_seconds_end(tmp_path: Path) -> No
     assert status == 0, text
     assert re.search(r"UPDATE shop\.customers id=7: in Iceberg after \d+\.\d s", text)
     assert len(children) >= 5  # PostgreSQL, Kafka, Java's Connect, our worker and its processes
-    assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
+    assert [
+        child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE
+    ] == []
     # The tables stay, for the page's other commands.
     assert run(tmp_path, spark_sql).split("\t")[3] == "Faro"
     (tmp_path / "page.py").write_text(python)
@@ -170,14 +197,21 @@ def first_steps() -> tuple[str, str, str]:
 
 def run(folder: Path, command: str) -> str:
     done = subprocess.run(
-        command, shell=True, cwd=folder, capture_output=True, text=True, timeout=RUN_SECONDS, check=False
+        command,
+        shell=True,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 class PageByHand:
-    """The files and commands of the page's second part, made to run in a folder of the test on free ports."""
+    """The files and commands of the page's second part, made to run in a folder of the test on free
+    ports."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -188,7 +222,8 @@ class PageByHand:
             text = text.replace(port, free)
         assert "/tmp/pg-demo" in text
         text = text.replace("/tmp/pg-demo", str(home))
-        text = re.sub(r"^They print:\n(?:\n|    .*\n)+", "", text, flags=re.MULTILINE)  # output, no commands
+        # output, no commands
+        text = re.sub(r"^They print:\n(?:\n|    .*\n)+", "", text, flags=re.MULTILINE)
         self.steps: list[tuple[str, str]] = []  # a file's name and its text, or "" and commands
         pattern = r"Write `([\w.-]+)`[^\n]*(?:\n[^\n`]+)*\n\n```\w+\n(.*?)```|((?:^    [^\n]+\n)+)"
         for found in re.finditer(pattern, text, re.DOTALL | re.MULTILINE):
@@ -199,7 +234,8 @@ class PageByHand:
         self.urls = [f"http://127.0.0.1:{ports[port]}/connectors" for port in ("18084", "18083")]
 
     def script(self) -> str:
-        """All of it for bash: what keeps running does so in the background, until its port answers."""
+        """All of it for bash: what keeps running does so in the background, until its port
+        answers."""
         lines = ["set -eu"]
         for name, text in self.steps:
             if name:
@@ -215,7 +251,10 @@ class PageByHand:
         if command.startswith(WAITS):
             wait = f"import sys, time, httpx\nurl = {self.urls.pop(0)!r}\n" + WAIT
             log = command.split()[1]
-            return [f"{command} > {log}.log 2>&1 &", f"echo $! >> pids\npython - <<'END OF FILE'\n{wait}\nEND OF FILE"]
+            return [
+                f"{command} > {log}.log 2>&1 &",
+                f"echo $! >> pids\npython - <<'END OF FILE'\n{wait}\nEND OF FILE",
+            ]
         if command.startswith("connect-py kafka stop"):
             return ["kill -TERM $(cat pids)", "wait || true", command]  # Ctrl-C in both terminals
         if command.startswith(("initdb", "pg_ctl")) and os.geteuid() == 0:
@@ -236,9 +275,17 @@ sys.exit(f"{url} does not answer")
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that another user may pass through and write in, as PostgreSQL is not run by root."""
-    made = Path(subprocess.run(["mktemp", "-d", "/tmp/pg-demo-XXXXXX"], capture_output=True, text=True, check=True,
-                               timeout=10).stdout.strip())  # fmt: skip
+    """A folder that another user may pass through and write in, as PostgreSQL is not run by
+    root."""
+    made = Path(
+        subprocess.run(
+            ["mktemp", "-d", "/tmp/pg-demo-XXXXXX"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        ).stdout.strip()
+    )
     made.chmod(0o777)
     yield made
     pids = made / "pids"
@@ -267,14 +314,24 @@ def test_the_commands_of_the_page_by_hand_land_a_change(open_folder: Path) -> No
     page = PageByHand(open_folder)
     script = open_folder / "script.sh"
     script.write_text(page.script())
-    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
+    environment = {
+        **os.environ,
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONUNBUFFERED": "1",
+    }
     log = open_folder / "script.log"
     started = time.monotonic()
     with log.open("wb") as output:
         done = subprocess.run(
-            ["bash", "-x", str(script)], cwd=open_folder, env=environment, stdin=subprocess.DEVNULL, stdout=output,
-            stderr=output, timeout=RUN_SECONDS, check=False,
-        )  # fmt: skip
+            ["bash", "-x", str(script)],
+            cwd=open_folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            timeout=RUN_SECONDS,
+            check=False,
+        )
     said = log.read_text(errors="replace")
     print(f"{time.monotonic() - started:.0f} s\n{said}")
     assert done.returncode == 0, said[-4000:]

@@ -1,4 +1,5 @@
-"""A worker whose commits are kept from readers: published or thrown away while it runs and dies, every row is once."""
+"""A worker whose commits are kept from readers: published or thrown away while it runs and dies,
+every row is once."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ EXPECT = {"iceberg.ext.expect.paid": "amount >= 0"}
 
 @dataclass
 class Gate:
-    """Rows go to a topic; some are not as expected, and a user decides about the commits that have them."""
+    """Rows go to a topic; some are not as expected, and a user decides about the commits that have
+    them."""
 
     case: SinkCase
     folder: Path
@@ -71,7 +73,9 @@ class Gate:
 
     def await_readers(self, ids: Iterable[int]) -> None:
         wanted = sorted(ids)
-        self.case.worker.wait_until(lambda: self.readers() == wanted, 90, f"readers to see {len(wanted)} rows")
+        self.case.worker.wait_until(
+            lambda: self.readers() == wanted, 90, f"readers to see {len(wanted)} rows"
+        )
 
     def await_unpublished(self) -> None:
         """Everything is committed, and readers lack some of it."""
@@ -86,7 +90,9 @@ class Gate:
 def gate(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str, spark_environment: dict[str, str]
 ) -> Iterable[Gate]:
-    with case_on_own_worker(tmp_path, kafka_broker.bootstrap_servers, topic_prefix, ALLOWED, EXPECT) as case:
+    with case_on_own_worker(
+        tmp_path, kafka_broker.bootstrap_servers, topic_prefix, ALLOWED, EXPECT
+    ) as case:
         case.start()
         case.await_running()
         yield Gate(case, tmp_path)
@@ -115,7 +121,9 @@ def test_user_publishes_or_throws_away_what_readers_never_saw(gate: Gate) -> Non
     gate.await_unpublished()
     gate.command("--reject", "dead-letter", status=0)
     gate.await_readers(gate.good | gate.published)
-    gate.case.worker.wait_until(lambda: gate.rejected() == gate.dead_lettered(), 60, "the rejected rows")
+    gate.case.worker.wait_until(
+        lambda: gate.rejected() == gate.dead_lettered(), 60, "the rejected rows"
+    )
     metrics = httpx.get(f"{gate.case.worker.url}/metrics", timeout=30).text
     assert f'connect_py_iceberg_expectations_failed_total{{connector="{gate.case.name}"' in metrics
 
@@ -148,5 +156,7 @@ def test_random_decisions_and_deaths_leave_every_row_once(gate: Gate, seed: int)
                 gate.case.worker.kill_group()
                 gate.case.worker.start()
         gate.await_readers(gate.good | gate.published)
-        gate.case.worker.wait_until(lambda: gate.rejected() == gate.dead_lettered(), 60, "the rejected rows")
+        gate.case.worker.wait_until(
+            lambda: gate.rejected() == gate.dead_lettered(), 60, "the rejected rows"
+        )
     assert '"verdict": "proven"' in gate.command("--json", status=0, name="audit")

@@ -1,4 +1,5 @@
-"""A release as `tools/release.py` makes it of the repository's files: packages that install, and true checksums."""
+"""A release as `tools/release.py` makes it of the repository's files: packages that install, and
+true checksums."""
 
 from __future__ import annotations
 
@@ -20,12 +21,14 @@ from wheels import ROOT, copy_sources
 BUILD_SECONDS = 500
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 WHEEL = f"connect_py-{VERSION}-py3-none-any.whl"
-pytestmark = [pytest.mark.long, pytest.mark.timeout(BUILD_SECONDS + 60)]  # the libraries are compiled
+# the libraries are compiled
+pytestmark = [pytest.mark.long, pytest.mark.timeout(BUILD_SECONDS + 60)]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a release. Its tools are installed by `make release`, as a user of that target has them.
+    """The folder of a release. Its tools are installed by `make release`, as a user of that target
+    has them.
 
     Without the image, whose base is missing: `test_container_image` makes it.
     """
@@ -35,16 +38,33 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if find_spec("twine") is None or find_spec("build") is None:
         subprocess.run([sys.executable, "-m", "venv", folder / "tools"], check=True, timeout=100)
         python = folder / "tools" / "bin" / "python"
-        install = [python, "-m", "pip", "install", "-q", "-c", sources / "constraints.txt", "build", "twine"]
+        install = [
+            python,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "-c",
+            sources / "constraints.txt",
+            "build",
+            "twine",
+        ]
         subprocess.run(install, check=True, timeout=200)
     site = folder / "site"
     site.mkdir()
     (site / "index.html").write_text("<p>pages</p>")
-    command = [python, sources / "tools" / "release.py", "--output", folder / "files", "--site", site]
+    command = [
+        python,
+        sources / "tools" / "release.py",
+        "--output",
+        folder / "files",
+        "--site",
+        site,
+    ]
     environment = {**os.environ, "BASE": "localhost/connect-py-no-such-base"}
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not made: image" in done.stdout
     assert done.stdout.count("not made") == 1
@@ -56,11 +76,22 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_release_has_packages_documentation_and_true_checksums(made: Path) -> None:
     names = {path.name for path in made.iterdir()}
     assert {WHEEL, f"connect_py-{VERSION}.tar.gz"} <= names
-    assert {f"connect-py-{VERSION}-documentation.tar.gz", f"connect-py-{VERSION}.tgz", "SHA256SUMS"} <= names
+    assert {
+        f"connect-py-{VERSION}-documentation.tar.gz",
+        f"connect-py-{VERSION}.tgz",
+        "SHA256SUMS",
+    } <= names
     if shutil.which("cargo"):
-        assert len(list(made.glob("*.whl"))) == 2, "one with the compiled libraries, one for any platform"
-    sums = dict(reversed(line.split("  ")) for line in (made / "SHA256SUMS").read_text().splitlines())
-    assert sums == {name: hashlib.sha256((made / name).read_bytes()).hexdigest() for name in names - {"SHA256SUMS"}}
+        assert len(list(made.glob("*.whl"))) == 2, (
+            "one with the compiled libraries, one for any platform"
+        )
+    sums = dict(
+        reversed(line.split("  ")) for line in (made / "SHA256SUMS").read_text().splitlines()
+    )
+    assert sums == {
+        name: hashlib.sha256((made / name).read_bytes()).hexdigest()
+        for name in names - {"SHA256SUMS"}
+    }
 
 
 def test_metadata_of_the_wheel_describes_the_package(made: Path) -> None:
@@ -77,6 +108,8 @@ def test_metadata_of_the_wheel_describes_the_package(made: Path) -> None:
 def test_source_distribution_has_what_both_libraries_are_made_of(made: Path) -> None:
     with tarfile.open(made / f"connect_py-{VERSION}.tar.gz") as archive:
         names = set(archive.getnames())
-    assert {f"connect_py-{VERSION}/native/{library}/src/lib.rs" for library in ("decoder", "reader")} <= names
+    assert {
+        f"connect_py-{VERSION}/native/{library}/src/lib.rs" for library in ("decoder", "reader")
+    } <= names
     assert f"connect_py-{VERSION}/README.md" in names
     assert not any("/tests/" in name for name in names)

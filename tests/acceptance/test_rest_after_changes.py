@@ -1,4 +1,5 @@
-"""Requests that follow a change at once: they wait until the change is in force, and are not refused."""
+"""Requests that follow a change at once: they wait until the change is in force, and are not
+refused."""
 
 from __future__ import annotations
 
@@ -18,14 +19,19 @@ TASKS = 3
 
 
 @pytest.fixture(scope="module")
-def workers(kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[WorkerProcess]]:
+def workers(
+    kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[WorkerProcess]]:
     """Two workers of a group."""
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
     admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
     folder = tmp_path_factory.mktemp("after")
     found = [
         WorkerProcess(
-            folder / name, kafka_broker.bootstrap_servers, "after-changes", {"scheduled.rebalance.max.delay.ms": "1000"}
+            folder / name,
+            kafka_broker.bootstrap_servers,
+            "after-changes",
+            {"scheduled.rebalance.max.delay.ms": "1000"},
         )
         for name in ("one", "two")
     ]
@@ -66,7 +72,9 @@ def test_restart_after_a_configuration_change_waits_for_the_new_tasks(
     told = []
     for number in range(1, TRIES + 1):
         one.put("a", sink(tmp_path, number))
-        told += [answers(one, "POST", f"/connectors/a/tasks/{task}/restart") for task in range(TASKS)]
+        told += [
+            answers(one, "POST", f"/connectors/a/tasks/{task}/restart") for task in range(TASKS)
+        ]
     assert told == [(204, "")] * (TRIES * TASKS)
     one.put("a", sink(tmp_path))
     assert answers(one, "POST", "/connectors/a/restart") == (204, "")
@@ -88,7 +96,9 @@ def test_restart_after_creation_waits_until_the_connector_is_assigned(
 
 @pytest.mark.long  # in every run: test_restarts_touch_what_was_asked_for
 @pytest.mark.timeout(180)  # two workers start
-def test_offset_reset_right_after_a_stop_waits_for_the_tasks(workers: list[WorkerProcess], tmp_path: Path) -> None:
+def test_offset_reset_right_after_a_stop_waits_for_the_tasks(
+    workers: list[WorkerProcess], tmp_path: Path
+) -> None:
     one = workers[0]
     one.put("o", sink(tmp_path))
     for _ in range(TRIES // 2):

@@ -18,13 +18,16 @@ from connect_py.embedded.broker import KafkaBroker
 CONFIG = {"connector.class": "FileStreamSink", "topics": "t", "file": "/dev/null"}
 STAGE = r"The worker is currently ensuring membership in the cluster, which began at [\d:TZ.-]+\."
 UNHEALTHY = re.compile(
-    rf"Worker was unable to handle this request and may be unable to handle other requests\. {STAGE}"
+    rf"Worker was unable to handle this request and may be unable to handle other requests\. "
+    rf"{STAGE}"
 )
 AT_ONCE = 5.0  # seconds
 
 
 @contextmanager
-def worker_whose_broker_went_away(folder: Path) -> Iterator[tuple[WorkerProcess, KafkaBroker, httpx.Client]]:
+def worker_whose_broker_went_away(
+    folder: Path,
+) -> Iterator[tuple[WorkerProcess, KafkaBroker, httpx.Client]]:
     """With a connector `a`, once the worker says that it is unhealthy."""
     with KafkaBroker() as broker:
         worker = WorkerProcess(folder, broker.bootstrap_servers, "broker-away")
@@ -34,7 +37,9 @@ def worker_whose_broker_went_away(folder: Path) -> Iterator[tuple[WorkerProcess,
             worker.wait_for_states("a", "RUNNING", "RUNNING")
             broker.stop()
             with httpx.Client(base_url=worker.url, timeout=100) as client:
-                worker.wait_until(lambda: says_so(client), 120, "the worker to say that it is unhealthy")
+                worker.wait_until(
+                    lambda: says_so(client), 120, "the worker to say that it is unhealthy"
+                )
                 yield worker, broker, client
         finally:
             worker.close()
@@ -42,9 +47,10 @@ def worker_whose_broker_went_away(folder: Path) -> Iterator[tuple[WorkerProcess,
 
 def says_so(client: httpx.Client) -> bool:
     answer = client.get("/health")
-    return (answer.status_code, answer.json()["status"]) == (500, "unhealthy") and UNHEALTHY.fullmatch(
-        answer.json()["message"]
-    ) is not None
+    return (answer.status_code, answer.json()["status"]) == (
+        500,
+        "unhealthy",
+    ) and UNHEALTHY.fullmatch(answer.json()["message"]) is not None
 
 
 @pytest.mark.long
@@ -56,7 +62,9 @@ def test_case_52_health_and_reads_answer_at_once_without_broker(tmp_path: Path) 
         assert client.get("/connectors/a/status").status_code == 200
         assert client.get("/").status_code == 200
         assert client.get("/connector-plugins").status_code == 200
-        assert client.put("/connector-plugins/FileStreamSink/config/validate", json=CONFIG).is_success
+        assert client.put(
+            "/connector-plugins/FileStreamSink/config/validate", json=CONFIG
+        ).is_success
         assert time.monotonic() - begun < AT_ONCE
         broker.restart()
         worker.wait_until(worker.healthy, 120, "the worker to be healthy again")
@@ -72,8 +80,11 @@ def test_case_52_write_without_broker_times_out_naming_the_stage(tmp_path: Path)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(180)  # a worker and a broker of its own start, and the client tells of its brokers every 5 s
-def test_sink_status_reports_that_its_own_cluster_is_unavailable(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+# a worker and a broker of its own start, and the client tells of its brokers every 5 s
+@pytest.mark.timeout(180)
+def test_sink_status_reports_that_its_own_cluster_is_unavailable(
+    kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
     with KafkaBroker() as other:
         worker = WorkerProcess(tmp_path, kafka_broker.bootstrap_servers, "other-away")
 
@@ -83,10 +94,14 @@ def test_sink_status_reports_that_its_own_cluster_is_unavailable(kafka_broker: K
 
         try:
             worker.start()
-            worker.put("a", {**CONFIG, "consumer.override.bootstrap.servers": other.bootstrap_servers})
+            worker.put(
+                "a", {**CONFIG, "consumer.override.bootstrap.servers": other.bootstrap_servers}
+            )
             worker.wait_for_states("a", "RUNNING", "RUNNING")
             other.stop()
-            worker.wait_until(lambda: waits_for()[0] == "broker", 40, "the status to tell of the broker")
+            worker.wait_until(
+                lambda: waits_for()[0] == "broker", 40, "the status to tell of the broker"
+            )
             assert "refused" in waits_for()[1] or "Disconnected" in waits_for()[1]
             assert worker.states("a") == ["RUNNING", "RUNNING"]
             other.restart()

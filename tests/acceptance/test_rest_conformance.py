@@ -1,4 +1,5 @@
-"""The REST cases of Kafka Connect, asked of a real worker process over HTTP: what a strict client is satisfied with."""
+"""The REST cases of Kafka Connect, asked of a real worker process over HTTP: what a strict client
+is satisfied with."""
 
 from __future__ import annotations
 
@@ -23,8 +24,12 @@ ALIAS = "FileStreamSink"
 
 
 @pytest.fixture(scope="module")
-def worker(kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
-    worker = WorkerProcess(tmp_path_factory.mktemp("rest"), kafka_broker.bootstrap_servers, "rest-conformance")
+def worker(
+    kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WorkerProcess]:
+    worker = WorkerProcess(
+        tmp_path_factory.mktemp("rest"), kafka_broker.bootstrap_servers, "rest-conformance"
+    )
     try:
         yield worker.start()
     finally:
@@ -74,7 +79,9 @@ def test_root_and_health_report_version_cluster_and_healthy_status(client: httpx
     assert client.get("/health").json()["status"] == "healthy"
 
 
-def test_create_answers_201_with_location_and_texts_of_numbers(client: httpx.Client, sink: dict[str, str]) -> None:
+def test_create_answers_201_with_location_and_texts_of_numbers(
+    client: httpx.Client, sink: dict[str, str]
+) -> None:
     """Cases 10 and 13."""
     body = {"name": "  b ", "config": {**sink, "tasks.max": 2, "x.flag": True}}
     created = client.post("/connectors", json=body)
@@ -83,12 +90,18 @@ def test_create_answers_201_with_location_and_texts_of_numbers(client: httpx.Cli
     info = created.json()
     assert list(info) == ["name", "config", "tasks", "type"]
     assert (info["name"], info["tasks"], info["type"]) == ("b", [], "sink")
-    assert (info["config"]["tasks.max"], info["config"]["x.flag"], info["config"]["name"]) == ("2", "true", "b")
+    assert (info["config"]["tasks.max"], info["config"]["x.flag"], info["config"]["name"]) == (
+        "2",
+        "true",
+        "b",
+    )
     assert client.delete("/connectors/b").status_code == 204
     assert error(client.get("/connectors/b")) == (404, "Connector b not found")
 
 
-def test_connector_name_that_is_blank_or_mismatched_is_refused(client: httpx.Client, sink: dict[str, str]) -> None:
+def test_connector_name_that_is_blank_or_mismatched_is_refused(
+    client: httpx.Client, sink: dict[str, str]
+) -> None:
     """Cases 14 and 15."""
     assert error(client.post("/connectors", json={"config": {**sink, "name": "b3"}})) == (
         400,
@@ -106,10 +119,13 @@ def test_a_class_that_is_missing_or_unknown(client: httpx.Client) -> None:
         400,
         "Connector config contains no connector type",
     )
-    status, message = error(client.post("/connectors", json={"name": "x", "config": {"connector.class": "Nope"}}))
+    status, message = error(
+        client.post("/connectors", json={"name": "x", "config": {"connector.class": "Nope"}})
+    )
     assert status == 400
     assert message.startswith(
-        "Failed to find any class that implements Connector and which name matches Nope, available connectors are: "
+        "Failed to find any class that implements Connector and which name matches Nope, available "
+        "connectors are: "
     )
 
 
@@ -122,24 +138,34 @@ def test_existing_name_is_409_but_an_invalid_config_is_400(
         "Connector a already exists",
     )
     without_topics = {k: v for k, v in sink.items() if k != "topics"}
-    status, message = error(client.post("/connectors", json={"name": running, "config": without_topics}))
+    status, message = error(
+        client.post("/connectors", json={"name": running, "config": without_topics})
+    )
     assert status == 400
-    assert message.startswith("Connector configuration is invalid and contains the following 2 error(s):\n")
+    assert message.startswith(
+        "Connector configuration is invalid and contains the following 2 error(s):\n"
+    )
     assert message.count("Must configure one of topics or topics.regex") == 2
     assert message.endswith("at the endpoint `/connector-plugins/{connectorType}/config/validate`")
 
 
-def test_initial_state_stopped_never_starts_tasks(client: httpx.Client, sink: dict[str, str]) -> None:
+def test_initial_state_stopped_never_starts_tasks(
+    client: httpx.Client, sink: dict[str, str]
+) -> None:
     """Case 19."""
     body = {"name": "held", "config": sink, "initial_state": "stopped"}
     assert client.post("/connectors", json=body).status_code == 201
     assert client.get("/connectors/held/status").status_code == 200, "it is waited for"
-    eventually(lambda: client.get("/connectors/held/status").json()["connector"]["state"] == "STOPPED")
+    eventually(
+        lambda: client.get("/connectors/held/status").json()["connector"]["state"] == "STOPPED"
+    )
     assert client.get("/connectors/held/status").json()["tasks"] == []
     assert client.delete("/connectors/held").status_code == 204
 
 
-def test_put_creates_then_replaces_and_checks_the_name(client: httpx.Client, sink: dict[str, str]) -> None:
+def test_put_creates_then_replaces_and_checks_the_name(
+    client: httpx.Client, sink: dict[str, str]
+) -> None:
     """Cases 20, 21 and 44."""
     created = client.put("/connectors/new/config", json=sink)
     assert (created.status_code, "location" in created.headers) == (201, True)
@@ -194,7 +220,10 @@ def test_restart_requests_answer_with_the_planned_connector_and_task_states(
     assert nothing_failed.json()["connector"]["state"] == "RUNNING"
     assert client.post(f"/connectors/{running}/tasks/0/restart").status_code == 204
     worker.wait_for_states(running, "RUNNING", "RUNNING")
-    assert error(client.post(f"/connectors/{running}/tasks/7/restart")) == (404, "Unknown task: a-7")
+    assert error(client.post(f"/connectors/{running}/tasks/7/restart")) == (
+        404,
+        "Unknown task: a-7",
+    )
 
 
 def test_connector_follows_pause_stop_and_resume_requests(
@@ -221,8 +250,18 @@ def test_connector_plugins_are_listed_and_sorted_by_type(client: httpx.Client) -
     assert {"class": SINK, "type": "sink", "version": listed[0]["version"]} in listed
     assert [p["type"] for p in listed] == sorted(p["type"] for p in listed)
     kinds = {p["type"] for p in client.get("/connector-plugins?connectorsOnly=false").json()}
-    assert kinds == {"sink", "source", "converter", "header_converter", "transformation", "predicate"}
-    assert error(client.get("/connector-plugins/filestreamsink/config")) == (404, "Unknown plugin filestreamsink.")
+    assert kinds == {
+        "sink",
+        "source",
+        "converter",
+        "header_converter",
+        "transformation",
+        "predicate",
+    }
+    assert error(client.get("/connector-plugins/filestreamsink/config")) == (
+        404,
+        "Unknown plugin filestreamsink.",
+    )
     assert error(client.get("/connector-plugins/InsertField$Key/config"))[0] == 404
     full = "org.apache.kafka.connect.transforms.InsertField$Key"
     assert client.get(f"/connector-plugins/{full}/config").status_code == 200
@@ -236,7 +275,9 @@ def validate(client: httpx.Client, config: dict[str, str], plugin: str = ALIAS) 
     return body
 
 
-def test_validate_shows_each_field_with_its_errors(client: httpx.Client, sink: dict[str, str]) -> None:
+def test_validate_shows_each_field_with_its_errors(
+    client: httpx.Client, sink: dict[str, str]
+) -> None:
     """Case 35."""
     body = validate(client, {**sink, "connector.class": SINK, "name": "v", "tasks.max": "abc"})
     assert (body["name"], body["error_count"]) == (SINK, 2)
@@ -249,21 +290,41 @@ def test_validate_shows_each_field_with_its_errors(client: httpx.Client, sink: d
         "Invalid value null for configuration tasks.max: Value must be non-null",
     ]
     assert set(tasks_max["definition"]) == {
-        "name", "type", "required", "default_value", "importance", "documentation", "group", "order_in_group",
-        "order", "width", "display_name", "dependents",
-    }  # fmt: skip
+        "name",
+        "type",
+        "required",
+        "default_value",
+        "importance",
+        "documentation",
+        "group",
+        "order_in_group",
+        "order",
+        "width",
+        "display_name",
+        "dependents",
+    }
     assert by_name["file"]["definition"]["name"] == "file"
 
 
-def test_validate_checks_transformations_and_the_dead_letter_topic(client: httpx.Client, sink: dict[str, str]) -> None:
+def test_validate_checks_transformations_and_the_dead_letter_topic(
+    client: httpx.Client, sink: dict[str, str]
+) -> None:
     config = {
-        **sink, "name": "v", "transforms": "a", "transforms.a.type": "RegexRouter",
+        **sink,
+        "name": "v",
+        "transforms": "a",
+        "transforms.a.type": "RegexRouter",
         "errors.deadletterqueue.topic.name": "rest-topic",
-    }  # fmt: skip
+    }
     body = validate(client, config)
     errors = [e for c in body["configs"] if c["value"] for e in c["value"]["errors"]]
-    assert 'Missing required configuration "transforms.a.regex" which has no default value.' in errors
-    assert any(e.startswith("The DLQ topic 'rest-topic' may not be included in the list of topics") for e in errors)
+    assert (
+        'Missing required configuration "transforms.a.regex" which has no default value.' in errors
+    )
+    assert any(
+        e.startswith("The DLQ topic 'rest-topic' may not be included in the list of topics")
+        for e in errors
+    )
     assert "Transforms: a" in body["groups"]
 
 
@@ -278,7 +339,9 @@ def test_validate_that_cannot_run_is_500(client: httpx.Client, sink: dict[str, s
     assert "contains no connector type" in message
 
 
-def test_config_patch_sets_new_keys_and_removes_null_keys(client: httpx.Client, sink: dict[str, str]) -> None:
+def test_config_patch_sets_new_keys_and_removes_null_keys(
+    client: httpx.Client, sink: dict[str, str]
+) -> None:
     """Case 22."""
     held = {"name": "patched", "config": {**sink, "demo.x": "1"}, "initial_state": "STOPPED"}
     assert client.post("/connectors", json=held).status_code == 201
@@ -295,8 +358,14 @@ def test_config_patch_sets_new_keys_and_removes_null_keys(client: httpx.Client, 
     assert 'Missing required configuration "name" which has no default value.' in message
     assert error(client.patch("/connectors/patched/config", json={"name": "other"}))[0] == 400
     assert client.delete("/connectors/patched").status_code == 204
-    assert error(client.patch("/connectors/zz/config", json={"a": "b"})) == (404, "Connector zz not found")
-    assert error(client.patch("/connectors/zz/config", content=b"", headers=J)) == (404, "Connector zz not found")
+    assert error(client.patch("/connectors/zz/config", json={"a": "b"})) == (
+        404,
+        "Connector zz not found",
+    )
+    assert error(client.patch("/connectors/zz/config", content=b"", headers=J)) == (
+        404,
+        "Connector zz not found",
+    )
 
 
 def test_initial_state_paused_has_no_tasks_until_it_is_resumed(
@@ -317,27 +386,44 @@ def test_a_failed_task_is_restarted_only_if_tasks_are_included(
 ) -> None:
     """Case 49."""
     unwritable = {**sink, "file": str(tmp_path / "no-such-folder" / "lines")}
-    assert client.post("/connectors", json={"name": "failing", "config": unwritable}).status_code == 201
+    assert (
+        client.post("/connectors", json={"name": "failing", "config": unwritable}).status_code
+        == 201
+    )
     worker.wait_for_states("failing", "RUNNING", "FAILED")
     only_connectors = client.post("/connectors/failing/restart?onlyFailed=true")
-    assert (only_connectors.status_code, only_connectors.json()["connector"]["state"]) == (202, "RUNNING")
+    assert (only_connectors.status_code, only_connectors.json()["connector"]["state"]) == (
+        202,
+        "RUNNING",
+    )
     assert only_connectors.json()["tasks"][0]["state"] == "FAILED"
     trace = only_connectors.json()["tasks"][0]["trace"]
-    assert trace.startswith("org.apache.kafka.connect.errors.ConnectException: Couldn't find or create file '")
+    assert trace.startswith(
+        "org.apache.kafka.connect.errors.ConnectException: Couldn't find or create file '"
+    )
     assert "\nCaused by: FileNotFoundError: " in trace.partition("\n\n")[0]
     with_tasks = client.post("/connectors/failing/restart?onlyFailed=true&includeTasks=true").json()
-    assert (with_tasks["tasks"][0]["state"], with_tasks["tasks"][0]["trace"]) == ("RESTARTING", trace)
+    assert (with_tasks["tasks"][0]["state"], with_tasks["tasks"][0]["trace"]) == (
+        "RESTARTING",
+        trace,
+    )
     assert client.delete("/connectors/failing").status_code == 204
 
 
 def test_validation_with_an_uninstalled_version_shows_the_common_keys(client: httpx.Client) -> None:
     """Case 50."""
-    body = validate(client, {"connector.class": ALIAS, "name": "v", "topics": "t", "connector.plugin.version": "99"})
+    body = validate(
+        client,
+        {"connector.class": ALIAS, "name": "v", "topics": "t", "connector.plugin.version": "99"},
+    )
     assert (body["error_count"], len(body["configs"])) == (2, 19)
 
 
 def test_kafkas_own_version_fits_plugins_under_kafkas_names(client: httpx.Client) -> None:
-    body = validate(client, {"connector.class": ALIAS, "name": "v", "topics": "t", "connector.plugin.version": "4.1.1"})
+    body = validate(
+        client,
+        {"connector.class": ALIAS, "name": "v", "topics": "t", "connector.plugin.version": "4.1.1"},
+    )
     assert [value["value"] for value in body["configs"] if value["value"]["errors"]] == []
 
 
@@ -351,7 +437,10 @@ def test_levels_reach_the_worker_and_its_task_processes(
     kafka_broker: KafkaBroker, worker: WorkerProcess, client: httpx.Client, running: str
 ) -> None:
     """Case 39."""
-    assert error(client.put("/admin/loggers/root", json={"level": "HIGH"})) == (404, "invalid log level 'HIGH'.")
+    assert error(client.put("/admin/loggers/root", json={"level": "HIGH"})) == (
+        404,
+        "invalid log level 'HIGH'.",
+    )
     assert error(client.put("/admin/loggers/root", json={}))[0] == 400
     assert error(client.get("/admin/loggers/none.such")) == (404, "Logger none.such not found.")
     root = client.get("/admin/loggers/root").json()
@@ -364,11 +453,17 @@ def test_levels_reach_the_worker_and_its_task_processes(
     produce(kafka_broker, "a line")
     eventually(lambda: bool(client.get(f"/connectors/{running}/topics").json()[running]["topics"]))
     assert commits() == 0
-    assert "connect_py.task" in client.put("/admin/loggers/connect_py.task", json={"level": "debug"}).json()
+    assert (
+        "connect_py.task"
+        in client.put("/admin/loggers/connect_py.task", json={"level": "debug"}).json()
+    )
     produce(kafka_broker, "another line")
     eventually(lambda: commits() > 0)
     shown = client.get("/admin/loggers/connect_py.task").json()
-    assert (shown["level"], abs(shown["last_modified"] / 1000 - time.time()) < 600) == ("DEBUG", True)
+    assert (shown["level"], abs(shown["last_modified"] / 1000 - time.time()) < 600) == (
+        "DEBUG",
+        True,
+    )
     # By way of the config topic, and for processes that are not yet there.
     cluster = client.put("/admin/loggers/connect_py.task?scope=cluster", json={"level": "INFO"})
     assert (cluster.status_code, cluster.content) == (204, b"")
@@ -381,21 +476,30 @@ def test_levels_reach_the_worker_and_its_task_processes(
     assert client.put("/admin/loggers/connect_py.task", json={"level": "INFO"}).status_code == 200
 
 
-def test_internal_endpoints_refuse_unsigned_and_wrongly_signed_requests(client: httpx.Client, running: str) -> None:
+def test_internal_endpoints_refuse_unsigned_and_wrongly_signed_requests(
+    client: httpx.Client, running: str
+) -> None:
     unsigned = (400, "Internal request missing required signature")
     assert error(client.post(f"/connectors/{running}/tasks", json=[])) == unsigned
     assert error(client.put(f"/connectors/{running}/fence")) == unsigned
-    forged = {"X-Connect-Authorization": "Zm9yZ2Vk", "X-Connect-Request-Signature-Algorithm": "HmacSHA256"}
+    forged = {
+        "X-Connect-Authorization": "Zm9yZ2Vk",
+        "X-Connect-Request-Signature-Algorithm": "HmacSHA256",
+    }
     assert error(client.put(f"/connectors/{running}/fence", headers=forged)) == (
         403,
         "Internal request contained invalid signature.",
     )
 
 
-def test_topic_reset_empties_the_active_topics_of_a_connector(client: httpx.Client, running: str) -> None:
+def test_topic_reset_empties_the_active_topics_of_a_connector(
+    client: httpx.Client, running: str
+) -> None:
     """Case 30."""
     assert client.put(f"/connectors/{running}/topics/reset").status_code == 202
-    eventually(lambda: client.get(f"/connectors/{running}/topics").json() == {running: {"topics": []}})
+    eventually(
+        lambda: client.get(f"/connectors/{running}/topics").json() == {running: {"topics": []}}
+    )
     assert client.put("/connectors/zz/topics/reset").status_code == 202
 
 
@@ -404,7 +508,10 @@ def test_topics_are_tracked_once_records_flow(
 ) -> None:
     def tracked() -> bool:  # a topic that was just forgotten is recorded again with a later record
         produce(kafka_broker, "one line")
-        return bool(client.get(f"/connectors/{running}/topics").json() == {running: {"topics": ["rest-topic"]}})
+        return bool(
+            client.get(f"/connectors/{running}/topics").json()
+            == {running: {"topics": ["rest-topic"]}}
+        )
 
     eventually(tracked)
 
@@ -419,6 +526,8 @@ def test_the_command_refuses_wrong_usage_and_bad_properties(tmp_path: Path) -> N
     properties = tmp_path / "worker.properties"
     converter = "converter=org.apache.kafka.connect.json.JsonConverter"
     properties.write_text(f"bootstrap.servers=127.0.0.1:1\nkey.{converter}\nvalue.{converter}\n")
-    bad = subprocess.run([command, str(properties)], capture_output=True, text=True, timeout=60, check=False)
+    bad = subprocess.run(
+        [command, str(properties)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert bad.returncode == 2
     assert 'Missing required configuration "group.id"' in bad.stdout + bad.stderr

@@ -1,4 +1,5 @@
-"""Requests made up from the API's own description, sent to a real worker: nothing unforeseen may come back."""
+"""Requests made up from the API's own description, sent to a real worker: nothing unforeseen may
+come back."""
 
 from __future__ import annotations
 
@@ -27,25 +28,39 @@ from connect_py.embedded.broker import KafkaBroker
 SECRET = "open-sesame-4711"
 TEXTS = {"connector", "plugin", "logger"}  # in paths
 KNOWN = {"connector": "known", "task": 0, "plugin": "FileStreamSink", "logger": "connect_py"}
-VALID = {"connector.class": "FileStreamSink", "topics": "fuzz", "file": "/dev/null", "x.secret": "${file:SECRETS:it}"}
-# What the Java worker answers with 500: bodies that cannot be bound, and validation that cannot run.
+VALID = {
+    "connector.class": "FileStreamSink",
+    "topics": "fuzz",
+    "file": "/dev/null",
+    "x.secret": "${file:SECRETS:it}",
+}
+# What the Java worker answers with 500: bodies that cannot be bound, and validation that cannot
+# run.
 JAVAS_500 = re.compile(
-    r"Unexpected (character|end-of-input|close marker)|Cannot (invoke|deserialize value|construct instance)"
-    r"|Unrecognized (field|token)|Illegal (unquoted character|null or empty Level name)|Trailing token"
-    r"|Non-standard token|Invalid (numeric value|UTF-8 start byte)|Incomplete surrogate pair|Document nesting depth"
-    r"|org\.apache\.kafka\.connect\.runtime\.rest\.errors\.BadRequestException: |Failed to (start|modify|alter|reset) "
-    r"|Offset objects should|The value for the 'position' key|Offsets may only contain primitive types"
+    r"Unexpected (character|end-of-input|close marker)|Cannot (invoke|deserialize value|construct "
+    r"instance)"
+    r"|Unrecognized (field|token)|Illegal (unquoted character|null or empty Level name)|Trailing "
+    r"token"
+    r"|Non-standard token|Invalid (numeric value|UTF-8 start byte)|Incomplete surrogate "
+    r"pair|Document nesting depth"
+    r"|org\.apache\.kafka\.connect\.runtime\.rest\.errors\.BadRequestException: |Failed to "
+    r"(start|modify|alter|reset) "
+    r"|Offset objects should|The value for the 'position' key|Offsets may only contain primitive "
+    r"types"
 )
 
 
 @pytest.fixture(scope="module")
-def worker(kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+def worker(
+    kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WorkerProcess]:
     folder = tmp_path_factory.mktemp("fuzz")
     (folder / "secrets.properties").write_text(f"it={SECRET}\n")
     properties = {
         "config.providers": "file",
         "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
-        "producer.sasl.jaas.config": f'x.PlainLoginModule required username="u" password="{SECRET}";',
+        "producer.sasl.jaas.config": f'x.PlainLoginModule required username="u" '
+        f'password="{SECRET}";',
     }
     worker = WorkerProcess(folder, kafka_broker.bootstrap_servers, "rest-fuzz", properties)
     try:
@@ -58,7 +73,10 @@ def worker(kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def valid(folder: Path) -> dict[str, str]:
-    return {key: value.replace("SECRETS", str(folder / "secrets.properties")) for key, value in VALID.items()}
+    return {
+        key: value.replace("SECRETS", str(folder / "secrets.properties"))
+        for key, value in VALID.items()
+    }
 
 
 def nothing_unforeseen(context: CheckContext, response: Response, case: Case) -> None:
@@ -72,13 +90,17 @@ def nothing_unforeseen(context: CheckContext, response: Response, case: Case) ->
 
 
 CHECKS = [
-    nothing_unforeseen, status_code_conformance, content_type_conformance, response_headers_conformance,
+    nothing_unforeseen,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
     response_schema_conformance,
-]  # fmt: skip
+]
 
 
 def ask(case: Case, worker: WorkerProcess) -> None:
-    """Send a request; half of the names are those of something, half of the configurations nearly valid."""
+    """Send a request; half of the names are those of something, half of the configurations nearly
+    valid."""
     for name, known in KNOWN.items():
         if len(str(case.path_parameters.get(name, ""))) % 2:
             case.path_parameters[name] = known
@@ -92,7 +114,9 @@ def ask(case: Case, worker: WorkerProcess) -> None:
 
 def fuzz(worker: WorkerProcess, how: settings) -> None:
     """Ask every operation of the description, `how` often."""
-    operations = list(schemathesis.openapi.from_url(f"{worker.url}/openapi.json").get_all_operations())
+    operations = list(
+        schemathesis.openapi.from_url(f"{worker.url}/openapi.json").get_all_operations()
+    )
     assert len(operations) > 20
     for operation in (each.ok() for each in operations):
         takes = {parameter.name for parameter in operation.iter_parameters()}
@@ -110,7 +134,10 @@ def fuzz(worker: WorkerProcess, how: settings) -> None:
 
 
 QUIET = settings(
-    deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate], database=None
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+    database=None,
 )
 
 

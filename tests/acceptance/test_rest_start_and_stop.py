@@ -1,4 +1,5 @@
-"""What a worker answers while it starts, and while it stops: nothing that is not true, and no 500."""
+"""What a worker answers while it starts, and while it stops: nothing that is not true, and no
+500."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ PLUGINS = [Plugin(PluginKind.SINK, "test.LazySinkConnector", "lazy_plugin.lazy:L
 
 
 class OpenTransaction:
-    """A transaction in a topic: until it ends, nobody who reads committed records gets to the topic's end."""
+    """A transaction in a topic: until it ends, nobody who reads committed records gets to the
+    topic's end."""
 
     def __init__(self, broker: KafkaBroker, topic: str) -> None:
         settings = {"transactional.id": f"{topic}-open", "transaction.timeout.ms": 120_000}
@@ -117,15 +119,24 @@ def test_requests_wait_until_a_starting_worker_has_read_its_topics(
             asked = {request: pool.submit(ask, *request) for request in wanted}
             try:
                 time.sleep(QUIET_SECONDS)
-                assert {request: answer.result().text for request, answer in asked.items() if answer.done()} == {}
+                assert {
+                    request: answer.result().text
+                    for request, answer in asked.items()
+                    if answer.done()
+                } == {}
                 assert worker.get("/connector-plugins")
                 assert worker.get("/admin/loggers")
                 health = httpx.get(f"{worker.url}/health", timeout=30)
                 assert (health.status_code, health.json()["status"]) == (503, "starting")
-                assert "initializing and reading to the end of internal topics" in health.json()["message"]
+                assert (
+                    "initializing and reading to the end of internal topics"
+                    in health.json()["message"]
+                )
             finally:
                 transaction.abort()
-            assert {request: answer.result().status_code for request, answer in asked.items()} == wanted
+            assert {
+                request: answer.result().status_code for request, answer in asked.items()
+            } == wanted
             assert asked["GET", "/connectors"].result().json() == ["a"]
             assert list(asked["GET", "/connectors?expand=status"].result().json()) == ["a"]
     finally:
@@ -146,11 +157,14 @@ def test_waiting_requests_get_503_when_a_starting_worker_stops(
         worker.wait_until(lambda: accepts(worker), 30, "the REST API")
         with ThreadPoolExecutor(2) as pool:
             asked = [
-                pool.submit(httpx.get, f"{worker.url}{path}", timeout=100) for path in ("/connectors", "/connectors/a")
+                pool.submit(httpx.get, f"{worker.url}{path}", timeout=100)
+                for path in ("/connectors", "/connectors/a")
             ]
             time.sleep(1)
             worker.stop()
-            assert [error(answer.result()) for answer in asked] == [(503, "Worker is shutting down")] * 2
+            assert [error(answer.result()) for answer in asked] == [
+                (503, "Worker is shutting down")
+            ] * 2
         transaction.abort()
     finally:
         worker.close()
@@ -175,9 +189,11 @@ def test_no_request_is_answered_with_500_while_a_worker_stops(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
     worker = WorkerProcess(
-        tmp_path / "w", kafka_broker.bootstrap_servers, f"{topic_prefix}g",
+        tmp_path / "w",
+        kafka_broker.bootstrap_servers,
+        f"{topic_prefix}g",
         {"plugin.path": str(lazy_plugin(tmp_path / "plugins"))},
-    )  # fmt: skip
+    )
     config = {"connector.class": "test.LazySinkConnector", "topics": "t"}
     calls: list[Callable[[httpx.Client], httpx.Response]] = [
         lambda http: http.get("/connectors"),
@@ -187,7 +203,9 @@ def test_no_request_is_answered_with_500_while_a_worker_stops(
         lambda http: http.get("/connectors/a/tasks"),
         lambda http: http.get("/connectors/a/offsets"),
         lambda http: http.put("/connectors/a/config", json=config),
-        lambda http: http.put("/connectors/b/config", json={**config, "connector.class": "FileStreamSink"}),
+        lambda http: http.put(
+            "/connectors/b/config", json={**config, "connector.class": "FileStreamSink"}
+        ),
         lambda http: http.put("/connectors/a/pause"),
         lambda http: http.put("/connectors/a/resume"),
         lambda http: http.post("/connectors/a/restart"),
@@ -210,7 +228,11 @@ def test_no_request_is_answered_with_500_while_a_worker_stops(
             except httpx.TransportError:
                 time.sleep(0.02)  # its sockets are closed
                 continue
-            told[number, response.status_code, response.text[:200] if response.status_code >= 500 else ""] += 1
+            told[
+                number,
+                response.status_code,
+                response.text[:200] if response.status_code >= 500 else "",
+            ] += 1
             time.sleep(0.02)
 
     try:
@@ -230,7 +252,11 @@ def test_no_request_is_answered_with_500_while_a_worker_stops(
             for one in asking:
                 one.result(30)
         shutting_down = '{"error_code":503,"message":"Worker is shutting down"}'
-        assert {key: count for key, count in told.items() if key[1] >= 500 and key[1:] != (503, shutting_down)} == {}
+        assert {
+            key: count
+            for key, count in told.items()
+            if key[1] >= 500 and key[1:] != (503, shutting_down)
+        } == {}
         assert {503} <= {status for _, status, _ in told}
     finally:
         worker.close()

@@ -16,18 +16,25 @@ from worker_process import WorkerProcess
 from connect_py.embedded.broker import KafkaBroker
 
 SECONDS = 90.0  # for anything that a group does
-CONFLICT = (409, "Cannot complete request because of a conflicting operation (e.g. worker rebalance)")
+CONFLICT = (
+    409,
+    "Cannot complete request because of a conflicting operation (e.g. worker rebalance)",
+)
 EXTENSION = "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
 MODULE = EXTENSION.replace("BasicAuthSecurityRestExtension", "PropertyFileLoginModule")
 TOPIC = "two-workers"
 
 
 @pytest.fixture(scope="module")
-def clients(kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[httpx.Client]]:
+def clients(
+    kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[httpx.Client]]:
     """One client for each worker."""
     folder = tmp_path_factory.mktemp("two")
     (folder / "users.properties").write_text("ann=secret\n")
-    (folder / "jaas.conf").write_text(f'KafkaConnect {{ {MODULE} required file="{folder / "users.properties"}"; }};\n')
+    (folder / "jaas.conf").write_text(
+        f'KafkaConnect {{ {MODULE} required file="{folder / "users.properties"}"; }};\n'
+    )
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
     admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
     workers = [
@@ -40,7 +47,9 @@ def clients(kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory)
         )
         for name in ("one", "two")
     ]
-    clients = [httpx.Client(base_url=worker.url, timeout=100, auth=("ann", "secret")) for worker in workers]
+    clients = [
+        httpx.Client(base_url=worker.url, timeout=100, auth=("ann", "secret")) for worker in workers
+    ]
     try:
         for worker in workers:
             worker.start(wait=False)
@@ -109,7 +118,10 @@ def test_case_53_who_may_answer_what(follower: httpx.Client) -> None:
     ):
         assert error(answer) == CONFLICT
     assert error(follower.put("/connectors/zz/stop?forward=false")) == (404, "Unknown connector zz")
-    assert error(follower.post("/connectors/zz/restart?forward=false")) == (404, "Unknown connector: zz")
+    assert error(follower.post("/connectors/zz/restart?forward=false")) == (
+        404,
+        "Unknown connector: zz",
+    )
     assert error(follower.patch("/connectors/zz/offsets?forward=false", json={"offsets": []})) == (
         400,
         "Partitions / offsets need to be provided for an alter offsets request",
@@ -121,7 +133,8 @@ def test_case_53_who_may_answer_what(follower: httpx.Client) -> None:
 def test_tasks_of_connectors_on_either_worker_come_up(
     clients: list[httpx.Client], follower: httpx.Client, tmp_path: Path
 ) -> None:
-    """What the follower's connectors divide is published by the leader, asked with a signature and without a user."""
+    """What the follower's connectors divide is published by the leader, asked with a signature and
+    without a user."""
     names = [f"c{number}" for number in range(4)]
     for name in names:
         assert follower.put(f"/connectors/{name}/config", json=sink(tmp_path)).status_code == 201
@@ -132,7 +145,8 @@ def test_tasks_of_connectors_on_either_worker_come_up(
         states = {n: listed[n]["status"] for n in names if n in listed}
         owners.update({n: status["connector"]["worker_id"] for n, status in states.items()})
         return len(states) == len(names) and all(
-            [status["connector"]["state"], *(task["state"] for task in status["tasks"])] == ["RUNNING", "RUNNING"]
+            [status["connector"]["state"], *(task["state"] for task in status["tasks"])]
+            == ["RUNNING", "RUNNING"]
             for status in states.values()
         )
 
@@ -146,10 +160,17 @@ def test_tasks_of_connectors_on_either_worker_come_up(
     eventually(running, lambda: follower.get("/connectors?expand=status").text)
 
 
-def test_a_level_for_the_cluster_reaches_both(clients: list[httpx.Client], follower: httpx.Client) -> None:
-    assert follower.put("/admin/loggers/two.workers?scope=cluster", json={"level": "WARN"}).status_code == 204
+def test_a_level_for_the_cluster_reaches_both(
+    clients: list[httpx.Client], follower: httpx.Client
+) -> None:
+    assert (
+        follower.put("/admin/loggers/two.workers?scope=cluster", json={"level": "WARN"}).status_code
+        == 204
+    )
     for client in clients:
-        eventually(lambda client=client: client.get("/admin/loggers/two.workers").status_code == 200)
+        eventually(
+            lambda client=client: client.get("/admin/loggers/two.workers").status_code == 200
+        )
         assert client.get("/admin/loggers/two.workers").json()["level"] == "WARN"
 
 

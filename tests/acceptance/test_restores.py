@@ -1,4 +1,5 @@
-"""What a group kept in Kafka is lost, except its source topics: connectors that are created again go on exactly."""
+"""What a group kept in Kafka is lost, except its source topics: connectors that are created again
+go on exactly."""
 
 from __future__ import annotations
 
@@ -19,9 +20,12 @@ MERGE = {"iceberg.tables.upsert-mode-enabled": "true", "iceberg.tables.default-i
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("extra", [{}, MERGE], ids=["append", "upsert"])
 def test_connector_created_again_without_internal_topics_continues_exactly(
-    extra: Mapping[str, str], tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str,
+    extra: Mapping[str, str],
+    tmp_path: Path,
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
     spark_environment: dict[str, str],
-) -> None:  # fmt: skip
+) -> None:
     servers = kafka_broker.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": servers})
     with case_on_own_worker(tmp_path, servers, topic_prefix, {}, extra) as case:
@@ -30,10 +34,19 @@ def test_connector_created_again_without_internal_topics_continues_exactly(
         case.assert_complete(range(100))
         assert case.worker.stop() == 0
         group = case.worker.group
-        lost = [topic for topic in admin.list_topics(timeout=KAFKA_SECONDS).topics if topic.startswith(f"{group}-")]
-        assert {f"{group}-{kind}" for kind in ("config", "status", "offset", "control")} <= set(lost)
+        lost = [
+            topic
+            for topic in admin.list_topics(timeout=KAFKA_SECONDS).topics
+            if topic.startswith(f"{group}-")
+        ]
+        assert {f"{group}-{kind}" for kind in ("config", "status", "offset", "control")} <= set(
+            lost
+        )
         lost.append(f"control-iceberg-connect-{case.name}")
-        deleted = {**admin.delete_topics(lost), **admin.delete_consumer_groups([f"connect-{case.name}"])}
+        deleted = {
+            **admin.delete_topics(lost),
+            **admin.delete_consumer_groups([f"connect-{case.name}"]),
+        }
         for future in deleted.values():
             future.result(KAFKA_SECONDS)
         assert committed(servers, f"connect-{case.name}", case.name) == {}

@@ -1,7 +1,9 @@
-"""A group of two goes from the last release to this version and back, one worker after the other, under load.
+"""A group of two goes from the last release to this version and back, one worker after the other,
+under load.
 
-Changes come all the time. At the end the tables equal their source, `connect-py audit` proves that each offset is in
-them once, and the lines of an exactly-once source are in their topic once and in order.
+Changes come all the time. At the end the tables equal their source, `connect-py audit` proves that
+each offset is in them once, and the lines of an exactly-once source are in their topic once and in
+order.
 """
 
 from __future__ import annotations
@@ -74,8 +76,12 @@ class Roll:
         self.lake = Lakehouse(folder / "lake")
         group, ports = f"{prefix}worker", (free_port(), free_port())
         places = [(folder / f"w{number}", port) for number, port in enumerate(ports)]
-        self._earlier = [EarlierWorker(earlier, at, self.servers, group, PROPERTIES, port) for at, port in places]
-        self._present = [WorkerProcess(at, self.servers, group, PROPERTIES, port=port) for at, port in places]
+        self._earlier = [
+            EarlierWorker(earlier, at, self.servers, group, PROPERTIES, port) for at, port in places
+        ]
+        self._present = [
+            WorkerProcess(at, self.servers, group, PROPERTIES, port=port) for at, port in places
+        ]
         self.workers: list[WorkerProcess] = list(self._earlier)
         self.lines = Lines(folder / "lines.txt")
         self.feed = ChangeFeed(self.servers, [self.topic], "json", KEYS, RATE)
@@ -87,16 +93,21 @@ class Roll:
             worker.close()
 
     def begin(self, *, earlier: bool) -> None:
-        """Both workers, of the earlier version or of this one, run a sink for each mode, and a source."""
+        """Both workers, of the earlier version or of this one, run a sink for each mode, and a
+        source."""
         self.workers = list(self._earlier if earlier else self._present)
         for worker in self.workers:
             worker.start(wait=False)
         for worker in self.workers:
             worker.wait_until(worker.healthy, STEP_SECONDS, "the worker to be healthy")
         admin = AdminClient({"bootstrap.servers": self.servers})
-        admin.create_topics([NewTopic(f"{self.prefix}lines", 1, 1)])[f"{self.prefix}lines"].result(30)
+        admin.create_topics([NewTopic(f"{self.prefix}lines", 1, 1)])[f"{self.prefix}lines"].result(
+            30
+        )
         for mode in MODES:
-            config = connector_config(self.topic, "json", mode, f"db.{mode}s", "", self.lake.sink_config())
+            config = connector_config(
+                self.topic, "json", mode, f"db.{mode}s", "", self.lake.sink_config()
+            )
             self.workers[0].put(f"{self.prefix}{mode}", config)
         self.workers[0].put(
             f"{self.prefix}lines",
@@ -126,19 +137,32 @@ class Roll:
         """Wait until both workers run some of the tasks, and each table got a commit since then."""
         self._wait(self._spread, f"{what}: all run, on both workers")
         before = self._commits()
-        self._wait(lambda: all(now > old for now, old in zip(self._commits(), before, strict=True)), f"{what}: commits")
+        self._wait(
+            lambda: all(now > old for now, old in zip(self._commits(), before, strict=True)),
+            f"{what}: commits",
+        )
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         try:
             self.workers[0].wait_until(condition, STEP_SECONDS, what)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n--- the other worker\n{self.workers[1].log_end()}") from error
+            raise AssertionError(
+                f"{error}\n--- the other worker\n{self.workers[1].log_end()}"
+            ) from error
 
     def _spread(self) -> bool:
         statuses = self.workers[0].get("/connectors?expand=status").values()
-        items = [item for each in statuses for item in (each["status"]["connector"], *each["status"]["tasks"])]
+        items = [
+            item
+            for each in statuses
+            for item in (each["status"]["connector"], *each["status"]["tasks"])
+        ]
         places = {item["worker_id"] for item in items}
-        return len(items) == 8 and len(places) == 2 and all(item["state"] == "RUNNING" for item in items)
+        return (
+            len(items) == 8
+            and len(places) == 2
+            and all(item["state"] == "RUNNING" for item in items)
+        )
 
     def _commits(self) -> list[int]:
         return [len(self.lake.ledgers(f"db.{mode}s")) for mode in MODES]
@@ -149,7 +173,9 @@ class Roll:
         produced = self.feed.finish(60)
         for mode in MODES:
             name = f"{self.prefix}{mode}"
-            self._wait(lambda name=name: caught_up(self.servers, name, self.topic), f"{name} to catch up")
+            self._wait(
+                lambda name=name: caught_up(self.servers, name, self.topic), f"{name} to catch up"
+            )
         self._wait(lambda: len(self._lines()) >= self.lines.count, "all lines")
         assert self._lines() == self.lines.path.read_text().splitlines()
         check_appends(self.lake.rows("db.appends"), expected_appends(produced, KEYS))
@@ -173,7 +199,13 @@ class Roll:
             **self.lake.sink_config(),
         }
         posted.write_text(json.dumps({"name": connector, "config": config}))
-        command = [str(Path(sys.executable).parent / "connect-py"), "audit", table, "--config", str(posted)]
+        command = [
+            str(Path(sys.executable).parent / "connect-py"),
+            "audit",
+            table,
+            "--config",
+            str(posted),
+        ]
         judged = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert judged.returncode == 0, judged.stdout + judged.stderr
 

@@ -1,4 +1,5 @@
-"""What is large: messages, rows, partitions. And what is slow or full: catalogs, disks. Memory stays where it was."""
+"""What is large: messages, rows, partitions. And what is slow or full: catalogs, disks. Memory
+stays where it was."""
 
 from __future__ import annotations
 
@@ -24,14 +25,16 @@ from connect_py.embedded.broker import KafkaBroker
 
 FAULTS = "faults"  # the file in which processes look what is to fail, beside the worker's folder
 MEGABYTE = 1 << 20
-LARGEST = 104_000_000  # bytes of a message; one request to a broker may have 104,857,600 unless it is told otherwise
+# bytes of a message; one request to a broker may have 104,857,600 unless it is told otherwise
+LARGEST = 104_000_000
 ALL_PROCESSES_MB = 1900  # of which the JVM of the Spark driver 750
 BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
 STRINGS = "org.apache.kafka.connect.storage.StringConverter"
 
 
 class MemoryWatch:
-    """The largest proportional set size, in MB, of all Python processes and of all JVMs of a worker together."""
+    """The largest proportional set size, in MB, of all Python processes and of all JVMs of a worker
+    together."""
 
     def __init__(self, worker: WorkerProcess) -> None:
         self._root = psutil.Process(worker.pid)
@@ -63,11 +66,15 @@ class MemoryWatch:
 
 @pytest.fixture(scope="module")
 def worker(
-    kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
+    kafka_broker: KafkaBroker,
+    spark_environment: Mapping[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[WorkerProcess]:
     folder = tmp_path_factory.mktemp("sizes")
     environment = {**spark_environment, "CONNECT_PY_FAULTS": f"@{folder / FAULTS}"}
-    running = WorkerProcess(folder / "worker", kafka_broker.bootstrap_servers, folder.name, environment=environment)
+    running = WorkerProcess(
+        folder / "worker", kafka_broker.bootstrap_servers, folder.name, environment=environment
+    )
     try:
         yield running.start()
     finally:
@@ -90,14 +97,22 @@ def create(case: SinkCase, partitions: int = 1, topic: str | None = None) -> Non
 
 def produce(case: SinkCase, values: list[bytes], topic: str | None = None) -> None:
     """Largest first or last: requests are sent in order."""
-    producer = Producer({
-        "bootstrap.servers": case.bootstrap_servers, "message.max.bytes": LARGEST + 10_000,
-        "queue.buffering.max.kbytes": 2 * LARGEST // 1024,
-    })  # fmt: skip
+    producer = Producer(
+        {
+            "bootstrap.servers": case.bootstrap_servers,
+            "message.max.bytes": LARGEST + 10_000,
+            "queue.buffering.max.kbytes": 2 * LARGEST // 1024,
+        }
+    )
     failed = []
     for number, value in enumerate(values):
-        producer.produce(topic or case.name, value, str(number), partition=0,
-                         on_delivery=lambda error, _: failed.append(error) if error else None)  # fmt: skip
+        producer.produce(
+            topic or case.name,
+            value,
+            str(number),
+            partition=0,
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )
         if len(value) > MEGABYTE:
             producer.flush(KAFKA_SECONDS)
     assert producer.flush(KAFKA_SECONDS) == 0
@@ -113,7 +128,9 @@ def await_all(case: SinkCase, seconds: float, *topics: str) -> float:
     began = time.monotonic()
     topics = topics or (case.name,)
     case.worker.wait_until(
-        lambda: caught_up(case.bootstrap_servers, case.name, *topics), seconds, "everything committed"
+        lambda: caught_up(case.bootstrap_servers, case.name, *topics),
+        seconds,
+        "everything committed",
     )
     return round(time.monotonic() - began, 1)
 
@@ -123,7 +140,9 @@ def await_all(case: SinkCase, seconds: float, *topics: str) -> float:
 def test_a_message_of_a_hundred_megabytes_passes_among_others(case: SinkCase) -> None:
     create(case)
     sizes = [10] * 1000 + [MEGABYTE] * 60 + [LARGEST - 1000] + [10] * 1000
-    values = [b'{"id":%d,"note":"' % number + b"x" * size + b'"}' for number, size in enumerate(sizes)]
+    values = [
+        b'{"id":%d,"note":"' % number + b"x" * size + b'"}' for number, size in enumerate(sizes)
+    ]
     produce(case, values)
     del values
     watch = MemoryWatch(case.worker)
@@ -142,14 +161,19 @@ def faults(case: SinkCase, text: str) -> None:
     (path.parent / "next").replace(path)
 
 
-def spread(case: SinkCase, topics: tuple[str, ...], partitions: int, round_: int, rows: int) -> None:
-    """Rows for every partition of every topic; a key stays in its partition and comes again each round."""
+def spread(
+    case: SinkCase, topics: tuple[str, ...], partitions: int, round_: int, rows: int
+) -> None:
+    """Rows for every partition of every topic; a key stays in its partition and comes again each
+    round."""
     producer = Producer({"bootstrap.servers": case.bootstrap_servers})
     for place, topic in enumerate(topics):
         for partition in range(partitions):
             for row in range(rows):
                 key = (place * partitions + partition) * rows + row
-                producer.produce(topic, json.dumps({"id": key, "round": round_}), str(key), partition)
+                producer.produce(
+                    topic, json.dumps({"id": key, "round": round_}), str(key), partition
+                )
         producer.flush(KAFKA_SECONDS)
 
 
@@ -159,13 +183,22 @@ def spread(case: SinkCase, topics: tuple[str, ...], partitions: int, round_: int
     ("partitions", "mode"),
     [(30, "upsert"), (150, "append"), (150, "upsert")],
 )
-def test_hundreds_of_partitions_are_committed_in_cycles_of_all(case: SinkCase, partitions: int, mode: str) -> None:
+def test_hundreds_of_partitions_are_committed_in_cycles_of_all(
+    case: SinkCase, partitions: int, mode: str
+) -> None:
     topics, rows = (f"{case.name}-a", f"{case.name}-b"), 3
     for topic in topics:
         create(case, partitions, topic)
-    more = {"topics": ",".join(topics), "tasks.max": "2", "iceberg.control.commit.interval-ms": "1000"}
+    more = {
+        "topics": ",".join(topics),
+        "tasks.max": "2",
+        "iceberg.control.commit.interval-ms": "1000",
+    }
     if mode == "upsert":
-        more |= {"iceberg.tables.default-id-columns": "id", "iceberg.tables.upsert-mode-enabled": "true"}
+        more |= {
+            "iceberg.tables.default-id-columns": "id",
+            "iceberg.tables.upsert-mode-enabled": "true",
+        }
     watch = MemoryWatch(case.worker)
     seconds = []
     for round_ in range(3):
@@ -193,7 +226,10 @@ def test_rows_of_two_thousand_columns_and_deep_ones_pass(case: SinkCase, levels:
     deep: dict[str, object] = {"end": 1}
     for level in range(levels):
         deep = {f"level{level}": deep, "beside": level}
-    rows = [{"id": row, **{f"c{n:04}": n * row for n in range(columns)}, "deep": deep} for row in range(200)]
+    rows = [
+        {"id": row, **{f"c{n:04}": n * row for n in range(columns)}, "deep": deep}
+        for row in range(200)
+    ]
     produce(case, [json.dumps(row).encode() for row in rows])
     watch = MemoryWatch(case.worker)
     case.start()
@@ -205,9 +241,12 @@ def test_rows_of_two_thousand_columns_and_deep_ones_pass(case: SinkCase, levels:
 
 @pytest.mark.timeout(240)  # two lives of a sink with its JVM, and a catalog that takes its time
 @pytest.mark.parametrize(
-    ("delay", "feeding"), [pytest.param(6, 10, marks=pytest.mark.long), pytest.param(30, 100, marks=pytest.mark.long)]
+    ("delay", "feeding"),
+    [pytest.param(6, 10, marks=pytest.mark.long), pytest.param(30, 100, marks=pytest.mark.long)],
 )
-def test_slow_catalog_pauses_reading_and_full_disk_fails_the_task(case: SinkCase, delay: int, feeding: int) -> None:
+def test_slow_catalog_pauses_reading_and_full_disk_fails_the_task(
+    case: SinkCase, delay: int, feeding: int
+) -> None:
     create(case, 4)
     case.start(
         iceberg__control__commit__interval_ms="300",
@@ -235,7 +274,9 @@ def test_slow_catalog_pauses_reading_and_full_disk_fails_the_task(case: SinkCase
     seconds = await_all(case, 120)
     told({"rows": sent, "largest_lag": lag, "seconds": seconds, **figures})
     case.await_log("as many as iceberg.ext.max-staged-bytes allows: nothing is read until then")
-    assert lag > 1000 or feeding < 30, "the client looks for the ends of paused partitions every 10 s"
+    assert lag > 1000 or feeding < 30, (
+        "the client looks for the ends of paused partitions every 10 s"
+    )
     assert group_members(case) == members, "nobody left the group"
     assert figures["python_mb"] < 400
 
@@ -259,7 +300,12 @@ def told_lag(case: SinkCase) -> float:
     """The largest lag of a partition that the worker tells of."""
     lines = httpx.get(f"{case.worker.url}/metrics", timeout=30).text.splitlines()
     return max(
-        (float(line.split()[-1]) for line in lines if "records_lag_max{" in line and case.name in line), default=0
+        (
+            float(line.split()[-1])
+            for line in lines
+            if "records_lag_max{" in line and case.name in line
+        ),
+        default=0,
     )
 
 
@@ -274,14 +320,22 @@ BAD = b'{"id":7,"note":"' + b"x" * (LARGEST - 1000)  # the end is missing
 
 
 @pytest.fixture
-def large_heap(spark_environment: Mapping[str, str], tmp_path: Path, topic_prefix: str) -> Iterator[SinkCase]:
-    """A broker that can hold several requests of a hundred megabytes at once, and a worker of its own."""
+def large_heap(
+    spark_environment: Mapping[str, str], tmp_path: Path, topic_prefix: str
+) -> Iterator[SinkCase]:
+    """A broker that can hold several requests of a hundred megabytes at once, and a worker of its
+    own."""
     with KafkaBroker(java_options=("-Xmx1500m",)) as broker:
         worker = WorkerProcess(
-            tmp_path / "worker", broker.bootstrap_servers, topic_prefix, environment=spark_environment
+            tmp_path / "worker",
+            broker.bootstrap_servers,
+            topic_prefix,
+            environment=spark_environment,
         )
         try:
-            yield SinkCase(worker.start(), Lakehouse(tmp_path / "lake"), worker.servers, f"{topic_prefix}sizes")
+            yield SinkCase(
+                worker.start(), Lakehouse(tmp_path / "lake"), worker.servers, f"{topic_prefix}sizes"
+            )
         finally:
             worker.close()
 
@@ -289,7 +343,9 @@ def large_heap(spark_environment: Mapping[str, str], tmp_path: Path, topic_prefi
 @pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("letters", ["refused", "topic", "table"])
-def test_a_bad_message_of_a_hundred_megabytes_is_not_lost(large_heap: SinkCase, letters: str) -> None:
+def test_a_bad_message_of_a_hundred_megabytes_is_not_lost(
+    large_heap: SinkCase, letters: str
+) -> None:
     case = large_heap
     create(case)
     more = {"errors.tolerance": "all"}
@@ -317,7 +373,11 @@ def test_a_bad_message_of_a_hundred_megabytes_is_not_lost(large_heap: SinkCase, 
         assert case.lakehouse.rows("db.letters").column("value").to_pylist() == [BAD]
     else:
         consumer = Consumer(
-            {"bootstrap.servers": case.bootstrap_servers, "group.id": "r", "receive.message.max.bytes": 2**31 - 1}
+            {
+                "bootstrap.servers": case.bootstrap_servers,
+                "group.id": "r",
+                "receive.message.max.bytes": 2**31 - 1,
+            }
         )
         consumer.assign([TopicPartition(case.dead_letters, 0, 0)])
         message = consumer.poll(60)

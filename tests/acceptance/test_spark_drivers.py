@@ -1,4 +1,5 @@
-"""The Spark driver of a worker: shared by its connectors, of bounded size, and no obstacle to some when others fail."""
+"""The Spark driver of a worker: shared by its connectors, of bounded size, and no obstacle to some
+when others fail."""
 
 from __future__ import annotations
 
@@ -26,7 +27,10 @@ pytestmark = pytest.mark.timeout(400)  # ten tasks and a Spark driver on two bus
 
 CONNECTORS = 10
 MOST_MEGABYTES = 3_000
-MERGE = {"iceberg__tables__upsert_mode_enabled": "true", "iceberg__tables__default_id_columns": "id"}
+MERGE = {
+    "iceberg__tables__upsert_mode_enabled": "true",
+    "iceberg__tables__default_id_columns": "id",
+}
 ENDLESS = {  # the join of the MERGE has more tasks than ever end
     "iceberg__spark__spark__sql__shuffle__partitions": "100000",
     "iceberg__spark__spark__sql__autoBroadcastJoinThreshold": "-1",
@@ -63,10 +67,16 @@ class Memory:
 
 
 @pytest.fixture
-def worker(kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path: Path) -> Iterator[WorkerProcess]:
+def worker(
+    kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path: Path
+) -> Iterator[WorkerProcess]:
     properties = {"connect_py.spark.drivers.max": "2"}
     process = WorkerProcess(
-        tmp_path / "worker", kafka_broker.bootstrap_servers, tmp_path.name, properties, spark_environment
+        tmp_path / "worker",
+        kafka_broker.bootstrap_servers,
+        tmp_path.name,
+        properties,
+        spark_environment,
     )
     try:
         yield process.start()
@@ -83,7 +93,9 @@ def lakehouse(tmp_path: Path) -> Lakehouse:
 
 def drivers(worker: WorkerProcess) -> list[psutil.Process]:
     """The JVMs of Spark."""
-    return [process for process in worker.processes() if "py4j.GatewayServer" in command_line(process)]
+    return [
+        process for process in worker.processes() if "py4j.GatewayServer" in command_line(process)
+    ]
 
 
 def rows(case: SinkCase) -> dict[int, str]:
@@ -103,7 +115,9 @@ def test_hung_or_killed_shared_driver_harms_none_of_ten_connectors(
     worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker
 ) -> None:
     cases = [
-        SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, f"shares-a-driver-{number}").create_topic()
+        SinkCase(
+            worker, lakehouse, kafka_broker.bootstrap_servers, f"shares-a-driver-{number}"
+        ).create_topic()
         for number in range(CONNECTORS)
     ]
     hanging, others = cases[0], cases[1:]
@@ -144,7 +158,9 @@ def test_connectors_may_have_their_own_drivers_up_to_the_limit(
     worker: WorkerProcess, lakehouse: Lakehouse, kafka_broker: KafkaBroker
 ) -> None:
     cases = [
-        SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, f"has-a-driver-{number}").create_topic()
+        SinkCase(
+            worker, lakehouse, kafka_broker.bootstrap_servers, f"has-a-driver-{number}"
+        ).create_topic()
         for number in range(3)
     ]
     for case in cases:
@@ -167,26 +183,43 @@ def test_connectors_may_have_their_own_drivers_up_to_the_limit(
     ("lacking", "why"),
     [
         ({"CONNECT_PY_CACHE": "{empty}"}, "run `connect-py jars spark` and restart the worker"),
-        pytest.param({"CONNECT_PY_SPARK_JARS": "{empty}/spark.jar"}, "jars for Spark are missing", marks=long_),
         pytest.param(
-            {"CONNECT_PY_JAVA": "{empty}/java"}, "could not be started: there is no such program", marks=long_
+            {"CONNECT_PY_SPARK_JARS": "{empty}/spark.jar"},
+            "jars for Spark are missing",
+            marks=long_,
+        ),
+        pytest.param(
+            {"CONNECT_PY_JAVA": "{empty}/java"},
+            "could not be started: there is no such program",
+            marks=long_,
         ),
     ],
     ids=["nothing", "jars", "java"],
-)  # fmt: skip
+)
 def test_worker_that_cannot_start_spark_refuses_an_iceberg_connector(
-    spark_environment: Mapping[str, str], lakehouse: Lakehouse, kafka_broker: KafkaBroker, tmp_path: Path,
-    lacking: Mapping[str, str], why: str, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    spark_environment: Mapping[str, str],
+    lakehouse: Lakehouse,
+    kafka_broker: KafkaBroker,
+    tmp_path: Path,
+    lacking: Mapping[str, str],
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     if "CONNECT_PY_CACHE" in lacking:
         for name in spark_environment:
             monkeypatch.delenv(name)
     environment = {name: value.format(empty=tmp_path / "empty") for name, value in lacking.items()}
-    worker = WorkerProcess(tmp_path / "worker", kafka_broker.bootstrap_servers, tmp_path.name, environment=environment)
+    worker = WorkerProcess(
+        tmp_path / "worker", kafka_broker.bootstrap_servers, tmp_path.name, environment=environment
+    )
     try:
         worker.start()
         case = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, "cannot-start-spark")
-        answer = httpx.post(f"{worker.url}/connectors", json={"name": case.name, "config": case.config()}, timeout=100)
+        answer = httpx.post(
+            f"{worker.url}/connectors",
+            json={"name": case.name, "config": case.config()},
+            timeout=100,
+        )
         assert answer.status_code == 400
         assert why in answer.json()["message"]
         assert worker.get("/connectors") == []
@@ -195,9 +228,13 @@ def test_worker_that_cannot_start_spark_refuses_an_iceberg_connector(
 
 
 def test_announced_or_existing_connector_uses_the_driver_that_started_with_the_worker(
-    spark_environment: Mapping[str, str], lakehouse: Lakehouse, kafka_broker: KafkaBroker, tmp_path: Path
+    spark_environment: Mapping[str, str],
+    lakehouse: Lakehouse,
+    kafka_broker: KafkaBroker,
+    tmp_path: Path,
 ) -> None:
-    """Static settings come from the connector, the worker, and a config provider; the catalog from the worker."""
+    """Static settings come from the connector, the worker, and a config provider; the catalog from
+    the worker."""
     (tmp_path / "secrets").write_text("heap=900m\ntasks=7\n")
     properties = {
         "config.providers": "file",
@@ -207,10 +244,18 @@ def test_announced_or_existing_connector_uses_the_driver_that_started_with_the_w
         **{f"connect_py.defaults.{key}": value for key, value in lakehouse.sink_config().items()},
     }
     worker = WorkerProcess(
-        tmp_path / "worker", kafka_broker.bootstrap_servers, tmp_path.name, properties, spark_environment
+        tmp_path / "worker",
+        kafka_broker.bootstrap_servers,
+        tmp_path.name,
+        properties,
+        spark_environment,
     )
-    case = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, "starts-with-the-worker").create_topic()
-    config = {key: value for key, value in case.config().items() if key not in lakehouse.sink_config()}
+    case = SinkCase(
+        worker, lakehouse, kafka_broker.bootstrap_servers, "starts-with-the-worker"
+    ).create_topic()
+    config = {
+        key: value for key, value in case.config().items() if key not in lakehouse.sink_config()
+    }
     config["iceberg.spark.ui.retainedTasks"] = f"${{file:{tmp_path}/secrets:tasks}}"
     (tmp_path / "announced.json").write_text(json.dumps({"name": case.name, "config": config}))
     try:
@@ -239,11 +284,17 @@ def test_announced_or_existing_connector_uses_the_driver_that_started_with_the_w
 
 
 def test_status_says_that_spark_is_starting_or_why_it_cannot_start(
-    spark_environment: Mapping[str, str], lakehouse: Lakehouse, kafka_broker: KafkaBroker, tmp_path: Path,
+    spark_environment: Mapping[str, str],
+    lakehouse: Lakehouse,
+    kafka_broker: KafkaBroker,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     java, gate = tmp_path / "java", tmp_path / "gate"
-    java.write_text(f'#!/bin/sh\nwhile [ ! -e {gate} ]; do sleep 0.1; done\nexec {spark_environment[JAVA]} "$@"\n')
+    java.write_text(
+        f"#!/bin/sh\nwhile [ ! -e {gate} ]; do sleep 0.1; done\nexec {spark_environment[JAVA]} "
+        f'"$@"\n'
+    )
     java.chmod(0o755)
     worker = WorkerProcess(
         tmp_path / "worker",
@@ -251,18 +302,26 @@ def test_status_says_that_spark_is_starting_or_why_it_cannot_start(
         tmp_path.name,
         environment={**spark_environment, JAVA: str(java)},
     )
-    case = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, "waits-for-spark").create_topic()
+    case = SinkCase(
+        worker, lakehouse, kafka_broker.bootstrap_servers, "waits-for-spark"
+    ).create_topic()
     try:
         worker.start()
         begun = datetime.now(UTC)
         case.start()
         waiting = case.await_waiting("Spark")
         assert waiting["reason"] == "Spark is starting"
-        assert begun - timedelta(seconds=1) < datetime.fromisoformat(waiting["since"]) < datetime.now(UTC)
+        assert (
+            begun - timedelta(seconds=1)
+            < datetime.fromisoformat(waiting["since"])
+            < datetime.now(UTC)
+        )
         shown = subprocess.run(
             [Path(sys.executable).parent / "connect-py", "status", "--url", worker.url],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert "waits for Spark: Spark is starting" in " ".join(shown.stdout.split())
         gate.touch()
         case.produce_ids([1])
@@ -274,6 +333,9 @@ def test_status_says_that_spark_is_starting_or_why_it_cannot_start(
             monkeypatch.delenv(name)
         worker.environment = {"CONNECT_PY_CACHE": str(tmp_path / "empty")}
         worker.start()
-        assert "Spark's jars are missing: run `connect-py jars spark` and restart the worker" in case.await_failure()
+        assert (
+            "Spark's jars are missing: run `connect-py jars spark` and restart the worker"
+            in case.await_failure()
+        )
     finally:
         worker.close()

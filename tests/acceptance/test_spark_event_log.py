@@ -1,4 +1,5 @@
-"""Spark's event log shows what a merge cycle runs: one `MERGE INTO` the recorded table, in a PySpark session."""
+"""Spark's event log shows what a merge cycle runs: one `MERGE INTO` the recorded table, in a
+PySpark session."""
 
 from __future__ import annotations
 
@@ -20,13 +21,22 @@ STARTED = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
 
 
 @pytest.fixture
-def worker(kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path: Path) -> Iterator[WorkerProcess]:
+def worker(
+    kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_path: Path
+) -> Iterator[WorkerProcess]:
     logs = tmp_path / "events"
     logs.mkdir()
-    properties = {"connect_py.spark.eventLog.enabled": "true", "connect_py.spark.eventLog.dir": f"file://{logs}"}
+    properties = {
+        "connect_py.spark.eventLog.enabled": "true",
+        "connect_py.spark.eventLog.dir": f"file://{logs}",
+    }
     properties["connect_py.spark.eventLog.compress"] = "false"
     process = WorkerProcess(
-        tmp_path / "worker", kafka_broker.bootstrap_servers, tmp_path.name, properties, spark_environment
+        tmp_path / "worker",
+        kafka_broker.bootstrap_servers,
+        tmp_path.name,
+        properties,
+        spark_environment,
     )
     try:
         yield process.start()
@@ -35,9 +45,12 @@ def worker(kafka_broker: KafkaBroker, spark_environment: Mapping[str, str], tmp_
 
 
 def merges(folder: Path, table: str) -> list[str]:
-    """Return the plans of all executions that remove rows of a table. A warm-up merges into private tables."""
+    """Return the plans of all executions that remove rows of a table. A warm-up merges into private
+    tables."""
     found = []
-    for file in sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")):
+    for file in sorted(
+        path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")
+    ):
         for line in file.read_text().splitlines():
             event = json.loads(line)
             if event["Event"] == STARTED and "WriteDelta" in event["physicalPlanDescription"]:
@@ -48,7 +61,9 @@ def merges(folder: Path, table: str) -> list[str]:
 
 def application(folder: Path) -> dict[str, str]:
     """Spark's settings, as the log has them."""
-    for file in sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")):
+    for file in sorted(
+        path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")
+    ):
         for line in file.read_text().splitlines():
             event = json.loads(line)
             if event["Event"] == "SparkListenerEnvironmentUpdate":
@@ -64,7 +79,9 @@ def test_cycle_that_replaces_rows_is_one_merge_into_a_recorded_table(
     case = SinkCase(worker, lakehouse, kafka_broker.bootstrap_servers, "merged-by-spark")
     case.create_topic()
     case.produce(*({"id": n, "v": "first"} for n in range(10)))
-    case.start(iceberg__tables__upsert_mode_enabled="true", iceberg__tables__default_id_columns="id")
+    case.start(
+        iceberg__tables__upsert_mode_enabled="true", iceberg__tables__default_id_columns="id"
+    )
     case.await_caught_up()
     for cycle in range(CYCLES):
         case.produce({"id": cycle, "v": f"cycle {cycle}"}, {"id": 100 + cycle, "v": "new"})
@@ -74,7 +91,8 @@ def test_cycle_that_replaces_rows_is_one_merge_into_a_recorded_table(
     replaced = [
         snapshot.summary.additional_properties
         for snapshot in table.snapshots()
-        if snapshot.summary is not None and "added-position-deletes" in snapshot.summary.additional_properties
+        if snapshot.summary is not None
+        and "added-position-deletes" in snapshot.summary.additional_properties
     ]
     worker.stop()
     plans = merges(tmp_path / "events", case.table)

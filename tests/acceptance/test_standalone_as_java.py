@@ -64,7 +64,12 @@ def test_standalone_worker_answers_requests_the_same_as_java(
         ask("POST", "/connectors", json_body=paused, name="paused")
         stopped = {"name": "stopped", "initial_state": "STOPPED", "config": config}
         ask("POST", "/connectors", json_body=stopped, name="stopped")
-        ask("POST", "/connectors", json_body={"name": "bad", "config": {"connector.class": SOURCE}}, name="bad")
+        ask(
+            "POST",
+            "/connectors",
+            json_body={"name": "bad", "config": {"connector.class": SOURCE}},
+            name="bad",
+        )
         pair.wait_for_states("two", "RUNNING", "RUNNING")
         pair.wait_for_states("paused", "PAUSED")
         pair.wait_for_states("stopped", "STOPPED")
@@ -108,28 +113,37 @@ def test_standalone_offsets_of_java_continue_without_lost_or_repeated_lines(
         f"name=lines\nconnector.class={SOURCE}\nfile={lines}\ntopic={topic}\ntasks.max=1\n"
     )
     lines.write_text("one\ntwo\n")
-    properties, port = standalone_properties(tmp_path), free_port()  # both have one file of properties
+    # both have one file of properties
+    properties, port = (standalone_properties(tmp_path), free_port())
     java = JavaStandalone(tmp_path, kafka_broker.bootstrap_servers, properties, port)
     ours = StandaloneProcess(tmp_path, kafka_broker.bootstrap_servers, properties, port)
     java.connectors = ours.connectors = (tmp_path / "source.properties",)
     wanted = {"offsets": [{"partition": {"filename": str(lines)}, "offset": {"position": 8}}]}
     try:
         java.start()
-        java.wait_until(lambda: java.get("/connectors/lines/offsets") == wanted, 60, "Java to keep its offset")
+        java.wait_until(
+            lambda: java.get("/connectors/lines/offsets") == wanted, 60, "Java to keep its offset"
+        )
         java.stop()
         left = (tmp_path / "connect.offsets").read_bytes()
         lines.write_text("one\ntwo\nthree\n")
         ours.start()
         assert ours.get("/connectors/lines/offsets")["offsets"]
         wanted["offsets"][0]["offset"] = {"position": 14}
-        ours.wait_until(lambda: ours.get("/connectors/lines/offsets") == wanted, 60, "ours to go on")
+        ours.wait_until(
+            lambda: ours.get("/connectors/lines/offsets") == wanted, 60, "ours to go on"
+        )
         assert ours.stop() == 0
     finally:
         java.close()
         ours.close()
     assert (tmp_path / "connect.offsets").read_bytes() == left
     consumer = Consumer(
-        {"bootstrap.servers": kafka_broker.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
+        {
+            "bootstrap.servers": kafka_broker.bootstrap_servers,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+        }
     )
     try:
         consumer.subscribe([topic])

@@ -18,7 +18,8 @@ from connect_py.embedded.broker import KafkaBroker
 
 COMMIT_SECONDS = 90.0  # for a worker with Spark to come to a commit, on two cores that others share
 GRACEFUL_SECONDS = 15.0  # tasks have 5 s, then they are killed; connectors have 5 s more
-LEFT_SECONDS = 3.0  # from the end of the front process to that of the last of the others; 0.9 on a crowded machine
+# from the end of the front process to that of the last of the others; 0.9 on a crowded machine
+LEFT_SECONDS = 3.0
 ORPHAN_SECONDS = 3.0  # well before the lease of a killed worker, 4 s here, ends
 POINT = "before_compare_and_swap"
 
@@ -30,20 +31,26 @@ class RunningSink:
         self.name, self.topic = f"{prefix}sink", f"{prefix}orders"
         self.points = folder / "points.log"
         environment = {"CONNECT_PY_FAULTS": faults, "CONNECT_PY_FAULTS_LOG": str(self.points)}
-        self.worker = WorkerProcess(folder, broker.bootstrap_servers, f"{prefix}worker", SHORT_TIMEOUTS, environment)
+        self.worker = WorkerProcess(
+            folder, broker.bootstrap_servers, f"{prefix}worker", SHORT_TIMEOUTS, environment
+        )
         self.lake = Lakehouse(folder / "lake")
         self.feed = ChangeFeed(broker.bootstrap_servers, [self.topic], "json", 1000, rate=100)
 
     def start(self) -> None:
         self.worker.start()
-        config = connector_config(self.topic, "json", "upsert", "db.orders", "", self.lake.sink_config())
+        config = connector_config(
+            self.topic, "json", "upsert", "db.orders", "", self.lake.sink_config()
+        )
         self.worker.put(self.name, config)
         self.wait_for("after_compare_and_swap 1 ")
 
     def wait_for(self, line: str) -> None:
         """Wait until a fault point was come by."""
         self.worker.wait_until(
-            lambda: self.points.exists() and f"\n{line}" in f"\n{self.points.read_text()}", COMMIT_SECONDS, line
+            lambda: self.points.exists() and f"\n{line}" in f"\n{self.points.read_text()}",
+            COMMIT_SECONDS,
+            line,
         )
         kinds = " ".join(map(command_line, self.worker.processes()))
         assert "java" in kinds
@@ -66,7 +73,8 @@ def folder(tmp_path: Path, spark_environment: dict[str, str]) -> Iterator[Path]:
 
 
 @pytest.mark.long  # in every run: the end of test_worker_that_is_killed_loses_and_doubles_nothing
-@pytest.mark.timeout(150)  # a worker with Spark comes to its first commit on two cores that others share
+# a worker with Spark comes to its first commit on two cores that others share
+@pytest.mark.timeout(150)
 def test_sigterm_ends_every_process_of_the_worker_in_time(
     folder: Path, kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:
@@ -99,8 +107,11 @@ def test_sigterm_during_a_commit_waits_for_no_commit(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)  # as above, with a broker of its own, and what clients wait for one that is away
-def test_sigterm_ends_every_process_while_the_broker_is_away(folder: Path, topic_prefix: str) -> None:
+# as above, with a broker of its own, and what clients wait for one that is away
+@pytest.mark.timeout(240)
+def test_sigterm_ends_every_process_while_the_broker_is_away(
+    folder: Path, topic_prefix: str
+) -> None:
     with KafkaBroker() as broker:
         sink = RunningSink(folder, broker, topic_prefix)
         try:

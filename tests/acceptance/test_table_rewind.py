@@ -1,4 +1,5 @@
-"""`connect-py rewind` on a connector with two tables: replay refills, skip goes on, what is refused changes nothing."""
+"""`connect-py rewind` on a connector with two tables: replay refills, skip goes on, what is refused
+changes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def test_tables_and_positions_go_back_together_then_replay_or_skip(
 ) -> None:
     lake, servers = Lakehouse(tmp_path / "lake"), kafka_broker.bootstrap_servers
     worker = WorkerProcess(tmp_path, servers, f"{topic_prefix}worker", SHORT_TIMEOUTS)
-    case = SinkCase(worker, lake, servers, f"{topic_prefix}two", {"iceberg.tables": ",".join(TABLES)})
+    case = SinkCase(
+        worker, lake, servers, f"{topic_prefix}two", {"iceberg.tables": ",".join(TABLES)}
+    )
     posted = tmp_path / "connector.json"
     posted.write_text(json.dumps({"name": case.name, "config": case.config()}))
 
@@ -50,7 +53,11 @@ def test_tables_and_positions_go_back_together_then_replay_or_skip(
         case.produce_ids(range(10))
         case.await_caught_up()
         heads = {table: lake.table(table) for table in TABLES}
-        good = {name: table.current_snapshot().snapshot_id for name, table in heads.items() if table is not None}  # type: ignore[union-attr] # it is there
+        good = {
+            name: table.current_snapshot().snapshot_id
+            for name, table in heads.items()
+            if table is not None
+        }  # type: ignore[union-attr] # it is there
         case.produce_ids(range(10, 20))
         case.await_caught_up()
         running = rewind("--to", str(good["db.first"]), "--skip", "--yes")

@@ -1,4 +1,5 @@
-"""Tables that are missing, renamed, dropped and made again while a connector writes: no row is lost or comes twice."""
+"""Tables that are missing, renamed, dropped and made again while a connector writes: no row is lost
+or comes twice."""
 
 from __future__ import annotations
 
@@ -23,18 +24,28 @@ __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
 pytestmark = pytest.mark.timeout(120)  # a Spark driver starts on a busy machine
 
-COLUMNS = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "to", StringType(), required=False))
+COLUMNS = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "to", StringType(), required=False),
+)
 
 
 def ids(lakehouse: Lakehouse, table: str) -> list[Any]:
     return sorted(lakehouse.rows(table).column("id").to_pylist())
 
 
-def test_rows_for_a_missing_table_are_dead_letters_until_created(case: SinkCase, lakehouse: Lakehouse) -> None:
+def test_rows_for_a_missing_table_are_dead_letters_until_created(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
     here, later = f"{case.table}_here", f"{case.table}_later"
     lakehouse.catalog.create_table(here, COLUMNS)
     case.create_topic()
-    case.produce({"id": 1, "to": here}, {"id": 2, "to": later}, {"id": 3, "to": here.upper()}, {"id": 4, "to": "..."})
+    case.produce(
+        {"id": 1, "to": here},
+        {"id": 2, "to": later},
+        {"id": 3, "to": here.upper()},
+        {"id": 4, "to": "..."},
+    )
     config = case.config(
         iceberg__tables__dynamic_enabled="true",
         iceberg__tables__route_field="to",
@@ -63,7 +74,9 @@ def test_rows_for_a_missing_table_are_dead_letters_until_created(case: SinkCase,
 
 
 @pytest.mark.long
-def test_renamed_table_keeps_its_rows_while_a_new_one_continues(case: SinkCase, lakehouse: Lakehouse) -> None:
+def test_renamed_table_keeps_its_rows_while_a_new_one_continues(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
     case.create_topic()
     case.produce_ids([1, 2])
     case.start()
@@ -81,7 +94,9 @@ def test_renamed_table_keeps_its_rows_while_a_new_one_continues(case: SinkCase, 
 
 
 @pytest.mark.long  # in every run: test_rows_for_a_missing_table_are_dead_letters_until_created
-def test_dropped_table_is_skipped_while_the_other_tables_continue(case: SinkCase, lakehouse: Lakehouse) -> None:
+def test_dropped_table_is_skipped_while_the_other_tables_continue(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
     other = f"{case.table}_other"
     for table in (case.table, other):
         lakehouse.catalog.create_table(table, COLUMNS)
@@ -106,7 +121,9 @@ def test_dropped_table_is_skipped_while_the_other_tables_continue(case: SinkCase
     assert set(ids(lakehouse, other)) <= {2, 3, 4}
 
 
-def test_rows_wait_for_a_schema_change_that_a_user_approves(case: SinkCase, lakehouse: Lakehouse) -> None:
+def test_rows_wait_for_a_schema_change_that_a_user_approves(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
     lakehouse.catalog.create_table(case.table, COLUMNS)
     case.create_topic()
     case.produce({"id": 1})
@@ -114,17 +131,34 @@ def test_rows_wait_for_a_schema_change_that_a_user_approves(case: SinkCase, lake
     case.await_caught_up()
     case.produce({"id": 2, "new": "x"})
     case.await_log("rows wait until a user lets it add column new of type string")
-    held = f'connect_py_iceberg_held_changes{{change="add column new of type string",connector="{case.name}"'
+    held = (
+        f'connect_py_iceberg_held_changes{{change="add column new of type '
+        f'string",connector="{case.name}"'
+    )
     case.worker.wait_until(lambda: held in metrics(case), 30, "the held change among the metrics")
     assert pending_changes(httpx.URL(case.worker.url), case.name) == [
         PendingChange(case.name, case.table, "add column new of type string")
     ]
     listed = subprocess.run(
-        [Path(sys.executable).parent / "connect-py", "schema-changes", case.worker.url, "--connector", case.name],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert (listed.returncode, "add column new of type string" in listed.stdout) == (1, True), listed
-    assert case.await_waiting(f"table {case.table}")["reason"] == "rows wait for it to add column new of type string"
+        [
+            Path(sys.executable).parent / "connect-py",
+            "schema-changes",
+            case.worker.url,
+            "--connector",
+            case.name,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (listed.returncode, "add column new of type string" in listed.stdout) == (1, True), (
+        listed
+    )
+    assert (
+        case.await_waiting(f"table {case.table}")["reason"]
+        == "rows wait for it to add column new of type string"
+    )
     assert case.worker.states(case.name) == ["RUNNING", "RUNNING"]
     assert case.ids() == [1]
     table = lakehouse.catalog.load_table(case.table)
@@ -135,7 +169,9 @@ def test_rows_wait_for_a_schema_change_that_a_user_approves(case: SinkCase, lake
 
 
 @pytest.mark.long
-def test_idle_table_that_is_rolled_back_is_logged_and_refilled(case: SinkCase, lakehouse: Lakehouse) -> None:
+def test_idle_table_that_is_rolled_back_is_logged_and_refilled(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
     lakehouse.catalog.create_table(case.table, COLUMNS)
     case.create_topic()
     case.produce_ids([1, 2])
@@ -148,7 +184,9 @@ def test_idle_table_that_is_rolled_back_is_logged_and_refilled(case: SinkCase, l
     assert case.ids() == [1, 2, 3, 4]
     quiet_since = time.time()
     case.worker.wait_until(
-        lambda: (measured(case, "valid_through_seconds") or 0) > quiet_since, 60, "the table to be as new as its topic"
+        lambda: (measured(case, "valid_through_seconds") or 0) > quiet_since,
+        60,
+        "the table to be as new as its topic",
     )
     assert measured(case, "lag_seconds") == 0
     with lakehouse.catalog.load_table(case.table).manage_snapshots() as manage:
@@ -160,7 +198,11 @@ def test_idle_table_that_is_rolled_back_is_logged_and_refilled(case: SinkCase, l
 
 def measured(case: SinkCase, name: str) -> float | None:
     """What a gauge of the table says."""
-    lines = [line for line in metrics(case).splitlines() if line.startswith(f"connect_py_iceberg_{name}{{")]
+    lines = [
+        line
+        for line in metrics(case).splitlines()
+        if line.startswith(f"connect_py_iceberg_{name}{{")
+    ]
     found = [line.rpartition(" ")[2] for line in lines if f'table="{case.table}"' in line]
     return float(found[0]) if found else None
 
@@ -192,7 +234,9 @@ def test_running_connector_survives_the_deletion_of_its_control_topics(case: Sin
 
 
 @pytest.mark.long
-def test_table_restored_from_a_backup_is_refilled_from_its_position(case: SinkCase, lakehouse: Lakehouse) -> None:
+def test_table_restored_from_a_backup_is_refilled_from_its_position(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
     def restore() -> None:
         lakehouse.catalog.drop_table(case.table)
         lakehouse.catalog.register_table(case.table, backup)
@@ -213,4 +257,9 @@ def test_table_restored_from_a_backup_is_refilled_from_its_position(case: SinkCa
     restore()  # while it runs
     case.produce_ids([6])
     case.assert_complete([1, 2, 3, 4, 5, 6])
-    assert case.worker.log_path.read_text().count(f"{case.table} is older than what was committed to it") >= 2
+    assert (
+        case.worker.log_path.read_text().count(
+            f"{case.table} is older than what was committed to it"
+        )
+        >= 2
+    )

@@ -1,4 +1,5 @@
-"""Java's workers stop, ours start on the same three topics with the same properties; and back again."""
+"""Java's workers stop, ours start on the same three topics with the same properties; and back
+again."""
 
 from __future__ import annotations
 
@@ -21,7 +22,11 @@ from connect_py.embedded.broker import KafkaBroker
 SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
 STRINGS = "org.apache.kafka.connect.storage.StringConverter"
 FOREIGN = "foreign"
-FOREIGN_CONFIG = {"name": FOREIGN, "connector.class": "com.example.ForeignConnector", "secret": "${file:/x:y}"}
+FOREIGN_CONFIG = {
+    "name": FOREIGN,
+    "connector.class": "com.example.ForeignConnector",
+    "secret": "${file:/x:y}",
+}
 FOREIGN_TASK = {"task.class": "com.example.ForeignTask", "part": "1"}
 SETTLE_SECONDS = 60.0
 START_FAILED = 2  # exit status
@@ -39,7 +44,8 @@ pytestmark = pytest.mark.timeout(240)
 
 @dataclass
 class Place:
-    """One `worker.properties`, the two kinds of workers that run on it, and the files of the connectors."""
+    """One `worker.properties`, the two kinds of workers that run on it, and the files of the
+    connectors."""
 
     java: JavaWorker
     ours: WorkerProcess
@@ -60,8 +66,13 @@ class Place:
 
 @pytest.fixture
 def place(kafka_broker: KafkaBroker, tmp_path: Path, topic_prefix: str) -> Iterator[Place]:
-    topic, admin = f"{topic_prefix}t", AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
-    for created in admin.create_topics([NewTopic(topic, 1, 1), NewTopic(f"{topic}-other", 1, 1)]).values():
+    topic, admin = (
+        f"{topic_prefix}t",
+        AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers}),
+    )
+    for created in admin.create_topics(
+        [NewTopic(topic, 1, 1), NewTopic(f"{topic}-other", 1, 1)]
+    ).values():
         created.result(30)
     port, servers, group = free_port(), kafka_broker.bootstrap_servers, f"{topic_prefix}g"
     java = JavaWorker(tmp_path, servers, group, PROPERTIES, port=port)
@@ -75,7 +86,8 @@ def place(kafka_broker: KafkaBroker, tmp_path: Path, topic_prefix: str) -> Itera
 
 
 class Lines:
-    """Numbered lines, appended to the file that the source reads; the sink writes them to another."""
+    """Numbered lines, appended to the file that the source reads; the sink writes them to
+    another."""
 
     def __init__(self, folder: Path) -> None:
         self.source, self.sink = folder / "in.txt", folder / "out.txt"
@@ -83,7 +95,9 @@ class Lines:
 
     def append(self, count: int) -> None:
         with self.source.open("a") as file:
-            file.writelines(f"line {number}\n" for number in range(self._written, self._written + count))
+            file.writelines(
+                f"line {number}\n" for number in range(self._written, self._written + count)
+            )
         self._written += count
 
     def arrived(self) -> list[str]:
@@ -91,12 +105,15 @@ class Lines:
 
     def wait(self, worker: WorkerProcess) -> None:
         """Until every line written has arrived; each must have arrived once, in order."""
-        worker.wait_until(lambda: len(self.arrived()) >= self._written, SETTLE_SECONDS, "the lines to arrive")
+        worker.wait_until(
+            lambda: len(self.arrived()) >= self._written, SETTLE_SECONDS, "the lines to arrive"
+        )
         assert self.arrived() == [f"line {number}" for number in range(self._written)]
 
 
 def everything(worker: WorkerProcess) -> dict[str, Any]:
-    """What clients can read of all connectors, without what may change with a start: generations, traces."""
+    """What clients can read of all connectors, without what may change with a start: generations,
+    traces."""
     found: dict[str, Any] = {}
     for name, members in worker.get("/connectors?expand=status&expand=info").items():
         if name == FOREIGN:
@@ -145,7 +162,9 @@ def test_connectors_go_from_java_to_ours_and_back(place: Place, topic_prefix: st
     java.wait_for_states("paused", "PAUSED", "PAUSED")
     java.delete("deleted")
     set_offsets(java, "rewound", partition, {"position": 8})
-    set_offsets(java, "stopped-2", {"kafka_topic": topic, "kafka_partition": 0}, {"kafka_offset": 7})
+    set_offsets(
+        java, "stopped-2", {"kafka_topic": topic, "kafka_partition": 0}, {"kafka_offset": 7}
+    )
     lines.wait(java)
     wait_for_offsets(java, "copied-out", [{"kafka_offset": 50}])
     left = everything(java)
@@ -164,7 +183,9 @@ def test_connectors_go_from_java_to_ours_and_back(place: Place, topic_prefix: st
     ours.wait_for_states("in-1", "PAUSED", "PAUSED")
     ours.delete("paused")
     patched = httpx.patch(
-        f"{ours.url}/connectors/copied-out/config", json={"tasks.max": "2", "note": "é\n"}, timeout=100
+        f"{ours.url}/connectors/copied-out/config",
+        json={"tasks.max": "2", "note": "é\n"},
+        timeout=100,
     )
     assert patched.status_code == 200
     ours.wait_for_states("copied-out", "RUNNING", "RUNNING", "RUNNING")
@@ -204,12 +225,14 @@ def generations(place: Place) -> dict[tuple[int, int], int]:
     return {
         (record.partition, record.offset): json.loads(record.text)["generation"]
         for record in read_topic(place.bootstrap_servers, f"{place.java.group}-status")
-        if record.value is not None and (record.key or b"").startswith((b"status-connector-", b"status-task-"))
+        if record.value is not None
+        and (record.key or b"").startswith((b"status-connector-", b"status-task-"))
     }
 
 
 def add_foreign(place: Place) -> None:
-    """Let the cluster have a connector that no worker here has the class of: it must survive as it is."""
+    """Let the cluster have a connector that no worker here has the class of: it must survive as it
+    is."""
     producer = Producer({"bootstrap.servers": place.bootstrap_servers})
     for key, value in (
         (f"connector-{FOREIGN}", {"properties": FOREIGN_CONFIG}),
@@ -225,18 +248,28 @@ def call(worker: WorkerProcess, method: str, name: str, verb: str) -> None:
     assert response.status_code in (202, 204), response.text
 
 
-def set_offsets(worker: WorkerProcess, name: str, partition: Mapping[str, Any], offset: Mapping[str, Any]) -> None:
+def set_offsets(
+    worker: WorkerProcess, name: str, partition: Mapping[str, Any], offset: Mapping[str, Any]
+) -> None:
     body = {"offsets": [{"partition": partition, "offset": offset}]}
 
-    def done() -> bool:  # the consumer group of a sink that has just stopped may still have its member
-        return httpx.patch(f"{worker.url}/connectors/{name}/offsets", json=body, timeout=100).status_code == 200
+    # the consumer group of a sink that has just stopped may still have its member
+    def done() -> bool:
+        return (
+            httpx.patch(
+                f"{worker.url}/connectors/{name}/offsets", json=body, timeout=100
+            ).status_code
+            == 200
+        )
 
     worker.wait_until(done, SETTLE_SECONDS, f"offsets of {name} to be changed")
 
 
 def wait_for_offsets(worker: WorkerProcess, name: str, offsets: list[dict[str, int]]) -> None:
     def committed() -> bool:
-        return [entry["offset"] for entry in worker.get(f"/connectors/{name}/offsets")["offsets"]] == offsets
+        return [
+            entry["offset"] for entry in worker.get(f"/connectors/{name}/offsets")["offsets"]
+        ] == offsets
 
     worker.wait_until(committed, SETTLE_SECONDS, f"offsets of {name} to be {offsets}")
 
@@ -253,6 +286,8 @@ def test_java_worker_and_ours_refuse_to_share_a_group(place: Place) -> None:
     ours = place.ours.start()
     third = place.other(JavaWorker).start(wait=False)
     refused = "InconsistentGroupProtocolException"
-    third.wait_until(lambda: refused in third.log_path.read_text(), SETTLE_SECONDS, "Java to be refused")
+    third.wait_until(
+        lambda: refused in third.log_path.read_text(), SETTLE_SECONDS, "Java to be refused"
+    )
     third.kill_group()  # it takes three quarters of a minute to go by itself
     assert ours.healthy()

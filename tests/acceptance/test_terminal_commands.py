@@ -19,7 +19,9 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
-def worker(kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+def worker(
+    kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WorkerProcess]:
     properties = {"key.converter": STRING, "value.converter": STRING}
     folder = tmp_path_factory.mktemp("worker")
     process = WorkerProcess(folder, kafka_broker.bootstrap_servers, "terminal-commands", properties)
@@ -37,9 +39,10 @@ def run(worker: WorkerProcess) -> Run:
         environment = {"CONNECT_PY_URL": worker.url, "COLUMNS": "80"}
         result = CliRunner().invoke(cli.app, words, env=environment, input=answer)
         assert result.exit_code == status, result.output
-        assert max((len(line) for line in result.stdout.splitlines()), default=0) <= 80 or {"--json", "--config"} & {
-            *words
-        }
+        assert max((len(line) for line in result.stdout.splitlines()), default=0) <= 80 or {
+            "--json",
+            "--config",
+        } & {*words}
         return result
 
     return invoke
@@ -61,22 +64,36 @@ def test_connectors_are_created_watched_changed_and_deleted_by_commands(
     topic = f"{topic_prefix}lines"
     lines = tmp_path / "in.txt"
     lines.write_text("one\ntwo\nthree\n")
-    creation = {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1"}
+    creation = {
+        "topic.creation.default.partitions": "1",
+        "topic.creation.default.replication.factor": "1",
+    }
     source = {"connector.class": "FileStreamSource", "file": str(lines), "topic": topic, **creation}
     sink = {"connector.class": "FileStreamSink", "file": str(tmp_path / "out.txt"), "topics": topic}
 
     assert "There are no connectors" in run("status").stdout
     file = posted(tmp_path / "in.json", {"name": "t-in", "config": source})
-    assert run("connectors", "create", file, "--wait").stdout == "t-in: created\nt-in: RUNNING, tasks: 1 RUNNING\n"
+    assert (
+        run("connectors", "create", file, "--wait").stdout
+        == "t-in: created\nt-in: RUNNING, tasks: 1 RUNNING\n"
+    )
     out = posted(tmp_path / "out.json", {"name": "t-out", **sink})
     run("connectors", "create", out, "--wait")
     assert "Connector t-out already exists" in run("connectors", "create", out, status=1).stderr
     run("connectors", "create", out, "--replace")
-    worker.wait_until(lambda: (tmp_path / "out.txt").read_text() == "one\ntwo\nthree\n", 40, "three lines")
+    worker.wait_until(
+        lambda: (tmp_path / "out.txt").read_text() == "one\ntwo\nthree\n", 40, "three lines"
+    )
 
-    wrong = posted(tmp_path / "wrong.json", {"name": "wrong", "config": {**sink, "tasks.max": "many", "topics": ""}})
+    wrong = posted(
+        tmp_path / "wrong.json",
+        {"name": "wrong", "config": {**sink, "tasks.max": "many", "topics": ""}},
+    )
     refused = run("connectors", "create", wrong, status=1).stderr.splitlines()
-    assert "tasks.max: Invalid value many for configuration tasks.max: Not a number of type INT" in refused
+    assert (
+        "tasks.max: Invalid value many for configuration tasks.max: Not a number of type INT"
+        in refused
+    )
     assert refused[-1].endswith("nothing was changed")
 
     listed = rows(run("connectors", "ls"))
@@ -88,7 +105,9 @@ def test_connectors_are_created_watched_changed_and_deleted_by_commands(
         "name": "t-out",
         "config": {"name": "t-out", **sink},
     }
-    assert ["task", "0", "RUNNING", worker.url.removeprefix("http://")] in rows(run("connectors", "show", "t-out"))
+    assert ["task", "0", "RUNNING", worker.url.removeprefix("http://")] in rows(
+        run("connectors", "show", "t-out")
+    )
 
     run("connectors", "pause", "t-out", "--wait")
     run("connectors", "resume", "t-out", "--wait")
@@ -96,7 +115,10 @@ def test_connectors_are_created_watched_changed_and_deleted_by_commands(
     assert run("connectors", "offsets", "t-out", "--set", f"{topic}/0=1").stdout.startswith("The ")
     assert rows(run("connectors", "offsets", "t-out"))[1:] == [[topic, "0", "1"]]
     run("connectors", "offsets", "t-out", "--set", "no-offset", status=2)
-    assert "nothing was changed" in run("connectors", "delete", "t-out", "none", "--yes", status=1).stderr
+    assert (
+        "nothing was changed"
+        in run("connectors", "delete", "t-out", "none", "--yes", status=1).stderr
+    )
     run("connectors", "delete", "t-out", answer="n\n", status=1)
     run("connectors", "delete", "t-out", answer="y\n")
     assert [row[0] for row in rows(run("connectors", "ls"))[1:]] == ["t-in"]
@@ -104,10 +126,22 @@ def test_connectors_are_created_watched_changed_and_deleted_by_commands(
 
 
 @pytest.mark.timeout(120)
-def test_status_and_top_show_failures_and_scripts_see_them(worker: WorkerProcess, run: Run, tmp_path: Path) -> None:
-    bad = {"name": "bad", "connector.class": "FileStreamSink", "file": "/no/such/folder/x", "topics": "t"}
-    failed = run("connectors", "create", posted(tmp_path / "bad.json", bad), "--wait", status=1).stderr
-    assert "bad: task 0 failed:\norg.apache.kafka.connect.errors.ConnectException: Couldn't find or create" in failed
+def test_status_and_top_show_failures_and_scripts_see_them(
+    worker: WorkerProcess, run: Run, tmp_path: Path
+) -> None:
+    bad = {
+        "name": "bad",
+        "connector.class": "FileStreamSink",
+        "file": "/no/such/folder/x",
+        "topics": "t",
+    }
+    failed = run(
+        "connectors", "create", posted(tmp_path / "bad.json", bad), "--wait", status=1
+    ).stderr
+    assert (
+        "bad: task 0 failed:\norg.apache.kafka.connect.errors.ConnectException: Couldn't find or "
+        "create" in failed
+    )
     seen = json.loads(run("status", "--json", status=1).stdout)
     assert (seen["healthy"], seen["runs"], list(seen["connectors"])) == (True, False, ["bad"])
     assert seen["group"] == "terminal-commands"

@@ -1,4 +1,5 @@
-"""`connect-py rebuild --from-topics --publish` as users run it: killed, and beside a worker that streams into it."""
+"""`connect-py rebuild --from-topics --publish` as users run it: killed, and beside a worker that
+streams into it."""
 
 from __future__ import annotations
 
@@ -36,7 +37,11 @@ COMMAND = Path(sys.executable).with_name("connect-py")
 def test_tables_rebuilt_while_their_connectors_stream_are_exact(
     tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:
-    servers, topic, lake = kafka_broker.bootstrap_servers, f"{topic_prefix}orders", Lakehouse(tmp_path / "lake")
+    servers, topic, lake = (
+        kafka_broker.bootstrap_servers,
+        f"{topic_prefix}orders",
+        Lakehouse(tmp_path / "lake"),
+    )
     names = {mode: f"{topic_prefix}{mode}" for mode in MODES}
     configs = {
         mode: connector_config(topic, "json", mode, f"db.{mode}s", "", lake.sink_config())
@@ -53,27 +58,53 @@ def test_tables_rebuilt_while_their_connectors_stream_are_exact(
         for mode in MODES:
             config = tmp_path / f"{mode}.json"
             config.write_text(json.dumps({"name": names[mode], "config": configs[mode]}))
-            command = [str(COMMAND), "rebuild", f"db.{mode}s", "--config", str(config), "--from-topics", "--publish",
-                       "--bootstrap-server", servers, "--step-rows", "2000", "--json"]  # fmt: skip
+            command = [
+                str(COMMAND),
+                "rebuild",
+                f"db.{mode}s",
+                "--config",
+                str(config),
+                "--from-topics",
+                "--publish",
+                "--bootstrap-server",
+                servers,
+                "--step-rows",
+                "2000",
+                "--json",
+            ]
             for seconds in (12.0, 25.0):  # dies while it loads, or as it comes
-                with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as killed:
+                with subprocess.Popen(
+                    command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+                ) as killed:
                     time.sleep(seconds)
                     killed.send_signal(signal.SIGKILL)
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=SECONDS
+            )
             assert done.returncode == 0, done.stderr[-4000:]
             found = json.loads(done.stdout)
-            print(mode, {key: found[key] for key in ("published", "records", "resumed")}, found["difference"]["counts"])
+            print(
+                mode,
+                {key: found[key] for key in ("published", "records", "resumed")},
+                found["difference"]["counts"],
+            )
             assert set(found["difference"]["counts"].values()) == {0}
         time.sleep(10)
         produced = feed.finish(SECONDS)
         for mode in MODES:
-            worker.wait_until(lambda mode=mode: caught_up(servers, names[mode], topic), SECONDS, f"{mode} to catch up")
+            worker.wait_until(
+                lambda mode=mode: caught_up(servers, names[mode], topic),
+                SECONDS,
+                f"{mode} to catch up",
+            )
         check_appends(lake.rows("db.appends"), expected_appends(produced, KEYS))
         check_upserts(lake.rows("db.upserts"), expected_upserts(produced, KEYS))
         for mode in MODES:
             config = tmp_path / f"{mode}.json"
             audit = [str(COMMAND), "audit", f"db.{mode}s", "--config", str(config)]
-            done = subprocess.run(audit, capture_output=True, text=True, check=False, timeout=SECONDS)
+            done = subprocess.run(
+                audit, capture_output=True, text=True, check=False, timeout=SECONDS
+            )
             assert done.returncode == 0, done.stdout + done.stderr
             assert rebuilds(lake, f"db.{mode}s") == 2  # where it began, and where it was published
     finally:
@@ -88,5 +119,9 @@ def rebuilds(lake: Lakehouse, name: str) -> int:
     found, at = 0, table.current_snapshot()
     while at is not None:
         found += at.summary is not None and REBUILD_KEY in at.summary.additional_properties
-        at = table.snapshot_by_id(at.parent_snapshot_id) if at.parent_snapshot_id is not None else None
+        at = (
+            table.snapshot_by_id(at.parent_snapshot_id)
+            if at.parent_snapshot_id is not None
+            else None
+        )
     return found

@@ -14,11 +14,15 @@ from sink_case import SinkCase
 
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 
-# A task with a Spark driver that starts on a busy machine. In every run: uuid keys in test_iceberg_commit_keys.py.
+# A task with a Spark driver that starts on a busy machine. In every run: uuid keys in
+# test_iceberg_commit_keys.py.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 UNAVAILABLE = "__debezium_unavailable_value"
-MERGE = {"iceberg__tables__upsert_mode_enabled": "true", "iceberg__tables__default_id_columns": "id"}
+MERGE = {
+    "iceberg__tables__upsert_mode_enabled": "true",
+    "iceberg__tables__default_id_columns": "id",
+}
 
 
 def key(number: int) -> str:
@@ -30,7 +34,10 @@ def event(number: int, op: str, v: str | None, position: int) -> dict[str, Any]:
 
 
 def make_table(lakehouse: Lakehouse, case: SinkCase) -> None:
-    columns = [NestedField(1, "id", UUIDType(), required=True), NestedField(2, "v", StringType(), required=False)]
+    columns = [
+        NestedField(1, "id", UUIDType(), required=True),
+        NestedField(2, "v", StringType(), required=False),
+    ]
     lakehouse.catalog.create_table(case.table, Schema(*columns, identifier_field_ids=[1]))
 
 
@@ -41,23 +48,33 @@ def rows(case: SinkCase) -> dict[int, str | None]:
     return made
 
 
-def test_upserts_and_deletes_by_uuid_key_merge_over_several_cycles(case: SinkCase, lakehouse: Lakehouse) -> None:
+def test_upserts_and_deletes_by_uuid_key_merge_over_several_cycles(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
     make_table(lakehouse, case)
     case.create_topic()
     case.produce(*(event(n, "c", f"v{n}", n) for n in (1, 2, 3)), event(1, "u", "v1 again", 4))
     case.start(**MERGE, iceberg__tables__cdc_field="__op")
     case.await_caught_up()
     assert rows(case) == {1: "v1 again", 2: "v2", 3: "v3"}
-    # Upserts and deletes are files of their own, so that the keys of the cycle are compared over files.
+    # Upserts and deletes are files of their own, so that the keys of the cycle are compared over
+    # files.
     case.stop()
-    case.produce(event(2, "d", None, 5), event(3, "u", "v3 again", 6), event(4, "c", "v4", 7), event(9, "d", None, 8))
+    case.produce(
+        event(2, "d", None, 5),
+        event(3, "u", "v3 again", 6),
+        event(4, "c", "v4", 7),
+        event(9, "d", None, 8),
+    )
     case.resume()
     case.await_caught_up()
     assert rows(case) == {1: "v1 again", 3: "v3 again", 4: "v4"}
     assert case.lakehouse.assert_ledgers_chain(case.table) >= 2
 
 
-def test_unavailable_values_and_ordering_columns_work_with_uuid_keys(case: SinkCase, lakehouse: Lakehouse) -> None:
+def test_unavailable_values_and_ordering_columns_work_with_uuid_keys(
+    case: SinkCase, lakehouse: Lakehouse
+) -> None:
     make_table(lakehouse, case)
     case.create_topic()
     case.produce(*(event(n, "c", f"v{n}", n) for n in (1, 2)))
@@ -65,7 +82,10 @@ def test_unavailable_values_and_ordering_columns_work_with_uuid_keys(case: SinkC
     case.await_caught_up()
     case.stop()
     case.produce(
-        event(1, "u", UNAVAILABLE, 3), event(3, "c", "v3", 4), event(3, "u", UNAVAILABLE, 5), event(2, "d", None, 6)
+        event(1, "u", UNAVAILABLE, 3),
+        event(3, "c", "v3", 4),
+        event(3, "u", UNAVAILABLE, 5),
+        event(2, "d", None, 6),
     )
     case.resume()
     case.await_caught_up()

@@ -1,4 +1,5 @@
-"""Circles of modules: no module of the product may import itself by way of others. Run by `make lint`.
+"""Circles of modules: no module of the product may import itself by way of others. Run by `make
+lint`.
 
 Imports inside functions and for type checkers count: who reads a module has to know what it names.
 """
@@ -33,7 +34,9 @@ def circles(imports: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
 
 def imports() -> dict[str, set[str]]:
     """The modules of the product that each module names."""
-    files = {_name(path): path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))}
+    files = {
+        _name(path): path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))
+    }
     return {module: set(_targets(path)) & files.keys() - {module} for module, path in files.items()}
 
 

@@ -1,7 +1,8 @@
-"""Lists the public names of `connect_py.api`, one per line, from its source. Run it to make `public_names.txt`.
+"""Lists the public names of `connect_py.api`, one per line, from its source. Run it to make
+`public_names.txt`.
 
-A function or method stands with its parameters and its result, a class with its bases, so that a change of what plugin
-authors rely on shows as a changed line.
+A function or method stands with its parameters and its result, a class with its bases, so that a
+change of what plugin authors rely on shows as a changed line.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def _of_body(body: list[ast.stmt], where: str) -> Iterator[str]:
                 yield f"{where}.{name}: {ast.unparse(annotation)}"
             case ast.Assign(targets=targets):
                 for target in targets:
-                    for name in [target] if isinstance(target, ast.Name) else getattr(target, "elts", []):
+                    for name in (
+                        [target] if isinstance(target, ast.Name) else getattr(target, "elts", [])
+                    ):
                         if isinstance(name, ast.Name) and _public(name.id):
                             yield f"{where}.{name.id}"
 

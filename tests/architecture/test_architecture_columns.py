@@ -1,4 +1,5 @@
-"""Every converter with a batch form has a property test, of enough examples, that holds it to its row form."""
+"""Every converter with a batch form has a property test, of enough examples, that holds it to its
+row form."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ LEAST = 2000
 
 
 def _with_batch_form() -> set[type[Converter]]:
-    classes = [REGISTRY.load(plugin) for plugin in REGISTRY.available() if plugin.kind is PluginKind.CONVERTER]
+    classes = [
+        REGISTRY.load(plugin)
+        for plugin in REGISTRY.available()
+        if plugin.kind is PluginKind.CONVERTER
+    ]
     return {each for each in classes if each.to_batch is not Converter.to_batch}
 
 
@@ -31,7 +36,9 @@ def _property_tests() -> Iterator[Any]:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        yield from (member for name, member in inspect.getmembers(module) if name.startswith("test_"))
+        yield from (
+            member for name, member in inspect.getmembers(module) if name.startswith("test_")
+        )
 
 
 def test_both_forms_of_every_converter_are_held_together() -> None:

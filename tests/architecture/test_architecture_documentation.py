@@ -22,7 +22,11 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglo
 
 
 def _blocks(language: str) -> list[str]:
-    return [block for page in PAGES for block in re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)]
+    return [
+        block
+        for page in PAGES
+        for block in re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+    ]
 
 
 # What a snippet is added to that shows some keys of an Iceberg sink only.
@@ -34,7 +38,9 @@ ICEBERG_SINK = {
 
 
 # Java's connectors run on Java's worker: tests/acceptance/test_postgres_demo.py.
-@pytest.mark.parametrize("text", [text for text in _blocks("json") if '"io.debezium.connector.' not in text])
+@pytest.mark.parametrize(
+    "text", [text for text in _blocks("json") if '"io.debezium.connector.' not in text]
+)
 def test_connectors_in_the_documentation_are_valid(text: str) -> None:
     posted = json.loads(text)
     config = {"name": "example", **posted.get("config", posted)}
@@ -42,7 +48,9 @@ def test_connectors_in_the_documentation_are_valid(text: str) -> None:
         config |= ICEBERG_SINK
     registry = PluginRegistry.discover()
     connector = registry.load(registry.find_connector(config["connector.class"]))()
-    problems = {key: value.errors for key, value in connector.validate(config).items() if value.errors}
+    problems = {
+        key: value.errors for key, value in connector.validate(config).items() if value.errors
+    }
     assert problems == {}
 
 
@@ -83,13 +91,26 @@ def test_keys_named_in_the_documentation_exist() -> None:
     named = {
         key
         for page in PAGES
-        for key in re.findall(r"\biceberg\.(?:ext|control|tables)\.[a-z][\w.-]*[\w*]", page.read_text())
+        for key in re.findall(
+            r"\biceberg\.(?:ext|control|tables)\.[a-z][\w.-]*[\w*]", page.read_text()
+        )
     }
-    open_ended = ("iceberg.tables.auto-create-props.", "iceberg.tables.write-props.", EXPECT_PREFIX, AGGREGATE_PREFIX)
-    prefixes = {MAINTENANCE_PREFIX.rstrip("."), EXPECT_PREFIX.rstrip("."), AGGREGATE_PREFIX.rstrip(".")}
+    open_ended = (
+        "iceberg.tables.auto-create-props.",
+        "iceberg.tables.write-props.",
+        EXPECT_PREFIX,
+        AGGREGATE_PREFIX,
+    )
+    prefixes = {
+        MAINTENANCE_PREFIX.rstrip("."),
+        EXPECT_PREFIX.rstrip("."),
+        AGGREGATE_PREFIX.rstrip("."),
+    }
     named = {key for key in named if not key.startswith(open_ended)} - prefixes
-    went = {key for key in NEVER_VALID if key.startswith("iceberg.ext.")}  # the changelog names them
-    assert named - set(sink.config_def.keys) - went == {"iceberg.tables.cdcField"}  # named as an old spelling
+    # the changelog names them
+    went = {key for key in NEVER_VALID if key.startswith("iceberg.ext.")}
+    # named as an old spelling
+    assert named - set(sink.config_def.keys) - went == {"iceberg.tables.cdcField"}
 
 
 def _anchors(page: Path) -> set[str]:
@@ -102,7 +123,9 @@ def _anchors(page: Path) -> set[str]:
 
 
 def test_every_link_between_pages_has_an_existing_target() -> None:
-    links = [(page, to) for page in PAGES for to in re.findall(r"\]\(([^)\s]+)\)", page.read_text())]
+    links = [
+        (page, to) for page in PAGES for to in re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    ]
     dead = []
     for page, to in links:
         path, _, anchor = to.partition("#")
@@ -118,14 +141,21 @@ def test_tests_named_in_the_documentation_exist() -> None:
     modules = list((ROOT / "tests").rglob("test_*.py"))
     defined = {name for path in modules for name in re.findall(r"def (test_\w+)", path.read_text())}
     defined |= {path.stem for path in modules}
-    prose = {page.name: re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE) for page in PAGES}
+    prose = {
+        page.name: re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        for page in PAGES
+    }
     named = {name: page for page, text in prose.items() for name in re.findall(r"\btest_\w+", text)}
     assert {name: page for name, page in named.items() if name not in defined} == {}
 
 
 def test_every_known_defect_of_the_java_sinks_has_a_test() -> None:
     page = (ROOT / "docs" / "java-sink-defects.md").read_text()
-    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| area")]
+    rows = [
+        line
+        for line in page.splitlines()
+        if line.startswith("| ") and not line.startswith("| area")
+    ]
     assert len(rows) > 70
     assert [row for row in rows if not re.search(r"\| `test_\w+`[^|]*\|$", row)] == []
 
@@ -143,12 +173,19 @@ def test_every_place_on_the_architecture_page_exists() -> None:
 def test_the_site_has_a_place_for_every_page() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     placed = re.findall(r"[:-] ([\w/-]+\.md)$", navigation, re.MULTILINE)
-    pages = [str(page.relative_to(ROOT / "docs")) for page in PAGES if page.is_relative_to(ROOT / "docs")]
+    pages = [
+        str(page.relative_to(ROOT / "docs")) for page in PAGES if page.is_relative_to(ROOT / "docs")
+    ]
     assert sorted(placed) == sorted(pages)
 
 
-def test_words_are_found_in_prose_and_not_in_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = "Nobody reads it.\n\n    told\n\n```\ntold\n```\n`told` and [a link](somebody.md)\nIt can be had.\n"
+def test_words_are_found_in_prose_and_not_in_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (
+        "Nobody reads it.\n\n    told\n\n```\ntold\n```\n`told` and [a link](somebody.md)\nIt "
+        "can be had.\n"
+    )
     (tmp_path / "README.md").write_text(page)
     monkeypatch.setattr(words, "ROOT", tmp_path)
     assert [finding.partition(": write")[0] for finding in words.findings()] == [
@@ -157,11 +194,14 @@ def test_words_are_found_in_prose_and_not_in_code(tmp_path: Path, monkeypatch: p
     ]
 
 
-def test_words_are_found_in_every_part_of_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_found_in_every_part_of_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sources = {
         "connectors/sink/File.java": "int toldOnce;\n",
         "native/reader/src/lib.rs": "// nobody\n",
-        "rest/app.py": '"""Whoever reads."""\nself._told_ms = "cannot be had"  # retold\nclass ReportTrouble:\n',
+        "rest/app.py": '"""Whoever reads."""\nself._told_ms = "cannot be had"  # retold\nclass '
+        "ReportTrouble:\n",
     }
     for name, text in sources.items():
         (tmp_path / name).parent.mkdir(parents=True)
@@ -175,12 +215,19 @@ def test_words_are_found_in_every_part_of_a_program(tmp_path: Path, monkeypatch:
         "rest/app.py:2: 'be had'",
         "rest/app.py:3: 'Trouble'",
     ]
-    monkeypatch.setattr(words, "EXCEPTIONS", dict.fromkeys(("told", "Trouble", "Whoever", "nobody"), "why"))
+    monkeypatch.setattr(
+        words, "EXCEPTIONS", dict.fromkeys(("told", "Trouble", "Whoever", "nobody"), "why")
+    )
     assert list(words.findings()) == []
 
 
-def test_pages_describe_what_happened_in_plain_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = "The file is gone: 410 Gone, `gone`.\nDead letters, no letters.\nIt ends for good,\nin vain.\n"
+def test_pages_describe_what_happened_in_plain_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (
+        "The file is gone: 410 Gone, `gone`.\nDead letters, no letters.\nIt ends for good,\nin "
+        "vain.\n"
+    )
     (tmp_path / "docs" / "how-to").mkdir(parents=True)
     (tmp_path / "docs" / "how-to" / "dead-letters.md").write_text(page)
     (tmp_path / "docs" / "told.md").write_text("")
@@ -194,10 +241,13 @@ def test_pages_describe_what_happened_in_plain_words(tmp_path: Path, monkeypatch
     ]
 
 
-def test_names_of_our_own_are_found_in_every_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_our_own_are_found_in_every_language(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sources = {
         "connectors/sink/HeldFile.java": 'int heldRows; // held by a lock\nString text = "gone";\n',
-        "native/reader/src/lib.rs": "/* bytes that\nare held */ fn is_gone() {}\nlet dead_letters = 1;\n",
+        "native/reader/src/lib.rs": "/* bytes that\nare held */ fn is_gone() {}\nlet dead_letters "
+        "= 1;\n",
         "rest/app.py": "letters = 1  # held\nDeadLetters, hold, withheld = 410, 'gone', 1\n",
     }
     for name, text in sources.items():
@@ -217,16 +267,22 @@ def test_log_lines_to_look_for_are_those_of_the_code() -> None:
     lines = re.findall(r"^\| `([^`]+)` \|", page.partition("Lines to look for:")[2], re.MULTILINE)
     assert len(lines) > 10
     sources = [
-        path.read_text() for name in ("connect_py", "connectors", "rest") for path in (ROOT / name).rglob("*.py")
+        path.read_text()
+        for name in ("connect_py", "connectors", "rest")
+        for path in (ROOT / name).rglob("*.py")
     ]
     code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(sources))  # a text over several lines is one
-    parts = [(line, part.strip()) for line in lines for part in line.split("…") if len(part.strip()) > 8]
+    parts = [
+        (line, part.strip()) for line in lines for part in line.split("…") if len(part.strip()) > 8
+    ]
     assert [line for line, part in parts if part not in code] == []
 
 
 def test_metrics_named_in_the_documentation_exist() -> None:
     sources = [
-        path.read_text() for name in ("connect_py", "connectors", "rest") for path in (ROOT / name).rglob("*.py")
+        path.read_text()
+        for name in ("connect_py", "connectors", "rest")
+        for path in (ROOT / name).rglob("*.py")
     ]
     code = "\n".join(sources)
     invented = ROOT / "docs" / "plugin-authors.md"  # its examples make some of their own

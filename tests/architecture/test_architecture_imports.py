@@ -14,7 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 COLUMNS_AND_SPARK = ("pyarrow", "pyspark", "py4j", "pyiceberg", "fastavro")
 SEEN_BY_PLUGINS = {"connect_py.api"}
-OUTSIDE_THE_LAYERS = {"connect_py.converters", "connect_py.testing"}  # they have contracts of their own
+# they have contracts of their own
+OUTSIDE_THE_LAYERS = {"connect_py.converters", "connect_py.testing"}
 FRONT_PROCESS = (
     "connect_py.cli",
     "connect_py.distributed_worker",
@@ -53,25 +54,35 @@ def _parts_of_the_runtime() -> set[str]:
 
 def _loaded_after(statements: str) -> set[str]:
     """Top-level names of the modules that a fresh interpreter holds after these statements."""
-    program = f"{statements}\nimport sys\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
+    program = (
+        f"{statements}\nimport sys\nprint(*sorted({{name.partition('.')[0] for name in "
+        f"sys.modules}}))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False
+    )
     assert answer.returncode == 0, answer.stderr
     return set(answer.stdout.split())
 
 
 def test_import_linter_reports_no_broken_import_contract() -> None:
     command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=55, check=False)
+    answer = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=55, check=False
+    )
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
 def test_import_circles_between_modules_are_found_and_listed() -> None:
     assert list(import_circles.circles({"a": ["b"], "b": ["c"], "c": ["a", "b"], "d": ["a"]})) == [
-        ["a", "b", "c", "a"], ["b", "c", "b"],
-    ]  # fmt: skip
+        ["a", "b", "c", "a"],
+        ["b", "c", "b"],
+    ]
 
 
-def test_functions_and_type_checkers_import_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_and_type_checkers_import_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sources = {
         "rest/__init__.py": "",
         "rest/app.py": "if TYPE_CHECKING:\n    from rest.pages import Page\n",
@@ -81,7 +92,9 @@ def test_functions_and_type_checkers_import_too(tmp_path: Path, monkeypatch: pyt
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(import_circles, "ROOT", tmp_path)
-    assert [set(circle) for circle in import_circles.circles(import_circles.imports())] == [{"rest.app", "rest.pages"}]
+    assert [set(circle) for circle in import_circles.circles(import_circles.imports())] == [
+        {"rest.app", "rest.pages"}
+    ]
 
 
 def test_every_runtime_package_has_a_place_in_the_layers() -> None:
@@ -108,7 +121,8 @@ def test_the_front_process_has_no_column_library_and_no_spark(module: str) -> No
 
 def test_listing_plugins_imports_no_plugin_pyarrow_or_spark() -> None:
     loaded = _loaded_after(
-        "from connect_py.plugins.plugin_registry import PluginRegistry\nPluginRegistry.discover().available()"
+        "from connect_py.plugins.plugin_registry import "
+        "PluginRegistry\nPluginRegistry.discover().available()"
     )
     assert loaded.isdisjoint(COLUMNS_AND_SPARK)
 

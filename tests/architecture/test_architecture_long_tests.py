@@ -15,7 +15,9 @@ def test_siblings_of_long_tests_run_in_every_run() -> None:
     files = [path for path in TESTS.rglob("test_*.py") if path != Path(__file__)]
     texts = [path.read_text() for path in files]
     in_every_run = {name for text in texts for name in _not_long(text)}
-    named = {name for text in texts for left in LEFT_TO.findall(text) for name in NAMES.findall(left)}
+    named = {
+        name for text in texts for left in LEFT_TO.findall(text) for name in NAMES.findall(left)
+    }
     assert len(named) > 20
     assert named - in_every_run - {path.name for path in files} == set()
 
@@ -27,5 +29,7 @@ def _not_long(text: str) -> set[str]:
         node.name
         for node in ast.parse(text).body
         if isinstance(node, ast.FunctionDef)
-        and not any(ast.unparse(decorator) == "pytest.mark.long" for decorator in node.decorator_list)
+        and not any(
+            ast.unparse(decorator) == "pytest.mark.long" for decorator in node.decorator_list
+        )
     }

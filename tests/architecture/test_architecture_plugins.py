@@ -53,7 +53,9 @@ def test_every_plugin_documents_each_configuration_key_in_words(plugin: Plugin) 
     assert wordless == []
 
 
-@pytest.mark.parametrize("plugin", [p for p in PLUGINS if p.kind in (PluginKind.SINK, PluginKind.SOURCE)], ids=_name)
+@pytest.mark.parametrize(
+    "plugin", [p for p in PLUGINS if p.kind in (PluginKind.SINK, PluginKind.SOURCE)], ids=_name
+)
 def test_a_connector_names_its_task_as_java_does(plugin: Plugin) -> None:
     task = REGISTRY.load(plugin).task_class
     assert issubclass(task, SinkTask if plugin.kind is PluginKind.SINK else SourceTask)

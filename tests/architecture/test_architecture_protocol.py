@@ -1,4 +1,5 @@
-"""Rules of the commit protocol: each one that code or tests cite by number stands in `docs/protocol.md`."""
+"""Rules of the commit protocol: each one that code or tests cite by number stands in
+`docs/protocol.md`."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ FOREIGN = re.compile(r"\b(spec/|sink-protocol|design\.md|design §|style\.md)")
 def _rules() -> dict[int, str]:
     """The text of each rule, by its number."""
     parts = re.split(r"^### Rule (\d+)$", PAGE.read_text(), flags=re.MULTILINE)
-    return {int(number): text.partition("\n## ")[0] for number, text in zip(parts[1::2], parts[2::2], strict=True)}
+    return {
+        int(number): text.partition("\n## ")[0]
+        for number, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
 
 
 def _sources() -> Iterator[Path]:
@@ -42,11 +46,18 @@ def _switches() -> dict[str, int]:
     """The number of the rule that each switch turns off, by the switch's name."""
     found: dict[str, int] = {}
     for name, path in SWITCHES.items():
-        body = re.search(rf"^class {name}\(Enum\):\n((?:    .*\n|\n)+)", path.read_text(), re.MULTILINE)
+        body = re.search(
+            rf"^class {name}\(Enum\):\n((?:    .*\n|\n)+)", path.read_text(), re.MULTILINE
+        )
         assert body is not None, f"{path} has no class {name}"
-        found |= {switch: int(n) for switch, n in re.findall(r'^    ([A-Z_]+) = "(\d+)', body[1], re.MULTILINE)}
+        found |= {
+            switch: int(n)
+            for switch, n in re.findall(r'^    ([A-Z_]+) = "(\d+)', body[1], re.MULTILINE)
+        }
         members = re.findall(r"^    [A-Z_]+ = ", body[1], re.MULTILINE)
-        assert len(members) == len(re.findall(r'^    [A-Z_]+ = "\d+', body[1], re.MULTILINE)), "a switch has no rule"
+        assert len(members) == len(re.findall(r'^    [A-Z_]+ = "\d+', body[1], re.MULTILINE)), (
+            "a switch has no rule"
+        )
     return found
 
 
@@ -56,7 +67,10 @@ def test_rules_are_numbered_without_a_gap() -> None:
 
 def test_the_list_of_rules_has_the_first_sentence_of_each() -> None:
     listed = re.findall(r"^\| \[(\d+)\]\(#rule-\1\) \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
-    first = {number: re.match(r"\s*\*\*(.*?)\.?\*\*", text, re.DOTALL) for number, text in _rules().items()}
+    first = {
+        number: re.match(r"\s*\*\*(.*?)\.?\*\*", text, re.DOTALL)
+        for number, text in _rules().items()
+    }
     assert {int(number): sentence for number, sentence in listed} == {
         number: " ".join(found[1].split()) for number, found in first.items() if found
     }
@@ -84,18 +98,33 @@ def test_every_rule_names_its_switches_or_its_test() -> None:
         assert len(named) == 1, f"rule {number} says in one sentence what shows it"
         shown = set(re.findall(r"`(\w+)`", named[0]))
         tests = {name for name in shown if name.startswith("test_")}
-        assert shown - tests == {name for name, rule in switches.items() if rule == number}, f"rule {number}"
+        assert shown - tests == {name for name, rule in switches.items() if rule == number}, (
+            f"rule {number}"
+        )
         assert shown, f"rule {number}"
 
 
-@pytest.mark.parametrize("folder", ["connect_py", "connectors", "rest", "transforms", "tests", "docs"])
+@pytest.mark.parametrize(
+    "folder", ["connect_py", "connectors", "rest", "transforms", "tests", "docs"]
+)
 def test_no_text_refers_to_a_page_outside_the_repository(folder: str) -> None:
-    citing = [path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES and path != Path(__file__)]
-    assert [str(path.relative_to(ROOT)) for path in citing if FOREIGN.search(path.read_text())] == []
+    citing = [
+        path
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in SUFFIXES and path != Path(__file__)
+    ]
+    assert [
+        str(path.relative_to(ROOT)) for path in citing if FOREIGN.search(path.read_text())
+    ] == []
 
 
 def test_citations_are_read_in_all_their_forms() -> None:
     text = "rule 8, Rules 7 and 8, rules 15 to 17, rules 1, 2 and 3 (rule\n26), rule\n    # 4"
     assert [list(_numbers(found)) for found in CITATION.findall(text)] == [
-        [8], [7, 8], [15, 16, 17], [1, 2, 3], [26], [4],
-    ]  # fmt: skip
+        [8],
+        [7, 8],
+        [15, 16, 17],
+        [1, 2, 3],
+        [26],
+        [4],
+    ]

@@ -9,7 +9,8 @@ HERE = Path(__file__).parent
 
 
 def test_the_public_names_of_the_api_are_the_pinned_ones() -> None:
-    """A deliberate change: run `python tests/architecture/public_names.py > tests/architecture/public_names.txt`."""
+    """A deliberate change: run `python tests/architecture/public_names.py >
+    tests/architecture/public_names.txt`."""
     spec = importlib.util.spec_from_file_location("public_names", HERE / "public_names.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,5 @@
-"""Rules for the text of this repository: it works anywhere, names nobody's machine, and hides no error."""
+"""Rules for the text of this repository: it works anywhere, names nobody's machine, and hides no
+error."""
 
 from __future__ import annotations
 
@@ -14,13 +15,38 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("connect_py", "connectors", "transforms", "rest")
 RECORDINGS = "tests/fixtures/corpus/"
-BUILD_FILES = ("Makefile", "pyproject.toml", "constraints.txt", ".ci/run", "*.lock", "Dockerfile", "compose.yaml")
-TEXTS = (".py", ".java", ".md", ".toml", ".txt", ".lock", ".properties", ".json", ".yaml", ".yml", ".sh", ".svg", "")
+BUILD_FILES = (
+    "Makefile",
+    "pyproject.toml",
+    "constraints.txt",
+    ".ci/run",
+    "*.lock",
+    "Dockerfile",
+    "compose.yaml",
+)
+TEXTS = (
+    ".py",
+    ".java",
+    ".md",
+    ".toml",
+    ".txt",
+    ".lock",
+    ".properties",
+    ".json",
+    ".yaml",
+    ".yml",
+    ".sh",
+    ".svg",
+    "",
+)
 
 # Written in pieces, so that this page does not find itself.
-SOMEBODYS_FOLDERS = re.compile(r"(?<![\w.}\-/])/(" + "|".join(("home", "Users", "root", "work", "workspace")) + r")/\w")
+SOMEBODYS_FOLDERS = re.compile(
+    r"(?<![\w.}\-/])/(" + "|".join(("home", "Users", "root", "work", "workspace")) + r")/\w"
+)
 REGISTRIES = re.compile(
-    "|".join(("py" + "pi\\.", "maven\\." + "org", "apache\\.org/" + "maven", "art" + "ifactory")), re.I
+    "|".join(("py" + "pi\\.", "maven\\." + "org", "apache\\.org/" + "maven", "art" + "ifactory")),
+    re.I,
 )
 # Services of a Compose file know each other by one word, and themselves by their own machine.
 ADDRESSES = re.compile(r"\b(https?|ftp)://(?!127\.0\.0\.1\b|[a-z0-9]+:\d)")
@@ -92,8 +118,15 @@ def _logs_trace(node: ast.AST) -> bool:
 
 def test_every_lint_exception_has_its_reason_on_the_line() -> None:
     """`# noqa: CODE - reason`, `# type: ignore[code]  # reason`; style only (`fmt:`) needs none."""
-    bare = re.compile(r"#\s*(noqa(?!: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)* -)|type: ignore(?!\[[a-z-]+(, ?[a-z-]+)*\]\s+#))")
-    product = [path for path in _files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in PACKAGES]
+    bare = re.compile(
+        r"#\s*(noqa(?!: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)* -)|type: ignore(?!\[[a-z-]+(, "
+        r"?[a-z-]+)*\]\s+#))"
+    )
+    product = [
+        path
+        for path in _files()
+        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in PACKAGES
+    ]
     assert list(_lines(product, bare)) == []
 
 

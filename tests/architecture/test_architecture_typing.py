@@ -1,4 +1,5 @@
-"""The types of `connect_py.api` from a plugin author's side: strict mypy, without this repository's settings."""
+"""The types of `connect_py.api` from a plugin author's side: strict mypy, without this repository's
+settings."""
 
 from __future__ import annotations
 
@@ -23,13 +24,28 @@ def mypy_answer(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("author")
     settings = folder / "mypy.ini"
     settings.write_text(
-        "[mypy]\nstrict = True\nfollow_imports = silent\n[mypy-pyarrow.*]\nignore_missing_imports = True\n"
+        "[mypy]\nstrict = True\nfollow_imports = silent\n[mypy-pyarrow.*]\nignore_missing_imports "
+        "= True\n"
     )
-    command = [sys.executable, "-m", "mypy", "--config-file", str(settings), "--cache-dir", str(folder / "cache")]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        str(settings),
+        "--cache-dir",
+        str(folder / "cache"),
+    ]
     files = [str(SAMPLES / name) for name in ("shouting_plugins.py", "wrong_plugins.py")]
     environment = {**os.environ, "MYPYPATH": str(ROOT)}
     answer = subprocess.run(
-        [*command, *files], cwd=folder, env=environment, capture_output=True, text=True, timeout=55, check=False
+        [*command, *files],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
     )
     assert answer.returncode in (0, 1), answer.stdout + answer.stderr
     return answer.stdout.splitlines()
@@ -54,7 +70,9 @@ def test_mistakes_of_plugin_authors_are_found(mypy_answer: list[str]) -> None:
 
 
 def test_the_sample_runs_on_the_fakes_that_we_ship() -> None:
-    spec = importlib.util.spec_from_file_location("shouting_plugins", SAMPLES / "shouting_plugins.py")
+    spec = importlib.util.spec_from_file_location(
+        "shouting_plugins", SAMPLES / "shouting_plugins.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     sample = importlib.util.module_from_spec(spec)

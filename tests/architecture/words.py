@@ -1,8 +1,9 @@
-"""Words that our texts do not use, because they hide who acts or have a plainer form. Run by `make lint`.
+"""Words that our texts do not use, because they hide who acts or have a plainer form. Run by `make
+lint`.
 
-Code is left out of a page: it quotes names and log lines, whose words are those of the program. Of a program every line
-counts, with its names taken apart: comments, docstrings, texts and identifiers have the same rule in all languages. The
-names of files count, too.
+Code is left out of a page: it quotes names and log lines, whose words are those of the program. Of
+a program every line counts, with its names taken apart: comments, docstrings, texts and identifiers
+have the same rule in all languages. The names of files count, too.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ Words = dict[re.Pattern[str], str]
 
 
 def _compiled(words: dict[str, str]) -> Words:
-    return {re.compile(rf"\b{word}(?:'s)?\b", re.IGNORECASE): instead for word, instead in words.items()}
+    return {
+        re.compile(rf"\b{word}(?:'s)?\b", re.IGNORECASE): instead for word, instead in words.items()
+    }
 
 
 _WORDS = _compiled(FORBIDDEN)
@@ -72,7 +75,8 @@ _NAME_WORDS = _compiled(FORBIDDEN_NAMES)
 _FILE_WORDS = _compiled(FORBIDDEN | FORBIDDEN_NAMES)
 _CODE = re.compile(r"^```.*?^```$|^    .*?$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 _ADDRESS = re.compile(r"\]\([^)\s]+\)")
-_NO_NAMES = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)  # comments and texts of Java and Rust
+# comments and texts of Java and Rust
+_NO_NAMES = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _JOINT = re.compile(r"_|(?<=[a-z0-9])(?=[A-Z])")  # between the words of an identifier
 
@@ -120,7 +124,9 @@ def _files(patterns: Iterable[str]) -> list[Path]:
 
 
 def _found(path: Path, text: str, prose: str, words: Words) -> Iterator[str]:
-    for number, (line, original) in enumerate(zip(prose.splitlines(), text.splitlines(), strict=True), 1):
+    for number, (line, original) in enumerate(
+        zip(prose.splitlines(), text.splitlines(), strict=True), 1
+    ):
         if any(part in original for part in EXCEPTIONS):
             continue
         for found, instead in _matches(line, words):

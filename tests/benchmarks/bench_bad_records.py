@@ -1,13 +1,16 @@
-"""What bad records cost: one in 10,000, in one stage after the other, beside the same load without them.
+"""What bad records cost: one in 10,000, in one stage after the other, beside the same load without
+them.
 
-    python tests/benchmarks/bench_bad_records.py [-n 200000] [--formats json,avro] [--stages TASK_PUT,all] [--json FILE]
+    python tests/benchmarks/bench_bad_records.py [-n 200000] [--formats json,avro] [--stages
+        TASK_PUT,all] [--json FILE]
 
-Consumed messages are made beforehand; pipeline and sink task convert, transform, report and stage them to Parquet, in
-one process, clean and bad passes in turn; how much slower is the median of these pairs. All bad ones must be in the
-dead-letter topic and in the table's files.
+Consumed messages are made beforehand; pipeline and sink task convert, transform, report and stage
+them to Parquet, in one process, clean and bad passes in turn; how much slower is the median of
+these pairs. All bad ones must be in the dead-letter topic and in the table's files.
 
-With --polls so many pairs of single polls are compared instead, one of them with a bad record, and no file is closed:
-the median of the differences stands firm beside other work. How much slower counts five polls to a bad record.
+With --polls so many pairs of single polls are compared instead, one of them with a bad record, and
+no file is closed: the median of the differences stands firm beside other work. How much slower
+counts five polls to a bad record.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ from schema_registry_stub import schema_registry
 from connect_py.task.child_process import collect_rarely
 from connect_py.task.sink_loop import POLL_RECORDS
 
-PASS_RECORDS = 50_000  # a cycle: letters make a file of their own in each, which costs 2 ms however few they are
+# a cycle: letters make a file of their own in each, which costs 2 ms however few they are
+PASS_RECORDS = 50_000
 SHORT_POLL = 2_000
 WARM_PAIRS = 4  # schemas are learned
 _SHOWN = ("format", "stage", "records", "bad", "clean_us", "bad_us", "slower_percent")
@@ -41,12 +45,18 @@ _SHOWN = ("format", "stage", "records", "bad", "clean_us", "bad_us", "slower_per
 
 def main() -> None:
     """Measure every wanted format."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-n", "--records", type=int, default=200_000)
     parser.add_argument("--formats", default=",".join(FORMATS))
-    parser.add_argument("--stages", default=",".join(STAGES), help="`all`: five bad records in 10,000")
+    parser.add_argument(
+        "--stages", default=",".join(STAGES), help="`all`: five bad records in 10,000"
+    )
     parser.add_argument("--polls", type=int, default=0, help="pairs of single polls")
-    parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
+    parser.add_argument(
+        "--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to"
+    )
     options = parser.parse_args()
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
@@ -55,7 +65,9 @@ def main() -> None:
     for form in options.formats.split(","):
         for stage in options.stages.split(","):
             measured = (
-                measure_polls(form, stage, options.polls) if options.polls else measure(form, stage, options.records)
+                measure_polls(form, stage, options.polls)
+                if options.polls
+                else measure(form, stage, options.records)
             )
             keep(options.json, "bad_records", measured)
             shown.append([measured[name] for name in _SHOWN])
@@ -71,7 +83,14 @@ def measure(form: str, stage: str, records: int) -> dict[str, Any]:
         for start in range(0, records, PASS_RECORDS):
             order = list(tasks) if start // PASS_RECORDS % 2 else list(reversed(tasks))
             for kind in order:
-                polls = list(_polls(tasks[kind], start, min(start + PASS_RECORDS, records), clean=kind == "clean"))
+                polls = list(
+                    _polls(
+                        tasks[kind],
+                        start,
+                        min(start + PASS_RECORDS, records),
+                        clean=kind == "clean",
+                    )
+                )
                 gc.collect()
                 begun = time.process_time()
                 for messages in polls:
@@ -80,15 +99,25 @@ def measure(form: str, stage: str, records: int) -> dict[str, Any]:
                 seconds[kind].append(time.process_time() - begun)
         for kind, task in tasks.items():
             task.check({} if kind == "clean" else load.all_bad(records), records)
-    warm = slice(1, None) if len(seconds["clean"]) > 1 else slice(None)  # the first pass learns schemas
-    counted = sum(min(PASS_RECORDS, records - s) for s in list(range(0, records, PASS_RECORDS))[warm])
+    # the first pass learns schemas
+    warm = slice(1, None) if len(seconds["clean"]) > 1 else slice(None)
+    counted = sum(
+        min(PASS_RECORDS, records - s) for s in list(range(0, records, PASS_RECORDS))[warm]
+    )
     clean, bad = (1e6 * sum(seconds[kind][warm]) / counted for kind in ("clean", "bad"))
-    slower = median(b / c for b, c in zip(seconds["bad"][warm], seconds["clean"][warm], strict=True))
+    slower = median(
+        b / c for b, c in zip(seconds["bad"][warm], seconds["clean"][warm], strict=True)
+    )
     return {
-        "format": form, "stage": stage, "records": records, "bad": len(load.all_bad(records)),
-        "clean_us": round(clean, 2), "bad_us": round(bad, 2), "slower_percent": round(100 * (slower - 1), 1),
+        "format": form,
+        "stage": stage,
+        "records": records,
+        "bad": len(load.all_bad(records)),
+        "clean_us": round(clean, 2),
+        "bad_us": round(bad, 2),
+        "slower_percent": round(100 * (slower - 1), 1),
         "machine": round(machine_microseconds(), 2),
-    }  # fmt: skip
+    }
 
 
 def measure_polls(form: str, stage: str, pairs: int) -> dict[str, Any]:
@@ -111,11 +140,15 @@ def measure_polls(form: str, stage: str, pairs: int) -> dict[str, Any]:
                 differences.append(seconds[1] - seconds[0])
     usual, more = 1e6 * median(clean), 1e6 * median(differences)
     return {
-        "format": form, "stage": stage, "records": pairs * SHORT_POLL, "bad": pairs,
-        "clean_us": round(usual / SHORT_POLL, 2), "bad_us": round((usual + more) / SHORT_POLL, 2),
+        "format": form,
+        "stage": stage,
+        "records": pairs * SHORT_POLL,
+        "bad": pairs,
+        "clean_us": round(usual / SHORT_POLL, 2),
+        "bad_us": round((usual + more) / SHORT_POLL, 2),
         "slower_percent": round(100 * more / (usual * EVERY / SHORT_POLL), 1),
         "machine": round(machine_microseconds(), 2),
-    }  # fmt: skip
+    }
 
 
 def _polls(task: BadRecordsTask, start: int, stop: int, *, clean: bool) -> Iterator[list[Any]]:

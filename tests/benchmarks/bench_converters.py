@@ -1,4 +1,5 @@
-"""Microseconds of CPU per change event, from bytes to columns: `python tests/benchmarks/bench_converters.py`."""
+"""Microseconds of CPU per change event, from bytes to columns: `python
+tests/benchmarks/bench_converters.py`."""
 
 from __future__ import annotations
 
@@ -41,7 +42,10 @@ def protobuf_messages(converter: ProtobufConverter) -> list[bytes | None]:
     """The same events; no goal stands for them, but columns must be worth having."""
     reader = JsonConverter()
     reader.configure({}, is_key=False)
-    return [converter.from_connect("t", *reader.to_connect("t", message)) for message in messages("json-schema")]
+    return [
+        converter.from_connect("t", *reader.to_connect("t", message))
+        for message in messages("json-schema")
+    ]
 
 
 def measure(form: str, converter: Converter, data: list[bytes | None] | None = None) -> None:
@@ -69,10 +73,14 @@ def main() -> None:
     pa.set_cpu_count(1)
     for form in ("json", "json-schema"):
         json_converter = JsonConverter()
-        json_converter.configure({"schemas.enable": str(form == "json-schema").lower()}, is_key=False)
+        json_converter.configure(
+            {"schemas.enable": str(form == "json-schema").lower()}, is_key=False
+        )
         measure(form, json_converter)
     key, value = cdc_load.avro_schemas()
-    with schema_registry({1: {"schema": json.dumps(key)}, 2: {"schema": json.dumps(value)}}) as stub:
+    with schema_registry(
+        {1: {"schema": json.dumps(key)}, 2: {"schema": json.dumps(value)}}
+    ) as stub:
         avro_converter = AvroConverter()
         avro_converter.configure({"schema.registry.url": stub.url}, is_key=False)
         measure("avro", avro_converter)

@@ -1,12 +1,15 @@
-"""The whole sink, from a full topic to the table: a worker as users start it, two tasks, coordinator, Spark, Iceberg.
+"""The whole sink, from a full topic to the table: a worker as users start it, two tasks,
+coordinator, Spark, Iceberg.
 
-    python tests/benchmarks/bench_end_to_end.py [-n 1000000] [--formats json] [--modes append,upsert] [--repeat 3]
+    python tests/benchmarks/bench_end_to_end.py [-n 1000000] [--formats json] [--modes
+        append,upsert] [--repeat 3]
 
-Starts a broker, loads it, starts `connect-distributed`, creates the connector and waits until the table covers the
-topic. Append finds all events there; upsert is given the next 200,000 events whenever the table covers those before, so
-that cycles are of this size on any machine that takes them within the commit interval. Counted is the CPU time of the
-worker and of everything it started, the JVM included and the broker not, from the moment that the connector is created.
-Two figures: the whole run, in which the JVM starts and compiles, and the steady rate, the slope of the run's second
+Starts a broker, loads it, starts `connect-distributed`, creates the connector and waits until the
+table covers the topic. Append finds all events there; upsert is given the next 200,000 events
+whenever the table covers those before, so that cycles are of this size on any machine that takes
+them within the commit interval. Counted is the CPU time of the worker and of everything it started,
+the JVM included and the broker not, from the moment that the connector is created. Two figures: the
+whole run, in which the JVM starts and compiles, and the steady rate, the slope of the run's second
 half. The table's content is verified. Each run leaves a JSON line; the table shows medians.
 """
 
@@ -70,7 +73,8 @@ class Progress:
         return self.samples[-1][2]
 
     def rates(self) -> tuple[float, float]:
-        """Events per CPU second: whole run, and from the first commit beyond the half of the topic to the last one.
+        """Events per CPU second: whole run, and from the first commit beyond the half of the topic
+        to the last one.
 
         Whoever commits all of the second half at once has no slope: 0.
         """
@@ -89,7 +93,9 @@ def covered_by_ledger(lake: Lakehouse, topic: LoadedTopic) -> int:
     if snapshot is None or snapshot.summary is None:
         return 0
     summary = snapshot.summary.additional_properties
-    ledger = json.loads(next((v for k, v in summary.items() if k.startswith(LEDGER)), '{"topics":{}}'))
+    ledger = json.loads(
+        next((v for k, v in summary.items() if k.startswith(LEDGER)), '{"topics":{}}')
+    )
     positions = ledger["topics"].get(topic.name, {"p": {}})["p"]
     return sum(int(positions[str(p)][2]) for p in topic.ends if str(p) in positions)
 
@@ -101,10 +107,13 @@ class Bench:
     broker: KafkaBroker
     registry_url: str
     options: Mapping[str, str]  # connector properties
-    cluster: int = 0  # workers of a Spark cluster, with a core each, that commits; 0: the worker's own driver does
+    # workers of a Spark cluster, with a core each, that commits; 0: the worker's own driver does
+    cluster: int = 0
 
 
-def run(bench: Bench, feed: Feed | FullTopic, mode: str, heading: str, expected: Expected) -> dict[str, object]:
+def run(
+    bench: Bench, feed: Feed | FullTopic, mode: str, heading: str, expected: Expected
+) -> dict[str, object]:
     """One worker's life, until the table is complete."""
     topic = feed.topic
     machine = machine_microseconds()
@@ -112,8 +121,14 @@ def run(bench: Bench, feed: Feed | FullTopic, mode: str, heading: str, expected:
     lake = Lakehouse(folder / "lake")
     environment = spark_environment()
     worker = WorkerProcess(folder, bench.broker.bootstrap_servers, heading, environment=environment)
-    cluster = StandaloneCluster(folder / "spark", environment, bench.cluster) if bench.cluster else None
-    spark = {"iceberg.spark.master": cluster.url, "iceberg.spark.cores.max": str(bench.cluster)} if cluster else {}
+    cluster = (
+        StandaloneCluster(folder / "spark", environment, bench.cluster) if bench.cluster else None
+    )
+    spark = (
+        {"iceberg.spark.master": cluster.url, "iceberg.spark.cores.max": str(bench.cluster)}
+        if cluster
+        else {}
+    )
     try:
         feed.copy_step()
         worker.start()
@@ -122,23 +137,38 @@ def run(bench: Bench, feed: Feed | FullTopic, mode: str, heading: str, expected:
         progress = Progress(topic, watch, partial(covered_by_ledger, lake, topic))
         progress.sample()
         config = {
-            **loaded_topics.sink_config(topic, mode, bench.registry_url), **lake.sink_config(),
-            "tasks.max": str(TASKS), **spark, **bench.options,
-        }  # fmt: skip
+            **loaded_topics.sink_config(topic, mode, bench.registry_url),
+            **lake.sink_config(),
+            "tasks.max": str(TASKS),
+            **spark,
+            **bench.options,
+        }
         worker.put(heading, config)
-        follow(progress, feed, lambda: "FAILED" in worker.states(heading), partial(worker.log_end, 80))
+        follow(
+            progress, feed, lambda: "FAILED" in worker.states(heading), partial(worker.log_end, 80)
+        )
         whole, steady = progress.rates()
         cycles = lake.assert_ledgers_chain(TABLE)
         verify(lake, topic, mode, expected)
         return {
-            "format": topic.form, "mode": mode, "events": topic.events, "records": topic.records, "cycles": cycles,
-            "whole": round(whole), "steady": round(steady), "elapsed_seconds": round(progress.samples[-1][0], 1),
-            "start_cpu_seconds": round(progress.samples[0][1], 2), "cpu_by_kind": watch.by_kind(),
-            **{f"{kind} MB": value for kind, value in watch.peaks().items()}, "MB": round(watch.peak_total_mb),
-            "machine": round(machine, 2), "cluster": bench.cluster,
-            "options": dict(bench.options), "steps": feed.steps,
+            "format": topic.form,
+            "mode": mode,
+            "events": topic.events,
+            "records": topic.records,
+            "cycles": cycles,
+            "whole": round(whole),
+            "steady": round(steady),
+            "elapsed_seconds": round(progress.samples[-1][0], 1),
+            "start_cpu_seconds": round(progress.samples[0][1], 2),
+            "cpu_by_kind": watch.by_kind(),
+            **{f"{kind} MB": value for kind, value in watch.peaks().items()},
+            "MB": round(watch.peak_total_mb),
+            "machine": round(machine, 2),
+            "cluster": bench.cluster,
+            "options": dict(bench.options),
+            "steps": feed.steps,
             "samples": [(round(t, 1), round(c, 2), n) for t, c, n in progress.samples],
-        }  # fmt: skip
+        }
     finally:
         worker.close()
         if cluster is not None:
@@ -154,7 +184,12 @@ def discard(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def follow(progress: Progress, feed: Feed | FullTopic, failed: Callable[[], bool], log_end: Callable[[], str]) -> None:
+def follow(
+    progress: Progress,
+    feed: Feed | FullTopic,
+    failed: Callable[[], bool],
+    log_end: Callable[[], str],
+) -> None:
     """Feed, and sample each second, until the table covers the topic.
 
     Raises:
@@ -167,14 +202,17 @@ def follow(progress: Progress, feed: Feed | FullTopic, failed: Callable[[], bool
             if progress.covered >= feed.fed and not feed.ended:
                 feed.copy_step()
             if time.monotonic() > deadline or failed():
-                raise SystemExit(f"{feed.topic.name} is not complete: {progress.samples[-1:]}\n{log_end()}")
+                raise SystemExit(
+                    f"{feed.topic.name} is not complete: {progress.samples[-1:]}\n{log_end()}"
+                )
             time.sleep(SAMPLE_SECONDS)
     finally:
         sampler.close()
 
 
 def settle(watch: ProcessWatch) -> None:
-    """Wait until the worker's start is over: it answers before the server has imported what tasks fork from."""
+    """Wait until the worker's start is over: it answers before the server has imported what tasks
+    fork from."""
     before, now = 0.0, watch.look()
     while now - before > IDLE_CPU_SECONDS:
         time.sleep(SAMPLE_SECONDS)
@@ -202,7 +240,8 @@ def verify(lake: Lakehouse, topic: LoadedTopic, mode: str, expected: Expected) -
 
 
 def expected_content(topic: LoadedTopic, mode: str) -> Expected:
-    """Of upserts the last state of each key; of appended events how many there are and the sums of some columns."""
+    """Of upserts the last state of each key; of appended events how many there are and the sums of
+    some columns."""
     if mode == "upsert":
         rows = [row for _, row in sorted(cdc_load.expected(topic.events, topic.keys).items())]
         return pa.Table.from_pylist(rows)
@@ -216,41 +255,91 @@ def expected_content(topic: LoadedTopic, mode: str) -> Expected:
 
 def main() -> None:
     """Measure every wanted format and mode."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-n", "--events", type=int, default=400_000)
     parser.add_argument("--formats", default="json")
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--interval-ms", default="4000", help="commit interval")
-    parser.add_argument("--step", type=int, default=200_000, help="events that upserts are fed with at a time, a cycle")
-    parser.add_argument("--option", action="append", default=[], help="key=value, one more connector property")
-    parser.add_argument("--cluster", type=int, default=0, help="commit on a Spark cluster of so many workers of a core")
-    parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
+    parser.add_argument(
+        "--step",
+        type=int,
+        default=200_000,
+        help="events that upserts are fed with at a time, a cycle",
+    )
+    parser.add_argument(
+        "--option", action="append", default=[], help="key=value, one more connector property"
+    )
+    parser.add_argument(
+        "--cluster",
+        type=int,
+        default=0,
+        help="commit on a Spark cluster of so many workers of a core",
+    )
+    parser.add_argument(
+        "--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to"
+    )
     options = parser.parse_args()
     assert set(options.formats.split(",")) <= set(FORMATS)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that worker and broker end with us
-    more = {"iceberg.control.commit.interval-ms": options.interval_ms, **dict(o.split("=", 1) for o in options.option)}
+    more = {
+        "iceberg.control.commit.interval-ms": options.interval_ms,
+        **dict(o.split("=", 1) for o in options.option),
+    }
     shown = []
     with KafkaBroker() as broker, loaded_topics.registry() as registry_url:
         for form in options.formats.split(","):
-            topic = loaded_topics.load(broker.bootstrap_servers, form, options.events, options.events // 5)
+            topic = loaded_topics.load(
+                broker.bootstrap_servers, form, options.events, options.events // 5
+            )
             for mode in options.modes.split(","):
                 expected = expected_content(topic, mode)
                 runs = []
                 for repeat in range(options.repeat):
                     heading = f"{form}-{mode}-{repeat}"
                     steps = max(1, options.events // options.step) if mode == "upsert" else 1
-                    feed = Feed(broker.bootstrap_servers, topic, f"{topic.name}-{mode}-{repeat}", steps)
-                    runs.append(run(Bench(broker, registry_url, more, options.cluster), feed, mode, heading, expected))
+                    feed = Feed(
+                        broker.bootstrap_servers, topic, f"{topic.name}-{mode}-{repeat}", steps
+                    )
+                    runs.append(
+                        run(
+                            Bench(broker, registry_url, more, options.cluster),
+                            feed,
+                            mode,
+                            heading,
+                            expected,
+                        )
+                    )
                     keep(options.json, "end to end", runs[-1])
-                    print(heading, {k: v for k, v in runs[-1].items() if k != "samples"}, file=sys.stderr, flush=True)
+                    print(
+                        heading,
+                        {k: v for k, v in runs[-1].items() if k != "samples"},
+                        file=sys.stderr,
+                        flush=True,
+                    )
                 middle = medians(runs)
-                row = [form, mode, f"{middle['whole']:,.0f}", f"{middle['steady']:,.0f}", f"{middle['cycles']:.0f}"]
-                peaks = [f"{middle.get(f'{kind} MB', 0):.0f}" for kind in ("worker", "coordinator task", "task", "JVM")]
-                shown.append([*row, f"{middle['elapsed_seconds']:.0f}", *peaks, f"{middle['machine']:.1f}"])
+                row = [
+                    form,
+                    mode,
+                    f"{middle['whole']:,.0f}",
+                    f"{middle['steady']:,.0f}",
+                    f"{middle['cycles']:.0f}",
+                ]
+                peaks = [
+                    f"{middle.get(f'{kind} MB', 0):.0f}"
+                    for kind in ("worker", "coordinator task", "task", "JVM")
+                ]
+                shown.append(
+                    [*row, f"{middle['elapsed_seconds']:.0f}", *peaks, f"{middle['machine']:.1f}"]
+                )
     columns = ["format", "mode", "whole", "steady", "cycles", "seconds"]
     columns += ["worker MB", "coordinator MB", "task MB", "JVM MB", "machine"]
-    print(f"{options.events} events, {TASKS} tasks, medians of {options.repeat}; events per CPU second; peak PSS")
+    print(
+        f"{options.events} events, {TASKS} tasks, medians of {options.repeat}; events per CPU "
+        f"second; peak PSS"
+    )
     print_table(columns, shown)
 
 

@@ -1,18 +1,21 @@
-"""How fresh the table is while changes keep coming: at a given rate, for a while, with a commit every few seconds.
+"""How fresh the table is while changes keep coming: at a given rate, for a while, with a commit
+every few seconds.
 
-    python tests/benchmarks/bench_freshness.py --rate 20000 --seconds 600 --interval-ms 5000 --picture freshness.svg
-    python tests/benchmarks/bench_freshness.py --rate 1000 --seconds 120 --interval-ms 2000
+    python tests/benchmarks/bench_freshness.py --rate 20000 --seconds 600 --interval-ms 5000
+    --picture freshness.svg python tests/benchmarks/bench_freshness.py --rate 1000 --seconds 120
+    --interval-ms 2000
 
-A broker, a worker with two tasks that upserts, and `cdc_load.py --cycle`, which repeats at random, a hundred at a
-time, change events that it encoded beforehand: two of each of 150,000 keys, deletes with tombstones. All on one
-machine, so the sink has what the broker and the generator leave of it.
+A broker, a worker with two tasks that upserts, and `cdc_load.py --cycle`, which repeats at random,
+a hundred at a time, change events that it encoded beforehand: two of each of 150,000 keys, deletes
+with tombstones. All on one machine, so the sink has what the broker and the generator leave of it.
 
-*Seen* is when the snapshot is found in the catalog by somebody who looks every 10 ms. *Commit to visible* begins when
-the coordinator writes START_COMMIT to its channel, and so includes that tasks close their files. *Produced to visible*
-is counted for each record from its timestamp. The *lag* at a moment is the age of the oldest record that nobody sees
-yet, and *behind* is how many such records there are, both computed once a second. Lag and memory are *flat* if a line
-through their samples after the first sixth gains at most a fifth (lag) or a tenth (memory) of what it begins with.
-At the end the table is compared with what the events must leave.
+*Seen* is when the snapshot is found in the catalog by somebody who looks every 10 ms. *Commit to
+visible* begins when the coordinator writes START_COMMIT to its channel, and so includes that tasks
+close their files. *Produced to visible* is counted for each record from its timestamp. The *lag* at
+a moment is the age of the oldest record that nobody sees yet, and *behind* is how many such records
+there are, both computed once a second. Lag and memory are *flat* if a line through their samples
+after the first sixth gains at most a fifth (lag) or a tenth (memory) of what it begins with. At the
+end the table is compared with what the events must leave.
 """
 
 from __future__ import annotations
@@ -60,7 +63,8 @@ END_SECONDS = 300.0  # for the last records to come, and to read them all
 
 @dataclass(slots=True)
 class Samples:
-    """Once a second: CPU seconds and memory of the sink, CPU seconds of the generator and the broker."""
+    """Once a second: CPU seconds and memory of the sink, CPU seconds of the generator and the
+    broker."""
 
     watch: ProcessWatch
     generator: psutil.Process
@@ -91,12 +95,27 @@ def _cpu_seconds(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def start_generator(stack: ExitStack, servers: str, topic: LoadedTopic, rate: int) -> subprocess.Popen[bytes]:
+def start_generator(
+    stack: ExitStack, servers: str, topic: LoadedTopic, rate: int
+) -> subprocess.Popen[bytes]:
     """Start it; it waits for nobody once its events are encoded. Ended with the stack."""
     command = [
-        sys.executable, str(HERE / "cdc_load.py"), "--bootstrap", servers, "--topic", TOPIC, "--tombstones",
-        "--cycle", str(2 * topic.keys), "--keys", str(topic.keys), "--rate", str(rate), "-n", str(topic.events),
-    ]  # fmt: skip
+        sys.executable,
+        str(HERE / "cdc_load.py"),
+        "--bootstrap",
+        servers,
+        "--topic",
+        TOPIC,
+        "--tombstones",
+        "--cycle",
+        str(2 * topic.keys),
+        "--keys",
+        str(topic.keys),
+        "--rate",
+        str(rate),
+        "-n",
+        str(topic.events),
+    ]
     generator = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     stack.callback(_end, generator)
     assert generator.stdout is not None
@@ -131,7 +150,9 @@ def read_to_end(servers: str, *partitions: TopicPartition) -> Iterator[Message]:
 def read_produced(servers: str) -> Produced:
     """The timestamps of all records of the topic."""
     times = {partition: array("q") for partition in range(PARTITIONS)}
-    for message in read_to_end(servers, *(TopicPartition(TOPIC, partition, 0) for partition in times)):
+    for message in read_to_end(
+        servers, *(TopicPartition(TOPIC, partition, 0) for partition in times)
+    ):
         times[message.partition()].append(message.timestamp()[1])
     return Produced(times)
 
@@ -146,7 +167,9 @@ def read_starts(servers: str) -> dict[tuple[int, int], int]:
     return starts
 
 
-def run(options: argparse.Namespace, servers: str, broker: KafkaBroker, folder: Path) -> dict[str, Any]:
+def run(
+    options: argparse.Namespace, servers: str, broker: KafkaBroker, folder: Path
+) -> dict[str, Any]:
     """Produce, watch, verify; the numbers."""
     lake = Lakehouse(folder / "lake")
     topic = LoadedTopic(TOPIC, "json", options.rate * options.seconds, options.keys, {})
@@ -160,10 +183,12 @@ def run(options: argparse.Namespace, servers: str, broker: KafkaBroker, folder: 
         admin = AdminClient({"bootstrap.servers": servers})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
         config = {
-            **sink_config(topic, "upsert", ""), **lake.sink_config(), "tasks.max": str(TASKS),
+            **sink_config(topic, "upsert", ""),
+            **lake.sink_config(),
+            "tasks.max": str(TASKS),
             "iceberg.control.commit.interval-ms": str(options.interval_ms),
             **dict(o.split("=", 1) for o in options.option),
-        }  # fmt: skip
+        }
         worker.put(NAME, config)
         worker.wait_for_states(NAME, *["RUNNING"] * (TASKS + 1))
         catalog = CatalogWatch(lake.directory / "catalog.db", TABLE, TOPIC)
@@ -183,27 +208,47 @@ def run(options: argparse.Namespace, servers: str, broker: KafkaBroker, folder: 
         deadline = time.monotonic() + END_SECONDS
         while catalog.covered() < records:
             if time.monotonic() > deadline or "FAILED" in worker.states(NAME):
-                raise SystemExit(f"{catalog.covered()} of {records} records are in the table\n{worker.log_end(80)}")
+                raise SystemExit(
+                    f"{catalog.covered()} of {records} records are in the "
+                    f"table\n{worker.log_end(80)}"
+                )
             time.sleep(0.2)
         starts = read_starts(servers)
     expected = cdc_load.repeated(topic.events, 2 * topic.keys, topic.keys)
-    verify(lake, topic, "upsert", pa.Table.from_pylist([row for _, row in sorted(expected.items())]))
+    verify(
+        lake, topic, "upsert", pa.Table.from_pylist([row for _, row in sorted(expected.items())])
+    )
     lake.assert_ledgers_chain(TABLE)
     commits = catalog.commits
     ages = produced.ages_at_sight(commits)
     seen = [visible_at(commits, at) for at in samples.at_ms]
     return {
-        "rate": options.rate, "keys": options.keys, "seconds": options.seconds, "interval_ms": options.interval_ms,
+        "rate": options.rate,
+        "keys": options.keys,
+        "seconds": options.seconds,
+        "interval_ms": options.interval_ms,
         "records": records,
-        "commits": len(commits), "machine": round(machine, 2), "generator": said.decode().strip(),
+        "commits": len(commits),
+        "machine": round(machine, 2),
+        "generator": said.decode().strip(),
         "commit_to_visible": sorted(commit_seconds(commits, starts)),
-        "produced_to_visible": dict(zip(map(str, PARTS), pc.quantile(ages, PARTS).to_pylist(), strict=True)),
+        "produced_to_visible": dict(
+            zip(map(str, PARTS), pc.quantile(ages, PARTS).to_pylist(), strict=True)
+        ),
         "sampled": samples.seconds,
-        "lag": [produced.lag_seconds(at, commit) for at, commit in zip(samples.at_ms, seen, strict=True)],
-        "behind": [produced.behind(at, commit) for at, commit in zip(samples.at_ms, seen, strict=True)],
-        "memory": samples.memory, "peak MB": round(watch.peak_total_mb), "peaks": watch.peaks(),
-        "cpu": samples.cpu, "others": samples.others, "options": options.option,
-    }  # fmt: skip
+        "lag": [
+            produced.lag_seconds(at, commit) for at, commit in zip(samples.at_ms, seen, strict=True)
+        ],
+        "behind": [
+            produced.behind(at, commit) for at, commit in zip(samples.at_ms, seen, strict=True)
+        ],
+        "memory": samples.memory,
+        "peak MB": round(watch.peak_total_mb),
+        "peaks": watch.peaks(),
+        "cpu": samples.cpu,
+        "others": samples.others,
+        "options": options.option,
+    }
 
 
 def minutes(found: dict[str, Any]) -> list[list[str]]:
@@ -221,12 +266,21 @@ def minutes(found: dict[str, Any]) -> list[list[str]]:
         seconds = at[last] - at[first]
         cores = [
             (found["cpu"][last] - found["cpu"][first]) / seconds,
-            *((found["others"][last][kind] - found["others"][first][kind]) / seconds for kind in (0, 1)),
+            *(
+                (found["others"][last][kind] - found["others"][first][kind]) / seconds
+                for kind in (0, 1)
+            ),
         ]
-        rows.append([
-            str(minute), *(f"{percentile(lag, p):.1f}" for p in (0.5, 0.95, 1)), f"{statistics.median(behind):,.0f}",
-            f"{behind[-1]:,}", f"{statistics.median(memory):.0f}", *(f"{c:.2f}" for c in cores),
-        ])  # fmt: skip
+        rows.append(
+            [
+                str(minute),
+                *(f"{percentile(lag, p):.1f}" for p in (0.5, 0.95, 1)),
+                f"{statistics.median(behind):,.0f}",
+                f"{behind[-1]:,}",
+                f"{statistics.median(memory):.0f}",
+                *(f"{c:.2f}" for c in cores),
+            ]
+        )
     return rows
 
 
@@ -235,18 +289,35 @@ def picture(found: dict[str, Any]) -> str:
     kinds = sorted({kind for sample in found["memory"] for kind in sample})
     memory = {kind: [sample.get(kind, 0.0) for sample in found["memory"]] for kind in kinds}
     title = f"{found['rate']:,} changes a second, a commit every {found['interval_ms'] / 1000:g} s"
-    return draw(title, found["sampled"], [
-        Panel("Age of the oldest record that nobody sees yet, s", {"lag": found["lag"]}),
-        Panel("Records behind", {"behind": found["behind"]}),
-        Panel("Memory (PSS), MB", {"all": [sum(s.values()) for s in found["memory"]], **memory}),
-    ])  # fmt: skip
+    return draw(
+        title,
+        found["sampled"],
+        [
+            Panel("Age of the oldest record that nobody sees yet, s", {"lag": found["lag"]}),
+            Panel("Records behind", {"behind": found["behind"]}),
+            Panel(
+                "Memory (PSS), MB", {"all": [sum(s.values()) for s in found["memory"]], **memory}
+            ),
+        ],
+    )
 
 
 def report(found: dict[str, Any]) -> None:
     """Print it."""
     print(f"{found['records']} records, {found['commits']} commits; {found['generator']}")
     print_table(
-        ["minute", "lag p50", "p95", "max s", "behind p50", "max", "MB", "sink cores", "generator", "broker"],
+        [
+            "minute",
+            "lag p50",
+            "p95",
+            "max s",
+            "behind p50",
+            "max",
+            "MB",
+            "sink cores",
+            "generator",
+            "broker",
+        ],
         minutes(found),
     )
     for trend in trends(found):
@@ -257,21 +328,33 @@ def report(found: dict[str, Any]) -> None:
         f"commit to visible, {len(commit)} cycles: median {percentile(commit, 0.5):.2f} s,"
         f" 95 % {percentile(commit, 0.95):.2f} s, at most {percentile(commit, 1):.2f} s"
     )
-    median, most, nearly_all, longest = (f"{found['produced_to_visible'][str(part)]:.2f} s" for part in PARTS)
-    print(f"produced to visible: median {median}, 95 % {most}, 99 % {nearly_all}, at most {longest}")
+    median, most, nearly_all, longest = (
+        f"{found['produced_to_visible'][str(part)]:.2f} s" for part in PARTS
+    )
+    print(
+        f"produced to visible: median {median}, 95 % {most}, 99 % {nearly_all}, at most {longest}"
+    )
     print(f"peak memory of all processes together {found['peak MB']} MB, by kind {found['peaks']}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure at one rate."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rate", type=int, default=5_000, help="change events per second")
     parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--keys", type=int, default=150_000, help="half as many as events that are repeated")
+    parser.add_argument(
+        "--keys", type=int, default=150_000, help="half as many as events that are repeated"
+    )
     parser.add_argument("--interval-ms", type=int, default=5_000, help="commit interval")
-    parser.add_argument("--option", action="append", default=[], help="key=value, one more connector property")
+    parser.add_argument(
+        "--option", action="append", default=[], help="key=value, one more connector property"
+    )
     parser.add_argument("--picture", type=Path, help="SVG file to write")
-    parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
+    parser.add_argument(
+        "--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to"
+    )
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that worker and broker end with us
     folder = Path(tempfile.mkdtemp(prefix="connect-py-bench-"))

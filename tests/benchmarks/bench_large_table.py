@@ -1,12 +1,14 @@
-"""What a cycle of few changes costs in a large table: 10,000 changed rows of 10,000,000, anywhere in the table.
+"""What a cycle of few changes costs in a large table: 10,000 changed rows of 10,000,000, anywhere
+in the table.
 
     python tests/benchmarks/bench_large_table.py [--rows 10000000] [--changes 10000] [--cycles 12]
 
-Spark makes the table: format v3, rows in key order, 20 files. Then a worker with two tasks upserts changes of random
-keys, nine updates for each delete, a cycle at a time: the next changes are produced when the table covers those before.
-Counted is the CPU time of the worker and of everything below it, the JVM included, from the moment before the changes
-are produced until the machine has come to rest after their commit. *warm* is the median of the cycles' second half. At
-the end the table is compared with what the changes must leave.
+Spark makes the table: format v3, rows in key order, 20 files. Then a worker with two tasks upserts
+changes of random keys, nine updates for each delete, a cycle at a time: the next changes are
+produced when the table covers those before. Counted is the CPU time of the worker and of everything
+below it, the JVM included, from the moment before the changes are produced until the machine has
+come to rest after their commit. *warm* is the median of the cycles' second half. At the end the
+table is compared with what the changes must leave.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class Changes:
         """Create the topic."""
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
-        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "partitioner": "murmur2_random"})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "partitioner": "murmur2_random"}
+        )
         self._key, self._value = cdc_load.encoder("json", None, TOPIC)
         self._random = random.Random(11)
         self._rows = rows
@@ -60,12 +64,15 @@ class Changes:
         self.records = 0
 
     def produce(self, count: int, cycle: int) -> None:
-        """Change so many keys, each once, all of them at one moment: two cycles would both search the table."""
+        """Change so many keys, each once, all of them at one moment: two cycles would both search
+        the table."""
         messages = []
         for number, key in enumerate(self._random.sample(range(self._rows), count)):
             row = cdc_load.row(self._random, key, cycle + 1)
             deleted = number % 10 == 0
-            event = cdc_load.envelope(self.records + number, "d" if deleted else "u", row, None if deleted else row)
+            event = cdc_load.envelope(
+                self.records + number, "d" if deleted else "u", row, None if deleted else row
+            )
             self.left[key] = None if deleted else row["updated_at"]
             messages.append({"key": self._key(key), "value": self._value(event)})
             if deleted:
@@ -92,7 +99,9 @@ class Changes:
         if not found.num_rows == unique == expected:
             raise SystemExit(f"{found.num_rows} rows of {unique} keys, expected {expected}")
         rows = found.filter(pc.is_in(found["id"], value_set=pa.array(self.left, pa.int64())))
-        if dict(zip(*rows.to_pydict().values(), strict=True)) != {key: self.left[key] for key in changed}:
+        if dict(zip(*rows.to_pydict().values(), strict=True)) != {
+            key: self.left[key] for key in changed
+        }:
             raise SystemExit("changed rows are not as expected")
 
 
@@ -100,9 +109,10 @@ def make_table(lake: Lakehouse, rows: int, files: int) -> None:
     """By Spark, in a process of its own."""
     program = str(Path(__file__).with_name("large_table.py"))
     environment = {
-        **os.environ, "JAVA_HOME": str(find_java().path.parents[1]),
+        **os.environ,
+        "JAVA_HOME": str(find_java().path.parents[1]),
         "PYTHONPATH": str(Path(__file__).parents[1] / "fixtures"),
-    }  # fmt: skip
+    }
     command = [sys.executable, program, str(lake.directory), str(rows), str(files)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -110,7 +120,12 @@ def make_table(lake: Lakehouse, rows: int, files: int) -> None:
 
 
 def cycles(
-    changes: Changes, worker: WorkerProcess, watch: ProcessWatch, lake: Lakehouse, count: int, each: int
+    changes: Changes,
+    worker: WorkerProcess,
+    watch: ProcessWatch,
+    lake: Lakehouse,
+    count: int,
+    each: int,
 ) -> Iterator[dict[str, float]]:
     """Change rows, wait until they are in the table, and tell what it took.
 
@@ -129,20 +144,33 @@ def cycles(
         elapsed = time.monotonic() - started
         time.sleep(REST_SECONDS)
         total = watch.look(memory=True)
-        spent = {kind: round(seconds - by_kind.get(kind, 0.0), 2) for kind, seconds in watch.by_kind().items()}
-        yield {"cpu_seconds": round(total - before, 3), "elapsed_seconds": round(elapsed, 2), **spent}
+        spent = {
+            kind: round(seconds - by_kind.get(kind, 0.0), 2)
+            for kind, seconds in watch.by_kind().items()
+        }
+        yield {
+            "cpu_seconds": round(total - before, 3),
+            "elapsed_seconds": round(elapsed, 2),
+            **spent,
+        }
 
 
 def main() -> None:
     """Make the table, change it, print what each cycle took."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--files", type=int, default=20)
     parser.add_argument("--changes", type=int, default=10_000)
     parser.add_argument("--cycles", type=int, default=8)
     parser.add_argument("--interval-ms", default="2000", help="commit interval")
-    parser.add_argument("--option", action="append", default=[], help="key=value, one more connector property")
-    parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
+    parser.add_argument(
+        "--option", action="append", default=[], help="key=value, one more connector property"
+    )
+    parser.add_argument(
+        "--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to"
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that worker and broker end with us
     folder = Path(tempfile.mkdtemp(prefix="connect-py-bench-"))
@@ -151,20 +179,28 @@ def main() -> None:
     try:
         started = time.monotonic()
         make_table(lake, options.rows, options.files)
-        print(f"{options.rows} rows were made in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        print(
+            f"{options.rows} rows were made in {time.monotonic() - started:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
         with KafkaBroker() as broker:
             changes = Changes(broker.bootstrap_servers, options.rows)
-            worker = WorkerProcess(folder, broker.bootstrap_servers, "large", environment=spark_environment())
+            worker = WorkerProcess(
+                folder, broker.bootstrap_servers, "large", environment=spark_environment()
+            )
             worker.start()
             watch = ProcessWatch(worker.pid)
             settle(watch)
             machine = machine_microseconds()
             topic = LoadedTopic(TOPIC, "json", 0, 0, {})
             config = {
-                **sink_config(topic, "upsert", ""), **lake.sink_config(), "tasks.max": str(TASKS),
+                **sink_config(topic, "upsert", ""),
+                **lake.sink_config(),
+                "tasks.max": str(TASKS),
                 "iceberg.control.commit.interval-ms": options.interval_ms,
                 **dict(o.split("=", 1) for o in options.option),
-            }  # fmt: skip
+            }
             worker.put("large", config)
             lines = []
             for line in cycles(changes, worker, watch, lake, options.cycles, options.changes):
@@ -179,13 +215,24 @@ def main() -> None:
         discard(folder)
     warm = statistics.median(line["cpu_seconds"] for line in lines[len(lines) // 2 :])
     kinds = sorted({key for line in lines for key in line} - {"cpu_seconds", "elapsed_seconds"})
-    keep(options.json, "large table", {
-        "rows": options.rows, "files": options.files, "changes": options.changes, "cycles": lines, "warm": warm,
-        "MB": round(watch.peak_total_mb), "peaks": watch.peaks(),
-        "machine": round(machine, 2), "options": options.option,
-    })  # fmt: skip
+    keep(
+        options.json,
+        "large table",
+        {
+            "rows": options.rows,
+            "files": options.files,
+            "changes": options.changes,
+            "cycles": lines,
+            "warm": warm,
+            "MB": round(watch.peak_total_mb),
+            "peaks": watch.peaks(),
+            "machine": round(machine, 2),
+            "options": options.option,
+        },
+    )
     print(
-        f"{options.changes} changes a cycle in {options.rows} rows: {warm:.2f} CPU s warm, {watch.peak_total_mb:.0f} MB"
+        f"{options.changes} changes a cycle in {options.rows} rows: {warm:.2f} CPU s warm, "
+        f"{watch.peak_total_mb:.0f} MB"
     )
     rows = [
         [

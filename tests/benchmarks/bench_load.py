@@ -1,12 +1,14 @@
-"""Events per CPU second of `connect-py load`, warm, on this machine and on clusters of workers with one core each.
+"""Events per CPU second of `connect-py load`, warm, on this machine and on clusters of workers with
+one core each.
 
     python tests/benchmarks/bench_load.py --events 10000000 --keys 2000000
     python tests/benchmarks/bench_load.py --events 2000000 --masters cluster:1,cluster:2,cluster:4
 
-A topic of eight partitions goes into an upsert and into an append table. The CPU time is that of all processes of the
-load, and of the cluster's, from the end of the second step to the end of the last one: each step is read while the one
-before is committed. On a cluster, `driver` is the part of it that the command and its driver take. Tables are compared
-with what was produced. `MB` is the proportional size of the command and of what it started, at the end of a step.
+A topic of eight partitions goes into an upsert and into an append table. The CPU time is that of
+all processes of the load, and of the cluster's, from the end of the second step to the end of the
+last one: each step is read while the one before is committed. On a cluster, `driver` is the part of
+it that the command and its driver take. Tables are compared with what was produced. `MB` is the
+proportional size of the command and of what it started, at the end of a step.
 """
 
 from __future__ import annotations
@@ -45,12 +47,26 @@ TOPIC = "orders"
 COMMAND = Path(sys.executable).with_name("connect-py")
 
 
-def run(connector: Path, servers: str, master: str, cluster: Sequence[int], step_rows: int) -> dict[str, Any]:
-    """One load; offsets and CPU seconds between the end of its second step and that of its last one."""
-    words = [str(COMMAND), "load", str(connector), "--bootstrap-server", servers, "--master", master]
+def run(
+    connector: Path, servers: str, master: str, cluster: Sequence[int], step_rows: int
+) -> dict[str, Any]:
+    """One load; offsets and CPU seconds between the end of its second step and that of its last
+    one."""
+    words = [
+        str(COMMAND),
+        "load",
+        str(connector),
+        "--bootstrap-server",
+        servers,
+        "--master",
+        master,
+    ]
     started = time.monotonic()
     with subprocess.Popen(
-        [*words, "--step-rows", str(step_rows)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [*words, "--step-rows", str(step_rows)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stderr is not None
         watches = [ProcessWatch(pid) for pid in (process.pid, *cluster)]
@@ -66,20 +82,27 @@ def run(connector: Path, servers: str, master: str, cluster: Sequence[int], step
             raise SystemExit("".join(said))
     (first, before, of_driver), (last, after, driver) = looks[1], looks[-1]
     return {
-        "offsets": last - first, "cpu": after - before, "rate": (last - first) / (after - before),
+        "offsets": last - first,
+        "cpu": after - before,
+        "rate": (last - first) / (after - before),
         "driver": driver - of_driver,
-        "seconds": time.monotonic() - started, "MB": watches[0].peak_total_mb,
-    }  # fmt: skip
+        "seconds": time.monotonic() - started,
+        "MB": watches[0].peak_total_mb,
+    }
 
 
 def main() -> None:
     """Run, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--events", type=int, default=400_000)
     parser.add_argument("--keys", type=int, default=80_000)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--masters", default="local[2],cluster")
-    parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
+    parser.add_argument(
+        "--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to"
+    )
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="connect-py-bench-"))
     machine, rows = machine_microseconds(), []
@@ -95,24 +118,48 @@ def main() -> None:
                         if place.startswith("cluster"):
                             workers = int(place.partition(":")[2] or 2)
                             home = folder / f"{number}-{mode}-spark"
-                            made = stack.enter_context(StandaloneCluster(home, environment, workers))
+                            made = stack.enter_context(
+                                StandaloneCluster(home, environment, workers)
+                            )
                             master, cluster = made.url, made.pids
                         lake = Lakehouse(folder / f"lake-{number}-{mode}")
-                        config = connector_config(TOPIC, "json", mode, "db.orders", "", lake.sink_config())
+                        config = connector_config(
+                            TOPIC, "json", mode, "db.orders", "", lake.sink_config()
+                        )
                         connector = folder / f"{number}-{mode}.json"
-                        connector.write_text(json.dumps({"name": f"sink-{number}-{mode}", "config": config}))
-                        found = run(connector, servers, master, cluster, options.events // options.steps)
+                        connector.write_text(
+                            json.dumps({"name": f"sink-{number}-{mode}", "config": config})
+                        )
+                        found = run(
+                            connector, servers, master, cluster, options.events // options.steps
+                        )
                         if mode == "upsert":
-                            check_upserts(lake.rows("db.orders"), expected_upserts(options.events, options.keys))
+                            check_upserts(
+                                lake.rows("db.orders"),
+                                expected_upserts(options.events, options.keys),
+                            )
                         else:
-                            check_appends(lake.rows("db.orders"), expected_appends(options.events, options.keys))
-                    keep(options.json, "load", {"machine": round(machine, 2), "master": place, "mode": mode, **found})
-                    texts = [f"{found[key]:,.0f}" for key in ("offsets", "rate", "driver", "seconds", "MB")]
+                            check_appends(
+                                lake.rows("db.orders"),
+                                expected_appends(options.events, options.keys),
+                            )
+                    keep(
+                        options.json,
+                        "load",
+                        {"machine": round(machine, 2), "master": place, "mode": mode, **found},
+                    )
+                    texts = [
+                        f"{found[key]:,.0f}"
+                        for key in ("offsets", "rate", "driver", "seconds", "MB")
+                    ]
                     rows.append([place, mode, *texts])
     finally:
         discard(folder)
     print(f"{options.events} events, tables exact")
-    print_table(["master", "mode", "offsets, warm", "a CPU second", "driver CPU s", "seconds in all", "MB"], rows)
+    print_table(
+        ["master", "mode", "offsets, warm", "a CPU second", "driver CPU s", "seconds in all", "MB"],
+        rows,
+    )
 
 
 if __name__ == "__main__":

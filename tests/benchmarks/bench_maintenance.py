@@ -1,10 +1,12 @@
-"""What maintenance keeps small while changes come: files, deletes, snapshots, and the time of a read.
+"""What maintenance keeps small while changes come: files, deletes, snapshots, and the time of a
+read.
 
     python tests/benchmarks/bench_maintenance.py --seconds 900 --picture docs/images/maintenance.svg
 
-A worker with two upsert connectors on one topic, with a commit every five seconds: one table is maintained, the other
-is not. Both are looked at every two seconds. At the end Spark reads each table in turn with a copy, written anew: as it
-is, as it was with the most files, and as it was at twelve moments before.
+A worker with two upsert connectors on one topic, with a commit every five seconds: one table is
+maintained, the other is not. Both are looked at every two seconds. At the end Spark reads each
+table in turn with a copy, written anew: as it is, as it was with the most files, and as it was at
+twelve moments before.
 """
 
 from __future__ import annotations
@@ -37,9 +39,15 @@ from connect_py.embedded.spark_environment import spark_environment
 TOPIC = "orders"
 TABLES = {"maintained": "db.maintained", "plain": "db.plain"}
 POLICY = {
-    "enabled": "true", "interval": "3s", "small-files": "4", "delete-ratio": "0.1", "snapshots": "60", "keep": "30s",
-    "keep-snapshots": "10", "manifests": "40",
-}  # fmt: skip
+    "enabled": "true",
+    "interval": "3s",
+    "small-files": "4",
+    "delete-ratio": "0.1",
+    "snapshots": "60",
+    "keep": "30s",
+    "keep-snapshots": "10",
+    "manifests": "40",
+}
 LOOK_SECONDS = 2.0
 COUNTS = ("data files", "delete files", "snapshots")
 
@@ -50,7 +58,9 @@ class Samples:
 
     lake: Lakehouse
     seconds: list[float] = field(default_factory=list)
-    counts: dict[str, list[dict[str, int]]] = field(default_factory=lambda: {name: [] for name in TABLES})
+    counts: dict[str, list[dict[str, int]]] = field(
+        default_factory=lambda: {name: [] for name in TABLES}
+    )
 
     def take(self, second: float) -> None:
         self.seconds.append(second)
@@ -75,7 +85,9 @@ def look(lake: Lakehouse, name: str) -> dict[str, int]:
     }
 
 
-def run(options: argparse.Namespace, broker: KafkaBroker, folder: Path) -> tuple[Samples, dict[str, Any]]:
+def run(
+    options: argparse.Namespace, broker: KafkaBroker, folder: Path
+) -> tuple[Samples, dict[str, Any]]:
     """Produce, look, verify, read."""
     lake, servers = Lakehouse(folder / "lake"), broker.bootstrap_servers
     worker = WorkerProcess(folder, servers, "maintenance", environment=spark_environment())
@@ -83,7 +95,14 @@ def run(options: argparse.Namespace, broker: KafkaBroker, folder: Path) -> tuple
     samples = Samples(lake)
     try:
         worker.start()
-        feed = ChangeFeed(servers, [TOPIC], "json", options.keys, options.rate, limit=options.seconds * options.rate)
+        feed = ChangeFeed(
+            servers,
+            [TOPIC],
+            "json",
+            options.keys,
+            options.rate,
+            limit=options.seconds * options.rate,
+        )
         for name, table in TABLES.items():
             config = connector_config(TOPIC, "json", "upsert", table, "", lake.sink_config())
             config["iceberg.control.commit.interval-ms"] = "5000"
@@ -113,9 +132,20 @@ def run(options: argparse.Namespace, broker: KafkaBroker, folder: Path) -> tuple
 def read_times(lake: Lakehouse, tables: list[str]) -> dict[str, dict[str, list[float]]]:
     """Seconds of full reads by Spark."""
     fixtures = Path(__file__).parents[1] / "fixtures"
-    environment = {**os.environ, "JAVA_HOME": str(find_java().path.parents[1]), "PYTHONPATH": str(fixtures)}
-    command = [sys.executable, str(Path(__file__).with_name("read_times.py")), str(lake.directory), *tables]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=1200)
+    environment = {
+        **os.environ,
+        "JAVA_HOME": str(find_java().path.parents[1]),
+        "PYTHONPATH": str(fixtures),
+    }
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("read_times.py")),
+        str(lake.directory),
+        *tables,
+    ]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=1200
+    )
     if done.returncode:
         raise SystemExit(done.stderr[-4000:])
     found: dict[str, dict[str, list[float]]] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -124,12 +154,16 @@ def read_times(lake: Lakehouse, tables: list[str]) -> dict[str, dict[str, list[f
 
 def main() -> None:
     """Run, and print what both tables had."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=int, default=90)
     parser.add_argument("--rate", type=int, default=500, help="events a second")
     parser.add_argument("--keys", type=int, default=50_000)
     parser.add_argument("--picture", type=Path, help="SVG file to write")
-    parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
+    parser.add_argument(
+        "--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to"
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that worker and broker end with us
     folder = Path(tempfile.mkdtemp(prefix="connect-py-bench-"))
@@ -142,19 +176,45 @@ def main() -> None:
     rows = []
     for name, table in TABLES.items():
         reads = measured["reads"][table]
-        ratio, worst = (statistics.median(reads[key]) / statistics.median(reads["copy"]) for key in ("table", "worst"))
+        ratio, worst = (
+            statistics.median(reads[key]) / statistics.median(reads["copy"])
+            for key in ("table", "worst")
+        )
         measured[f"{name} read ratio"], measured[f"{name} worst read ratio"] = ratio, worst
         moments = measured[f"{name} read ratios"] = sorted(reads["moments"])
-        counts = [f"{max(samples.line(name, each)):,.0f} / {samples.line(name, each)[-1]:,.0f}" for each in COUNTS]
-        rows.append([name, *counts, f"{statistics.median(reads['table']):.3f}", f"{ratio:.2f}",
-                     f"{statistics.median(moments):.2f} / {moments[-1]:.2f}", f"{worst:.2f}"])  # fmt: skip
+        counts = [
+            f"{max(samples.line(name, each)):,.0f} / {samples.line(name, each)[-1]:,.0f}"
+            for each in COUNTS
+        ]
+        rows.append(
+            [
+                name,
+                *counts,
+                f"{statistics.median(reads['table']):.3f}",
+                f"{ratio:.2f}",
+                f"{statistics.median(moments):.2f} / {moments[-1]:.2f}",
+                f"{worst:.2f}",
+            ]
+        )
     print(f"{measured['events']} events, tables exact")
-    header = ["table", *(f"{each}, most / at the end" for each in COUNTS), "read s", "to a new copy",
-              "12 moments, median / most", "most files"]  # fmt: skip
+    header = [
+        "table",
+        *(f"{each}, most / at the end" for each in COUNTS),
+        "read s",
+        "to a new copy",
+        "12 moments, median / most",
+        "most files",
+    ]
     print_table(header, rows)
-    keep(options.json, "maintenance", {"machine": round(machine, 2), **measured, "counts": samples.counts})
+    keep(
+        options.json,
+        "maintenance",
+        {"machine": round(machine, 2), **measured, "counts": samples.counts},
+    )
     if options.picture is not None:
-        panels = [Panel(each, {name: samples.line(name, each) for name in TABLES}) for each in COUNTS]
+        panels = [
+            Panel(each, {name: samples.line(name, each) for name in TABLES}) for each in COUNTS
+        ]
         title = "With maintenance and without: files, deletes and snapshots"
         options.picture.write_text(draw(title, samples.seconds, panels))
 

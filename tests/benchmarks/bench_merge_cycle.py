@@ -2,10 +2,11 @@
 
     python tests/benchmarks/bench_merge_cycle.py [--changes 200000] [--keys 1000000] [--cycles 10]
 
-Staged files are those of two tasks: rows and deletes, keys at random, one delete among ten changes. Format 3, format
-2 and a full `MERGE` (format 3) take turns in one driver, each on a table of its own that gets the same changes, so a
-neighbour on the machine hits all of them. Counted is the CPU time of the driver's Python and of its JVM from the
-request to its outcome. *warm* is the median of the cycles' second half. At the end the three tables are compared.
+Staged files are those of two tasks: rows and deletes, keys at random, one delete among ten changes.
+Format 3, format 2 and a full `MERGE` (format 3) take turns in one driver, each on a table of its
+own that gets the same changes, so a neighbour on the machine hits all of them. Counted is the CPU
+time of the driver's Python and of its JVM from the request to its outcome. *warm* is the median of
+the cycles' second half. At the end the three tables are compared.
 """
 
 from __future__ import annotations
@@ -37,8 +38,22 @@ from connectors.iceberg.protocol.commit_request import EngineName, EngineSetting
 from connectors.iceberg.schema.table import StagedFile, StagedKind
 
 TASKS = 2
-TYPES = ("long", "string", "string", "double", "int", "long", "string", "boolean", "timestamptz", "decimal(12, 2)")
-FIELDS = [{"id": n, "name": f"c{n}", "required": n == 1, "type": type_} for n, type_ in enumerate(TYPES, 1)]
+TYPES = (
+    "long",
+    "string",
+    "string",
+    "double",
+    "int",
+    "long",
+    "string",
+    "boolean",
+    "timestamptz",
+    "decimal(12, 2)",
+)
+FIELDS = [
+    {"id": n, "name": f"c{n}", "required": n == 1, "type": type_}
+    for n, type_ in enumerate(TYPES, 1)
+]
 CONTENDERS = {
     "format 3": (3, EngineName.MERGE, {}),
     "format 2": (2, EngineName.MERGE, {}),
@@ -51,14 +66,20 @@ def changes(keys: np.ndarray, cycle: int, schema: pa.Schema) -> pa.Table:
     """Rows of these keys; their values tell the cycle."""
     text = pc.cast(pa.array(keys), pa.string())
     values = {
-        "c1": keys, "c2": pc.binary_join_element_wise("customer", text, "-"),
-        "c3": pc.binary_join_element_wise(text, str(cycle), "/"), "c4": keys * 1.5,
+        "c1": keys,
+        "c2": pc.binary_join_element_wise("customer", text, "-"),
+        "c3": pc.binary_join_element_wise(text, str(cycle), "/"),
+        "c4": keys * 1.5,
         "c5": (keys % 1000).astype(np.int32),
-        "c6": keys + cycle, "c7": pa.array(np.char.add("status-", (keys % 7).astype(str))), "c8": keys % 2 == 0,
+        "c6": keys + cycle,
+        "c7": pa.array(np.char.add("status-", (keys % 7).astype(str))),
+        "c8": keys % 2 == 0,
         "c9": pa.array(keys * 1_000_000, pa.timestamp("us", "UTC")),
         "c10": pc.cast(pa.array((keys % 100_000).astype(np.int32)), pa.decimal128(12, 2)),
-    }  # fmt: skip
-    return pa.table([_column(values[field.name]).cast(field.type) for field in schema], schema=schema)
+    }
+    return pa.table(
+        [_column(values[field.name]).cast(field.type) for field in schema], schema=schema
+    )
 
 
 def _column(values: np.ndarray | pa.Array) -> pa.Array:
@@ -72,17 +93,24 @@ def stage(sink: Sink, keys: np.ndarray, cycle: int, schema: pa.Schema) -> list[S
         own = keys[keys % TASKS == task]
         cut = len(own) * 9 // 10
         files += sink.stage(changes(own[:cut], cycle, schema))
-        files += sink.stage(pa.table([pa.array(own[cut:])], schema=pa.schema([schema.field("c1")])), StagedKind.DELETES)
+        files += sink.stage(
+            pa.table([pa.array(own[cut:])], schema=pa.schema([schema.field("c1")])),
+            StagedKind.DELETES,
+        )
     return files
 
 
 def main() -> None:
     """Measure the three in turns."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--changes", type=int, default=50_000)
     parser.add_argument("--keys", type=int, default=200_000)
     parser.add_argument("--cycles", type=int, default=6)
-    parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
+    parser.add_argument(
+        "--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to"
+    )
     options = parser.parse_args()
     os.environ.update(spark_environment())
     schema = json.dumps({"type": "struct", "schema-id": 0, "fields": FIELDS})
@@ -91,12 +119,17 @@ def main() -> None:
     machine = machine_microseconds()
     with tempfile.TemporaryDirectory(prefix="connect-py-bench-") as folder:
         config = lake_config(Path(folder))
-        runtime = SparkRuntime(config.jvm_options(), config.static_settings(), Path(folder) / "spark.log")
+        runtime = SparkRuntime(
+            config.jvm_options(), config.static_settings(), Path(folder) / "spark.log"
+        )
         try:
             session = runtime.new_session(config.session_settings())
-            lake = Lake(runtime, LakeSession(session, config.catalog, EngineSettings()), Path(folder))
+            lake = Lake(
+                runtime, LakeSession(session, config.catalog, EngineSettings()), Path(folder)
+            )
             sinks = {
-                who: lake.make(schema, None, version, ("c1",), **more) for who, (version, _, more) in CONTENDERS.items()
+                who: lake.make(schema, None, version, ("c1",), **more)
+                for who, (version, _, more) in CONTENDERS.items()
             }
             watched = [psutil.Process(), psutil.Process(runtime.pid)]
             costs: dict[str, list[float]] = {who: [] for who in CONTENDERS}
@@ -107,8 +140,14 @@ def main() -> None:
                     before = cpu_seconds(watched)
                     outcome = sinks[who].commit(files, engine)
                     costs[who].append(cpu_seconds(watched) - before)
-                    print(f"{who} {cycle}: {costs[who][-1]:.2f} {outcome.counts}", file=sys.stderr, flush=True)
-            ends = {who: lake.catalog.spark.table(f"lake.{sink.name}") for who, sink in sinks.items()}
+                    print(
+                        f"{who} {cycle}: {costs[who][-1]:.2f} {outcome.counts}",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+            ends = {
+                who: lake.catalog.spark.table(f"lake.{sink.name}") for who, sink in sinks.items()
+            }
             first = ends["full MERGE"]
             for who, rows in ends.items():
                 if rows.exceptAll(first).count() or first.exceptAll(rows).count():
@@ -118,24 +157,40 @@ def main() -> None:
             runtime.stop()
     warm = {who: statistics.median(found[len(found) // 2 :]) for who, found in costs.items()}
     for who, found in costs.items():
-        line = {"contender": who, "warm_cpu_seconds": round(warm[who], 2), "cycles": [round(c, 2) for c in found],
-                "changes": options.changes, "rows": rows_now, "machine": round(machine, 2)}  # fmt: skip
+        line = {
+            "contender": who,
+            "warm_cpu_seconds": round(warm[who], 2),
+            "cycles": [round(c, 2) for c in found],
+            "changes": options.changes,
+            "rows": rows_now,
+            "machine": round(machine, 2),
+        }
         keep(options.json, "merge_cycle", line)
-    print(f"{options.changes:,} changes a cycle, {options.cycles} cycles, {rows_now:,} rows at the end; CPU seconds")
+    print(
+        f"{options.changes:,} changes a cycle, {options.cycles} cycles, {rows_now:,} rows at the "
+        f"end; CPU seconds"
+    )
     print(versions_line())
     print_table(
         ["", "warm", "of a full MERGE", "each cycle", "machine"],
         [
-            [who, f"{warm[who]:.2f}", f"{warm[who] / warm['full MERGE']:.2f}",
-             ", ".join(f"{c:.2f}" for c in found), f"{machine:.2f}"]
+            [
+                who,
+                f"{warm[who]:.2f}",
+                f"{warm[who] / warm['full MERGE']:.2f}",
+                ", ".join(f"{c:.2f}" for c in found),
+                f"{machine:.2f}",
+            ]
             for who, found in costs.items()
         ],
-    )  # fmt: skip
+    )
 
 
 def cpu_seconds(processes: list[psutil.Process]) -> float:
     """CPU time of processes so far."""
-    return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
+    return sum(
+        times.user + times.system for times in (process.cpu_times() for process in processes)
+    )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
 """Ours beside what a user could pick instead, on the same topic of one broker, one after the other.
 
-    python tests/benchmarks/bench_peers.py -n 1000000 [--formats json,json-schema,avro] [--modes append,upsert]
+    python tests/benchmarks/bench_peers.py -n 1000000 [--formats json,json-schema,avro] [--modes
+        append,upsert]
 
-Append: the Iceberg project's sink on the Java worker, as their packages and scripts start it (Kafka's own heap and
-collector options, two tasks, the same commit interval); both read the very same topic. Upsert (JSON): Spark Structured
-Streaming with a `MERGE` per batch; each is fed a copy of the topic, the next 200,000 events when its table covers those
-before. Each contender runs alone; counted is the CPU time of all its processes from the moment that work is given to it
-(*start* is what it took until then; Spark gets its work at its start), of the broker none. Tables are compared with
-what the load must leave. *whole* and *steady* as in bench_end_to_end.py, *MB* is the largest sum of proportional memory
-of all processes at one moment, *times* is ours by theirs.
+Append: the Iceberg project's sink on the Java worker, as their packages and scripts start it
+(Kafka's own heap and collector options, two tasks, the same commit interval); both read the very
+same topic. Upsert (JSON): Spark Structured Streaming with a `MERGE` per batch; each is fed a copy
+of the topic, the next 200,000 events when its table covers those before. Each contender runs alone;
+counted is the CPU time of all its processes from the moment that work is given to it (*start* is
+what it took until then; Spark gets its work at its start), of the broker none. Tables are compared
+with what the load must leave. *whole* and *steady* as in bench_end_to_end.py, *MB* is the largest
+sum of proportional memory of all processes at one moment, *times* is ours by theirs.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ from connect_py.embedded.java_runtime import find_java
 STOP_SECONDS = 30.0
 
 
-def run_java_sink(bench: Bench, feed: Feed | FullTopic, expected: Expected, heading: str) -> dict[str, object]:
+def run_java_sink(
+    bench: Bench, feed: Feed | FullTopic, expected: Expected, heading: str
+) -> dict[str, object]:
     """The Java worker's life, until the table has all rows."""
     folder = Path(tempfile.mkdtemp(prefix="connect-py-bench-"))
     lake = Lakehouse(folder / "lake")
@@ -70,7 +74,12 @@ def run_java_sink(bench: Bench, feed: Feed | FullTopic, expected: Expected, head
             config = java_sink_config(feed.topic, lake, url, bench.broker.bootstrap_servers)
             config["iceberg.control.topic"] = control
             worker.put(heading, {**config, "tasks.max": str(TASKS), **bench.options})
-            follow(progress, feed, lambda: "FAILED" in worker.states(heading), partial(worker.log_end, 80))
+            follow(
+                progress,
+                feed,
+                lambda: "FAILED" in worker.states(heading),
+                partial(worker.log_end, 80),
+            )
         verify(lake, feed.topic, "append", expected)
         return measured("Java sink", feed.topic, "append", progress, watch, machine)
     finally:
@@ -84,15 +93,24 @@ def run_spark_stream(bench: Bench, feed: Feed | FullTopic, expected: Expected) -
     lake = Lakehouse(folder / "lake")
     log = folder / "stream.log"
     machine = machine_microseconds()
-    arguments = [feed.topic.name, str(lake.directory), bench.options["iceberg.control.commit.interval-ms"]]
+    arguments = [
+        feed.topic.name,
+        str(lake.directory),
+        bench.options["iceberg.control.commit.interval-ms"],
+    ]
     program = Path(__file__).with_name("peer_spark_stream.py")
     feed.copy_step()
     with log.open("wb") as out:
         stream = subprocess.Popen(
-            [sys.executable, str(program), bench.broker.bootstrap_servers, *arguments], stdout=out, stderr=out,
-            env={**os.environ, "JAVA_HOME": str(find_java().path.parents[1]),
-                 "PYTHONPATH": str(Path(__file__).parents[1] / "fixtures")},
-        )  # fmt: skip
+            [sys.executable, str(program), bench.broker.bootstrap_servers, *arguments],
+            stdout=out,
+            stderr=out,
+            env={
+                **os.environ,
+                "JAVA_HOME": str(find_java().path.parents[1]),
+                "PYTHONPATH": str(Path(__file__).parents[1] / "fixtures"),
+            },
+        )
     try:
         watch = ProcessWatch(stream.pid)
         progress = Progress(feed.topic, watch, partial(_written, lake.directory / "progress"))
@@ -115,28 +133,49 @@ def _written(file: Path) -> int:
 
 
 def measured(
-    contender: str, topic: LoadedTopic, mode: str, progress: Progress, watch: ProcessWatch, machine: float
+    contender: str,
+    topic: LoadedTopic,
+    mode: str,
+    progress: Progress,
+    watch: ProcessWatch,
+    machine: float,
 ) -> dict[str, object]:
     """A contender's line."""
     whole, steady = progress.rates()
     return {
-        "contender": contender, "format": topic.form, "mode": mode, "events": topic.events, "records": topic.records,
-        "whole": round(whole), "steady": round(steady), "elapsed_seconds": round(progress.samples[-1][0], 1),
-        "MB": round(watch.peak_total_mb), "peaks": watch.peaks(), "start_cpu_seconds": round(progress.samples[0][1], 2),
+        "contender": contender,
+        "format": topic.form,
+        "mode": mode,
+        "events": topic.events,
+        "records": topic.records,
+        "whole": round(whole),
+        "steady": round(steady),
+        "elapsed_seconds": round(progress.samples[-1][0], 1),
+        "MB": round(watch.peak_total_mb),
+        "peaks": watch.peaks(),
+        "start_cpu_seconds": round(progress.samples[0][1], 2),
         "machine": round(machine, 2),
         "samples": [(round(t, 1), round(c, 2), n) for t, c, n in progress.samples],
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
     """Measure every wanted format and mode, ours first."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-n", "--events", type=int, default=200_000)
     parser.add_argument("--formats", default=",".join(FORMATS))
     parser.add_argument("--modes", default=",".join(MODES))
-    parser.add_argument("--interval-ms", default="5000", help="commit interval, and the stream's trigger")
-    parser.add_argument("--step", type=int, default=200_000, help="events that upserts are fed with at a time")
-    parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
+    parser.add_argument(
+        "--interval-ms", default="5000", help="commit interval, and the stream's trigger"
+    )
+    parser.add_argument(
+        "--step", type=int, default=200_000, help="events that upserts are fed with at a time"
+    )
+    parser.add_argument(
+        "--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to"
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that worker and broker end with us
     more = {"iceberg.control.commit.interval-ms": options.interval_ms}
@@ -156,7 +195,9 @@ def main() -> None:
                 append = mode == "append"
                 steps = max(1, options.events // options.step)
                 feeds = [
-                    FullTopic(topic) if append else Feed(servers, topic, f"{topic.name}-{mode}-{who}", steps)
+                    FullTopic(topic)
+                    if append
+                    else Feed(servers, topic, f"{topic.name}-{mode}-{who}", steps)
                     for who in "ab"
                 ]
                 ours = run(bench, feeds[0], mode, f"{form}-{mode}", expected[mode])
@@ -166,24 +207,45 @@ def main() -> None:
                 else:
                     theirs = run_spark_stream(bench, feeds[1], expected[mode])
                 keep(options.json, "peers", theirs)
-                shown += [_row("connect-py", ours), _row(str(theirs["contender"]), theirs), _times(ours, theirs)]
-                print(f"{time.monotonic() - started:.0f} s: {shown[-3:]}", file=sys.stderr, flush=True)
-    print(f"{options.events} events, {TASKS} tasks, a commit every {int(options.interval_ms) / 1000:g} s;"
-          f" upserts by {options.step} events; events per CPU second")  # fmt: skip
+                shown += [
+                    _row("connect-py", ours),
+                    _row(str(theirs["contender"]), theirs),
+                    _times(ours, theirs),
+                ]
+                print(
+                    f"{time.monotonic() - started:.0f} s: {shown[-3:]}", file=sys.stderr, flush=True
+                )
+    print(
+        f"{options.events} events, {TASKS} tasks, a commit every "
+        f"{int(options.interval_ms) / 1000:g} s;"
+        f" upserts by {options.step} events; events per CPU second"
+    )
     print(versions_line())
-    print_table(["format", "mode", "contender", "whole", "steady", "seconds", "start", "MB", "machine"], shown)
+    print_table(
+        ["format", "mode", "contender", "whole", "steady", "seconds", "start", "MB", "machine"],
+        shown,
+    )
 
 
 def _row(contender: str, line: dict[str, object]) -> list[str]:
     return [
-        str(line["format"]), str(line["mode"]), contender, f"{line['whole']:,}", f"{line['steady']:,}",
-        f"{line['elapsed_seconds']}", f"{line['start_cpu_seconds']}", f"{line['MB']}", f"{line['machine']}",
-    ]  # fmt: skip
+        str(line["format"]),
+        str(line["mode"]),
+        contender,
+        f"{line['whole']:,}",
+        f"{line['steady']:,}",
+        f"{line['elapsed_seconds']}",
+        f"{line['start_cpu_seconds']}",
+        f"{line['MB']}",
+        f"{line['machine']}",
+    ]
 
 
 def _times(ours: dict[str, object], theirs: dict[str, object]) -> list[str]:
     quotients = [
-        f"{float(str(ours[kind])) / float(str(theirs[kind])):.1f}x" if ours[kind] and theirs[kind] else ""
+        f"{float(str(ours[kind])) / float(str(theirs[kind])):.1f}x"
+        if ours[kind] and theirs[kind]
+        else ""
         for kind in ("whole", "steady")
     ]
     return ["", "", "times", *quotients, "", "", "", ""]

@@ -1,12 +1,15 @@
-"""One task's pipeline: from the broker to staged Parquet, in one process on one core, without coordinator and JVM.
+"""One task's pipeline: from the broker to staged Parquet, in one process on one core, without
+coordinator and JVM.
 
-    python tests/benchmarks/bench_pipeline.py [-n 300000] [--formats json,avro] [--modes append] [--paths columns]
+    python tests/benchmarks/bench_pipeline.py [-n 300000] [--formats json,avro] [--modes append]
+        [--paths columns]
 
-Starts a broker, loads it with Debezium change events (tombstones on) and prints events per CPU second, the CPU time of
-the client library's own threads included, and microseconds per event by stage. Each run is a process of its own and
-leaves a JSON line; the table shows medians. In the other paths a transformation that knows no columns comes first, as
-somebody's own might: in `rows` it looks at nothing, in `reads` it reads two members of each event, in `changes`
-it makes a new event of each. `--alone` leaves out the two transformations behind the unwrapping one.
+Starts a broker, loads it with Debezium change events (tombstones on) and prints events per CPU
+second, the CPU time of the client library's own threads included, and microseconds per event by
+stage. Each run is a process of its own and leaves a JSON line; the table shows medians. In the
+other paths a transformation that knows no columns comes first, as somebody's own might: in `rows`
+it looks at nothing, in `reads` it reads two members of each event, in `changes` it makes a new
+event of each. `--alone` leaves out the two transformations behind the unwrapping one.
 """
 
 from __future__ import annotations
@@ -90,7 +93,11 @@ class ReadsRows(RowByRow):
 
     def apply(self, record: SinkRecord) -> SinkRecord | None:
         event = record.value
-        return None if event is not None and event["source"]["db"] == "moon" and event["op"] == "c" else record
+        return (
+            None
+            if event is not None and event["source"]["db"] == "moon" and event["op"] == "c"
+            else record
+        )
 
 
 class ChangesRows(RowByRow):
@@ -149,7 +156,8 @@ class Assignment:
 
 
 class Staging:
-    """The sink's part of the way: route, convert to the table's types, hold, write once per cycle."""
+    """The sink's part of the way: route, convert to the table's types, hold, write once per
+    cycle."""
 
     def __init__(self, config: dict[str, str], mode: str, folder: Path, watch: Stopwatch) -> None:
         self._config = IcebergSinkConfig.parse(config)
@@ -169,7 +177,9 @@ class Staging:
                 for routed in self._router.route(batch).routed:
                     if not self._answer:
                         self._answer = self._describe(routed.table, routed.batch)
-                    self._stage.add(self._stage.convert(routed.table, self._answer, self._epoch, routed.batch))
+                    self._stage.add(
+                        self._stage.convert(routed.table, self._answer, self._epoch, routed.batch)
+                    )
 
     def close_cycle(self) -> None:
         self._cycle += 1
@@ -181,9 +191,17 @@ class Staging:
         schema = TableRequest.from_text(self._stage.creation(table, batch)).schema
         keys = ("id",) if self._mode is WriteMode.MERGE else ()
         description = TableDescription(
-            table, "u", 3, str(self._folder), str(self._folder / "data"), 0, json.dumps(schema),
-            '{"spec-id":0,"fields":[]}', self._mode, keys,
-        )  # fmt: skip
+            table,
+            "u",
+            3,
+            str(self._folder),
+            str(self._folder / "data"),
+            0,
+            json.dumps(schema),
+            '{"spec-id":0,"fields":[]}',
+            self._mode,
+            keys,
+        )
         return json.dumps(description.to_json())
 
 
@@ -212,7 +230,9 @@ def measure(run: Run) -> dict[str, object]:
         chain = TransformationChain(links, errors, sink_takes_columns=True)
     chain.process = watch.around("transform", chain.process)  # type: ignore[method-assign] # timed
     pipeline = RecordPipeline(converters, chain, errors)
-    consumer = SinkConsumer(ClientConfigs(worker, config, run.group, 0).consumer(), Assignment(), lambda *_: None)
+    consumer = SinkConsumer(
+        ClientConfigs(worker, config, run.group, 0).consumer(), Assignment(), lambda *_: None
+    )
     profile = None
     if run.profile:
         import cProfile
@@ -255,18 +275,30 @@ def measure(run: Run) -> dict[str, object]:
     pipeline.close()
     if seen != run.topic.records:
         raise SystemExit(f"read {seen} of {run.topic.records} records")
-    stages = {stage: round(1e6 * seconds / run.topic.events, 3) for stage, seconds in watch.seconds.items()}
+    stages = {
+        stage: round(1e6 * seconds / run.topic.events, 3)
+        for stage, seconds in watch.seconds.items()
+    }
     client = 1e6 * cpu / run.topic.events - sum(stages.values())
     return {
-        "format": run.topic.form, "mode": run.mode, "path": run.path,
+        "format": run.topic.form,
+        "mode": run.mode,
+        "path": run.path,
         "transformations": len(chain.links) - (first is not None),
-        "events": run.topic.events, "records": seen, "rows": staging.rows,
-        "events_per_cpu_second": round(run.topic.events / cpu), "cpu_seconds": round(cpu, 3),
-        "elapsed_seconds": round(elapsed, 3), **stages, "client": round(client, 3),
-        "records_per_poll": round(seen / puts), "page_faults": faults, "machine": round(machine, 2),
+        "events": run.topic.events,
+        "records": seen,
+        "rows": staging.rows,
+        "events_per_cpu_second": round(run.topic.events / cpu),
+        "cpu_seconds": round(cpu, 3),
+        "elapsed_seconds": round(elapsed, 3),
+        **stages,
+        "client": round(client, 3),
+        "records_per_poll": round(seen / puts),
+        "page_faults": faults,
+        "machine": round(machine, 2),
         "peak_pss_mb": _pss_mb(),
         "collections": sum(s["collections"] for s in gc.get_stats()) - collections,
-    }  # fmt: skip
+    }
 
 
 def _pss_mb() -> int:
@@ -295,31 +327,51 @@ def in_own_process(run: Run) -> dict[str, object]:
 
 def main() -> None:
     """Measure every wanted format and mode."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-n", "--events", type=int, default=300_000)
     parser.add_argument("--formats", default=",".join(FORMATS))
     parser.add_argument("--modes", default=",".join(MODES))
-    parser.add_argument("--paths", default=",".join(PATHS), help="some of these; rows only appended")
-    parser.add_argument("--alone", action="store_true", help="unwrap only, without the two transformations behind")
+    parser.add_argument(
+        "--paths", default=",".join(PATHS), help="some of these; rows only appended"
+    )
+    parser.add_argument(
+        "--alone", action="store_true", help="unwrap only, without the two transformations behind"
+    )
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to")
-    parser.add_argument("--profile", default="", help="write a cProfile file per run, with this beginning")
+    parser.add_argument(
+        "--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to"
+    )
+    parser.add_argument(
+        "--profile", default="", help="write a cProfile file per run, with this beginning"
+    )
     options = parser.parse_args()
     shown = []
     with KafkaBroker() as broker, loaded_topics.registry() as registry_url:
         for form in options.formats.split(","):
-            topic = loaded_topics.load(broker.bootstrap_servers, form, options.events, options.events // 5)
+            topic = loaded_topics.load(
+                broker.bootstrap_servers, form, options.events, options.events // 5
+            )
             for path, mode in product(options.paths.split(","), options.modes.split(",")):
                 if path != "columns" and mode != "append":
                     continue
                 runs = []
                 for repeat in range(options.repeat):
                     group = f"bench-{form}-{mode}-{path}-{repeat}"
-                    profile = f"{options.profile}{form}-{mode}-{path}.prof" if options.profile else ""
+                    profile = (
+                        f"{options.profile}{form}-{mode}-{path}.prof" if options.profile else ""
+                    )
                     run = Run(
-                        topic, mode, broker.bootstrap_servers, registry_url, group, profile, path,
+                        topic,
+                        mode,
+                        broker.bootstrap_servers,
+                        registry_url,
+                        group,
+                        profile,
+                        path,
                         options.alone,
-                    )  # fmt: skip
+                    )
                     runs.append(in_own_process(run))
                     keep(options.json, "pipeline", runs[-1])
                 middle = medians(runs)
@@ -328,7 +380,10 @@ def main() -> None:
                 shown.append([*row, f"{middle['peak_pss_mb']:.0f}", f"{middle['machine']:.1f}"])
     columns = ["format", "mode", "path", "events/CPU s", *STAGES, "client", "PSS MB", "machine"]
     chain = "unwrapped" if options.alone else "unwrapped, a field inserted, another renamed"
-    print(f"{options.events} events, {chain}; medians of {options.repeat}, stages in microseconds of CPU per event")
+    print(
+        f"{options.events} events, {chain}; medians of {options.repeat}, stages in microseconds of "
+        f"CPU per event"
+    )
     print_table(columns, shown)
 
 

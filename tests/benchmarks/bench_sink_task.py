@@ -1,8 +1,10 @@
-"""What a sink task costs per record before its sink: consume, convert, transform; the sink forgets what it is given.
+"""What a sink task costs per record before its sink: consume, convert, transform; the sink forgets
+what it is given.
 
     python tests/benchmarks/bench_sink_task.py --events 200000 --format json-schema --unwrap
 
-Starts a broker of its own, loads it with Debezium change events (tombstones on) and runs one task in its process.
+Starts a broker of its own, loads it with Debezium change events (tombstones on) and runs one task
+in its process.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ JSON = "org.apache.kafka.connect.json.JsonConverter"
 UNWRAP = {
     "transforms": "unwrap",
     "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
-    "transforms.unwrap.delete.tombstone.handling.mode": "rewrite-with-tombstone",  # no row is dropped
+    # no row is dropped
+    "transforms.unwrap.delete.tombstone.handling.mode": "rewrite-with-tombstone",
 }
 
 
@@ -48,11 +51,24 @@ def load(broker: KafkaBroker, topic: str, format_: str, events: int) -> int:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
     command = [
-        sys.executable, str(HERE / "cdc_load.py"), "--bootstrap", broker.bootstrap_servers, "--topic", topic,
-        "--format", format_, "-n", str(events), "--keys", str(max(1, events // 5)), "--tombstones",
-    ]  # fmt: skip
+        sys.executable,
+        str(HERE / "cdc_load.py"),
+        "--bootstrap",
+        broker.bootstrap_servers,
+        "--topic",
+        topic,
+        "--format",
+        format_,
+        "-n",
+        str(events),
+        "--keys",
+        str(max(1, events // 5)),
+        "--tombstones",
+    ]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
-    ends = admin.list_offsets({TopicPartition(topic, p): OffsetSpec.latest() for p in range(PARTITIONS)})
+    ends = admin.list_offsets(
+        {TopicPartition(topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
+    )
     return sum(future.result(30).offset for future in ends.values())
 
 
@@ -66,7 +82,9 @@ def main() -> None:
     sys.path.insert(0, str(HERE.parent))
     from fixtures import worker_plugins
 
-    registry = PluginRegistry([*PluginRegistry.discover().tables, PluginTable(worker_plugins.PLUGINS)])
+    registry = PluginRegistry(
+        [*PluginRegistry.discover().tables, PluginTable(worker_plugins.PLUGINS)]
+    )
     server = ForkServer(registry.preload())
     server.start()
     with KafkaBroker() as broker, tempfile.TemporaryDirectory() as directory:
@@ -74,14 +92,29 @@ def main() -> None:
         result = Path(directory) / "result.json"
         schemas = "true" if options.format == "json-schema" else "false"
         config = {
-            "name": "bench", "connector.class": "test.NullSinkConnector", "topics": "events",
-            "expected": str(records), "record.file": str(result), "switch.dir": directory,
-            "key.converter": JSON, "key.converter.schemas.enable": schemas,
-            "value.converter": JSON, "value.converter.schemas.enable": schemas,
-            "header.converter": JSON, **(UNWRAP if options.unwrap else {}),
-        }  # fmt: skip
+            "name": "bench",
+            "connector.class": "test.NullSinkConnector",
+            "topics": "events",
+            "expected": str(records),
+            "record.file": str(result),
+            "switch.dir": directory,
+            "key.converter": JSON,
+            "key.converter.schemas.enable": schemas,
+            "value.converter": JSON,
+            "value.converter.schemas.enable": schemas,
+            "header.converter": JSON,
+            **(UNWRAP if options.unwrap else {}),
+        }
         worker = {"bootstrap.servers": broker.bootstrap_servers}
-        spec = TaskSpec(ConnectorTaskId("bench", 0), worker, config, config, TargetState.STARTED, 1, registry.tables)
+        spec = TaskSpec(
+            ConnectorTaskId("bench", 0),
+            worker,
+            config,
+            config,
+            TargetState.STARTED,
+            1,
+            registry.tables,
+        )
         host = ProcessTaskHost(spec, tell, server, SystemClock(), 60.0)
         host.start()
         deadline = time.monotonic() + 300
@@ -93,7 +126,8 @@ def main() -> None:
         host.stop()
         host.wait(10)
     print(
-        f"{measured['rows']} records in {measured['puts']} puts: {measured['cpu'] / records * 1e6:.2f} us CPU, "
+        f"{measured['rows']} records in {measured['puts']} puts: "
+        f"{measured['cpu'] / records * 1e6:.2f} us CPU, "
         f"{measured['seconds'] / records * 1e6:.2f} us elapsed per record; {memory:.0f} MB"
     )
 

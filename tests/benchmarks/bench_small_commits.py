@@ -1,13 +1,16 @@
 """The cost of many small commits, in runs that alternate with those of another checkout.
 
-    python tests/benchmarks/bench_small_commits.py --baseline ../baseline [--pairs 3] [--cycles 100] [--format 3]
-    python tests/benchmarks/bench_small_commits.py --baseline ../baseline --changes 200000 --keys 1000000 --cycles 10
+    python tests/benchmarks/bench_small_commits.py --baseline ../baseline [--pairs 3] [--cycles 100]
+    [--format 3] python tests/benchmarks/bench_small_commits.py --baseline ../baseline --changes
+    200000 --keys 1000000 --cycles 10
 
-Each run starts a Spark driver, fills a table with all keys, and commits the same random changes, cycle after cycle;
-compaction is off. CPU seconds are those of the driver's Python and JVM together, from the request to its outcome. At
-the end, the rows of the table are compared with the rows that the changes must leave.
+Each run starts a Spark driver, fills a table with all keys, and commits the same random changes,
+cycle after cycle; compaction is off. CPU seconds are those of the driver's Python and JVM together,
+from the request to its outcome. At the end, the rows of the table are compared with the rows that
+the changes must leave.
 
-Without `--baseline`, only this checkout runs. The baseline needs an environment: its `.venv`, or this one.
+Without `--baseline`, only this checkout runs. The baseline needs an environment: its `.venv`, or
+this one.
 """
 
 from __future__ import annotations
@@ -30,10 +33,19 @@ RUN_SECONDS = 3600.0
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Run all cycles in the checkout that the module path names; return CPU and wall seconds of each commit."""
+    """Run all cycles in the checkout that the module path names; return CPU and wall seconds of
+    each commit."""
     import numpy as np
     import psutil
-    from bench_merge_cycle import FIELDS, Lake, LakeSession, SparkRuntime, cpu_seconds, lake_config, stage
+    from bench_merge_cycle import (
+        FIELDS,
+        Lake,
+        LakeSession,
+        SparkRuntime,
+        cpu_seconds,
+        lake_config,
+        stage,
+    )
     from pyiceberg.io.pyarrow import schema_to_pyarrow
     from pyiceberg.schema import Schema
 
@@ -47,14 +59,22 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     cpu, wall, expected = [], [], {}
     with tempfile.TemporaryDirectory(prefix="connect-py-bench-") as folder:
         config = lake_config(Path(folder))
-        runtime = SparkRuntime(config.jvm_options(), config.static_settings(), Path(folder) / "spark.log")
+        runtime = SparkRuntime(
+            config.jvm_options(), config.static_settings(), Path(folder) / "spark.log"
+        )
         try:
             session = runtime.new_session(config.session_settings())
-            lake = Lake(runtime, LakeSession(session, config.catalog, EngineSettings()), Path(folder))
+            lake = Lake(
+                runtime, LakeSession(session, config.catalog, EngineSettings()), Path(folder)
+            )
             sink = lake.make(schema, None, options.format, ("c1",))
             processes = [psutil.Process(), psutil.Process(runtime.pid)]
             for cycle in range(options.cycles + 1):
-                keys = random.choice(options.keys, options.changes, replace=False) if cycle else np.arange(options.keys)
+                keys = (
+                    random.choice(options.keys, options.changes, replace=False)
+                    if cycle
+                    else np.arange(options.keys)
+                )
                 files = stage(sink, keys, cycle, arrow)
                 before, started = cpu_seconds(processes), time.monotonic()
                 sink.commit(files, EngineName.MERGE)
@@ -81,8 +101,16 @@ def run(tree: Path, arguments: Sequence[str]) -> dict[str, Any]:
     python = tree / ".venv" / "bin" / "python"
     paths = (tree, tree / "tests" / "benchmarks", tree / "tests" / "fixtures", tree / "tests")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    command = [str(python) if python.exists() else sys.executable, "-P", __file__, "--measure", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
+    command = [
+        str(python) if python.exists() else sys.executable,
+        "-P",
+        __file__,
+        "--measure",
+        *arguments,
+    ]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=RUN_SECONDS, check=False
+    )
     if done.returncode:
         raise SystemExit(f"{tree}: {done.stderr[-3000:]}")
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -104,7 +132,9 @@ def summary(figures: dict[str, Any]) -> dict[str, float]:
 
 def main() -> None:
     """Run the pairs and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--baseline", type=Path, help="another checkout to compare with")
     parser.add_argument("--pairs", type=int, default=1)
     parser.add_argument("--cycles", type=int, default=10)
@@ -119,7 +149,9 @@ def main() -> None:
         return
     from results import DEFAULT_FILE, keep, machine_microseconds, print_table, versions_line
 
-    arguments = [f"--{name}={getattr(options, name)}" for name in ("cycles", "changes", "keys", "format")]
+    arguments = [
+        f"--{name}={getattr(options, name)}" for name in ("cycles", "changes", "keys", "format")
+    ]
     trees = {"this checkout": ROOT}
     if options.baseline is not None:
         trees["baseline"] = options.baseline.resolve()
@@ -129,18 +161,26 @@ def main() -> None:
             figures = run(trees[name], arguments)
             runs[name].append(summary(figures))
             print(f"pair {pair + 1}, {name}: {runs[name][-1]}", file=sys.stderr, flush=True)
-            line = {"contender": name, "format": options.format, "changes": options.changes, "keys": options.keys}
+            line = {
+                "contender": name,
+                "format": options.format,
+                "changes": options.changes,
+                "keys": options.keys,
+            }
             keep(options.json or DEFAULT_FILE, "small_commits", {**line, **figures})
     rows = []
     for figure in next(iter(runs.values()))[0]:
-        medians = {name: statistics.median(each[figure] for each in done) for name, done in runs.items()}
+        medians = {
+            name: statistics.median(each[figure] for each in done) for name, done in runs.items()
+        }
         cells = [f"{value:.2f}" for value in medians.values()]
         if len(medians) > 1 and medians["baseline"]:
             ratios = [a[figure] / b[figure] for a, b in zip(*runs.values(), strict=True)]
             cells.append(", ".join(f"{ratio:.2f}" for ratio in ratios))
         rows.append([figure, *cells])
     print(
-        f"{options.cycles} commits of {options.changes:,} changes into {options.keys:,} rows, format {options.format}"
+        f"{options.cycles} commits of {options.changes:,} changes into {options.keys:,} rows, "
+        f"format {options.format}"
     )
     print(f"{versions_line()}; machine {machine_microseconds():.2f}")
     print_table(["", *runs, *(["ratio of each pair"] if len(runs) > 1 else [])], rows)

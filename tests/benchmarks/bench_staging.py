@@ -1,4 +1,5 @@
-"""Micro benchmark of staging: unwrapped row columns to staged Parquet, against plain `pq.write_table` of the same rows.
+"""Micro benchmark of staging: unwrapped row columns to staged Parquet, against plain
+`pq.write_table` of the same rows.
 
     python tests/benchmarks/bench_staging.py [rows]
 
@@ -42,7 +43,8 @@ def row_schema() -> Schema:
 
 
 def load(count: int) -> tuple[Schema, list[Batch]]:
-    """Rows as the unwrapping transformation leaves them, in batches; deletes are marked and followed by a tombstone."""
+    """Rows as the unwrapping transformation leaves them, in batches; deletes are marked and
+    followed by a tombstone."""
     schema = row_schema()
     key_schema = struct(("id", Schema(Type.INT64)))
     rows: list[tuple[int, Struct | None]] = []
@@ -59,9 +61,13 @@ def load(count: int) -> tuple[Schema, list[Batch]]:
         gone = pa.array([value is None for _, value in part])
         size = len(part)
         origin = Origin(
-            "orders", pa.array([0] * size, pa.int32()), pa.array(range(start, start + size), pa.int64()),
-            TimestampType.CREATE_TIME, [b""] * size, [b""] * size,
-        )  # fmt: skip
+            "orders",
+            pa.array([0] * size, pa.int32()),
+            pa.array(range(start, start + size), pa.int64()),
+            TimestampType.CREATE_TIME,
+            [b""] * size,
+            [b""] * size,
+        )
         keys = to_array(key_schema, [Struct(key_schema, [key]) for key, _ in part])
         batches.append(
             Batch(
@@ -78,17 +84,30 @@ def load(count: int) -> tuple[Schema, list[Batch]]:
 
 def stager(schema: Schema, folder: Path, mode: WriteMode) -> TableStager:
     props = {
-        "name": "bench", "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
-        "iceberg.tables": "db.orders", "iceberg.catalog.type": "jdbc",
-    }  # fmt: skip
+        "name": "bench",
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "iceberg.tables": "db.orders",
+        "iceberg.catalog.type": "jdbc",
+    }
     if mode is WriteMode.MERGE:
-        props |= {"iceberg.tables.cdc-field": "__deleted", "iceberg.tables.default-id-columns": "id"}
+        props |= {
+            "iceberg.tables.cdc-field": "__deleted",
+            "iceberg.tables.default-id-columns": "id",
+        }
     config = IcebergSinkConfig.parse(props)
     made = new_table_schema(schema, pa.null(), TypeOptions.of(config), ["id"])
     description = TableDescription(
-        "db.orders", "u", 2, str(folder), str(folder / "data"), 0, json.dumps(made), '{"spec-id":0,"fields":[]}', mode,
+        "db.orders",
+        "u",
+        2,
+        str(folder),
+        str(folder / "data"),
+        0,
+        json.dumps(made),
+        '{"spec-id":0,"fields":[]}',
+        mode,
         ("id",) if mode is WriteMode.MERGE else (),
-    )  # fmt: skip
+    )
     return TableStager(description, config, Epoch(1, "a"), "0", MemoryBudget(1 << 30))
 
 
@@ -111,14 +130,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         plain = pa.concat_tables(
-            [pa.Table.from_struct_array(b.value.data.filter(b.value.data.is_valid())) for b in batches]
+            [
+                pa.Table.from_struct_array(b.value.data.filter(b.value.data.is_valid()))
+                for b in batches
+            ]
         )
 
         def write_plain() -> None:
             pq.write_table(plain, folder / "plain.parquet")
 
         floor = best(write_plain)
-        print(f"{rows} records, {plain.num_rows} rows; plain write_table {floor / rows * 1e6:.2f} us/record")
+        print(
+            f"{rows} records, {plain.num_rows} rows; plain write_table {floor / rows * 1e6:.2f} "
+            f"us/record"
+        )
         for mode in WriteMode:
             staging = stager(schema, folder, mode)
             adding = [0.0]
@@ -132,8 +157,8 @@ def main() -> None:
 
             taken = best(stage)
             print(
-                f"{mode.value}: {taken / rows * 1e6:.2f} us/record ({adding[0] / rows * 1e6:.2f} before the cycle "
-                f"closes), {taken / floor:.2f} of the plain write"
+                f"{mode.value}: {taken / rows * 1e6:.2f} us/record ({adding[0] / rows * 1e6:.2f} "
+                f"before the cycle closes), {taken / floor:.2f} of the plain write"
             )
 
 

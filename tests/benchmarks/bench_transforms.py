@@ -2,8 +2,8 @@
 
     python tests/benchmarks/bench_transforms.py [--rows 4000] [--repeat 60]
 
-Batches hold events of `cdc_load` with 10 % deletes, each followed by its tombstone. The row form includes neither
-making the rows nor the way back to columns.
+Batches hold events of `cdc_load` with 10 % deletes, each followed by its tombstone. The row form
+includes neither making the rows nor the way back to columns.
 """
 
 from __future__ import annotations
@@ -25,25 +25,62 @@ from transforms_chain import configured
 from connect_py.api.batch import Batch
 from connect_py.api.errors import NotColumnar
 from connect_py.api.record import RecordOrigin, SinkRecord
-from connect_py.api.schema import INT64, OPTIONAL_INT64, OPTIONAL_STRING, STRING, Schema, Struct, struct
+from connect_py.api.schema import (
+    INT64,
+    OPTIONAL_INT64,
+    OPTIONAL_STRING,
+    STRING,
+    Schema,
+    Struct,
+    struct,
+)
 from connect_py.api.schema import Type as SchemaType
 from connect_py.task.child_process import COLLECTOR_THRESHOLDS
 from connect_py.task.sink_loop import POLL_RECORDS
 
-TYPES = {"long": SchemaType.INT64, "int": SchemaType.INT32, "double": SchemaType.FLOAT64, "string": SchemaType.STRING}
+TYPES = {
+    "long": SchemaType.INT64,
+    "int": SchemaType.INT32,
+    "double": SchemaType.FLOAT64,
+    "string": SchemaType.STRING,
+}
 ROW = struct(
     *((name, Schema(TYPES[kind], optional=name != "id")) for name, kind in cdc_load.COLUMNS),
-    name="bench.public.orders.Value", optional=True,
-)  # fmt: skip
+    name="bench.public.orders.Value",
+    optional=True,
+)
 SOURCE = struct(
-    *((name, STRING if name in ("version", "connector", "name", "snapshot", "db", "schema", "table") else INT64)
-      for name in ("version", "connector", "name", "ts_ms", "snapshot", "db", "schema", "table", "txId", "lsn")),
+    *(
+        (
+            name,
+            STRING
+            if name in ("version", "connector", "name", "snapshot", "db", "schema", "table")
+            else INT64,
+        )
+        for name in (
+            "version",
+            "connector",
+            "name",
+            "ts_ms",
+            "snapshot",
+            "db",
+            "schema",
+            "table",
+            "txId",
+            "lsn",
+        )
+    ),
     name="io.debezium.connector.postgresql.Source",
-)  # fmt: skip
+)
 ENVELOPE = struct(
-    ("before", ROW), ("after", ROW), ("source", SOURCE), ("op", STRING), ("ts_ms", OPTIONAL_INT64),
-    ("transaction", OPTIONAL_STRING), name="bench.public.orders.Envelope",
-)  # fmt: skip
+    ("before", ROW),
+    ("after", ROW),
+    ("source", SOURCE),
+    ("op", STRING),
+    ("ts_ms", OPTIONAL_INT64),
+    ("transaction", OPTIONAL_STRING),
+    name="bench.public.orders.Envelope",
+)
 KEY = struct(("id", INT64), name="bench.public.orders.Key")
 DEBEZIUM = "io.debezium.transforms"
 ICEBERG = "org.apache.iceberg.connect.transforms"
@@ -57,10 +94,13 @@ def as_struct(schema: Schema, value: Mapping[str, Any] | None) -> Struct | None:
     if value is None:
         return None
     members = (value[f.name] for f in schema.fields)
-    return Struct(schema, [
-        as_struct(f.schema, m) if f.schema.type is SchemaType.STRUCT else m
-        for f, m in zip(schema.fields, members, strict=True)
-    ])  # fmt: skip
+    return Struct(
+        schema,
+        [
+            as_struct(f.schema, m) if f.schema.type is SchemaType.STRUCT else m
+            for f, m in zip(schema.fields, members, strict=True)
+        ],
+    )
 
 
 def events(rows: int, *, with_schema: bool) -> Batch:
@@ -76,7 +116,14 @@ def events(rows: int, *, with_schema: bool) -> Batch:
             origin = RecordOrigin("orders", 0, len(records), b"k", b"v")
             records.append(
                 SinkRecord(
-                    "orders", 0, KEY if with_schema else None, id_, schema, made, 1_760_000_000_000, origin=origin
+                    "orders",
+                    0,
+                    KEY if with_schema else None,
+                    id_,
+                    schema,
+                    made,
+                    1_760_000_000_000,
+                    origin=origin,
                 )
             )
     (batch,) = Batch.of(records[:rows])
@@ -84,7 +131,8 @@ def events(rows: int, *, with_schema: bool) -> Batch:
 
 
 def cases() -> list[tuple[str, dict[str, str], str]]:
-    """Class, options and kind of input of what is measured: `events` and their `rows` have a schema, `plain` has none.
+    """Class, options and kind of input of what is measured: `events` and their `rows` have a
+    schema, `plain` has none.
 
     Left out: what works on MongoDB's or DMS's events, on outbox tables, or on bytes.
     """
@@ -94,10 +142,22 @@ def cases() -> list[tuple[str, dict[str, str], str]]:
         (unwrap, {MODE: "tombstone"}, "events"),
         (unwrap, {MODE: "delete-to-tombstone"}, "events"),
         (unwrap, {MODE: "rewrite", "add.fields": "op,source.ts_ms,lsn"}, "events"),
-        (f"{DEBEZIUM}.ByLogicalTableRouter", {"topic.regex": "(.*)", "topic.replacement": "all"}, "events"),
+        (
+            f"{DEBEZIUM}.ByLogicalTableRouter",
+            {"topic.regex": "(.*)", "topic.replacement": "all"},
+            "events",
+        ),
         (f"{DEBEZIUM}.ExtractChangedRecordState", {"header.changed.name": "changed"}, "events"),
-        (f"{DEBEZIUM}.Filter", {"language": "connect_py.expression", "condition": "value.op != 'd'"}, "events"),
-        (f"{DEBEZIUM}.SchemaChangeEventFilter", {"schema.change.event.exclude.list": "DROP_TABLE"}, "events"),
+        (
+            f"{DEBEZIUM}.Filter",
+            {"language": "connect_py.expression", "condition": "value.op != 'd'"},
+            "events",
+        ),
+        (
+            f"{DEBEZIUM}.SchemaChangeEventFilter",
+            {"schema.change.event.exclude.list": "DROP_TABLE"},
+            "events",
+        ),
         (f"{DEBEZIUM}.TimezoneConverter", {"converted.timezone": "Europe/Paris"}, "events"),
         (f"{ICEBERG}.DebeziumTransform", {}, "events"),
         (f"{ICEBERG}.DebeziumTransform", {}, "plain"),
@@ -108,11 +168,19 @@ def cases() -> list[tuple[str, dict[str, str], str]]:
         (f"{KAFKA}.ExtractField$Key", {"field": "id"}, "rows"),
         (f"{KAFKA}.Filter", {}, "rows"),
         (f"{KAFKA}.Flatten$Value", {"delimiter": "_"}, "events"),
-        (f"{KAFKA}.HeaderFrom$Value", {"fields": "sku", "headers": "sku", "operation": "copy"}, "rows"),
+        (
+            f"{KAFKA}.HeaderFrom$Value",
+            {"fields": "sku", "headers": "sku", "operation": "copy"},
+            "rows",
+        ),
         (f"{KAFKA}.HoistField$Value", {"field": "row"}, "rows"),
         (f"{KAFKA}.InsertField$Value", {"topic.field": "t"}, "rows"),
         (f"{KAFKA}.InsertField$Value", {"topic.field": "t"}, "plain"),
-        (f"{KAFKA}.InsertField$Value", {"topic.field": "t", "offset.field": "o", "timestamp.field": "ts"}, "rows"),
+        (
+            f"{KAFKA}.InsertField$Value",
+            {"topic.field": "t", "offset.field": "o", "timestamp.field": "ts"},
+            "rows",
+        ),
         (f"{KAFKA}.InsertHeader", {"header": "h", "value.literal": "7"}, "rows"),
         (f"{KAFKA}.MaskField$Value", {"fields": "email"}, "rows"),
         (f"{KAFKA}.RegexRouter", {"regex": "(.*)", "replacement": "lake.$1"}, "rows"),
@@ -120,15 +188,18 @@ def cases() -> list[tuple[str, dict[str, str], str]]:
         (f"{KAFKA}.ReplaceField$Value", {"exclude": "comment", "renames": "sku:article"}, "rows"),
         (f"{KAFKA}.ReplaceField$Value", {"exclude": "transaction"}, "plain"),
         (f"{KAFKA}.SetSchemaMetadata$Value", {"schema.name": "n"}, "rows"),
-        (f"{KAFKA}.TimestampConverter$Value",
-         {"field": "created_at", "target.type": "Timestamp", "unix.precision": "microseconds"}, "rows"),
+        (
+            f"{KAFKA}.TimestampConverter$Value",
+            {"field": "created_at", "target.type": "Timestamp", "unix.precision": "microseconds"},
+            "rows",
+        ),
         (f"{KAFKA}.TimestampRouter", {}, "rows"),
         (f"{KAFKA}.ValueToKey", {"fields": "id"}, "rows"),
         (f"{CONFLUENT}.Drop$Key", {}, "rows"),
         (f"{CONFLUENT}.ExtractTopic$Value", {"field": "status"}, "rows"),
         (f"{CONFLUENT}.MessageTimestampRouter", {"message.timestamp.keys": "created_at"}, "rows"),
         (f"{CONFLUENT}.TombstoneHandler", {"behavior": "ignore"}, "rows"),
-    ]  # fmt: skip
+    ]
 
 
 def micros_per_row(work: Callable[[], object], rows: int, repeat: int) -> float:
@@ -141,13 +212,21 @@ def micros_per_row(work: Callable[[], object], rows: int, repeat: int) -> float:
     return best / rows * 1e6
 
 
-def measure(name: str, options: Mapping[str, str], kind: str, batch: Batch, repeat: int) -> list[str]:
+def measure(
+    name: str, options: Mapping[str, str], kind: str, batch: Batch, repeat: int
+) -> list[str]:
     """One line: what a row costs as columns and as a row."""
     transformation = configured({"type": name, **options})
     records: Sequence[SinkRecord] = batch.records()
-    in_rows = micros_per_row(lambda: [transformation.apply(r) for r in records], len(batch), max(3, repeat // 20))
+    in_rows = micros_per_row(
+        lambda: [transformation.apply(r) for r in records], len(batch), max(3, repeat // 20)
+    )
     told = [options[key] for key in (MODE, "exclude", "renames") if key in options]
-    told += [key.partition(".")[0] for key in options if key in ("add.fields", "offset.field", "timestamp.field")]
+    told += [
+        key.partition(".")[0]
+        for key in options
+        if key in ("add.fields", "offset.field", "timestamp.field")
+    ]
     label = " ".join([name.rpartition(".")[2], *told])
     try:
         in_columns = micros_per_row(lambda: transformation.apply_batch(batch), len(batch), repeat)
@@ -167,9 +246,13 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
     batch, plain = (events(options.rows, with_schema=with_schema) for with_schema in (True, False))
-    (rewritten,) = configured({"type": f"{DEBEZIUM}.ExtractNewRecordState", MODE: "rewrite"}).apply_batch(batch)
+    (rewritten,) = configured(
+        {"type": f"{DEBEZIUM}.ExtractNewRecordState", MODE: "rewrite"}
+    ).apply_batch(batch)
     inputs = {"events": batch, "plain": plain, "rows": rewritten}
-    table = [measure(name, props, kind, inputs[kind], options.repeat) for name, props, kind in cases()]
+    table = [
+        measure(name, props, kind, inputs[kind], options.repeat) for name, props, kind in cases()
+    ]
     print(f"batches of {len(batch)}; microseconds of CPU per record")
     print_table(["transformation", "input", "columns", "rows", "ratio"], table)
 

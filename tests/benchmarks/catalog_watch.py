@@ -1,4 +1,5 @@
-"""When commits become visible, seen from outside: the table's pointer in the catalog, looked at many times a second."""
+"""When commits become visible, seen from outside: the table's pointer in the catalog, looked at
+many times a second."""
 
 from __future__ import annotations
 
@@ -61,10 +62,15 @@ class CatalogWatch:
             return
         seen = time.time() * 1000
         self._pointer = pointer
-        metadata = json.loads(Path(pointer.removeprefix("file:").replace("///", "/", 1)).read_bytes())
+        metadata = json.loads(
+            Path(pointer.removeprefix("file:").replace("///", "/", 1)).read_bytes()
+        )
         new = [s for s in metadata.get("snapshots", ()) if s["snapshot-id"] not in self._known]
         self._known.update(s["snapshot-id"] for s in new)
-        found = [self._commit(seen, s["summary"]) for s in sorted(new, key=lambda s: int(s["sequence-number"]))]
+        found = [
+            self._commit(seen, s["summary"])
+            for s in sorted(new, key=lambda s: int(s["sequence-number"]))
+        ]
         with self._lock:
             self._commits += [commit for commit in found if commit is not None]
 
@@ -74,7 +80,8 @@ class CatalogWatch:
             database = sqlite3.connect(self._database, uri=True, timeout=5)
             try:
                 found = database.execute(
-                    "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?",
+                    "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND "
+                    "table_name = ?",
                     self._table,
                 ).fetchone()
             finally:

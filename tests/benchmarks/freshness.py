@@ -1,4 +1,5 @@
-"""How fresh a table was: from when records were produced and when commits were seen to plain numbers."""
+"""How fresh a table was: from when records were produced and when commits were seen to plain
+numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from catalog_watch import Commit
 
-LAG_TOLERANCE, LAG_LEAST_SECONDS = 0.2, 0.5  # what a flat line may gain: this part of its start, or so much
+# what a flat line may gain: this part of its start, or so much
+LAG_TOLERANCE, LAG_LEAST_SECONDS = (0.2, 0.5)
 MEMORY_TOLERANCE, MEMORY_LEAST_MB = 0.1, 20.0
 
 
@@ -23,23 +25,28 @@ MEMORY_TOLERANCE, MEMORY_LEAST_MB = 0.1, 20.0
 class Produced:
     """When every record of a topic was produced."""
 
-    times: Mapping[int, Sequence[int]]  # by partition, by offset: ms since the epoch of Unix, rising
+    # by partition, by offset: ms since the epoch of Unix, rising
+    times: Mapping[int, Sequence[int]]
 
     def behind(self, at_ms: float, commit: Commit | None) -> int:
         """Records that were produced by then and are not below the commit's ends."""
         return sum(
-            max(0, bisect_right(times, at_ms) - _next(commit, partition)) for partition, times in self.times.items()
+            max(0, bisect_right(times, at_ms) - _next(commit, partition))
+            for partition, times in self.times.items()
         )
 
     def lag_seconds(self, at_ms: float, commit: Commit | None) -> float:
         """Age of the oldest record that nobody sees yet; 0 when there is none."""
         waiting = [
-            times[first] for partition, times in self.times.items() if (first := _next(commit, partition)) < len(times)
+            times[first]
+            for partition, times in self.times.items()
+            if (first := _next(commit, partition)) < len(times)
         ]
         return max(0.0, at_ms - min(waiting)) / 1000 if waiting else 0.0
 
     def ages_at_sight(self, commits: Sequence[Commit]) -> pa.Array:
-        """Seconds from being produced to being seen, of every record of all commits but the first."""
+        """Seconds from being produced to being seen, of every record of all commits but the
+        first."""
         ages = [
             pc.divide(pc.subtract(commit.seen_ms, pa.array(new, pa.float64())), 1000.0)
             for before, commit in pairwise(commits)
@@ -56,7 +63,8 @@ def visible_at(commits: Sequence[Commit], at_ms: float) -> Commit | None:
 
 
 def commit_seconds(commits: Sequence[Commit], starts: Mapping[tuple[int, int], int]) -> list[float]:
-    """Of each commit but the first, seconds from the start of its cycle. `starts`: by epoch and cycle, in ms."""
+    """Of each commit but the first, seconds from the start of its cycle. `starts`: by epoch and
+    cycle, in ms."""
     return [
         (commit.seen_ms - starts[commit.epoch, commit.cycle]) / 1000
         for commit in commits[1:]
@@ -71,7 +79,8 @@ def percentile(ordered: Sequence[float], part: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A line through samples: what they start with by it, what they gain until the last, and what may be gained."""
+    """A line through samples: what they start with by it, what they gain until the last, and what
+    may be gained."""
 
     name: str
     start: float
@@ -79,8 +88,11 @@ class Trend:
     most: float
 
     @classmethod
-    def of(cls, name: str, times: Sequence[float], values: Sequence[float], part: float, least: float) -> Trend:
-        """Least squares, at least two different times; flat is a gain of `part` of the start, or of `least`."""
+    def of(
+        cls, name: str, times: Sequence[float], values: Sequence[float], part: float, least: float
+    ) -> Trend:
+        """Least squares, at least two different times; flat is a gain of `part` of the start, or of
+        `least`."""
         slope, at_zero = statistics.linear_regression(times, values)
         start = at_zero + slope * times[0]
         return cls(name, start, slope * (times[-1] - times[0]), max(part * start, least))

@@ -1,4 +1,5 @@
-"""A picture for the documentation: panels of lines over a common axis of minutes, as SVG that any browser shows."""
+"""A picture for the documentation: panels of lines over a common axis of minutes, as SVG that any
+browser shows."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def draw(title: str, seconds: Sequence[float], panels: Sequence[Panel]) -> str:
     """The text of the picture. `seconds`: when samples were taken, from 0 on."""
     height = _TOP + len(panels) * (_HEIGHT + _TOP + _BOTTOM)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
+        f'font-family="sans-serif"'
         ' font-size="12">',
         f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
         f'<text x="{_LEFT}" y="20" font-size="15">{escape(title)}</text>',
@@ -41,7 +43,9 @@ def _panel(panel: Panel, seconds: Sequence[float], top: float) -> list[str]:
     for mark in range(5):
         y = low - mark / 4 * _HEIGHT
         parts.append(f'<line x1="{_LEFT}" y1="{y:g}" x2="{right}" y2="{y:g}" stroke="#e2e8f0"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:g}" text-anchor="end">{mark * step:,g}</text>')
+        parts.append(
+            f'<text x="{_LEFT - 6}" y="{y + 4:g}" text-anchor="end">{mark * step:,g}</text>'
+        )
     for minute in range(int(end // 60) + 1):
         x = _LEFT + minute * 60 / end * (right - _LEFT)
         parts.append(f'<text x="{x:.1f}" y="{low + 16:g}" text-anchor="middle">{minute} min</text>')
@@ -51,7 +55,9 @@ def _panel(panel: Panel, seconds: Sequence[float], top: float) -> list[str]:
             f"{_LEFT + at / end * (right - _LEFT):.1f},{low - value / highest * _HEIGHT:.1f}"
             for at, value in zip(seconds, line, strict=True)
         )
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.3"/>')
+        parts.append(
+            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.3"/>'
+        )
         y = top + _TOP + 12 + 18 * number
         parts.append(f'<text x="{right + 12}" y="{y:g}" fill="{colour}">{escape(name)}</text>')
     return parts

@@ -1,4 +1,5 @@
-"""Topics filled with the change events of `cdc_load`, and the connector configuration that reads each of them."""
+"""Topics filled with the change events of `cdc_load`, and the connector configuration that reads
+each of them."""
 
 from __future__ import annotations
 
@@ -49,16 +50,34 @@ def load(bootstrap_servers: str, form: str, events: int, keys: int) -> LoadedTop
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
     command = [
-        sys.executable, str(HERE / "cdc_load.py"), "--bootstrap", bootstrap_servers, "--topic", name,
-        "--partitions", str(PARTITIONS), "--format", form, "-n", str(events), "--keys", str(keys), "--tombstones",
-    ]  # fmt: skip
+        sys.executable,
+        str(HERE / "cdc_load.py"),
+        "--bootstrap",
+        bootstrap_servers,
+        "--topic",
+        name,
+        "--partitions",
+        str(PARTITIONS),
+        "--format",
+        form,
+        "-n",
+        str(events),
+        "--keys",
+        str(keys),
+        "--tombstones",
+    ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    asked = admin.list_offsets({TopicPartition(name, p): OffsetSpec.latest() for p in range(PARTITIONS)})
-    return LoadedTopic(name, form, events, keys, {tp.partition: f.result(30).offset for tp, f in asked.items()})
+    asked = admin.list_offsets(
+        {TopicPartition(name, p): OffsetSpec.latest() for p in range(PARTITIONS)}
+    )
+    return LoadedTopic(
+        name, form, events, keys, {tp.partition: f.result(30).offset for tp, f in asked.items()}
+    )
 
 
 class FullTopic:
-    """A loaded topic as it is, for who is to find all of it there: what `Feed` offers, with nothing to copy."""
+    """A loaded topic as it is, for who is to find all of it there: what `Feed` offers, with nothing
+    to copy."""
 
     def __init__(self, topic: LoadedTopic) -> None:
         self.topic = topic
@@ -100,9 +119,20 @@ class Feed:
         starts = self._ends()
         self._step += 1
         ends = self._ends()
-        producer = Producer({**self._settings, "compression.type": "lz4", "linger.ms": 20, "enable.idempotence": True})
-        consumer = Consumer({**self._settings, "group.id": "bench-feed", "enable.auto.commit": False})
-        consumer.assign([TopicPartition(self._source.name, p, start) for p, start in starts.items()])
+        producer = Producer(
+            {
+                **self._settings,
+                "compression.type": "lz4",
+                "linger.ms": 20,
+                "enable.idempotence": True,
+            }
+        )
+        consumer = Consumer(
+            {**self._settings, "group.id": "bench-feed", "enable.auto.commit": False}
+        )
+        consumer.assign(
+            [TopicPartition(self._source.name, p, start) for p, start in starts.items()]
+        )
         missing = sum(ends.values()) - sum(starts.values())
         while missing:
             for message in consumer.consume(1000, 1.0):
@@ -115,7 +145,9 @@ class Feed:
     def _produce(self, producer: Producer, message: Message) -> None:
         while True:
             try:
-                producer.produce(self.topic.name, message.value(), message.key(), message.partition())
+                producer.produce(
+                    self.topic.name, message.value(), message.key(), message.partition()
+                )
             except BufferError:
                 producer.poll(0.05)
             else:
@@ -126,15 +158,18 @@ class Feed:
 def registry() -> Iterator[str]:
     """Serve the two Avro schemas of the load; yields the address."""
     key, value = cdc_load.avro_schemas()
-    with schema_registry({1: {"schema": json.dumps(key)}, 2: {"schema": json.dumps(value)}}) as stub:
+    with schema_registry(
+        {1: {"schema": json.dumps(key)}, 2: {"schema": json.dumps(value)}}
+    ) as stub:
         yield stub.url
 
 
 def sink_config(topic: LoadedTopic, mode: str, registry_url: str) -> dict[str, str]:
-    """The connector's converters, transformations and way to write: the chains that everything is measured with.
+    """The connector's converters, transformations and way to write: the chains that everything is
+    measured with.
 
-    Plain JSON goes through the Iceberg project's transformation, JSON with schema and Avro through Debezium's. Append
-    keeps every event as a row, deletes are marked and tombstones make none.
+    Plain JSON goes through the Iceberg project's transformation, JSON with schema and Avro through
+    Debezium's. Append keeps every event as a row, deletes are marked and tombstones make none.
     """
     config = {
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
@@ -145,7 +180,10 @@ def sink_config(topic: LoadedTopic, mode: str, registry_url: str) -> dict[str, s
     }
     for side in ("key", "value"):
         if topic.form == "avro":
-            config |= {f"{side}.converter": _AVRO, f"{side}.converter.schema.registry.url": registry_url}
+            config |= {
+                f"{side}.converter": _AVRO,
+                f"{side}.converter.schema.registry.url": registry_url,
+            }
         else:
             enabled = "true" if topic.form == "json-schema" else "false"
             config |= {f"{side}.converter": _JSON, f"{side}.converter.schemas.enable": enabled}
@@ -156,7 +194,9 @@ def sink_config(topic: LoadedTopic, mode: str, registry_url: str) -> dict[str, s
             config["iceberg.tables.cdc-field"] = "_cdc.op"
     else:
         config["transforms.unwrap.type"] = _UNWRAP
-        config["transforms.unwrap.delete.tombstone.handling.mode"] = "tombstone" if upsert else "rewrite"
+        config["transforms.unwrap.delete.tombstone.handling.mode"] = (
+            "tombstone" if upsert else "rewrite"
+        )
         if upsert:
             config["iceberg.tables.upsert-mode-enabled"] = "true"
     if upsert:
@@ -165,7 +205,8 @@ def sink_config(topic: LoadedTopic, mode: str, registry_url: str) -> dict[str, s
 
 
 def with_two_more(config: dict[str, str]) -> dict[str, str]:
-    """The same connector with two more transformations behind, such as many have: neither makes rows smaller."""
+    """The same connector with two more transformations behind, such as many have: neither makes
+    rows smaller."""
     stock = "org.apache.kafka.connect.transforms"
     return {
         **config,

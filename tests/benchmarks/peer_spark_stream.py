@@ -2,8 +2,8 @@
 
     python tests/benchmarks/peer_spark_stream.py BOOTSTRAP TOPIC LAKE INTERVAL_MS
 
-The program that its users write: parse, keep the last change of each key, one `MERGE` per batch. Writes how many
-records are in the table to `LAKE/progress`, and ends by SIGTERM.
+The program that its users write: parse, keep the last change of each key, one `MERGE` per batch.
+Writes how many records are in the table to `LAKE/progress`, and ends by SIGTERM.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from connect_py.embedded.jar_lock import JarLock
 
 TABLE = "lake.db.orders"
 ROW = (
-    "id BIGINT, customer_id INT, quantity INT, price DOUBLE, status STRING, sku STRING, comment STRING, email STRING,"
-    " created_at BIGINT, updated_at BIGINT"
+    "id BIGINT, customer_id INT, quantity INT, price DOUBLE, status STRING, sku STRING, comment "
+    "STRING, email STRING, created_at BIGINT, updated_at BIGINT"
 )
 _MERGE = f"""
     MERGE INTO {TABLE} AS t USING changes AS c ON t.id = c.id
@@ -33,8 +33,12 @@ _MERGE = f"""
 
 
 def session(lake: Path) -> SparkSession:
-    """A session on both cores with the catalog of the other contenders, and as few shuffled partitions as cores."""
-    jars = [*JarLock.shipped("spark").resolve(), *filter(of_spark, JarLock.shipped("peers").resolve())]
+    """A session on both cores with the catalog of the other contenders, and as few shuffled
+    partitions as cores."""
+    jars = [
+        *JarLock.shipped("spark").resolve(),
+        *filter(of_spark, JarLock.shipped("peers").resolve()),
+    ]
     settings = {
         "spark.master": "local[2]",
         "spark.driver.memory": "2g",
@@ -59,18 +63,25 @@ def session(lake: Path) -> SparkSession:
 
 def envelope(value: Column) -> Column:
     """What the batch needs of a change event."""
-    return F.from_json(value.cast("string"), f"before STRUCT<id: BIGINT>, after STRUCT<{ROW}>, op STRING")
+    return F.from_json(
+        value.cast("string"), f"before STRUCT<id: BIGINT>, after STRUCT<{ROW}>, op STRING"
+    )
 
 
 def merge(batch: DataFrame, _number: int) -> None:
-    """Merge one batch: the last change of each key, by offset, because a key lives in one partition."""
+    """Merge one batch: the last change of each key, by offset, because a key lives in one
+    partition."""
     events = batch.where("value IS NOT NULL").select("offset", envelope(F.col("value")).alias("e"))
     last = (
-        events.select("offset", "e.op", F.coalesce("e.after.id", "e.before.id").alias("key"), "e.after")
+        events.select(
+            "offset", "e.op", F.coalesce("e.after.id", "e.before.id").alias("key"), "e.after"
+        )
         .groupBy("key")
         .agg(F.max_by(F.struct("op", "after"), "offset").alias("c"))
     )
-    changes = last.select(F.col("key").alias("id"), "c.op", *(f"c.after.{name}" for name in _names() if name != "id"))
+    changes = last.select(
+        F.col("key").alias("id"), "c.op", *(f"c.after.{name}" for name in _names() if name != "id")
+    )
     changes.createOrReplaceTempView("changes")
     batch.sparkSession.sql(_MERGE)
 

@@ -26,8 +26,9 @@ class Usage:
 class ProcessWatch:
     """Looks at a process and all its descendants, as often as `look` is called. Any one thread.
 
-    The CPU time of a child that ended is its parent's from the moment that the parent has waited for it; so the total
-    is complete at any time but for children that ended since the last look and were not waited for.
+    The CPU time of a child that ended is its parent's from the moment that the parent has waited
+    for it; so the total is complete at any time but for children that ended since the last look and
+    were not waited for.
     """
 
     pid: int
@@ -48,8 +49,12 @@ class ProcessWatch:
             try:
                 times = process.cpu_times()
                 usage = self.used.setdefault(process.pid, Usage("other"))
-                usage.kind = "cluster" if process.pid in of_cluster else self._kind(process, alive, names)
-                usage.cpu_seconds = times.user + times.system + times.children_user + times.children_system
+                usage.kind = (
+                    "cluster" if process.pid in of_cluster else self._kind(process, alive, names)
+                )
+                usage.cpu_seconds = (
+                    times.user + times.system + times.children_user + times.children_system
+                )
                 if memory:
                     usage.pss_mb = _pss_mb(process.pid)
                     usage.peak_pss_mb = max(usage.peak_pss_mb, usage.pss_mb)
@@ -85,7 +90,9 @@ class ProcessWatch:
             found[usage.kind] = round(max(found.get(usage.kind, 0.0), usage.peak_pss_mb))
         return found
 
-    def _kind(self, process: psutil.Process, alive: list[psutil.Process], names: dict[int, str]) -> str:
+    def _kind(
+        self, process: psutil.Process, alive: list[psutil.Process], names: dict[int, str]
+    ) -> str:
         if process.pid == self.pid:
             return "worker"
         if names[process.pid] == "java":

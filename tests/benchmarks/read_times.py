@@ -1,10 +1,11 @@
-"""Times full reads of tables by Spark, each beside a copy that is written anew, in a process of its own.
+"""Times full reads of tables by Spark, each beside a copy that is written anew, in a process of its
+own.
 
 python tests/benchmarks/read_times.py LAKE TABLE...
 
-Prints a JSON object: table -> seconds of each read, taken in turn: of the table, of its copy, and of the state with the
-most data files among the snapshots that are there. `moments` has twelve of these snapshots, evenly spaced: how many
-times as long as one of the copy a read of each takes.
+Prints a JSON object: table -> seconds of each read, taken in turn: of the table, of its copy, and
+of the state with the most data files among the snapshots that are there. `moments` has twelve of
+these snapshots, evenly spaced: how many times as long as one of the copy a read of each takes.
 """
 
 from __future__ import annotations
@@ -32,19 +33,29 @@ def main() -> None:
         table, copy = f"lake.{name}", f"lake.{name}_copy"
         spark.sql(
             f"CREATE TABLE {copy} USING iceberg TBLPROPERTIES ('format-version'='3',"
-            f" 'write.parquet.compression-codec'='zstd') AS SELECT /*+ COALESCE(1) */ * FROM {table}"
+            f" 'write.parquet.compression-codec'='zstd') AS SELECT /*+ COALESCE(1) */ * FROM "
+            f"{table}"
         )
         kept = spark.sql(
-            f"SELECT snapshot_id, int(summary['total-data-files']) FROM {table}.snapshots ORDER BY committed_at"
+            f"SELECT snapshot_id, int(summary['total-data-files']) FROM {table}.snapshots ORDER BY "
+            f"committed_at"
         ).collect()
         worst = f"{table} VERSION AS OF {max(kept, key=lambda each: each[1])[0]}"
         times = in_turn(spark, table, [table, copy, worst], READS)
         moments = []
         for number in range(min(MOMENTS, len(kept))):
-            then = f"{table} VERSION AS OF {kept[number * len(kept) // MOMENTS if len(kept) > MOMENTS else number][0]}"
+            then = (
+                f"{table} VERSION AS OF "
+                f"{kept[number * len(kept) // MOMENTS if len(kept) > MOMENTS else number][0]}"
+            )
             of_moment = in_turn(spark, table, [then, copy], READS_OF_A_MOMENT)
             moments.append(statistics.median(of_moment[then]) / statistics.median(of_moment[copy]))
-        found[name] = {"table": times[table], "copy": times[copy], "worst": times[worst], "moments": moments}
+        found[name] = {
+            "table": times[table],
+            "copy": times[copy],
+            "worst": times[worst],
+            "moments": moments,
+        }
     print(json.dumps(found))
     spark.stop()
 

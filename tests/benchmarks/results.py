@@ -1,4 +1,5 @@
-"""What a benchmark leaves: a table to read, a JSON line to keep, and how fast the machine was at that moment."""
+"""What a benchmark leaves: a table to read, a JSON line to keep, and how fast the machine was at
+that moment."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _TEXT = json.dumps({f"field{i}": [i, str(i), None, i / 7] for i in range(12)})
 
 
 def machine_microseconds() -> float:
-    """CPU time of a fixed piece of pure Python work: figures of runs with different values are not comparable."""
+    """CPU time of a fixed piece of pure Python work: figures of runs with different values are not
+    comparable."""
     best = float("inf")
     for _ in range(5):
         start = time.process_time()
@@ -48,10 +50,18 @@ def keep(file: Path, benchmark: str, measured: Mapping[str, object]) -> None:
 
 def versions_line(locks: Sequence[str] = ("spark", "connect", "peers")) -> str:
     """What is compared: Python's libraries, and the artifacts that the locks were made for."""
-    ours = [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in _LIBRARIES)]
+    ours = [
+        f"Python {platform.python_version()}",
+        *(f"{name} {version(name)}" for name in _LIBRARIES),
+    ]
     jars = {jar.artifact: jar.version for lock in locks for jar in JarLock.shipped(lock).jars}
     return ", ".join(
-        ours + [f"{name} {found}" for name, found in jars.items() if name.startswith(_JARS) and "-events" not in name]
+        ours
+        + [
+            f"{name} {found}"
+            for name, found in jars.items()
+            if name.startswith(_JARS) and "-events" not in name
+        ]
     )
 
 
@@ -66,4 +76,9 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     cells = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     for row in cells:
-        print("  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))))
+        print(
+            "  ".join(
+                c.ljust(w) if i < 2 else c.rjust(w)
+                for i, (c, w) in enumerate(zip(row, widths, strict=True))
+            )
+        )

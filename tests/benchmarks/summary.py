@@ -1,9 +1,11 @@
 """One table of what was measured, the goals beside: the newest runs in a file of JSON lines.
 
-    python tests/benchmarks/summary.py [--since 2026-01-01T00:00:00+00:00] [--json build/benchmarks.jsonl]
+    python tests/benchmarks/summary.py [--since 2026-01-01T00:00:00+00:00] [--json
+        build/benchmarks.jsonl]
 
-The goals are those for a million events, ten million rows, ten minutes at 20,000 changes a second (freshness) and a
-cycle per 2 s at 1,000 (commit to visible), on two cores that do nothing else: a short or a disturbed run misses some.
+The goals are those for a million events, ten million rows, ten minutes at 20,000 changes a second
+(freshness) and a cycle per 2 s at 1,000 (commit to visible), on two cores that do nothing else: a
+short or a disturbed run misses some.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from freshness import trends
 from results import DEFAULT_FILE, print_table
 
 OURS, JAVA, SPARK = "connect-py", "Java sink", "Spark streaming"
-PIPELINE = {"json": 160_000, "json-schema": 110_000, "avro": 220_000}  # goals, events per CPU second
+# goals, events per CPU second
+PIPELINE = {"json": 160_000, "json-schema": 110_000, "avro": 220_000}
 PIPELINE_ROWS = 70_000
 Line = Mapping[str, Any]
 
@@ -57,13 +60,18 @@ def figures(lines: Sequence[Line]) -> Iterator[Figure]:
         elif benchmark == "end to end":
             yield from _end_to_end(line)
         elif benchmark == "peers" and line["contender"] == OURS:
-            theirs = newest.get(("peers", line["format"], line["mode"], JAVA if line["mode"] == "append" else SPARK))
+            theirs = newest.get(
+                ("peers", line["format"], line["mode"], JAVA if line["mode"] == "append" else SPARK)
+            )
             yield from _peers(line, theirs)
         elif benchmark == "freshness":
             yield from _freshness(line)
         elif benchmark == "large table":
             yield Figure(
-                benchmark, f"CPU s per cycle, {line['changes']:,} in {line['rows']:,} rows", line["warm"], most=1.5
+                benchmark,
+                f"CPU s per cycle, {line['changes']:,} in {line['rows']:,} rows",
+                line["warm"],
+                most=1.5,
             )
 
 
@@ -100,38 +108,56 @@ def _end_to_end(line: Line) -> Iterator[Figure]:
 def _peers(ours: Line, theirs: Line | None) -> Iterator[Figure]:
     what = f"{ours['mode']} {ours['format']}, {ours['events']:,} events: "
     upsert = ours["mode"] == "upsert"
-    yield Figure("peers", what + "per CPU s, whole", ours["whole"], least=60_000 if upsert else None)
+    yield Figure(
+        "peers", what + "per CPU s, whole", ours["whole"], least=60_000 if upsert else None
+    )
     if ours["steady"]:
-        yield Figure("peers", what + "per CPU s, steady", ours["steady"], least=130_000 if upsert else None)
+        yield Figure(
+            "peers", what + "per CPU s, steady", ours["steady"], least=130_000 if upsert else None
+        )
     if theirs is not None:
         peer = theirs["contender"]
         yield Figure("peers", f"{what}{peer}, whole", theirs["whole"])
         yield Figure("peers", f"{what}{peer}, steady", theirs["steady"])
         yield Figure(
-            "peers", f"{what}times {peer}'s whole", ours["whole"] / theirs["whole"], least=3.5 if upsert else 5
+            "peers",
+            f"{what}times {peer}'s whole",
+            ours["whole"] / theirs["whole"],
+            least=3.5 if upsert else 5,
         )
     yield Figure("peers", what + "peak MB of all processes", ours["MB"], most=1_500)
 
 
 def _freshness(line: Line) -> Iterator[Figure]:
-    name = f"freshness, {line['rate']:,}/s, a commit per {line['interval_ms'] / 1000:g} s, {line['seconds']} s"
+    name = (
+        f"freshness, {line['rate']:,}/s, a commit per {line['interval_ms'] / 1000:g} s, "
+        f"{line['seconds']} s"
+    )
     for trend in trends(line):
         yield Figure(name, f"{trend.name}: gain until the end", trend.gain, most=trend.most)
     commit = line["commit_to_visible"]
     goal = 1.0 if line["interval_ms"] <= 2000 else None
-    yield Figure(name, "commit to visible, median s", commit[len(commit) // 2] if commit else 0.0, most=goal)
+    yield Figure(
+        name, "commit to visible, median s", commit[len(commit) // 2] if commit else 0.0, most=goal
+    )
     yield Figure(name, "produced to visible, median s", line["produced_to_visible"]["0.5"])
     yield Figure(name, "peak MB of all processes", line["peak MB"], most=1_500)
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--since", default="", help="runs before are left out; a time as in the file")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--since", default="", help="runs before are left out; a time as in the file"
+    )
     parser.add_argument("--json", type=Path, default=DEFAULT_FILE)
     options = parser.parse_args()
     lines = [json.loads(text) for text in options.json.read_text().splitlines()]
-    rows = [figure.row() for figure in figures([line for line in lines if line["at"] >= options.since])]
+    rows = [
+        figure.row() for figure in figures([line for line in lines if line["at"] >= options.since])
+    ]
     print_table(["benchmark", "figure", "measured", "goal", "reached"], rows)
 
 

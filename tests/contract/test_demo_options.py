@@ -12,10 +12,14 @@ from connect_py.embedded import postgres
 from connect_py.embedded.postgres import PostgresError, find_postgres
 
 
-def test_missing_postgres_ends_the_demo_with_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_postgres_ends_the_demo_with_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(postgres, "PLACES", (f"{tmp_path}/none/*/bin",))
     monkeypatch.setenv("PATH", str(tmp_path))
-    shown = CliRunner().invoke(cli.app, ["demo", "--dir", str(tmp_path / "data")], env={"COLUMNS": "80"})
+    shown = CliRunner().invoke(
+        cli.app, ["demo", "--dir", str(tmp_path / "data")], env={"COLUMNS": "80"}
+    )
     assert shown.exit_code == 1
     assert "demo failed: PostgreSQL's server is not installed" in shown.output
     assert "apt-get install postgresql" in shown.output
@@ -35,7 +39,9 @@ def test_a_folder_with_other_files_is_not_emptied(tmp_path: Path) -> None:
     assert (tmp_path / "precious.txt").read_text() == "keep me"
 
 
-def test_newest_postgres_is_found_where_packages_put_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newest_postgres_is_found_where_packages_put_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(postgres, "PLACES", (f"{tmp_path}/postgresql/*/bin",))
     for version in ("9.6", "15", "17"):
         folder = tmp_path / "postgresql" / version / "bin"

@@ -29,7 +29,9 @@ def herder() -> FakeHerder:
 def client(herder: FakeHerder) -> Iterator[httpx.Client]:
     server = RestServer([Site(create_app(herder), [Listener("127.0.0.1", 0)])])
     server.start()
-    with httpx.Client(base_url=f"http://127.0.0.1:{server.addresses[0].port}", timeout=20) as client:
+    with httpx.Client(
+        base_url=f"http://127.0.0.1:{server.addresses[0].port}", timeout=20
+    ) as client:
         yield client
     server.stop()
 
@@ -41,7 +43,9 @@ def patched(client: httpx.Client, body: str, name: str = "a") -> tuple[int, str]
 
 def test_offsets_are_listed_in_connects_form(client: httpx.Client, herder: FakeHerder) -> None:
     assert client.get(URL).json() == {"offsets": []}
-    herder.offsets = [ConnectorOffset({"kafka_partition": 0, "kafka_topic": "t"}, {"kafka_offset": 5})]
+    herder.offsets = [
+        ConnectorOffset({"kafka_partition": 0, "kafka_topic": "t"}, {"kafka_offset": 5})
+    ]
     assert client.get(URL).text == (
         '{"offsets":[{"partition":{"kafka_partition":0,"kafka_topic":"t"},"offset":{"kafka_offset":5}}]}'
     )
@@ -66,7 +70,11 @@ def test_offset_request_keeps_value_types_and_the_last_duplicate_partition(
 @pytest.mark.parametrize(
     ("body", "status", "begin"),
     [
-        ('{"offsets":[]}', 400, "Partitions / offsets need to be provided for an alter offsets request"),
+        (
+            '{"offsets":[]}',
+            400,
+            "Partitions / offsets need to be provided for an alter offsets request",
+        ),
         ('{"offsets":null}', 400, "Partitions / offsets need to be provided"),
         ("{}", 400, "Partitions / offsets need to be provided"),
         ('{"offsets":{}}', 500, "Cannot deserialize value of type"),
@@ -88,18 +96,24 @@ def test_malformed_offset_request_is_refused_before_the_connector_lookup(
     assert (found, message[: len(begin)]) == (status, begin)
 
 
-def test_an_unknown_connector_and_another_leader_are_told_apart(client: httpx.Client, herder: FakeHerder) -> None:
+def test_an_unknown_connector_and_another_leader_are_told_apart(
+    client: httpx.Client, herder: FakeHerder
+) -> None:
     """Cases 31 and 53 of the REST API."""
     body = '{"offsets":[{"partition":{}}]}'
     assert patched(client, body, "zz") == (404, "Connector zz not found")
     herder.leader_url = ""
     assert client.patch(f"{URL}?forward=false", content=body, headers=J).status_code == 409
     assert client.delete("/connectors/zz/offsets?forward=false").status_code == 409
-    assert client.patch(f"{URL}?forward=false", content='{"offsets":[]}', headers=J).status_code == 400
+    assert (
+        client.patch(f"{URL}?forward=false", content='{"offsets":[]}', headers=J).status_code == 400
+    )
 
 
 def at(topic: Any, partition: Any, offset: Any) -> ConnectorOffset:
-    return ConnectorOffset({"kafka_topic": topic, "kafka_partition": partition}, {"kafka_offset": offset})
+    return ConnectorOffset(
+        {"kafka_topic": topic, "kafka_partition": partition}, {"kafka_offset": offset}
+    )
 
 
 def test_sink_offsets_accept_numbers_as_text_and_scalar_topics() -> None:
@@ -123,21 +137,26 @@ def test_sink_offsets_accept_numbers_as_text_and_scalar_topics() -> None:
 @pytest.mark.parametrize(
     ("entry", "text"),
     [
-        (ConnectorOffset(None, None), "The partition for a sink connector offset cannot be null or missing"),
+        (
+            ConnectorOffset(None, None),
+            "The partition for a sink connector offset cannot be null or missing",
+        ),
         (
             ConnectorOffset({"kafka_topic": "t"}, None),
-            "The partition for a sink connector offset must contain the keys 'kafka_topic' and 'kafka_partition'",
+            "The partition for a sink connector offset must contain the keys 'kafka_topic' and "
+            "'kafka_partition'",
         ),
         (at(None, 0, 1), "Kafka topic names must be valid strings and may not be null"),
         (at("t", None, 1), "Kafka partitions must be valid numbers and may not be null"),
         (
             at("t", 2**31, 1),
-            "Failed to parse the following Kafka partition value in the provided offsets: '2147483648'. "
-            "Partition values for sink connectors need to be integers.",
+            "Failed to parse the following Kafka partition value in the provided offsets: "
+            "'2147483648'. Partition values for sink connectors need to be integers.",
         ),
         (
             ConnectorOffset(at("t", 0, 0).partition, {}),
-            "The offset for a sink connector should either be null or contain the key 'kafka_offset'",
+            "The offset for a sink connector should either be null or contain the key "
+            "'kafka_offset'",
         ),
         (
             at("t", 0, None),
@@ -151,7 +170,9 @@ def test_sink_offsets_accept_numbers_as_text_and_scalar_topics() -> None:
         ),
     ],
 )
-def test_invalid_sink_offset_is_refused_with_the_message_of_connect(entry: ConnectorOffset, text: str) -> None:
+def test_invalid_sink_offset_is_refused_with_the_message_of_connect(
+    entry: ConnectorOffset, text: str
+) -> None:
     """Case 34 of the REST API."""
     with pytest.raises(BadRequestError) as refused:
         parse_sink_offsets([entry])

@@ -1,4 +1,5 @@
-"""Clients that hold connections and send nothing, or little: they are ended, and others are served meanwhile."""
+"""Clients that hold connections and send nothing, or little: they are ended, and others are served
+meanwhile."""
 
 from __future__ import annotations
 
@@ -87,7 +88,10 @@ def test_a_head_that_trickles_gets_no_more_time(address: tuple[str, int]) -> Non
 def test_a_body_that_does_not_come_is_not_waited_for(
     address: tuple[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    head = b"POST /connectors HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+    head = (
+        b"POST /connectors HTTP/1.1\r\nHost: x\r\nContent-Type: "
+        b"application/json\r\nContent-Length: 1000\r\n\r\n"
+    )
     with ExitStack() as stack:
         client = connected(stack, address)
         client.sendall(head + b"{")
@@ -97,7 +101,8 @@ def test_a_body_that_does_not_come_is_not_waited_for(
         for _ in range(4):  # longer than the limit in all, with no pause that is longer
             time.sleep(0.4)
             steady.sendall(b" " * 250)
-        assert b"Cannot invoke" in steady.recv(4096) + steady.recv(4096)  # it was read: a body without JSON
+        # it was read: a body without JSON
+        assert b"Cannot invoke" in steady.recv(4096) + steady.recv(4096)
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
@@ -117,7 +122,11 @@ def test_log_line_caused_by_clients_appears_once_per_minute() -> None:
         return bool(once.filter(record))
 
     assert [passes("socket.accept() out of system resource", s) for s in (0, 1, 59, 60, 61)] == [
-        True, False, False, True, False,
-    ]  # fmt: skip
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
     assert passes("something else", 1)
     assert passes("something else", 1)

@@ -20,10 +20,14 @@ from rest.basic_auth import BasicAuth
 from rest.leader_client import LeaderClient
 
 CONFIG = {"connector.class": "DemoSink", "topics": "t"}
-CONFLICT = (409, "Cannot complete request because of a conflicting operation (e.g. worker rebalance)")
+CONFLICT = (
+    409,
+    "Cannot complete request because of a conflicting operation (e.g. worker rebalance)",
+)
 NO_LEADER = (
     409,
-    "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was underway.",
+    "Cannot complete request momentarily due to no known leader URL, likely because a rebalance "
+    "was underway.",
 )
 KEY = SessionKey("MDEyMzQ1Njc4OWFiY2RlZg==", "HmacSHA256", 1)
 
@@ -78,7 +82,10 @@ def test_a_request_makes_two_hops_at_most(following, leading, leader, follower) 
     assert error(following.post("/connectors", json={"name": "b", "config": CONFIG})) == CONFLICT
     leader.leader_url = None
     follower.leader_url = str(leading.base_url)
-    assert following.post("/connectors?forward=true", json={"name": "b", "config": CONFIG}).status_code == 201
+    assert (
+        following.post("/connectors?forward=true", json={"name": "b", "config": CONFIG}).status_code
+        == 201
+    )
 
 
 def test_refusals_of_the_leader_are_relayed_word_by_word(following) -> None:
@@ -93,16 +100,27 @@ def test_parameters_and_answers_without_entity_are_passed_on(following, leader) 
     planned = following.post("/connectors/a/restart?includeTasks=true")
     assert (planned.status_code, planned.json()["connector"]["state"]) == (202, "RESTARTING")
     deleted = following.delete("/connectors/a")
-    assert (deleted.status_code, deleted.content, "content-type" in deleted.headers) == (204, b"", False)
+    assert (deleted.status_code, deleted.content, "content-type" in deleted.headers) == (
+        204,
+        b"",
+        False,
+    )
     assert "a" not in leader.configs
 
 
 def test_case_53_what_any_worker_can_refuse_is_not_forwarded(following) -> None:
-    """PATCH and DELETE with `forward=false` are conflicts, an unknown connector's restart is 404."""
+    """PATCH and DELETE with `forward=false` are conflicts, an unknown connector's restart is
+    404."""
     assert error(following.patch("/connectors/zz/config?forward=false", json={})) == CONFLICT
     assert error(following.delete("/connectors/zz?forward=false")) == CONFLICT
-    assert error(following.post("/connectors/zz/restart?forward=false")) == (404, "Unknown connector: zz")
-    assert error(following.put("/connectors/zz/stop?forward=false")) == (404, "Unknown connector zz")
+    assert error(following.post("/connectors/zz/restart?forward=false")) == (
+        404,
+        "Unknown connector: zz",
+    )
+    assert error(following.put("/connectors/zz/stop?forward=false")) == (
+        404,
+        "Unknown connector zz",
+    )
     assert error(following.post("/connectors", json={"name": "x", "config": {}})) == (
         400,
         "Connector config contains no connector type",
@@ -121,11 +139,16 @@ def test_a_leader_that_is_gone_is_an_io_error(following, follower) -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (b"302 Found\r\nLocation: http://127.0.0.1:1/", "Unexpected status code when handling forwarded request: 302"),
+        (
+            b"302 Found\r\nLocation: http://127.0.0.1:1/",
+            "Unexpected status code when handling forwarded request: 302",
+        ),
         (b"502 Bad Gateway", "IO Error trying to forward REST request: "),
     ],
 )
-def test_invalid_leader_answer_is_500_and_redirects_are_not_followed(following, follower, answer, expected) -> None:
+def test_invalid_leader_answer_is_500_and_redirects_are_not_followed(
+    following, follower, answer, expected
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         follower.leader_url = f"http://127.0.0.1:{server.getsockname()[1]}"
         seen: list[bytes] = []
@@ -138,7 +161,9 @@ def test_invalid_leader_answer_is_500_and_redirects_are_not_followed(following, 
 
         thread = threading.Thread(target=answer_once)
         thread.start()
-        status, message = error(following.delete("/connectors/a", headers={"Authorization": "Basic eA==", "X-Y": "z"}))
+        status, message = error(
+            following.delete("/connectors/a", headers={"Authorization": "Basic eA==", "X-Y": "z"})
+        )
         thread.join(10)
     assert status == 500
     assert message.startswith(expected)
@@ -166,10 +191,16 @@ def test_authorization_reaches_the_leader_and_its_refusal_comes_back(follower) -
 def test_the_leader_takes_task_configs_that_are_signed(leading, leader) -> None:
     leader.session_keys.take(KEY)
     client = LeaderClient()
-    client.put_task_configs(str(leading.base_url), "a", [{"task.class": "T", "x": "é"}], leader.session_keys.headers)
+    client.put_task_configs(
+        str(leading.base_url), "a", [{"task.class": "T", "x": "é"}], leader.session_keys.headers
+    )
     client.fence_zombies(str(leading.base_url), "a", leader.session_keys.headers)
     client.request_stop(str(leading.base_url), "a", 7, "all is read", leader.session_keys.headers)
-    assert leader.published == [("a", [{"task.class": "T", "x": "é"}]), ("a", "fence"), ("a", (7, "all is read"))]
+    assert leader.published == [
+        ("a", [{"task.class": "T", "x": "é"}]),
+        ("a", "fence"),
+        ("a", (7, "all is read")),
+    ]
     with pytest.raises(ConnectError, match="Connector zz not found"):
         client.put_task_configs(str(leading.base_url), "zz", [], leader.session_keys.headers)
 
@@ -178,24 +209,36 @@ def test_internal_requests_without_a_right_signature_are_refused(leading, leader
     path, body = "/connectors/a/tasks", json.dumps([{"a": "b"}]).encode()
 
     def post(**headers: str) -> tuple[int, str]:
-        return error(leading.post(path, content=body, headers={"Content-Type": "application/json", **headers}))
+        return error(
+            leading.post(
+                path, content=body, headers={"Content-Type": "application/json", **headers}
+            )
+        )
 
     signed = sign(body, KEY.key, "HmacSHA256")
     assert post() == (400, "Internal request missing required signature")
-    assert error(leading.put("/connectors/a/fence")) == (400, "Internal request missing required signature")
+    assert error(leading.put("/connectors/a/fence")) == (
+        400,
+        "Internal request missing required signature",
+    )
     stop = {"start_number": 7, "reason": "x"}
     assert error(leading.put("/connectors/a/stop-request", json=stop)) == (
-        400, "Internal request missing required signature"
-    )  # fmt: skip
-    assert error(leading.put("/connectors/a/stop-request", json={"start_number": "7", "reason": "x"})) == (
-        400, "A stop request has a start_number and a reason"
-    )  # fmt: skip
+        400,
+        "Internal request missing required signature",
+    )
+    assert error(
+        leading.put("/connectors/a/stop-request", json={"start_number": "7", "reason": "x"})
+    ) == (400, "A stop request has a start_number and a reason")
     assert post(**signed) == (
         503,
-        "This worker is still starting up and has not been able to read a session key from the config topic yet",
+        "This worker is still starting up and has not been able to read a session key from the "
+        "config topic yet",
     )
     leader.session_keys.take(KEY)
-    assert post(**sign(body + b" ", KEY.key, "HmacSHA256")) == (403, "Internal request contained invalid signature.")
+    assert post(**sign(body + b" ", KEY.key, "HmacSHA256")) == (
+        403,
+        "Internal request contained invalid signature.",
+    )
     status, message = post(**sign(body, KEY.key, "HmacSHA512"))
     assert status == 400
     assert message.startswith("This worker does not support the 'HmacSHA512' key signing algorithm")

@@ -1,4 +1,5 @@
-"""The HTTP layer over a real socket, answered by a fake herder: what clients of Kafka Connect can see of it."""
+"""The HTTP layer over a real socket, answered by a fake herder: what clients of Kafka Connect can
+see of it."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ def test_root_has_exactly_three_members_in_order(client: httpx.Client) -> None:
     assert response.headers["content-type"] == "application/json"
 
 
-def test_health_tells_ready_starting_and_stuck_apart(client: httpx.Client, herder: FakeHerder, monkeypatch) -> None:
+def test_health_tells_ready_starting_and_stuck_apart(
+    client: httpx.Client, herder: FakeHerder, monkeypatch
+) -> None:
     """Cases 2 and 3."""
     assert client.get("/health").json() == {
         "status": "healthy",
@@ -60,15 +63,17 @@ def test_health_tells_ready_starting_and_stuck_apart(client: httpx.Client, herde
     starting = client.get("/health")
     assert (starting.status_code, starting.json()["status"]) == (503, "starting")
     assert starting.json()["message"] == (
-        "Worker is still starting up. The worker is currently reading to the end of the config topic, "
-        "which began at 2023-11-14T22:13:20.000Z."
+        "Worker is still starting up. The worker is currently reading to the end of the config "
+        "topic, which began at 2023-11-14T22:13:20.000Z."
     )
     herder.is_started = True
     stuck = client.get("/health")
     assert (stuck.status_code, stuck.json()["status"]) == (500, "unhealthy")
 
 
-def test_a_request_past_its_deadline_names_the_stage(client: httpx.Client, herder: FakeHerder, monkeypatch) -> None:
+def test_a_request_past_its_deadline_names_the_stage(
+    client: httpx.Client, herder: FakeHerder, monkeypatch
+) -> None:
     monkeypatch.setattr("rest.deadline.REQUEST_SECONDS", 0.05)
     herder.hang = True
     assert error(client.get("/connectors/a")) == (
@@ -83,7 +88,12 @@ def test_list_request_before_the_first_read_times_out_naming_stage(
 ) -> None:
     monkeypatch.setattr("rest.deadline.REQUEST_SECONDS", 0.05)
     monkeypatch.setattr(herder, "state_read", Future)
-    for path in ("/connectors", "/connectors?expand=info", "/connectors/a/status", "/connectors/zz/status"):
+    for path in (
+        "/connectors",
+        "/connectors?expand=info",
+        "/connectors/a/status",
+        "/connectors/zz/status",
+    ):
         assert error(client.get(path)) == (
             500,
             "Request timed out. The worker is currently reading to the end of the config topic, "
@@ -91,11 +101,15 @@ def test_list_request_before_the_first_read_times_out_naming_stage(
         )
 
 
-def test_a_failure_of_a_worker_that_stops_is_503(client: httpx.Client, herder: FakeHerder, monkeypatch) -> None:
+def test_a_failure_of_a_worker_that_stops_is_503(
+    client: httpx.Client, herder: FakeHerder, monkeypatch
+) -> None:
     given_up: Future[None] = Future()
     given_up.cancel()
     monkeypatch.setattr(herder, "plugin_config", lambda *_: given_up)
-    monkeypatch.setattr(herder, "connector_info", lambda _: failed(RuntimeError("no threads any more")))
+    monkeypatch.setattr(
+        herder, "connector_info", lambda _: failed(RuntimeError("no threads any more"))
+    )
     assert error(client.get("/connectors/a")) == (500, "no threads any more")
     monkeypatch.setattr(herder, "stopping", lambda: True)
     for path in ("/connectors/a", "/connector-plugins/DemoSink/config"):
@@ -107,14 +121,22 @@ def test_validation_timeout_names_its_own_stage_without_a_period(
     client: httpx.Client, herder: FakeHerder, monkeypatch
 ) -> None:
     monkeypatch.setattr("rest.deadline.REQUEST_SECONDS", 0.05)
-    herder.validation_stage = Stage("validating sink connector-specific properties for the connector", 0)
+    herder.validation_stage = Stage(
+        "validating sink connector-specific properties for the connector", 0
+    )
     config = {"connector.class": "DemoSink"}
-    stage = "The worker is currently validating sink connector-specific properties for the connector"
+    stage = (
+        "The worker is currently validating sink connector-specific properties for the connector"
+    )
     since = "which began at 1970-01-01T00:00:00.000Z"
     assert error(client.put("/connector-plugins/DemoSink/config/validate", json=config)) == (
-        500, f"Request timed out. {stage}, {since}",
-    )  # fmt: skip
-    assert error(client.put("/connectors/new/config", json=config)) == (500, f"Request timed out. {stage}, {since}.")
+        500,
+        f"Request timed out. {stage}, {since}",
+    )
+    assert error(client.put("/connectors/new/config", json=config)) == (
+        500,
+        f"Request timed out. {stage}, {since}.",
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,13 +151,28 @@ def test_validation_timeout_names_its_own_stage_without_a_period(
         ("POST", "/connectors/a", J, b"{}", (405, "HTTP 405 Method Not Allowed")),
         ("DELETE", "/connectors", {}, None, (405, "HTTP 405 Method Not Allowed")),
         ("TRACE", "/connectors", {}, None, (405, "HTTP 405 Method Not Allowed")),
-        ("POST", "/connectors", {"Content-Type": "application/x-www-form-urlencoded"}, b"{}",
-         (415, "HTTP 415 Unsupported Media Type")),
-        ("PUT", "/connectors/a/pause", {"Content-Type": "application/x-www-form-urlencoded"}, b"",
-         (415, "HTTP 415 Unsupported Media Type")),
+        (
+            "POST",
+            "/connectors",
+            {"Content-Type": "application/x-www-form-urlencoded"},
+            b"{}",
+            (415, "HTTP 415 Unsupported Media Type"),
+        ),
+        (
+            "PUT",
+            "/connectors/a/pause",
+            {"Content-Type": "application/x-www-form-urlencoded"},
+            b"",
+            (415, "HTTP 415 Unsupported Media Type"),
+        ),
         ("PUT", "/connectors/a/config", {}, b"{}", (415, "HTTP 415 Unsupported Media Type")),
-        ("PATCH", "/connectors/a/config", {"Content-Type": "application/merge-patch+json"}, b"{}",
-         (415, "HTTP 415 Unsupported Media Type")),
+        (
+            "PATCH",
+            "/connectors/a/config",
+            {"Content-Type": "application/merge-patch+json"},
+            b"{}",
+            (415, "HTTP 415 Unsupported Media Type"),
+        ),
         ("GET", "/connectors/zz", {"Accept": "text/html"}, None, (406, "HTTP 406 Not Acceptable")),
         ("GET", "/connectors/zz", {}, None, (404, "Connector zz not found")),
         ("GET", "/connectors/zz/status", {}, None, (404, "No status found for connector zz")),
@@ -147,7 +184,7 @@ def test_validation_timeout_names_its_own_stage_without_a_period(
         ("GET", "/connectors//status", {}, None, (400, "HTTP 400 Bad Request")),
         ("GET", "/connectors/%zz", {}, None, (400, "HTTP 400 Bad Request")),
     ],
-)  # fmt: skip
+)
 def test_refused_requests_answer_with_the_error_format_of_connect(
     client, method, path, headers, body, expected
 ) -> None:
@@ -163,8 +200,14 @@ def test_refused_requests_answer_with_the_error_format_of_connect(
         (b"null", "Cannot invoke"),
         (b"[]", "Cannot deserialize value of type"),
         (b'"x"', "Cannot construct instance of"),
-        (b'{"name":"b","config":{"a":{}}}', "Cannot deserialize value of type `java.lang.String` from Object value"),
-        (b'{"name":"b","config":{"a":[]}}', "Cannot deserialize value of type `java.lang.String` from Array value"),
+        (
+            b'{"name":"b","config":{"a":{}}}',
+            "Cannot deserialize value of type `java.lang.String` from Object value",
+        ),
+        (
+            b'{"name":"b","config":{"a":[]}}',
+            "Cannot deserialize value of type `java.lang.String` from Array value",
+        ),
         (b'{"name":"b","config":{},"foo":1}', 'Unrecognized field "foo"'),
         (b'{"name":"b","config":{}} x', "Unrecognized token 'x'"),
         (b'{"name":"b","config":{}} {}', "Trailing token (of type START_OBJECT) found after value"),
@@ -196,28 +239,43 @@ def test_bad_bodies_are_500_with_the_texts_that_clients_match(client, body, star
     assert message.startswith(start)
 
 
-def test_numbers_and_booleans_in_a_configuration_keep_their_source_text(client: httpx.Client) -> None:
+def test_numbers_and_booleans_in_a_configuration_keep_their_source_text(
+    client: httpx.Client,
+) -> None:
     """Cases 10 and 41."""
-    body = '{"name":"b","config":{"connector.class":"DemoSink","tasks.max":2,"r":1.50,"e":1e3,"f":true}} \n'
+    body = '{"name":"b","config":{"connector.class":"DemoSink","tasks.max":2,"r":1.50,"e":1e3,"f":true}} \n'  # noqa: E501 - one literal
     response = client.post("/connectors", content=body, headers=J)
     assert response.status_code == 201
     assert response.headers["location"] == f"{client.base_url}/connectors/b"
     assert response.json()["config"] == {
-        "connector.class": "DemoSink", "tasks.max": "2", "r": "1.50", "e": "1e3", "f": "true", "name": "b",
-    }  # fmt: skip
+        "connector.class": "DemoSink",
+        "tasks.max": "2",
+        "r": "1.50",
+        "e": "1e3",
+        "f": "true",
+        "name": "b",
+    }
     assert (response.json()["tasks"], response.json()["type"]) == ([], "sink")
 
 
 def test_names_are_trimmed_on_post_and_must_match_the_config(client: httpx.Client) -> None:
     config = {"connector.class": "DemoSink"}
-    assert client.post("/connectors", json={"name": "  b2 \t", "config": config}).json()["name"] == "b2"
+    assert (
+        client.post("/connectors", json={"name": "  b2 \t", "config": config}).json()["name"]
+        == "b2"
+    )
     assert error(client.post("/connectors", json={"config": {**config, "name": "b3"}})) == (
-        400, "Connector name configuration (b3) doesn't match connector name in the URL ()",
-    )  # fmt: skip
+        400,
+        "Connector name configuration (b3) doesn't match connector name in the URL ()",
+    )
     assert error(client.put("/connectors/a/config", json={**config, "name": "z"})) == (
-        400, "Connector name configuration (z) doesn't match connector name in the URL (a)",
-    )  # fmt: skip
-    assert client.put("/connectors/a/config", json={**config, "name": None}).json()["config"]["name"] == "a"
+        400,
+        "Connector name configuration (z) doesn't match connector name in the URL (a)",
+    )
+    assert (
+        client.put("/connectors/a/config", json={**config, "name": None}).json()["config"]["name"]
+        == "a"
+    )
 
 
 def test_config_put_creates_a_connector_and_then_replaces_it(client: httpx.Client) -> None:
@@ -228,8 +286,12 @@ def test_config_put_creates_a_connector_and_then_replaces_it(client: httpx.Clien
     assert (replaced.status_code, "location" in replaced.headers) == (200, False)
 
 
-def test_connector_name_with_slash_percent_and_umlaut_can_be_addressed(client: httpx.Client) -> None:
-    created = client.post("/connectors", json={"name": "a/b %é", "config": {"connector.class": "DemoSink"}})
+def test_connector_name_with_slash_percent_and_umlaut_can_be_addressed(
+    client: httpx.Client,
+) -> None:
+    created = client.post(
+        "/connectors", json={"name": "a/b %é", "config": {"connector.class": "DemoSink"}}
+    )
     assert created.headers["location"].endswith("/connectors/a/b%20%25%C3%A9")
     assert client.get("/connectors/a%2Fb%20%25%C3%A9").json()["name"] == "a/b %é"
 
@@ -244,7 +306,11 @@ def test_trailing_slash_and_matrix_parameters_are_served_in_place(client: httpx.
 def test_empty_answers_carry_no_entity_headers(client: httpx.Client) -> None:
     """Case 45."""
     paused = client.put("/connectors/a/pause")
-    assert (paused.status_code, paused.headers.get("content-length"), paused.content) == (202, "0", b"")
+    assert (paused.status_code, paused.headers.get("content-length"), paused.content) == (
+        202,
+        "0",
+        b"",
+    )
     assert "content-type" not in paused.headers
     stopped = client.put("/connectors/a/stop")
     assert stopped.status_code == 204
@@ -266,16 +332,23 @@ def test_only_the_word_true_is_true(client: httpx.Client) -> None:
     assert (planned.status_code, planned.json()["connector"]["state"]) == (202, "RESTARTING")
     assert len(client.get("/connector-plugins?connectorsOnly=").json()) == 1
     assert client.get("/connector-plugins?connectorsOnly=no").json()[1] == {
-        "class": "com.example.P", "type": "predicate",
-    }  # fmt: skip
+        "class": "com.example.P",
+        "type": "predicate",
+    }
 
 
-def test_expand_parameter_accepts_repetition_but_no_comma_separated_list(client: httpx.Client) -> None:
+def test_expand_parameter_accepts_repetition_but_no_comma_separated_list(
+    client: httpx.Client,
+) -> None:
     both = client.get("/connectors?expand=status&expand=info").json()["a"]
     assert list(both) == ["status", "info"]
     assert both["status"]["tasks"][0] == {
-        "id": 0, "state": "FAILED", "worker_id": "h:1", "version": "1.0", "trace": "trace text",
-    }  # fmt: skip
+        "id": 0,
+        "state": "FAILED",
+        "worker_id": "h:1",
+        "version": "1.0",
+        "trace": "trace text",
+    }
     assert "trace" not in both["status"]["connector"]
     assert client.get("/connectors?expand=info,status").json() == {"a": {}}
     assert client.get("/connectors?expand").json() == {"a": {}}
@@ -292,7 +365,9 @@ def test_options_lists_verbs_and_head_is_get_without_a_body(client: httpx.Client
     assert client.head("/nope").status_code == 404
 
 
-def test_unknown_connector_has_no_topics_rather_than_404(client: httpx.Client, herder: FakeHerder) -> None:
+def test_unknown_connector_has_no_topics_rather_than_404(
+    client: httpx.Client, herder: FakeHerder
+) -> None:
     """Case 30."""
     assert client.get("/connectors/zz/topics").json() == {"zz": {"topics": []}}
     herder.topics_tracked = False
@@ -302,8 +377,10 @@ def test_unknown_connector_has_no_topics_rather_than_404(client: httpx.Client, h
 def test_validate_refuses_a_class_that_does_not_fit_the_path(client: httpx.Client) -> None:
     path = "/connector-plugins/com.example.DemoSinkConnector/config/validate"
     assert error(client.put(path, json={"connector.class": "DemoSink"})) == (
-        400, "Included connector type DemoSink does not match request type com.example.DemoSinkConnector",
-    )  # fmt: skip
+        400,
+        "Included connector type DemoSink does not match request type "
+        "com.example.DemoSinkConnector",
+    )
     status, message = error(client.put("/connector-plugins/DemoSink/config/validate", json={}))
     assert status == 500
     assert message.endswith("BadRequestException: Connector config contains no connector type")
@@ -313,7 +390,12 @@ def test_the_body_of_a_client_that_offers_http2_is_read(client: httpx.Client) ->
     """Java's default HTTP client sends these headers with its first request on a connection."""
     body = b'{"connector.class":"DemoSink"}'
     connection = http.client.HTTPConnection(client.base_url.host, client.base_url.port, timeout=10)
-    headers = {**J, "Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAAAAIAAAAB"}
+    headers = {
+        **J,
+        "Connection": "Upgrade, HTTP2-Settings",
+        "Upgrade": "h2c",
+        "HTTP2-Settings": "AAEAAEAAAAIAAAAB",
+    }
     connection.request("PUT", "/connectors/java/config", body=body, headers=headers)
     response = connection.getresponse()
     assert response.status == 201
@@ -334,7 +416,9 @@ def test_too_large_target_or_header_is_refused_as_by_jetty(client: httpx.Client,
     """The parser itself gives up on the second size."""
 
     def asked(target: str, headers: dict[str, str]) -> tuple[int, bytes]:
-        with closing(http.client.HTTPConnection(client.base_url.host, client.base_url.port or 0, timeout=20)) as made:
+        with closing(
+            http.client.HTTPConnection(client.base_url.host, client.base_url.port or 0, timeout=20)
+        ) as made:
             made.request("GET", target, headers=headers)
             answer = made.getresponse()
             return answer.status, answer.read()
@@ -353,4 +437,7 @@ def test_a_configuration_of_very_many_keys_is_refused_at_once(client: httpx.Clie
     answer = client.post("/connectors", json={"name": "large", "config": config})
     assert error(answer) == (413, "A configuration has at most 10000 keys; this one has 10001")
     assert error(client.put("/connectors/large/config", json=config))[0] == 413
-    assert error(client.put("/connector-plugins/FileStreamSink/config/validate", json=config))[0] == 413
+    assert (
+        error(client.put("/connector-plugins/FileStreamSink/config/validate", json=config))[0]
+        == 413
+    )

@@ -29,14 +29,20 @@ def herder() -> FakeHerder:
 def client(herder: FakeHerder) -> Iterator[httpx.Client]:
     server = RestServer([Site(create_app(herder), [Listener("127.0.0.1", 0)])])
     server.start()
-    with httpx.Client(base_url=f"http://127.0.0.1:{server.addresses[0].port}", timeout=20) as client:
+    with httpx.Client(
+        base_url=f"http://127.0.0.1:{server.addresses[0].port}", timeout=20
+    ) as client:
         yield client
     server.stop()
 
 
-def asked(client: httpx.Client, body: str, name: str = "a%2Fb", operation: str = "echo") -> tuple[int, object]:
+def asked(
+    client: httpx.Client, body: str, name: str = "a%2Fb", operation: str = "echo"
+) -> tuple[int, object]:
     answer = client.post(
-        f"/connectors/{name}/operations/{operation}", content=body, headers={"Content-Type": "application/json"}
+        f"/connectors/{name}/operations/{operation}",
+        content=body,
+        headers={"Content-Type": "application/json"},
     )
     return answer.status_code, answer.json()
 
@@ -44,8 +50,9 @@ def asked(client: httpx.Client, body: str, name: str = "a%2Fb", operation: str =
 def test_arguments_reach_the_connector_and_come_back(client: httpx.Client) -> None:
     assert asked(client, "") == (200, {})
     assert asked(client, '{"table":"shop.orders","rows":5,"deep":{"x":[1,null,"\u00e9"]}}') == (
-        200, {"table": "shop.orders", "rows": "5", "deep": {"x": ["1", None, "\u00e9"]}},
-    )  # fmt: skip
+        200,
+        {"table": "shop.orders", "rows": "5", "deep": {"x": ["1", None, "\u00e9"]}},
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,7 +96,9 @@ def eventually(condition: Callable[[], object]) -> bool:
     return bool(condition())
 
 
-def test_fast_operation_with_progress_is_a_plain_answer(client: httpx.Client, worker: RestClient) -> None:
+def test_fast_operation_with_progress_is_a_plain_answer(
+    client: httpx.Client, worker: RestClient
+) -> None:
     answer = client.post("/connectors/a/operations/echo?progress=true", json={"rows": 5})
     assert (answer.status_code, answer.headers["content-type"], answer.json()) == (
         200,
@@ -108,13 +117,20 @@ def test_fast_operation_with_progress_is_a_plain_answer(client: httpx.Client, wo
     ],
 )
 def test_refusals_are_errors_of_the_command(
-    worker: RestClient, name: str, operation: str, arguments: dict[str, Any], kind: type[Exception], message: str
+    worker: RestClient,
+    name: str,
+    operation: str,
+    arguments: dict[str, Any],
+    kind: type[Exception],
+    message: str,
 ) -> None:
     with pytest.raises(kind, match=message):
         worker.operate(name, operation, arguments, ignore)
 
 
-def test_slow_operation_streams_its_steps_and_a_large_result(herder: FakeHerder, worker: RestClient) -> None:
+def test_slow_operation_streams_its_steps_and_a_large_result(
+    herder: FakeHerder, worker: RestClient
+) -> None:
     steps: list[str] = []
 
     def end_after_two_steps() -> None:
@@ -153,7 +169,9 @@ def test_slow_operation_that_fails_ends_with_the_error_entity(
     assert json.loads(last) == {"error_code": 500, "message": "the catalog does not answer"}
 
 
-def test_other_requests_are_answered_while_an_operation_runs(herder: FakeHerder, client: httpx.Client) -> None:
+def test_other_requests_are_answered_while_an_operation_runs(
+    herder: FakeHerder, client: httpx.Client
+) -> None:
     with client.stream("POST", "/connectors/a/operations/slow?progress=true", json={}) as answer:
         lines = answer.iter_lines()
         assert json.loads(next(lines)) == {"progress": ""}
@@ -164,7 +182,9 @@ def test_other_requests_are_answered_while_an_operation_runs(herder: FakeHerder,
     assert json.loads(last) == {"result": None}
 
 
-def test_operation_of_a_client_that_disconnects_is_canceled(herder: FakeHerder, client: httpx.Client) -> None:
+def test_operation_of_a_client_that_disconnects_is_canceled(
+    herder: FakeHerder, client: httpx.Client
+) -> None:
     with client.stream("POST", "/connectors/a/operations/slow?progress=true", json={}) as answer:
         lines = answer.iter_lines()
         assert json.loads(next(lines)) == {"progress": ""}
@@ -172,7 +192,9 @@ def test_operation_of_a_client_that_disconnects_is_canceled(herder: FakeHerder, 
     assert eventually(lambda: herder.canceled == herder.running)
 
 
-def test_worker_of_task_0_gets_the_request_if_it_can_be_reached(herder: FakeHerder, worker: RestClient) -> None:
+def test_worker_of_task_0_gets_the_request_if_it_can_be_reached(
+    herder: FakeHerder, worker: RestClient
+) -> None:
     other = FakeHerder()
     server = RestServer([Site(create_app(other), [Listener("127.0.0.1", 0)])])
     server.start()

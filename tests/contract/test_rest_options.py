@@ -1,4 +1,5 @@
-"""What a worker's owner may choose: users, CORS, further headers, admin listeners, HTTPS, the advertised URL."""
+"""What a worker's owner may choose: users, CORS, further headers, admin listeners, HTTPS, the
+advertised URL."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ EXTENSION = "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurit
 
 @contextmanager
 def service(
-    props: Mapping[str, str], environment: Mapping[str, str] | None = None, herder: FakeHerder | None = None
+    props: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
+    herder: FakeHerder | None = None,
 ) -> Iterator[RestService]:
     service = RestService(DistributedConfig.of({**PROPS, **props}), environment or {})
     service.start(herder or FakeHerder())
@@ -66,14 +69,18 @@ def test_users_are_let_in_and_others_get_the_bare_text(protected: httpx.Client) 
         protected.get("/health", headers={"Authorization": "Bearer x"}),
         protected.get("/admin/loggers"),
         protected.get("/openapi.json"),
-        protected.options("/connectors", headers={"Origin": "http://x", "Access-Control-Request-Method": "GET"}),
+        protected.options(
+            "/connectors", headers={"Origin": "http://x", "Access-Control-Request-Method": "GET"}
+        ),
     ):
         assert (refused.status_code, refused.text) == (401, "User cannot access the resource.")
         assert refused.headers["content-type"] == "application/json"
         assert "www-authenticate" not in refused.headers
 
 
-def test_unknown_paths_and_methods_are_refused_before_authentication(protected: httpx.Client) -> None:
+def test_unknown_paths_and_methods_are_refused_before_authentication(
+    protected: httpx.Client,
+) -> None:
     assert error(protected.get("/nope")) == (404, "HTTP 404 Not Found")
     assert error(protected.delete("/connectors")) == (405, "HTTP 405 Method Not Allowed")
 
@@ -104,7 +111,12 @@ def test_users_are_read_from_the_file_in_the_jaas_entry(tmp_path: Path) -> None:
     with service(props, jaas(tmp_path, "ann=s\\u00e9cret\n")) as served:
         assert httpx.get(f"{served.advertised_url}connectors").status_code == 401
         good = "Basic YW5uOnPDqWNyZXQ="  # ann:sécret
-        assert httpx.get(f"{served.advertised_url}connectors", headers={"Authorization": good}).status_code == 200
+        assert (
+            httpx.get(
+                f"{served.advertised_url}connectors", headers={"Authorization": good}
+            ).status_code
+            == 200
+        )
 
 
 def test_an_empty_file_of_users_lets_everybody_in(tmp_path: Path) -> None:
@@ -117,7 +129,11 @@ def test_what_cannot_protect_the_api_is_refused_at_start(tmp_path: Path) -> None
         ("com.example.Other", {}, "is a Java class and cannot be loaded"),
         (EXTENSION, {}, "needs KAFKA_OPTS"),
         (EXTENSION, jaas(tmp_path, "", "KafkaServer"), "has no entry KafkaConnect"),
-        (EXTENSION, {"KAFKA_OPTS": f"-Djava.security.auth.login.config={tmp_path}/none"}, "cannot be read"),
+        (
+            EXTENSION,
+            {"KAFKA_OPTS": f"-Djava.security.auth.login.config={tmp_path}/none"},
+            "cannot be read",
+        ),
     ):
         config = DistributedConfig.of({**PROPS, "rest.extension.classes": extension})
         with pytest.raises(ConfigError, match=text):
@@ -149,9 +165,15 @@ def test_cross_origin_headers_are_for_allowed_origins_only() -> None:
 
 def test_a_star_allows_any_origin_and_echoes_it() -> None:
     with serving(create_app(FakeHerder(), RestOptions(origins="*"))) as client:
-        preflight = client.options("/", headers={"Origin": "null", "Access-Control-Request-Method": "GET"})
+        preflight = client.options(
+            "/", headers={"Origin": "null", "Access-Control-Request-Method": "GET"}
+        )
         assert preflight.headers["access-control-allow-origin"] == "null"
-        assert set(preflight.headers["access-control-allow-methods"].split(",")) == {"GET", "POST", "HEAD"}
+        assert set(preflight.headers["access-control-allow-methods"].split(",")) == {
+            "GET",
+            "POST",
+            "HEAD",
+        }
 
 
 def test_without_an_origin_configured_there_is_no_cross_origin_header() -> None:
@@ -161,16 +183,26 @@ def test_without_an_origin_configured_there_is_no_cross_origin_header() -> None:
 
 
 def test_configured_headers_are_on_every_answer() -> None:
-    rules = header_rules('set X-Frame-Options: DENY, "add Cache-Control: no-cache, no-store", setDate Expires: 3600000')
+    rules = header_rules(
+        'set X-Frame-Options: DENY, "add Cache-Control: no-cache, no-store", setDate Expires: '
+        "3600000"
+    )
     with serving(create_app(FakeHerder(), RestOptions(headers=rules))) as client:
-        for answer in (client.get("/connectors"), client.get("/nope"), client.delete("/connectors/a")):
+        for answer in (
+            client.get("/connectors"),
+            client.get("/nope"),
+            client.delete("/connectors/a"),
+        ):
             assert answer.headers["x-frame-options"] == "DENY"
             assert answer.headers["cache-control"] == "no-cache, no-store"
-            expires = parsedate_to_datetime(answer.headers["expires"])  # an hour from now, as in Java
+            # an hour from now, as in Java
+            expires = parsedate_to_datetime(answer.headers["expires"])
             assert abs((expires - datetime.now(UTC)).total_seconds() - 3600) < 60
 
 
-@pytest.mark.parametrize("text", ["X-A: b", "put X-A: b", "set X-A", "set X A: b", "setDate X: soon", "set"])
+@pytest.mark.parametrize(
+    "text", ["X-A: b", "put X-A: b", "set X-A", "set X A: b", "setDate X: soon", "set"]
+)
 def test_header_rules_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="Invalid "):
         header_rules(text)
@@ -182,14 +214,16 @@ def test_header_rules_that_cannot_be_read_are_refused(text: str) -> None:
 def test_admin_paths_can_be_shared_disabled_or_on_separate_listeners() -> None:
     with service({}) as together:
         assert httpx.get(f"{together.advertised_url}admin/loggers/app").json() == {
-            "level": "INFO", "last_modified": None,
-        }  # fmt: skip
+            "level": "INFO",
+            "last_modified": None,
+        }
     with service({"admin.listeners": ""}) as off:
         assert httpx.get(f"{off.advertised_url}admin/loggers").status_code == 404
     own = {
-        "admin.listeners": "http://127.0.0.1:0", "response.http.headers.config": "set X-A: b",
+        "admin.listeners": "http://127.0.0.1:0",
+        "response.http.headers.config": "set X-A: b",
         "access.control.allow.origin": "*",
-    }  # fmt: skip
+    }
     with service(own) as apart:
         admin = f"http://127.0.0.1:{apart.admin_addresses[0].port}"
         assert httpx.get(f"{apart.advertised_url}admin/loggers").status_code == 404
@@ -252,9 +286,10 @@ def store_props(kind: str, authority: Authority, folder: Path) -> dict[str, str]
     key, chain = authority.issue("127.0.0.1")
     if kind == "pem-text":
         return {
-            "ssl.keystore.type": "PEM", "ssl.keystore.key": " ".join(key.splitlines()),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.key": " ".join(key.splitlines()),
             "ssl.keystore.certificate.chain": " ".join(chain.splitlines()),
-        }  # fmt: skip
+        }
     path = folder / f"store.{kind}"
     if kind == "pem":
         path.write_text(key + chain)
@@ -262,24 +297,39 @@ def store_props(kind: str, authority: Authority, folder: Path) -> dict[str, str]
     path.write_bytes((jks_store if kind == "jks" else pkcs12_store)(key, chain, "password"))
     declared = {"jks": "JKS", "pkcs12": "PKCS12", "undeclared": "JKS"}[kind]
     return {
-        "ssl.keystore.type": declared, "ssl.keystore.location": str(path), "ssl.keystore.password": "password",
+        "ssl.keystore.type": declared,
+        "ssl.keystore.location": str(path),
+        "ssl.keystore.password": "password",
         "ssl.key.password": "password",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("kind", ["pem-text", "pem", "jks", "pkcs12", "undeclared"])
-def test_https_works_with_every_kind_of_store(kind: str, authority: Authority, tmp_path: Path) -> None:
-    """`undeclared`: a PKCS12 file where the type says JKS, which Java's own tools make by default."""
-    store = {f"listeners.https.{key}": value for key, value in store_props(kind, authority, tmp_path).items()}
-    with service({"listeners": "https://127.0.0.1:0", "ssl.keystore.location": "/none", **store}) as served:
+def test_https_works_with_every_kind_of_store(
+    kind: str, authority: Authority, tmp_path: Path
+) -> None:
+    """`undeclared`: a PKCS12 file where the type says JKS, which Java's own tools make by
+    default."""
+    store = {
+        f"listeners.https.{key}": value
+        for key, value in store_props(kind, authority, tmp_path).items()
+    }
+    with service(
+        {"listeners": "https://127.0.0.1:0", "ssl.keystore.location": "/none", **store}
+    ) as served:
         assert served.advertised_url.startswith("https://127.0.0.1:")
         with httpx.Client(verify=trusting(authority), base_url=served.advertised_url) as client:
             created = client.put("connectors/x/config", json={"connector.class": "DemoSink"})
             assert created.headers["location"] == f"{served.advertised_url}connectors/x"
 
 
-def test_plain_ssl_keys_serve_when_no_prefixed_one_exists(authority: Authority, tmp_path: Path) -> None:
-    props = {"listeners": "http://127.0.0.1:0,https://127.0.0.1:0", **store_props("pem", authority, tmp_path)}
+def test_plain_ssl_keys_serve_when_no_prefixed_one_exists(
+    authority: Authority, tmp_path: Path
+) -> None:
+    props = {
+        "listeners": "http://127.0.0.1:0,https://127.0.0.1:0",
+        **store_props("pem", authority, tmp_path),
+    }
     with service({**props, "ssl.enabled.protocols": "TLSv1.2"}) as served:
         assert served.advertised_url.startswith("http://")
         raw = socket.create_connection(("127.0.0.1", served.addresses[1].port), timeout=20)
@@ -288,11 +338,15 @@ def test_plain_ssl_keys_serve_when_no_prefixed_one_exists(authority: Authority, 
 
 
 @pytest.mark.parametrize("wanted", ["none", "requested", "required"])
-def test_clients_show_certificates_as_the_listener_wants(wanted: str, authority: Authority, tmp_path: Path) -> None:
+def test_clients_show_certificates_as_the_listener_wants(
+    wanted: str, authority: Authority, tmp_path: Path
+) -> None:
     props = {
-        **store_props("pkcs12", authority, tmp_path), "ssl.client.auth": wanted,
-        "ssl.truststore.type": "PEM", "ssl.truststore.certificates": authority.certificate_pem,
-    }  # fmt: skip
+        **store_props("pkcs12", authority, tmp_path),
+        "ssl.client.auth": wanted,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": authority.certificate_pem,
+    }
     prefixed = {f"listeners.https.{key}": value for key, value in props.items()}
     key, chain = authority.issue("client")
     (tmp_path / "client.pem").write_text(key + chain)
@@ -307,7 +361,9 @@ def test_clients_show_certificates_as_the_listener_wants(wanted: str, authority:
             assert httpx.get(served.advertised_url, verify=trusting(authority)).status_code == 200
 
 
-def test_requests_are_forwarded_over_tls_with_the_workers_own_certificate(authority: Authority, tmp_path: Path) -> None:
+def test_requests_are_forwarded_over_tls_with_the_workers_own_certificate(
+    authority: Authority, tmp_path: Path
+) -> None:
     props = {
         "listeners": "https://127.0.0.1:0",
         "listeners.https.ssl.client.auth": "required",
@@ -322,8 +378,12 @@ def test_requests_are_forwarded_over_tls_with_the_workers_own_certificate(author
     leader, follower = FakeHerder(), FakeHerder()
     with service(props, herder=leader) as leading, service(props, herder=follower) as following:
         follower.leader_url = leading.advertised_url
-        assert httpx.delete(f"{following.advertised_url}connectors/a", verify=known).status_code == 204
+        assert (
+            httpx.delete(f"{following.advertised_url}connectors/a", verify=known).status_code == 204
+        )
         assert "a" not in leader.configs
         leader.session_keys.take(SessionKey("MDEyMzQ1Njc4OWFiY2RlZg==", "HmacSHA256", 1))
         with pytest.raises(ConnectError, match="Connector a not found"):
-            following.leader_calls.fence_zombies(leading.advertised_url, "a", leader.session_keys.headers)
+            following.leader_calls.fence_zombies(
+                leading.advertised_url, "a", leader.session_keys.headers
+            )

@@ -30,9 +30,18 @@ class GroupHerder(FakeHerder):
     def metrics(self) -> list[AnySample]:
         names = ("a", 'b"\n\\')
         clients = ("connector-consumer-a-0", "connector-consumer-a-b-0")
-        own = [OwnSample("connect_py_demo", "A test's own.", 1.0, {"connector": name}) for name in names]
+        own = [
+            OwnSample("connect_py_demo", "A test's own.", 1.0, {"connector": name})
+            for name in names
+        ]
         group = "consumer-fetch-manager-metrics"
-        return [*own, *(Sample(group, "records-lag", 7, {"client-id": each}, "kafka.consumer") for each in clients)]
+        return [
+            *own,
+            *(
+                Sample(group, "records-lag", 7, {"client-id": each}, "kafka.consumer")
+                for each in clients
+            ),
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +68,18 @@ def test_no_file_of_the_page_names_another_host() -> None:
     for file in STATIC.iterdir():
         text = file.read_text()
         assert set(re.findall(r"https?://[\w./-]+", text)) <= allowed, file.name
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text), file.name
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text
+        ), file.name
 
 
 def test_files_outside_of_the_page_are_not_served(client: httpx.Client) -> None:
-    for path in ("/ui/nothing.js", "/ui/..%2Fpage_files.py", "/ui/%2Fetc%2Fpasswd", "/ui/__init__.py"):
+    for path in (
+        "/ui/nothing.js",
+        "/ui/..%2Fpage_files.py",
+        "/ui/%2Fetc%2Fpasswd",
+        "/ui/__init__.py",
+    ):
         assert error(client.get(path))[0] == 404, path
     assert client.post("/ui").status_code == 405
 
@@ -93,7 +109,9 @@ def test_browser_is_asked_for_a_login_by_pages_only() -> None:
 
 def test_page_learns_workers_and_which_values_are_secret(client: httpx.Client) -> None:
     known = client.get("/ui/worker.json").json()
-    assert known["workers"] == [{"worker_id": "h:1", "url": "http://h:1/", "leader": True, "here": True}]
+    assert known["workers"] == [
+        {"worker_id": "h:1", "url": "http://h:1/", "leader": True, "here": True}
+    ]
     assert known["secret_keys"] == SECRET_KEY.pattern
 
 
@@ -124,16 +142,17 @@ def allowing() -> Iterator[httpx.Client]:
         ({"Sec-Fetch-Site": "same-site", "Origin": "https://other.example"}, 403),
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
-        (
-            {"Origin": "https://ours.example", "Sec-Fetch-Site": "cross-site"},
-            204,
-        ),  # as access.control.allow.origin says
+        # as access.control.allow.origin says
+        ({"Origin": "https://ours.example", "Sec-Fetch-Site": "cross-site"}, 204),
     ],
 )
-def test_pages_of_other_sites_change_nothing(allowing: httpx.Client, headers: dict[str, str], status: int) -> None:
+def test_pages_of_other_sites_change_nothing(
+    allowing: httpx.Client, headers: dict[str, str], status: int
+) -> None:
     assert allowing.post("/connectors/a/restart", headers=headers).status_code == status
     assert allowing.get("/connectors", headers=headers).status_code == 200
-    assert allowing.delete("/connectors/zz", headers=headers).status_code == 404  # browsers ask before they send it
+    # browsers ask before they send it
+    assert allowing.delete("/connectors/zz", headers=headers).status_code == 404
 
 
 def test_page_of_the_worker_itself_may_change_things(client: httpx.Client) -> None:

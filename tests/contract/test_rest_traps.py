@@ -1,4 +1,5 @@
-"""What trips servers that are no Jetty: paths, bodies, headers and clients as they come over the wire."""
+"""What trips servers that are no Jetty: paths, bodies, headers and clients as they come over the
+wire."""
 
 from __future__ import annotations
 
@@ -38,14 +39,17 @@ def client(herder: FakeHerder) -> Iterator[httpx.Client]:
 
 def raw(client: httpx.Client, request: bytes) -> tuple[int, dict[str, str], bytes]:
     """Send these bytes and read the one answer to them."""
-    with closing(socket.create_connection((client.base_url.host, client.base_url.port), timeout=20)) as sock:
+    with closing(
+        socket.create_connection((client.base_url.host, client.base_url.port), timeout=20)
+    ) as sock:
         sock.sendall(request)
         response = http.client.HTTPResponse(sock)
         response.begin()
         return response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
 
 
-# ------------------------------------------------------------------ the framework's own answers never escape
+# ------------------------------------------------------------------ the framework's own answers
+# never escape
 
 
 def test_no_answer_of_the_framework_escapes(client: httpx.Client) -> None:
@@ -53,11 +57,18 @@ def test_no_answer_of_the_framework_escapes(client: httpx.Client) -> None:
         status, message = error(client.request(method, path))
         assert message == f"HTTP {status} {'Not Found' if status == 404 else 'Method Not Allowed'}"
     assert "allow" not in client.post("/").headers
-    assert error(client.put("/connectors/a/config", content=b"[1]", headers=J))[0] == 500  # never 422
+    # never 422
+    assert error(client.put("/connectors/a/config", content=b"[1]", headers=J))[0] == 500
 
 
 def test_every_path_with_a_trailing_slash_is_served_without_redirect(client: httpx.Client) -> None:
-    for path in ("/connectors/", "/connectors/a/", "/connectors/a/status/", "/health/", "/connector-plugins/"):
+    for path in (
+        "/connectors/",
+        "/connectors/a/",
+        "/connectors/a/status/",
+        "/health/",
+        "/connector-plugins/",
+    ):
         assert client.get(path).status_code == 200, path
     assert error(client.get("/connectors/a//")) == (400, "HTTP 400 Bad Request")
 
@@ -85,11 +96,15 @@ def test_status_request_waits_for_a_connector_that_was_just_created(
 # ------------------------------------------------------------------ paths
 
 
-def test_names_are_decoded_per_path_segment_and_plus_stays_plus(client: httpx.Client, herder: FakeHerder) -> None:
+def test_names_are_decoded_per_path_segment_and_plus_stays_plus(
+    client: httpx.Client, herder: FakeHerder
+) -> None:
     for name in ("a/b", "a+b", "a b", "ü", "50%", "a?b#c", "a;b", "a\\b", "{x}", ".."):
         assert client.post("/connectors", json={"name": name, "config": CONFIG}).status_code == 201
         encoded = "".join(f"%{byte:02X}" for byte in name.encode())
-        status, _, body = raw(client, f"GET /connectors/{encoded} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        status, _, body = raw(
+            client, f"GET /connectors/{encoded} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        )
         assert (status, json.loads(body)["name"]) == (200, name)
         assert client.delete(f"/connectors/{encoded}").status_code == 204
     status, _, body = raw(client, b"GET /connectors/a+b/status HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -99,13 +114,24 @@ def test_names_are_decoded_per_path_segment_and_plus_stays_plus(client: httpx.Cl
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("a b", "a%20b"), ("é", "%C3%A9"), ("?#", "%3F%23"), ("50%", "50%25"), ("a%20b", "a%20b"), ("[x]", "%5Bx%5D"),
-        ("/:;+=&", "/:;+=&"), ("{x}", "%7Bx%7D"),
+        ("a b", "a%20b"),
+        ("é", "%C3%A9"),
+        ("?#", "%3F%23"),
+        ("50%", "50%25"),
+        ("a%20b", "a%20b"),
+        ("[x]", "%5Bx%5D"),
+        ("/:;+=&", "/:;+=&"),
+        ("{x}", "%7Bx%7D"),
     ],
-)  # fmt: skip
-def test_location_is_absolute_and_encoded_as_a_path(client: httpx.Client, name: str, shown: str) -> None:
+)
+def test_location_is_absolute_and_encoded_as_a_path(
+    client: httpx.Client, name: str, shown: str
+) -> None:
     body = json.dumps({"name": name, "config": CONFIG}).encode()
-    head = f"POST /connectors HTTP/1.1\r\nHost: me:99\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    head = (
+        f"POST /connectors HTTP/1.1\r\nHost: me:99\r\nContent-Type: "
+        f"application/json\r\nContent-Length: {len(body)}"
+    )
     status, headers, _ = raw(client, f"{head}\r\nX-Forwarded-Proto: https\r\n\r\n".encode() + body)
     assert status == 201
     assert headers["location"] == f"http://me:99/connectors/{shown}"
@@ -115,9 +141,14 @@ def test_integers_in_paths_are_parsed_as_by_java(client: httpx.Client) -> None:
     for text in ("0", "00", "%2B0", "+0"):
         assert client.get(f"/connectors/a/tasks/{text}/status").status_code == 200, text
     for text in ("-1", "2147483647"):
-        assert error(client.get(f"/connectors/a/tasks/{text}/status"))[1].startswith("No status found for task a-")
+        assert error(client.get(f"/connectors/a/tasks/{text}/status"))[1].startswith(
+            "No status found for task a-"
+        )
     for text in ("2147483648", "1.0", "0x1", "1_0", "%20", "\u0661"):
-        assert error(client.get(f"/connectors/a/tasks/{text}/status")) == (404, "HTTP 404 Not Found")
+        assert error(client.get(f"/connectors/a/tasks/{text}/status")) == (
+            404,
+            "HTTP 404 Not Found",
+        )
 
 
 # ------------------------------------------------------------------ bodies and media types
@@ -126,11 +157,13 @@ def test_integers_in_paths_are_parsed_as_by_java(client: httpx.Client) -> None:
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
 def test_byte_order_marks_and_wider_encodings_are_read(client: httpx.Client, encoding: str) -> None:
     body = json.dumps({**CONFIG, "x": "é"}, ensure_ascii=False).encode(encoding)
-    assert client.put("/connectors/enc/config", content=body, headers=J).json()["config"]["x"] == "é"
+    assert (
+        client.put("/connectors/enc/config", content=body, headers=J).json()["config"]["x"] == "é"
+    )
 
 
 def test_last_duplicate_config_key_wins_and_numbers_keep_their_text(client: httpx.Client) -> None:
-    body = b'{"connector.class":"DemoSink","x":1,"x":-0.10E+2,"y":12345678901234567890123,"z":false,"n":null}'
+    body = b'{"connector.class":"DemoSink","x":1,"x":-0.10E+2,"y":12345678901234567890123,"z":false,"n":null}'  # noqa: E501 - one literal
     config = client.put("/connectors/num/config", content=body, headers=J).json()["config"]
     assert (config["x"], config["y"], config["z"], "n" in config) == (
         "-0.10E+2",
@@ -142,9 +175,19 @@ def test_last_duplicate_config_key_wins_and_numbers_keep_their_text(client: http
 
 @pytest.mark.parametrize(
     "body",
-    [b'{"a":NaN}', b'{"a":Infinity}', b"{'a':1}", b'{"a":1,}', b'{"a":1}//x', b'{"a":"\t"}', b'{"a":"\\ud800"}',
-     b"[" * 100_000, b'{"a":"\xff"}', b"\x00"],
-)  # fmt: skip
+    [
+        b'{"a":NaN}',
+        b'{"a":Infinity}',
+        b"{'a':1}",
+        b'{"a":1,}',
+        b'{"a":1}//x',
+        b'{"a":"\t"}',
+        b'{"a":"\\ud800"}',
+        b"[" * 100_000,
+        b'{"a":"\xff"}',
+        b"\x00",
+    ],
+)
 def test_what_is_no_strict_json_is_500_without_a_trace(client: httpx.Client, body: bytes) -> None:
     status, message = error(client.put("/connectors/bad/config", content=body, headers=J))
     assert status == 500
@@ -153,20 +196,32 @@ def test_what_is_no_strict_json_is_500_without_a_trace(client: httpx.Client, bod
 
 def test_numbers_stand_for_texts_where_a_text_is_expected(client: httpx.Client) -> None:
     assert client.post("/connectors", json={"name": 7, "config": CONFIG}).json()["name"] == "7"
-    assert error(client.post("/connectors", json={"name": "n", "config": CONFIG, "initial_state": True}))[0] == 500
+    assert (
+        error(
+            client.post("/connectors", json={"name": "n", "config": CONFIG, "initial_state": True})
+        )[0]
+        == 500
+    )
 
 
 def test_a_body_larger_than_any_configuration_is_refused(client: httpx.Client) -> None:
     body = b'{"x":"' + b"y" * (17 * 1024 * 1024)
     assert error(client.put("/connectors/large/config", content=body, headers=J)) == (
-        413, "HTTP 413 Request Entity Too Large",
-    )  # fmt: skip
+        413,
+        "HTTP 413 Request Entity Too Large",
+    )
 
 
 @pytest.mark.parametrize(
     ("method", "path", "content_type", "body", "status"),
     [
-        ("PUT", "/connectors/a/config", "application/json; charset=UTF-8", b'{"connector.class":"DemoSink"}', 200),
+        (
+            "PUT",
+            "/connectors/a/config",
+            "application/json; charset=UTF-8",
+            b'{"connector.class":"DemoSink"}',
+            200,
+        ),
         ("PUT", "/connectors/a/config", "APPLICATION/JSON", b'{"connector.class":"DemoSink"}', 200),
         ("PUT", "/connectors/a/config", "text/json", b"{}", 415),
         ("PUT", "/connectors/a/config", "garbage", b"{}", 415),
@@ -183,7 +238,9 @@ def test_a_body_larger_than_any_configuration_is_refused(client: httpx.Client) -
         ("DELETE", "/connectors/none", "application/json", b"x", 404),
     ],
 )
-def test_media_types_are_checked_before_bodies_are_read(client, method, path, content_type, body, status) -> None:
+def test_media_types_are_checked_before_bodies_are_read(
+    client, method, path, content_type, body, status
+) -> None:
     headers = {} if content_type is None else {"Content-Type": content_type}
     assert client.request(method, path, content=body, headers=headers).status_code == status
 
@@ -194,7 +251,11 @@ def test_media_types_are_checked_before_bodies_are_read(client, method, path, co
         ("*/*", 200, "application/json"),
         ("application/*", 200, "application/json"),
         ("application/json;q=0", 200, "application/json"),
-        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", 200, "application/json"),
+        (
+            "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+            200,
+            "application/json",
+        ),
         ("", 200, "application/json"),
         ("application/json;charset=utf-8", 200, "application/json;charset=utf-8"),
         ("text/html", 406, "application/json"),
@@ -202,7 +263,9 @@ def test_media_types_are_checked_before_bodies_are_read(client, method, path, co
         ("nonsense", 406, "application/json"),
     ],
 )
-def test_accept_is_obeyed_before_anything_is_looked_up(client, accept, status, content_type) -> None:
+def test_accept_is_obeyed_before_anything_is_looked_up(
+    client, accept, status, content_type
+) -> None:
     answer = client.get("/connectors", headers={"Accept": accept})
     assert (answer.status_code, answer.headers["content-type"]) == (status, content_type)
     if status == 406:
@@ -219,10 +282,13 @@ def test_every_get_path_also_answers_head_and_options(client: httpx.Client) -> N
         assert (head.status_code, head.content) == (got.status_code, b"")
         assert head.headers["content-length"] == got.headers["content-length"]
     for path, verbs in (
-        ("/connectors/a", "HEAD,DELETE,GET,OPTIONS"), ("/connectors/a/config", "HEAD,GET,OPTIONS,PUT,PATCH"),
-        ("/connectors/a/pause", "OPTIONS,PUT"), ("/connectors/a/tasks", "HEAD,POST,GET,OPTIONS"),
-        ("/connectors/a/fence", "OPTIONS,PUT"), ("/admin/loggers/app", "HEAD,GET,OPTIONS,PUT"),
-    ):  # fmt: skip
+        ("/connectors/a", "HEAD,DELETE,GET,OPTIONS"),
+        ("/connectors/a/config", "HEAD,GET,OPTIONS,PUT,PATCH"),
+        ("/connectors/a/pause", "OPTIONS,PUT"),
+        ("/connectors/a/tasks", "HEAD,POST,GET,OPTIONS"),
+        ("/connectors/a/fence", "OPTIONS,PUT"),
+        ("/admin/loggers/app", "HEAD,GET,OPTIONS,PUT"),
+    ):
         options = client.options(path)
         assert set(options.headers["allow"].split(",")) == set(verbs.split(",")), path
         assert set(options.text.split(", ")) == set(verbs.split(","))
@@ -234,8 +300,14 @@ def test_every_get_path_also_answers_head_and_options(client: httpx.Client) -> N
 
 def test_connection_stays_open_after_a_refusal_with_an_unread_body(client: httpx.Client) -> None:
     refused = b"PUT /connectors/a HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
-    with closing(socket.create_connection((client.base_url.host, client.base_url.port), timeout=20)) as sock:
-        for request, status in ((refused, 405), (refused, 405), (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 200)):
+    with closing(
+        socket.create_connection((client.base_url.host, client.base_url.port), timeout=20)
+    ) as sock:
+        for request, status in (
+            (refused, 405),
+            (refused, 405),
+            (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        ):
             sock.sendall(request)
             response = http.client.HTTPResponse(sock)
             response.begin()
@@ -251,7 +323,9 @@ def test_answers_show_null_members_except_traces_and_versions(client: httpx.Clie
 
 def test_the_description_names_exactly_what_is_served(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
-    described = {path: {verb.upper() for verb in verbs} for path, verbs in document["paths"].items()}
+    described = {
+        path: {verb.upper() for verb in verbs} for path, verbs in document["paths"].items()
+    }
     served = (*ENDPOINTS, *ADMIN_ENDPOINTS)
     for path, verbs in described.items():
         concrete = path.replace("{task}", "0").replace("{", "").replace("}", "")
@@ -262,23 +336,35 @@ def test_the_description_names_exactly_what_is_served(client: httpx.Client) -> N
 # ------------------------------------------------------------------ loggers
 
 
-def test_case_39_logger_levels_are_listed_changed_and_validated(client: httpx.Client, herder: FakeHerder) -> None:
+def test_case_39_logger_levels_are_listed_changed_and_validated(
+    client: httpx.Client, herder: FakeHerder
+) -> None:
     assert client.get("/admin/loggers").json() == {
-        "app": {"level": "INFO", "last_modified": None}, "root": {"level": "INFO", "last_modified": 1767225600000},
-    }  # fmt: skip
-    assert error(client.put("/admin/loggers/root", json={"level": "HIGH"})) == (404, "invalid log level 'HIGH'.")
+        "app": {"level": "INFO", "last_modified": None},
+        "root": {"level": "INFO", "last_modified": 1767225600000},
+    }
+    assert error(client.put("/admin/loggers/root", json={"level": "HIGH"})) == (
+        404,
+        "invalid log level 'HIGH'.",
+    )
     assert error(client.put("/admin/loggers/root", json={})) == (
-        400, "Desired 'level' parameter was not specified in request.",
-    )  # fmt: skip
+        400,
+        "Desired 'level' parameter was not specified in request.",
+    )
     assert error(client.put("/admin/loggers/root", json={"level": None}))[0] == 400
-    assert error(client.put("/admin/loggers/root", json={"level": ""})) == (500, "Illegal null or empty Level name.")
+    assert error(client.put("/admin/loggers/root", json={"level": ""})) == (
+        500,
+        "Illegal null or empty Level name.",
+    )
     assert error(client.put("/admin/loggers/root", content=b"", headers=J))[0] == 500
     assert error(client.get("/admin/loggers/none.such")) == (404, "Logger none.such not found.")
     cluster = client.put("/admin/loggers/root?scope=CLUSTER", json={"level": " debug "})
     assert (cluster.status_code, cluster.content) == (204, b"")
     assert herder.cluster_levels == [("root", " debug ")]
     assert error(client.put("/admin/loggers/root?scope=cluster", json={"level": "x"}))[0] == 404
-    assert client.put("/admin/loggers/app?scope=nonsense", json={"level": "debug", "more": "x"}).json() == ["app"]
+    assert client.put(
+        "/admin/loggers/app?scope=nonsense", json={"level": "debug", "more": "x"}
+    ).json() == ["app"]
     assert client.put("/admin/loggers/app", json={"level": "DEBUG"}).json() == []
 
 
@@ -289,9 +375,12 @@ def test_case_39_logger_levels_are_listed_changed_and_validated(client: httpx.Cl
 def java() -> Iterator[JavaGateway]:
     opened = "java.net.http/jdk.internal.net.http=ALL-UNNAMED"
     port, token, process = launch_gateway(
-        java_path=str(find_java().path), javaopts=["-Xmx64m", "--add-opens", opened], die_on_exit=True,
-        enable_auth=True, return_proc=True,
-    )  # fmt: skip
+        java_path=str(find_java().path),
+        javaopts=["-Xmx64m", "--add-opens", opened],
+        die_on_exit=True,
+        enable_auth=True,
+        return_proc=True,
+    )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
     yield gateway
     gateway.close()
@@ -310,12 +399,18 @@ def test_default_http_client_of_java_is_served_despite_http2_upgrade(
     def send(method: str, path: str, body: str) -> tuple[int, str]:
         builder = net.http.HttpRequest.newBuilder(net.URI.create(f"{client.base_url}{path}"))
         publisher = net.http.HttpRequest.BodyPublishers.ofString(body)
-        request = builder.header("Content-Type", "application/json").method(method, publisher).build()
+        request = (
+            builder.header("Content-Type", "application/json").method(method, publisher).build()
+        )
         response = http_client.send(request, net.http.HttpResponse.BodyHandlers.ofString())
         return response.statusCode(), response.body()
 
     with caplog.at_level(logging.WARNING):
-        status, body = send("POST", "/connectors", json.dumps({"name": "java", "config": {**CONFIG, "x": "é" * 5000}}))
+        status, body = send(
+            "POST",
+            "/connectors",
+            json.dumps({"name": "java", "config": {**CONFIG, "x": "é" * 5000}}),
+        )
         assert (status, json.loads(body)["config"]["x"]) == (201, "é" * 5000)
         assert send("PUT", "/connectors/java/config", json.dumps(CONFIG))[0] == 200
         assert send("PUT", "/connectors/java/pause", "")[0] == 202

@@ -1,4 +1,5 @@
-"""Shared services: what every `SharedServices` does, the fake for plugin authors included, and what the worker adds."""
+"""Shared services: what every `SharedServices` does, the fake for plugin authors included, and what
+the worker adds."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ from connect_py.worker.service_registry import ServiceRegistry
 from connect_py.worker.service_runner import ServiceTimes
 
 SECONDS = 20.0
-TIMES = ServiceTimes(first_backoff=0.1, longest_backoff=0.4, grace=1.0, linger=0.2, early=1.0, prestart=2.0)
+TIMES = ServiceTimes(
+    first_backoff=0.1, longest_backoff=0.4, grace=1.0, linger=0.2, early=1.0, prestart=2.0
+)
 TESTS = Path(__file__).parents[1]
 
 
@@ -45,7 +48,9 @@ class RegistryHost:
         self.registry = ServiceRegistry(2, times=TIMES, folder=ServiceFolder(folder))
 
     def user(self) -> LocalServices:
-        return LocalServices("task orders-0", {"connect_py.echo.a": "1", "other": "2"}, self.registry)
+        return LocalServices(
+            "task orders-0", {"connect_py.echo.a": "1", "other": "2"}, self.registry
+        )
 
     def end(self, user: Any) -> None:
         user.close()
@@ -164,7 +169,9 @@ def test_a_service_can_be_released_and_asked_for_again(host: Host) -> None:
     assert pid_of(user.shared_service(echo())) != pid
 
 
-def test_permanent_failure_raises_its_text_and_a_new_request_retries(host: Host, tmp_path: Path) -> None:
+def test_permanent_failure_raises_its_text_and_a_new_request_retries(
+    host: Host, tmp_path: Path
+) -> None:
     starts = tmp_path / "starts"
     failing = echo({"fail": "Java 17 is not installed", "count.starts": str(starts)})
     user = host.user()
@@ -214,18 +221,25 @@ def test_secrets_appear_neither_in_process_list_nor_in_log(
     service = echo({"password": "s3cr3t-s3tting"})
     address = worker.user().shared_service(service)
     process = psutil.Process(pid_of(address))
-    seen = " ".join([*process.cmdline(), *process.environ().values(), repr(service), repr(address), caplog.text])
+    seen = " ".join(
+        [*process.cmdline(), *process.environ().values(), repr(service), repr(address), caplog.text]
+    )
     assert "fixtures.echo_service" in seen
     for secret in ("s3cr3t-s3tting", address.secret):
         assert secret not in seen
 
 
-def test_service_that_dies_repeatedly_is_started_again_with_backoff(worker: RegistryHost, tmp_path: Path) -> None:
+def test_service_that_dies_repeatedly_is_started_again_with_backoff(
+    worker: RegistryHost, tmp_path: Path
+) -> None:
     switch, starts = tmp_path / "switch", tmp_path / "starts"
     switch.touch()
     dying = echo({"die.while": str(switch), "count.starts": str(starts)})
     worker.user().request_shared_service(dying)
-    until(lambda: starts.exists() and len(starts.read_text().splitlines()) >= 3, "it was not started again")
+    until(
+        lambda: starts.exists() and len(starts.read_text().splitlines()) >= 3,
+        "it was not started again",
+    )
     values = {s.name: s.value for s in worker.registry.samples()}
     assert values["connect_py_service_starts_total"] >= 3
     assert values["connect_py_service_deaths_total"] >= 2
@@ -287,7 +301,9 @@ def test_a_program_that_breaks_its_promise_of_lines_is_replaced(worker: Registry
     until(lambda: user.shared_service(silent).generation > first.generation, "it was not replaced")
 
 
-def test_service_requested_early_is_reused_and_ends_with_its_user(worker: RegistryHost, tmp_path: Path) -> None:
+def test_service_requested_early_is_reused_and_ends_with_its_user(
+    worker: RegistryHost, tmp_path: Path
+) -> None:
     starts = tmp_path / "starts"
     early = worker.registry.user("connector orders")
     service = echo({"count.starts": str(starts)})
@@ -300,7 +316,9 @@ def test_service_requested_early_is_reused_and_ends_with_its_user(worker: Regist
     assert gone(pid)
 
 
-def test_prestarted_service_is_reused_by_its_first_user_and_ends_with_it(worker: RegistryHost, tmp_path: Path) -> None:
+def test_prestarted_service_is_reused_by_its_first_user_and_ends_with_it(
+    worker: RegistryHost, tmp_path: Path
+) -> None:
     starts = tmp_path / "starts"
     service = echo({"count.starts": str(starts)})
     worker.registry.prestart(worker.registry.user("connector orders"), service)
@@ -313,9 +331,13 @@ def test_prestarted_service_is_reused_by_its_first_user_and_ends_with_it(worker:
     assert gone(pid)
 
 
-def test_prestarted_service_without_a_user_ends_after_its_time(worker: RegistryHost, tmp_path: Path) -> None:
+def test_prestarted_service_without_a_user_ends_after_its_time(
+    worker: RegistryHost, tmp_path: Path
+) -> None:
     starts = tmp_path / "starts"
-    worker.registry.prestart(worker.registry.user("connector orders"), echo({"count.starts": str(starts)}))
+    worker.registry.prestart(
+        worker.registry.user("connector orders"), echo({"count.starts": str(starts)})
+    )
     until(lambda: starts.exists() and starts.read_text(), "it was not started")
     pid = int(starts.read_text())
     assert not gone(pid, TIMES.prestart / 2)
@@ -323,14 +345,22 @@ def test_prestarted_service_without_a_user_ends_after_its_time(worker: RegistryH
     assert ServiceTimes().prestart == 600.0
 
 
-def test_prestarted_service_gives_its_place_to_one_that_is_needed(worker: RegistryHost, tmp_path: Path) -> None:
+def test_prestarted_service_gives_its_place_to_one_that_is_needed(
+    worker: RegistryHost, tmp_path: Path
+) -> None:
     starts = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
     services = [echo({"count.starts": str(path)}) for path in starts]
     for service in services:  # the third is beyond the limit of two
         worker.registry.prestart(worker.registry.user("connector orders"), service)
-    until(lambda: all(path.exists() and path.read_text() for path in starts[:2]), "they were not started")
+    until(
+        lambda: all(path.exists() and path.read_text() for path in starts[:2]),
+        "they were not started",
+    )
     users = [worker.user(), worker.user()]
-    pids = [pid_of(user.shared_service(echo({"mark": mark}))) for user, mark in zip(users, "xy", strict=True)]
+    pids = [
+        pid_of(user.shared_service(echo({"mark": mark})))
+        for user, mark in zip(users, "xy", strict=True)
+    ]
     assert all(gone(int(path.read_text())) for path in starts[:2])
     assert not starts[2].exists()
     assert all(map(psutil.pid_exists, pids))
@@ -355,7 +385,10 @@ def test_more_services_of_a_name_than_allowed_are_refused(worker: RegistryHost) 
     with pytest.raises(ConnectError, match=r"connect_py\.services\.max"):
         user.shared_service(echo({"mark": "c"}))
     user.release_shared_service(echo({"mark": "a"}))
-    until(lambda: len({t.name for t in threading.enumerate() if t.name == "service-echo"}) <= 2, "it did not end")
+    until(
+        lambda: len({t.name for t in threading.enumerate() if t.name == "service-echo"}) <= 2,
+        "it did not end",
+    )
 
     def fits() -> bool:
         try:
@@ -366,11 +399,15 @@ def test_more_services_of_a_name_than_allowed_are_refused(worker: RegistryHost) 
     until(fits, "the place was not free again")
 
 
-def test_a_service_may_have_a_lower_limit_of_its_own(worker: RegistryHost, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_service_may_have_a_lower_limit_of_its_own(
+    worker: RegistryHost, caplog: pytest.LogCaptureFixture
+) -> None:
     user = worker.user()
 
     def limited(mark: str) -> SharedService:
-        return SharedService("echo", "fixtures.echo_service", {"mark": mark}, "connect_py.echoes.max", 1)
+        return SharedService(
+            "echo", "fixtures.echo_service", {"mark": mark}, "connect_py.echoes.max", 1
+        )
 
     user.request_shared_service(limited("a"))
     with pytest.raises(ConnectError, match=r"connect_py\.echoes\.max"):
@@ -379,23 +416,36 @@ def test_a_service_may_have_a_lower_limit_of_its_own(worker: RegistryHost, caplo
     assert "settings of its own" not in caplog.text
     two = SharedService("echo", "fixtures.echo_service", {"mark": "d"}, "connect_py.echoes.max", 3)
     user.request_shared_service(two)
-    assert "has settings of its own for service echo: process 3 of at most 3 starts on this worker" in caplog.text
+    assert (
+        "has settings of its own for service echo: process 3 of at most 3 starts on this worker"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
     ("service", "why"),
     [
-        (SharedService("echo", "fixtures.no_such_program"), "there is no module fixtures.no_such_program"),
-        (SharedService("echo", "no_such_package.program"), "there is no module no_such_package.program"),
+        (
+            SharedService("echo", "fixtures.no_such_program"),
+            "there is no module fixtures.no_such_program",
+        ),
+        (
+            SharedService("echo", "no_such_package.program"),
+            "there is no module no_such_package.program",
+        ),
         (SharedService("No Name", "fixtures.echo_service"), "cannot be the name of a service"),
     ],
 )
-def test_a_service_that_cannot_be_is_refused(worker: RegistryHost, service: SharedService, why: str) -> None:
+def test_a_service_that_cannot_be_is_refused(
+    worker: RegistryHost, service: SharedService, why: str
+) -> None:
     with pytest.raises(ConnectError, match=why):
         worker.user().shared_service(service)
 
 
-def test_failure_of_a_requested_service_reaches_its_first_user(worker: RegistryHost, tmp_path: Path) -> None:
+def test_failure_of_a_requested_service_reaches_its_first_user(
+    worker: RegistryHost, tmp_path: Path
+) -> None:
     starts = tmp_path / "starts"
     failing = echo({"fail": "no Java", "count.starts": str(starts)})
     user = worker.user()

@@ -1,4 +1,5 @@
-"""A sink task asks for the stop of its connector: the worker's context and the fake take it in the same way."""
+"""A sink task asks for the stop of its connector: the worker's context and the fake take it in the
+same way."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def of_worker() -> tuple[SinkTaskContext, Asked]:
     board = WaitBoard(FakeClock(), sent.append)
     context = WorkerSinkTaskContext(
         ConnectorTaskId("c", 0), 1, {}, *[NOTHING] * 6, Questions(sent.append), {}, board
-    )  # fmt: skip
+    )
     return context, lambda: [message.reason for message in sent if isinstance(message, RequestStop)]
 
 

@@ -1,4 +1,5 @@
-"""What the original Java transformations made of real change events, against ours: row form and batch form."""
+"""What the original Java transformations made of real change events, against ours: row form and
+batch form."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ CONTEXT = "__debezium.context."
 LEGACY = "unwrap-legacy-keys"
 BY_ROWS = {"changed-then-drop-fields"}  # a header says row by row which columns there are
 FLOATS = ("c_real", "c_double")
-EXPECTED_AS = {LEGACY: "unwrap-rewrite-with-tombstone"}  # Debezium 3.2 ignores the legacy keys; we honour them
+# Debezium 3.2 ignores the legacy keys; we honour them
+EXPECTED_AS = {LEGACY: "unwrap-rewrite-with-tombstone"}
 
 
 def _built(name: str) -> bool:
@@ -77,16 +79,24 @@ def _records(entry: Mapping[str, Any]) -> list[SinkRecord]:
         topic = line["topic"]
         if not topics.fullmatch(topic):
             continue
-        key, value = (None if line[side] is None else line[side].encode() for side in ("key", "value"))
+        key, value = (
+            None if line[side] is None else line[side].encode() for side in ("key", "value")
+        )
         key_schema, key_value = key_reader.to_connect(topic, key)
         value_schema, value_value = value_reader.to_connect(topic, value)
         records.append(
             SinkRecord(
-                topic, line["partition"], key_schema, key_value, value_schema, value_value, line["timestamp"],
+                topic,
+                line["partition"],
+                key_schema,
+                key_value,
+                value_schema,
+                value_value,
+                line["timestamp"],
                 Headers(_header(name, text) for name, text in line["headers"]),
                 origin=RecordOrigin(topic, line["partition"], line["offset"], key, value),
             )
-        )  # fmt: skip
+        )
     return sorted(records, key=lambda r: (r.topic, r.origin.partition, r.origin.offset))
 
 
@@ -114,13 +124,17 @@ def _header_lines(headers: Headers) -> list[list[str | None]]:
 
 
 def _read(text: str | bytes | None) -> Any:
-    """JSON as Python values. Java's schemaless maps have no order of their own; floats keep their spelling.
+    """JSON as Python values. Java's schemaless maps have no order of their own; floats keep their
+    spelling.
 
     Our converter reads NaN and the infinities, where Java's gives 0.0.
     """
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        return {k: "0.0" if v in ("NaN", "Infinity", "-Infinity") and k in FLOATS else v for k, v in pairs}
+        return {
+            k: "0.0" if v in ("NaN", "Infinity", "-Infinity") and k in FLOATS else v
+            for k, v in pairs
+        }
 
     return None if text is None else json.loads(text, parse_float=str, object_pairs_hook=members)
 
@@ -171,14 +185,20 @@ def _by_rows(name: str, records: list[SinkRecord]) -> dict[tuple[str, int, int],
     return {(r.topic, r.origin.partition, r.origin.offset): apply_rows(chain, r) for r in records}
 
 
-def _by_columns(name: str, records: list[SinkRecord]) -> tuple[dict[tuple[str, int, int], Outcome], ColumnRunner, int]:
+def _by_columns(
+    name: str, records: list[SinkRecord]
+) -> tuple[dict[tuple[str, int, int], Outcome], ColumnRunner, int]:
     runner = ColumnRunner([configured(props) for props in INDEX[name]["transforms"]])
     outcomes: dict[tuple[str, int, int], Outcome] = {}
     for batch in Batch.of(records):
         topic = batch.origin.topic
         outcomes |= {(topic, *place): outcome for place, outcome in runner.run(batch).items()}
     kept = sum(isinstance(outcome, SinkRecord) for outcome in outcomes.values())
-    return {(r.topic, r.origin.partition, r.origin.offset): None for r in records} | outcomes, runner, kept
+    return (
+        {(r.topic, r.origin.partition, r.origin.offset): None for r in records} | outcomes,
+        runner,
+        kept,
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -203,10 +223,13 @@ def _converted(records: list[SinkRecord], settings: Mapping[str, str]) -> Iterat
     for topic in dict.fromkeys(record.topic for record in records):
         rows = [record for record in records if record.topic == topic]
         origin = Origin(
-            topic, pa.array([r.origin.partition for r in rows], pa.int32()),
-            pa.array([r.origin.offset for r in rows], pa.int64()), TimestampType.CREATE_TIME,
-            [r.origin.key for r in rows], [r.origin.value for r in rows],
-        )  # fmt: skip
+            topic,
+            pa.array([r.origin.partition for r in rows], pa.int32()),
+            pa.array([r.origin.offset for r in rows], pa.int64()),
+            TimestampType.CREATE_TIME,
+            [r.origin.key for r in rows],
+            [r.origin.value for r in rows],
+        )
         runs = [
             _converter(settings, is_key=is_key).to_batch(topic, data)
             for is_key, data in ((True, origin.keys), (False, origin.values))
@@ -214,13 +237,21 @@ def _converted(records: list[SinkRecord], settings: Mapping[str, str]) -> Iterat
         ends = sorted({run.stop for side in runs for run in side})
         for start, stop in zip([0, *ends], ends, strict=False):
             key, value = (
-                next(r.column.slice(start - r.start, stop - r.start) for r in side if r.start <= start < r.stop)
+                next(
+                    r.column.slice(start - r.start, stop - r.start)
+                    for r in side
+                    if r.start <= start < r.stop
+                )
                 for side in runs
             )
             yield Batch(
-                topic, key, value, pa.array([r.timestamp for r in rows[start:stop]], pa.int64()),
-                [r.headers for r in rows[start:stop]], origin.slice(start, stop),
-            )  # fmt: skip
+                topic,
+                key,
+                value,
+                pa.array([r.timestamp for r in rows[start:stop]], pa.int64()),
+                [r.headers for r in rows[start:stop]],
+                origin.slice(start, stop),
+            )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -254,16 +285,22 @@ def test_columns_named_by_a_header_are_dropped_as_in_java(form: str) -> None:
     changed, golden = _golden("changed-record-state"), _golden(name)
     records = []
     for record in _records(entry):
-        headers = changed[record.topic, record.origin.partition, record.origin.offset]["out"]["headers"]
+        headers = changed[record.topic, record.origin.partition, record.origin.offset]["out"][
+            "headers"
+        ]
         lists = (Header(n, None if text is None else json.loads(text)) for n, _, text in headers)
         records.append(record.replace(headers=Headers(lists)))
     chain = [configured(props) for props in entry["transforms"]]
     outcomes: dict[tuple[str, int, int], Outcome]
     if form == "rows":
-        outcomes = {(r.topic, r.origin.partition, r.origin.offset): apply_rows(chain, r) for r in records}
+        outcomes = {
+            (r.topic, r.origin.partition, r.origin.offset): apply_rows(chain, r) for r in records
+        }
     else:
         runner = ColumnRunner(chain)
-        outcomes = {(b.origin.topic, *p): o for b in Batch.of(records) for p, o in runner.run(b).items()}
+        outcomes = {
+            (b.origin.topic, *p): o for b in Batch.of(records) for p, o in runner.run(b).items()
+        }
     for place, expected in golden.items():
         if place[0] != "pgs.public.no_pk_full":
             continue
@@ -302,7 +339,11 @@ def _comparable(found: Any) -> Any:
     "props",
     [
         {"type": "org.apache.iceberg.connect.transforms.DebeziumTransform"},
-        {"type": "io.debezium.transforms.ExtractNewRecordState", "add.fields": "op", "add.headers": "ts_ms"},
+        {
+            "type": "io.debezium.transforms.ExtractNewRecordState",
+            "add.fields": "op",
+            "add.headers": "ts_ms",
+        },
     ],
     ids=["iceberg", "debezium"],
 )
@@ -311,11 +352,16 @@ def test_recorded_columns_give_what_recorded_rows_give(
 ) -> None:
     settings = {"schemas.enable": schemas}
     records = _records({"input": recording, "topics": topics, "converter": settings})
-    expected = {(r.topic, r.origin.partition, r.origin.offset): apply_rows([configured(props)], r) for r in records}
+    expected = {
+        (r.topic, r.origin.partition, r.origin.offset): apply_rows([configured(props)], r)
+        for r in records
+    }
     runner = ColumnRunner([configured(props)])
     outcomes: dict[tuple[str, int, int], Outcome] = {}
     for batch in _converted(records, settings):
-        outcomes |= {(batch.origin.topic, *place): outcome for place, outcome in runner.run(batch).items()}
+        outcomes |= {
+            (batch.origin.topic, *place): outcome for place, outcome in runner.run(batch).items()
+        }
     for place, outcome in expected.items():
         assert _comparable(outcomes.get(place)) == _comparable(outcome), place
     kept = sum(isinstance(outcome, SinkRecord) for outcome in outcomes.values())

@@ -1,4 +1,5 @@
-"""Whoever runs a connector or a task takes what it waits for in the same way: the worker's contexts and the fakes."""
+"""Whoever runs a connector or a task takes what it waits for in the same way: the worker's contexts
+and the fakes."""
 
 from __future__ import annotations
 
@@ -13,7 +14,13 @@ from connect_py.task.messages import Waits
 from connect_py.task.sink_task_context import WorkerSinkTaskContext
 from connect_py.task.source_task_context import WorkerSourceTaskContext
 from connect_py.task.wait_board import SHOWN_AFTER_SECONDS, WaitBoard
-from connect_py.testing import FakeClock, FakeConnectorContext, FakeSinkTaskContext, FakeSourceTaskContext, FakeWaiting
+from connect_py.testing import (
+    FakeClock,
+    FakeConnectorContext,
+    FakeSinkTaskContext,
+    FakeSourceTaskContext,
+    FakeWaiting,
+)
 from connect_py.worker import connector_process
 from connect_py.worker.connector_messages import ConnectorNews, StartConnector
 from connect_py.worker.connector_process import ConnectorInstance
@@ -53,7 +60,7 @@ def of_connector(monkeypatch: pytest.MonkeyPatch) -> tuple[WaitReporter, Shown]:
     monkeypatch.setattr(connector_process, "SystemClock", lambda: clock)
     instance = ConnectorInstance(
         NOTHING, StartConnector(1, "c", 1, {}, TargetState.STARTED), news.append, NOTHING
-    )  # fmt: skip
+    )
 
     def shown() -> Mapping[str, str]:
         clock.now += SHOWN_AFTER_SECONDS
@@ -64,8 +71,12 @@ def of_connector(monkeypatch: pytest.MonkeyPatch) -> tuple[WaitReporter, Shown]:
     return instance, shown
 
 
-@pytest.fixture(params=["sink", "source", "connector", "fake sink", "fake source", "fake connector"])
-def reporter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[WaitReporter, Shown]:
+@pytest.fixture(
+    params=["sink", "source", "connector", "fake sink", "fake source", "fake connector"]
+)
+def reporter(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> tuple[WaitReporter, Shown]:
     match request.param:
         case "fake sink":
             return fake(FakeSinkTaskContext())

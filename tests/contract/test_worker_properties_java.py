@@ -1,4 +1,5 @@
-"""Properties of workers and clients against recordings of Java's, 4.1.1: what is defined, and refused with which words.
+"""Properties of workers and clients against recordings of Java's, 4.1.1: what is defined, and
+refused with which words.
 
 `tests/fixtures/worker_properties/RecordWorkerProperties.java` made the recordings.
 """
@@ -26,9 +27,14 @@ from rest.response_headers import header_rules
 RECORDINGS = Path(__file__).parent.parent / "fixtures" / "worker_properties"
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 PROPS = {
-    "bootstrap.servers": "a:9092", "key.converter": JSON_CONVERTER, "value.converter": JSON_CONVERTER, "group.id": "g",
-    "config.storage.topic": "c", "status.storage.topic": "s", "offset.storage.topic": "o",
-}  # fmt: skip
+    "bootstrap.servers": "a:9092",
+    "key.converter": JSON_CONVERTER,
+    "value.converter": JSON_CONVERTER,
+    "group.id": "g",
+    "config.storage.topic": "c",
+    "status.storage.topic": "s",
+    "offset.storage.topic": "o",
+}
 OURS_ALONE = {
     "connector.client.config.override.allowlist",  # Kafka Connect 4.2
     "internal.topics.automatic.creation.enable",  # 4.4
@@ -56,7 +62,10 @@ def lines(name: str) -> list[dict[str, Any]]:
     [
         ("distributed", distributed_config_def()),
         ("standalone", standalone_config_def()),
-        *((kind, ConfigDef(client_config_keys(kind).values())) for kind in ("producer", "consumer", "admin")),
+        *(
+            (kind, ConfigDef(client_config_keys(kind).values()))
+            for kind in ("producer", "consumer", "admin")
+        ),
     ],
 )
 def test_every_key_of_java_is_defined_alike(mode: str, definition: ConfigDef) -> None:
@@ -67,37 +76,51 @@ def test_every_key_of_java_is_defined_alike(mode: str, definition: ConfigDef) ->
     }
     ours = {
         key.name: {
-            "mode": mode, "name": key.name, "type": key.type.value, "importance": key.importance.value,
+            "mode": mode,
+            "name": key.name,
+            "type": key.type.value,
+            "importance": key.importance.value,
             "required": not key.has_default,
             **({"default": to_text(key.default, key.type)} if key.has_default else {}),
         }
         for key in definition
         if key.name not in OURS_ALONE and not key.name.startswith("connect_py.")
-    }  # fmt: skip
+    }
     assert ours == java
 
 
 def test_worker_refuses_invalid_property_values_with_the_messages_of_java() -> None:
     wrong = []
     for line in lines("refusals.jsonl"):
-        props = {key: value for key, value in {**PROPS, **line["change"]}.items() if value is not None}
+        props = {
+            key: value for key, value in {**PROPS, **line["change"]}.items() if value is not None
+        }
         try:
-            header_rules(DistributedConfig.of(props)["response.http.headers.config"])  # which REST reads
+            # which REST reads
+            header_rules(DistributedConfig.of(props)["response.http.headers.config"])
             said = None
         except ConfigError as error:
             said = str(error)
         expected = line["error"]
         if expected is None and REFUSED_HERE_ALONE.keys() & line["change"].keys():
             continue
-        if expected is not None and "the supported algorithms are:" in expected and said is not None:
+        if (
+            expected is not None
+            and "the supported algorithms are:" in expected
+            and said is not None
+        ):
             said = said.partition("; the")[0].replace("this worker", "this JVM")
             expected = expected.partition("; the")[0]
         if said != expected:
             wrong.append((line["change"], expected, said))
-    assert not wrong, "\n".join(f"{change}: expected {java!r}, found {ours!r}" for change, java, ours in wrong)
+    assert not wrong, "\n".join(
+        f"{change}: expected {java!r}, found {ours!r}" for change, java, ours in wrong
+    )
 
 
-@pytest.mark.parametrize(("kind", "make"), [("admin", AdminClient), ("producer", Producer), ("consumer", Consumer)])
+@pytest.mark.parametrize(
+    ("kind", "make"), [("admin", AdminClient), ("producer", Producer), ("consumer", Consumer)]
+)
 def test_explicit_java_defaults_make_a_client_without_any_warning(
     kind: Kind, make: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
 ) -> None:

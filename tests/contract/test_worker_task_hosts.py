@@ -1,4 +1,5 @@
-"""Every `TaskHost` does this, wherever the task runs. The broker's address is a closed port: none is needed."""
+"""Every `TaskHost` does this, wherever the task runs. The broker's address is a closed port: none
+is needed."""
 
 from __future__ import annotations
 
@@ -52,13 +53,19 @@ def news() -> Any:
 
 def spec(directory: Path, target: TargetState = TargetState.STARTED, **more: str) -> TaskSpec:
     config = {
-        "name": "c", "connector.class": "test.RecordingSinkConnector", "topics": "t", "switch.dir": str(directory),
-        "record.file": str(directory / "record"), **more,
-    }  # fmt: skip
+        "name": "c",
+        "connector.class": "test.RecordingSinkConnector",
+        "topics": "t",
+        "switch.dir": str(directory),
+        "record.file": str(directory / "record"),
+        **more,
+    }
     worker = {
-        "bootstrap.servers": "127.0.0.1:1", "key.converter": "test.TextConverter",
-        "value.converter": "test.TextConverter", "header.converter": "test.TextHeaderConverter",
-    }  # fmt: skip
+        "bootstrap.servers": "127.0.0.1:1",
+        "key.converter": "test.TextConverter",
+        "value.converter": "test.TextConverter",
+        "header.converter": "test.TextHeaderConverter",
+    }
     return TaskSpec(TASK, worker, config, config, target, 1, (PluginTable(plugins.PLUGINS),))
 
 
@@ -81,7 +88,9 @@ def test_a_task_is_paused_and_resumed(make: Make, news: Any, tmp_path: Path) -> 
     news.wait_for_all("started", "paused", "resumed")
 
 
-def test_task_paused_from_the_start_can_be_stopped_without_starting(make: Make, news: Any, tmp_path: Path) -> None:
+def test_task_paused_from_the_start_can_be_stopped_without_starting(
+    make: Make, news: Any, tmp_path: Path
+) -> None:
     host = make(spec(tmp_path, TargetState.PAUSED), news)
     host.start()
     news.wait_for_all("paused")
@@ -90,7 +99,9 @@ def test_task_paused_from_the_start_can_be_stopped_without_starting(make: Make, 
     assert not (tmp_path / "record").exists()
 
 
-def test_failed_task_start_is_reported_only_once_with_its_trace(make: Make, news: Any, tmp_path: Path) -> None:
+def test_failed_task_start_is_reported_only_once_with_its_trace(
+    make: Make, news: Any, tmp_path: Path
+) -> None:
     (tmp_path / "fail-start").touch()
     host = make(spec(tmp_path), news)
     host.start()
@@ -106,11 +117,14 @@ def test_a_configuration_that_cannot_be_run_fails_the_task(
     host = make(spec(tmp_path, **{"value.converter": "no.such.Converter"}), news)
     host.start()
     news.wait_for_all("failed")
-    assert "Task is being killed and will not recover until manually restarted" in caplog.text  # operators look for it
+    # operators look for it
+    assert "Task is being killed and will not recover until manually restarted" in caplog.text
     assert "Class no.such.Converter could not be found." in news.items[0][2]
 
 
-def test_running_task_reports_the_start_and_end_of_a_wait(make: Make, news: Any, tmp_path: Path) -> None:
+def test_running_task_reports_the_start_and_end_of_a_wait(
+    make: Make, news: Any, tmp_path: Path
+) -> None:
     (tmp_path / "gate").touch()
     host = make(spec(tmp_path), news)
     host.start()
@@ -130,7 +144,9 @@ def test_running_task_reports_its_warnings(make: Make, news: Any, tmp_path: Path
     assert news.wait_for("warns", TASK, count=2) == ("warns", TASK, ())
 
 
-def test_cancelled_task_reports_nothing_after_its_cancellation(make: Make, news: Any, tmp_path: Path) -> None:
+def test_cancelled_task_reports_nothing_after_its_cancellation(
+    make: Make, news: Any, tmp_path: Path
+) -> None:
     host = make(spec(tmp_path), news)
     host.start()
     news.wait_for_all("started")

@@ -1,4 +1,5 @@
-"""What all runs of the harness share: a broker behind a line that can be cut, workers, tables, and their auditor."""
+"""What all runs of the harness share: a broker behind a line that can be cut, workers, tables, and
+their auditor."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ class FaultBench:
             properties={
                 "listeners": f"PLAINTEXT://127.0.0.1:{port},LINE://127.0.0.1:{line},CONTROLLER://127.0.0.1:{controller}",
                 "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},LINE://127.0.0.1:{self.line.port}",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LINE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LINE:PLAINTEXT,CONTROLLER:PLAINTEXT",  # noqa: E501 - one literal
                 "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             },
         )
@@ -65,23 +66,37 @@ class FaultBench:
         self.workers: list[WorkerProcess] = []
         self.wanted: set[int] = {0}  # workers that should run
         catalog = {
-            k.removeprefix("iceberg.catalog."): v for k, v in self.lake.sink_config().items() if k.count(".") > 1
+            k.removeprefix("iceberg.catalog."): v
+            for k, v in self.lake.sink_config().items()
+            if k.count(".") > 1
         }
         self._config = SparkConfig("lake", catalog)
-        self._runtime: SparkRuntime | None = None  # of the auditor, and of those who maintain tables
+        # of the auditor, and of those who maintain tables
+        self._runtime: SparkRuntime | None = None
         self._producer: Producer | None = None
         self._admin: AdminClient | None = None  # one for all questions: each client is five threads
 
     def __enter__(self) -> Self:
         self.broker.start()
         faults = {"CONNECT_PY_FAULTS": f"@{self.plan}", "CONNECT_PY_FAULTS_LOG": str(self.points)}
-        for name, servers in (("a", f"127.0.0.1:{self.line.port}"), ("b", self.broker.bootstrap_servers)):
+        for name, servers in (
+            ("a", f"127.0.0.1:{self.line.port}"),
+            ("b", self.broker.bootstrap_servers),
+        ):
             self.workers.append(
-                WorkerProcess(self.folder / name, servers, "faults", TIMEOUTS, {**faults, "FAULT_WORKER": name})
+                WorkerProcess(
+                    self.folder / name,
+                    servers,
+                    "faults",
+                    TIMEOUTS,
+                    {**faults, "FAULT_WORKER": name},
+                )
             )
         self.workers[0].start()
         log = self.folder / "auditor.log"
-        self._runtime = SparkRuntime(self._config.jvm_options(), self._config.static_settings(), log)
+        self._runtime = SparkRuntime(
+            self._config.jvm_options(), self._config.static_settings(), log
+        )
         session = self._runtime.new_session(self._config.session_settings())
         self._auditor = LakeSession(session, self._config.catalog, EngineSettings())
         self._producer = Producer(
@@ -96,7 +111,10 @@ class FaultBench:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.clear_plan()
         with contextlib.suppress(Exception):  # a broker that is gone already
@@ -120,12 +138,18 @@ class FaultBench:
     @property
     def admin(self) -> AdminClient:
         if self._admin is None:
-            settings = {"bootstrap.servers": self.servers, "log_level": 0, "reconnect.backoff.max.ms": 200}
+            settings = {
+                "bootstrap.servers": self.servers,
+                "log_level": 0,
+                "reconnect.backoff.max.ms": 200,
+            }
             self._admin = AdminClient(settings)
         return self._admin
 
     def create_topics(self, topics: Sequence[str], partitions: int) -> None:
-        for future in self.admin.create_topics([NewTopic(topic, partitions, 1) for topic in topics]).values():
+        for future in self.admin.create_topics(
+            [NewTopic(topic, partitions, 1) for topic in topics]
+        ).values():
             future.result(ASK_SECONDS)
 
     def produce(self, topic: str, key: str, value: Mapping[str, object]) -> None:
@@ -162,7 +186,11 @@ class FaultBench:
     def empty_channel(self, connector: str) -> None:
         """Delete every record of the channel, as retention may."""
         partition = TopicPartition(f"control-iceberg-connect-{connector}", 0)
-        end = self.admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(ASK_SECONDS).offset
+        end = (
+            self.admin.list_offsets({partition: OffsetSpec.latest()})[partition]
+            .result(ASK_SECONDS)
+            .offset
+        )
         partition.offset = end
         self.admin.delete_records([partition])[partition].result(ASK_SECONDS)
 
@@ -177,7 +205,9 @@ class FaultBench:
             if not self.workers[number].running:
                 self.workers[number].start(wait=False)
 
-    def ask(self, method: str, path: str, body: object = None, seconds: float = 180.0) -> httpx.Response:
+    def ask(
+        self, method: str, path: str, body: object = None, seconds: float = 180.0
+    ) -> httpx.Response:
         """Ask any worker, again while the group is being rebalanced or the worker starts."""
         deadline = time.monotonic() + seconds
         while True:
@@ -197,10 +227,14 @@ class FaultBench:
 
     def revive(self, connector: str) -> None:
         """Restart what failed: a task whose process died stays FAILED until somebody asks."""
-        with contextlib.suppress(httpx.HTTPError, ValueError, KeyError):  # no status is known yet, or any more
+        # no status is known yet, or any more
+        with contextlib.suppress(httpx.HTTPError, ValueError, KeyError):
             for worker in self.running():
                 status = httpx.get(f"{worker.url}/connectors/{connector}/status", timeout=5).json()
-                states = [status["connector"]["state"], *(task["state"] for task in status["tasks"])]
+                states = [
+                    status["connector"]["state"],
+                    *(task["state"] for task in status["tasks"]),
+                ]
                 if "FAILED" in states:
                     path = f"/connectors/{connector}/restart?includeTasks=true&onlyFailed=true"
                     httpx.post(f"{worker.url}{path}", timeout=15)
@@ -209,7 +243,9 @@ class FaultBench:
     def pids_at(self, *points: str) -> list[int]:
         """Processes that came by one of these points, the latest first, and that are alive."""
         lines = self.points.read_text().splitlines() if self.points.exists() else []
-        found = dict.fromkeys(int(line.split()[2]) for line in reversed(lines) if line.split()[0] in points)
+        found = dict.fromkeys(
+            int(line.split()[2]) for line in reversed(lines) if line.split()[0] in points
+        )
         return [pid for pid in found if _lives(pid)]
 
     def coordinator(self) -> psutil.Process | None:
@@ -217,7 +253,9 @@ class FaultBench:
         return psutil.Process(found[0]) if found else None
 
     def tasks(self) -> list[psutil.Process]:
-        return [psutil.Process(pid) for pid in self.pids_at("before_group_commit", "before_close_files")]
+        return [
+            psutil.Process(pid) for pid in self.pids_at("before_group_commit", "before_close_files")
+        ]
 
     def driver(self) -> psutil.Process | None:
         """The Spark driver process that served a coordinator last."""
@@ -259,7 +297,9 @@ class FaultBench:
 
     def lock_catalog(self, seconds: float) -> threading.Timer:
         """Hold the catalog's write lock for a while."""
-        connection = sqlite3.connect(self.lake.directory / "catalog.db", timeout=10, check_same_thread=False)
+        connection = sqlite3.connect(
+            self.lake.directory / "catalog.db", timeout=10, check_same_thread=False
+        )
         connection.execute("BEGIN IMMEDIATE")
 
         def release() -> None:
@@ -271,17 +311,18 @@ class FaultBench:
         return timer
 
     def compact(self, table: str) -> bool:
-        """Rewrite small files into one, as somebody's maintenance does; returns whether there was something to do."""
+        """Rewrite small files into one, as somebody's maintenance does; returns whether there was
+        something to do."""
         return self._maintain(
-            f"CALL lake.system.rewrite_data_files(table => '{table}', options => map('min-input-files','2',"
-            "'delete-file-threshold','1'))"
+            f"CALL lake.system.rewrite_data_files(table => '{table}', options => "
+            "map('min-input-files','2','delete-file-threshold','1'))"
         )
 
     def expire(self, table: str) -> bool:
         """Expire all snapshots but the newest."""
         return self._maintain(
-            f"CALL lake.system.expire_snapshots(table => '{table}', older_than => TIMESTAMP '2999-01-01 00:00:00', "
-            "retain_last => 1)"
+            f"CALL lake.system.expire_snapshots(table => '{table}', older_than => TIMESTAMP "
+            "'2999-01-01 00:00:00', retain_last => 1)"
         )
 
     def _maintain(self, statement: str) -> bool:
@@ -321,7 +362,9 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def connector_config(shape: Shape, topics: Sequence[str], tables: Sequence[str], lake: Lakehouse) -> dict[str, str]:
+def connector_config(
+    shape: Shape, topics: Sequence[str], tables: Sequence[str], lake: Lakehouse
+) -> dict[str, str]:
     """A sink with cycles of a third of a second."""
     config = {
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
@@ -337,7 +380,9 @@ def connector_config(shape: Shape, topics: Sequence[str], tables: Sequence[str],
     }
     if shape.tables == "routed":
         pairs = zip(topics, tables, strict=True)
-        config["iceberg.ext.topic-to-table"] = ",".join(f"{topic}:{table}" for topic, table in pairs)
+        config["iceberg.ext.topic-to-table"] = ",".join(
+            f"{topic}:{table}" for topic, table in pairs
+        )
     else:
         config["iceberg.tables"] = ",".join(tables)
     if shape.mode == "merge":

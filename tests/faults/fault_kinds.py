@@ -50,13 +50,20 @@ class Fault(Enum):
 
 
 AT_POINT = (
-    Fault.KILL_AT_POINT, Fault.KILL_GROUP_AT_POINT, Fault.STOP_AT_POINT, Fault.DELAY_AT_POINT, Fault.FAIL_AT_POINT,
-)  # fmt: skip
+    Fault.KILL_AT_POINT,
+    Fault.KILL_GROUP_AT_POINT,
+    Fault.STOP_AT_POINT,
+    Fault.DELAY_AT_POINT,
+    Fault.FAIL_AT_POINT,
+)
 INJECTED: dict[Fault, tuple[str, ...]] = {  # items of the plan that processes read; {n} is drawn
     Fault.COMMIT_REFUSED: ("before_compare_and_swap=raise:forbidden@{n}",),
     Fault.OUTCOME_UNKNOWN_LOST: ("before_compare_and_swap=raise:unknown@{n}",),
     Fault.OUTCOME_UNKNOWN_APPLIED: ("after_swap=raise:unknown@{n}",),
-    Fault.OUTCOME_UNKNOWN_FOR_LONG: ("after_swap=raise:unknown@{n}", "catalog_findCommit=raise:unavailable@1"),
+    Fault.OUTCOME_UNKNOWN_FOR_LONG: (
+        "after_swap=raise:unknown@{n}",
+        "catalog_findCommit=raise:unavailable@1",
+    ),
     Fault.CATALOG_AWAY: ("catalog_load=raise:unavailable@{n}",),
     Fault.DISK_FULL: ("staging_write=raise:full@{n}",),
     Fault.DISK_SLOW: ("staging_write=delay:700@1+",),
@@ -92,9 +99,19 @@ LOOKED_FOR = "catalog_findCommit"
 LASTS = (0.5, 1.5, 3.0, 7.5)  # seconds; the last is beyond every time-out
 CREATION = ("catalog_create", "after_create_table")
 LATE = (*CREATION, "before_clean", "after_clean")  # in a life: seconds after its start
-# Come by once in the life of a coordinator or a table, so that only a restart or a new connector shows them.
-_ONCE = frozenset({"after_fencing", "before_epoch_started", "catalog_create", "after_create_table", "before_clean",
-                   "after_clean", LOOKED_FOR})  # fmt: skip
+# Come by once in the life of a coordinator or a table, so that only a restart or a new connector
+# shows them.
+_ONCE = frozenset(
+    {
+        "after_fencing",
+        "before_epoch_started",
+        "catalog_create",
+        "after_create_table",
+        "before_clean",
+        "after_clean",
+        LOOKED_FOR,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +143,29 @@ class Shape:
 def shape_of(seed: int) -> Shape:
     chance = random.Random(f"shape {seed}")
     mode = chance.choice(("append", "merge"))
-    engine = "merge" if mode == "merge" and chance.random() < 0.18 else "auto"  # a connector of fifteen
+    # a connector of fifteen
+    engine = "merge" if mode == "merge" and chance.random() < 0.18 else "auto"
     return Shape(
-        mode, chance.choice(("one", "both", "routed")), engine, chance.choice((2, 3)), chance.choice((1, 2, 2))
+        mode,
+        chance.choice(("one", "both", "routed")),
+        engine,
+        chance.choice((2, 3)),
+        chance.choice((1, 2, 2)),
     )
 
 
-def plan_of(seed: int, begins: bool, engine: str = "auto", only: Sequence[Fault] = tuple(Fault)) -> list[Planned]:
+def plan_of(
+    seed: int, begins: bool, engine: str = "auto", only: Sequence[Fault] = tuple(Fault)
+) -> list[Planned]:
     """One to four faults. `begins`: the connector is new, so that its first steps can be met.
 
-    Two runs of three act at a point; points take turns, so that in a hundred runs all of them have theirs. The one of
-    merges by SQL has every other turn where there are some.
+    Two runs of three act at a point; points take turns, so that in a hundred runs all of them have
+    theirs. The one of merges by SQL has every other turn where there are some.
     """
     chance = random.Random(f"plan {seed}")
-    faults = chance.sample([fault for fault in only if fault not in AT_POINT], chance.choice((1, 1, 2, 2, 3)))
+    faults = chance.sample(
+        [fault for fault in only if fault not in AT_POINT], chance.choice((1, 1, 2, 2, 3))
+    )
     planned: list[Planned] = []
     at_point = [fault for fault in AT_POINT if fault in only]
     if at_point and chance.random() < 0.67:

@@ -1,4 +1,5 @@
-"""How often each kind of fault happened and each fault point was met, over all runs that were recorded."""
+"""How often each kind of fault happened and each fault point was met, over all runs that were
+recorded."""
 
 from __future__ import annotations
 
@@ -59,7 +60,11 @@ class FaultRecord:
         self.runs += 1
         self.seconds += float(str(line["seconds"]))
         self.shapes[str(line["shape"])] += 1
-        for name, counter in (("faults", self.faults), ("points", self.points), ("acted", self.acted)):
+        for name, counter in (
+            ("faults", self.faults),
+            ("points", self.points),
+            ("acted", self.acted),
+        ):
             found = line[name]
             assert isinstance(found, dict)
             counter.update(found)
@@ -67,13 +72,21 @@ class FaultRecord:
     def never(self) -> list[str]:
         """Kinds and points that no run has met."""
         kinds = [fault.name for fault in Fault if not self.faults[fault.name]]
-        return kinds + [point for point in POINTS if not self.points[point] or not self.acted[point]]
+        return kinds + [
+            point for point in POINTS if not self.points[point] or not self.acted[point]
+        ]
 
     def told(self) -> str:
-        lines = [f"{self.runs} runs, {self.seconds / max(1, self.runs):.1f} s each; wrong: {self.wrong or 'none'}"]
+        lines = [
+            f"{self.runs} runs, {self.seconds / max(1, self.runs):.1f} s each; wrong: "
+            f"{self.wrong or 'none'}"
+        ]
         lines += [f"  {shape}: {count}" for shape, count in sorted(self.shapes.items())]
         lines += [f"fault {fault.name}: {self.faults[fault.name]}" for fault in Fault]
-        lines += [f"point {point}: met {self.points[point]}, something done {self.acted[point]}" for point in POINTS]
+        lines += [
+            f"point {point}: met {self.points[point]}, something done {self.acted[point]}"
+            for point in POINTS
+        ]
         return "\n".join(lines)
 
 

@@ -1,4 +1,5 @@
-"""One run of the harness: events are fed, faults happen, all is mended; then tables must equal the source exactly."""
+"""One run of the harness: events are fed, faults happen, all is mended; then tables must equal the
+source exactly."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class RunResult:
     def __str__(self) -> str:
         told = "; ".join(map(str, self.planned))
         return (
-            f"seed {self.seed}: {self.shape.mode}/{self.shape.engine}/{self.shape.tables}, {told}: {self.seconds:.1f} s"
+            f"seed {self.seed}: {self.shape.mode}/{self.shape.engine}/{self.shape.tables}, "
+            f"{told}: {self.seconds:.1f} s"
         )
 
 
@@ -94,7 +96,9 @@ class FaultRuns:
             if begins or not self._connector:
                 self._connector = self._begin(seed, shape)
             connector = self._connector
-            feeder = threading.Thread(target=self._feed, args=(connector, random.Random(f"feed {seed}")), name="feeder")
+            feeder = threading.Thread(
+                target=self._feed, args=(connector, random.Random(f"feed {seed}")), name="feeder"
+            )
             feeder.start()
             self._act(connector, planned, started)
             feeder.join()
@@ -109,7 +113,9 @@ class FaultRuns:
         for each in planned:
             if each.items:
                 self._faults[each.fault] += _acted(each, acted, hits)
-        return RunResult(seed, shape, planned, self._faults, hits, acted, time.monotonic() - started)
+        return RunResult(
+            seed, shape, planned, self._faults, hits, acted, time.monotonic() - started
+        )
 
     # --- a connector
 
@@ -127,7 +133,8 @@ class FaultRuns:
         return connector
 
     def _feed(self, connector: _Connector, chance: random.Random) -> None:
-        """A steady stream of changes, each row with a number of its own; returns when all are acknowledged."""
+        """A steady stream of changes, each row with a number of its own; returns when all are
+        acknowledged."""
         begun = time.monotonic()
         for count in range(EVENTS):
             topic = connector.topics[count % len(connector.topics)]
@@ -167,7 +174,9 @@ class FaultRuns:
             case Fault.KILL_WORKER:
                 worker = bench.workers[0]
                 worker.processes()
-                return self._signal(psutil.Process(worker.pid) if worker.running else None, signal.SIGKILL)
+                return self._signal(
+                    psutil.Process(worker.pid) if worker.running else None, signal.SIGKILL
+                )
             case Fault.KILL_BROKER:
                 bench.broker.kill()
                 time.sleep(min(each.lasts_seconds, 1.5))
@@ -182,7 +191,9 @@ class FaultRuns:
                 return self._pause(self._wait(bench.jvm), each.lasts_seconds)
             case Fault.PAUSE_WORKER:
                 worker = bench.workers[0]
-                return self._pause(psutil.Process(worker.pid) if worker.running else None, each.lasts_seconds)
+                return self._pause(
+                    psutil.Process(worker.pid) if worker.running else None, each.lasts_seconds
+                )
             case Fault.PAUSE_BROKER:
                 bench.broker.pause()
                 self._later(each.lasts_seconds, bench.broker.resume)
@@ -265,7 +276,12 @@ class FaultRuns:
         for timer in self._timers:
             timer.join()
         if any(each.fault is Fault.STOP_AT_POINT for each in planned):
-            time.sleep(max((e.lasts_seconds for e in planned if e.fault is Fault.STOP_AT_POINT), default=0.0))
+            time.sleep(
+                max(
+                    (e.lasts_seconds for e in planned if e.fault is Fault.STOP_AT_POINT),
+                    default=0.0,
+                )
+            )
         for item in (item for each in planned for item in each.items if item.startswith(LATE)):
             self._wait_until_acted(connector, item.partition("=")[0])
         acted = bench.clear_plan()
@@ -279,7 +295,8 @@ class FaultRuns:
         return acted
 
     def _wait_until_acted(self, connector: _Connector, point: str) -> None:
-        """A table is made, and swept, some seconds after its coordinator starts: all rows may be written already."""
+        """A table is made, and swept, some seconds after its coordinator starts: all rows may be
+        written already."""
         deadline = time.monotonic() + LATE_SECONDS
         while time.monotonic() < deadline and not self._bench.has_acted(point):
             self._bench.keep_running()
@@ -295,13 +312,16 @@ class FaultRuns:
                             process.send_signal(signal.SIGCONT)
 
     def _settle(self, connector: _Connector) -> None:
-        """Wait until the connector has committed everything; whatever failed is started again meanwhile."""
+        """Wait until the connector has committed everything; whatever failed is started again
+        meanwhile."""
         bench = self._bench
         deadline = time.monotonic() + SETTLE_SECONDS
         behind = "unknown"
         looked = 0.0
         while behind:
-            assert time.monotonic() < deadline, f"not settled after {SETTLE_SECONDS:.0f} s: {behind}"
+            assert time.monotonic() < deadline, (
+                f"not settled after {SETTLE_SECONDS:.0f} s: {behind}"
+            )
             bench.keep_running()
             if time.monotonic() - looked > 0.7:
                 bench.revive(connector.name)
@@ -331,14 +351,18 @@ class FaultRuns:
 
 
 def _acted(each: Planned, acted: Mapping[str, int], hits: Mapping[str, int]) -> int:
-    """Whether every item of the fault did something; what lasts (`@1+`) is not claimed by anybody."""
+    """Whether every item of the fault did something; what lasts (`@1+`) is not claimed by
+    anybody."""
     done = (acted if item[-1] != "+" else hits for item in each.items)
-    return min(counts.get(item.split("=")[0], 0) > 0 for counts, item in zip(done, each.items, strict=True))
+    return min(
+        counts.get(item.split("=")[0], 0) > 0 for counts, item in zip(done, each.items, strict=True)
+    )
 
 
 def _difference(found: Sequence[object], wanted: Sequence[object]) -> str:
     have, need = Counter(found), Counter(wanted)
     return (
-        f"{len(found)} rows, expected {len(wanted)}; missing {sorted((need - have).elements(), key=str)[:5]}, "
+        f"{len(found)} rows, expected {len(wanted)}; missing "
+        f"{sorted((need - have).elements(), key=str)[:5]}, "
         f"too many {sorted((have - need).elements(), key=str)[:5]}"
     )

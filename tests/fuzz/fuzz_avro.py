@@ -1,4 +1,5 @@
-"""Cases of AvroConverter: schemas from sound to absurd, and bodies written without a look at what is allowed."""
+"""Cases of AvroConverter: schemas from sound to absurd, and bodies written without a look at what
+is allowed."""
 
 from __future__ import annotations
 
@@ -118,20 +119,38 @@ class Avro(RegistryTarget):
             bodies = [drawn.body(tree, 0) for _ in range(random.choice([1, 4, 30]))]
             if random.random() < 0.25:
                 tree = fuzz_trees.damaged(random, tree, _WORDS)
-                if random.random() < 0.7:  # what is written by what the schema says now is more often sound
+                # what is written by what the schema says now is more often sound
+                if random.random() < 0.7:
                     bodies = [drawn.body(tree, 0) for _ in bodies]
             text = json.dumps(tree)
             if random.random() < 0.01:
                 text = random.choice(
-                    ["", "{", text[: len(text) // 2], "5", "null", text.encode().decode("utf-16-le", "replace")]
+                    [
+                        "",
+                        "{",
+                        text[: len(text) // 2],
+                        "5",
+                        "null",
+                        text.encode().decode("utf-16-le", "replace"),
+                    ]
                 )
             schemas[schema_id] = {"schema": text}
-            if random.random() < 0.05:  # another registered schema, by reference; at times it is missing, or this one
+            # another registered schema, by reference; at times it is missing, or this one
+            if random.random() < 0.05:
                 subject = random.choice(["other", "missing", "own"])
-                schemas[schema_id]["references"] = [{"name": "no.Such", "subject": subject, "version": 1}]
+                schemas[schema_id]["references"] = [
+                    {"name": "no.Such", "subject": subject, "version": 1}
+                ]
                 schemas[schema_id]["subjects"] = [{"subject": "own", "version": 1}]
-                other = {"type": "record", "name": "no.Such", "fields": [{"name": "x", "type": "int"}]}
-                schemas[schema_id + 2] = {"schema": json.dumps(other), "subjects": [{"subject": "other", "version": 1}]}
+                other = {
+                    "type": "record",
+                    "name": "no.Such",
+                    "fields": [{"name": "x", "type": "int"}],
+                }
+                schemas[schema_id + 2] = {
+                    "schema": json.dumps(other),
+                    "subjects": [{"subject": "other", "version": 1}],
+                }
             good.append([struct.pack(">bI", 0, schema_id) + body for body in bodies])
         polls = with_headers(random, polls_of(random, self.rows, good), 5)
         return Case(configs, polls, schemas, json.dumps(list(schemas.values()))[:20_000])
@@ -141,7 +160,10 @@ def doubling(random: Random) -> Any:
     """A small schema that is of any size once its names are written out."""
     made: Any = "int"
     for level in range(random.choice([4, 10, 30, 60])):
-        fields = [{"name": "a", "type": made}, {"name": "b", "type": f"D{level - 1}" if level else made}]
+        fields = [
+            {"name": "a", "type": made},
+            {"name": "b", "type": f"D{level - 1}" if level else made},
+        ]
         made = {"type": "record", "name": f"D{level}", "fields": fields}
     return made
 
@@ -167,7 +189,11 @@ class _Drawn:
                 attribute = random.choice(list(_ATTRIBUTES))
                 made[attribute] = random.choice(_ATTRIBUTES[attribute])
         if random.random() < 0.2:
-            return random.choice([["null", made], [made, "null"]]) if not isinstance(made, list) else made
+            return (
+                random.choice([["null", made], [made, "null"]])
+                if not isinstance(made, list)
+                else made
+            )
         return made
 
     def _plain(self, depth: int, kind: str | None) -> Any:
@@ -191,13 +217,21 @@ class _Drawn:
                     "symbols": random.sample(_SYMBOLS, random.randint(1, 4)),
                 }
             case "fixed":
-                made = {"type": "fixed", "name": self._name("F"), "size": random.choice([0, 1, 2, 12, 16, 40])}
+                made = {
+                    "type": "fixed",
+                    "name": self._name("F"),
+                    "size": random.choice([0, 1, 2, 12, 16, 40]),
+                }
             case "record":
                 made = {"type": "record", "name": self._name("R"), "fields": []}
                 self._named[made["name"]] = made
-                made["fields"] = [self._field(place, depth) for place in range(random.choice([0, 1, 2, 3, 6]))]
+                made["fields"] = [
+                    self._field(place, depth) for place in range(random.choice([0, 1, 2, 3, 6]))
+                ]
                 if depth == 3 and random.random() < 0.02:
-                    made["fields"] = [{"name": f"w{place}", "type": self.type(0)} for place in range(400)]
+                    made["fields"] = [
+                        {"name": f"w{place}", "type": self.type(0)} for place in range(400)
+                    ]
                 return made
             case "array":
                 return {"type": "array", "items": self.type(depth - 1)}
@@ -206,7 +240,11 @@ class _Drawn:
             case "union":
                 return [self.type(depth - 1) for _ in range(random.choice([0, 1, 2, 2, 3, 5]))]
             case _:
-                return random.choice(list(self._named)) if self._named and random.random() < 0.03 else kind
+                return (
+                    random.choice(list(self._named))
+                    if self._named and random.random() < 0.03
+                    else kind
+                )
         self._named[made["name"]] = made
         return made
 
@@ -223,10 +261,20 @@ class _Drawn:
         if random.random() < 0.4:
             precision, scale = random.choice([(9, 2), (18, 0), (38, 10), (64, 2), (76, 5), (2, 5)])
             base: dict[str, Any] = random.choice(
-                [{"type": "bytes"}, {"type": "fixed", "name": self._name("F"), "size": random.choice([1, 5, 16, 40])}]
+                [
+                    {"type": "bytes"},
+                    {
+                        "type": "fixed",
+                        "name": self._name("F"),
+                        "size": random.choice([1, 5, 16, 40]),
+                    },
+                ]
             )
             return {**base, "logicalType": "decimal", "precision": precision, "scale": scale}
-        return {"type": random.choice(["int", "long", "long", "string"]), "logicalType": random.choice(_LOGICAL)}
+        return {
+            "type": random.choice(["int", "long", "long", "string"]),
+            "logicalType": random.choice(_LOGICAL),
+        }
 
     def body(self, tree: Any, depth: int) -> bytes:
         """Bytes of a type, as far as it means anything."""
@@ -248,7 +296,11 @@ class _Drawn:
 
     def _record(self, tree: Any, depth: int) -> bytes:
         fields = tree.get("fields")
-        members = [f.get("type") for f in fields if isinstance(f, dict)] if isinstance(fields, list) else []
+        members = (
+            [f.get("type") for f in fields if isinstance(f, dict)]
+            if isinstance(fields, list)
+            else []
+        )
         return b"".join([self.body(member, depth) for member in members])
 
     def _items(self, tree: Any, depth: int) -> bytes:
@@ -257,9 +309,15 @@ class _Drawn:
         for _ in range(random.choice([0, 1, 1, 2])):
             count = random.randint(1, 3)
             items = b"".join([self._entry(tree, depth) for _ in range(count)])
-            made += zigzag(count) + items if random.random() < 0.9 else zigzag(-count) + zigzag(len(items)) + items
+            made += (
+                zigzag(count) + items
+                if random.random() < 0.9
+                else zigzag(-count) + zigzag(len(items)) + items
+            )
         if random.random() < 0.002:  # items of no bytes
-            made += random.choice([zigzag(2**40), zigzag(2**62), zigzag(-(2**63)) + b"\2", zigzag(-(2**62)) + b"\0"])
+            made += random.choice(
+                [zigzag(2**40), zigzag(2**62), zigzag(-(2**63)) + b"\2", zigzag(-(2**62)) + b"\0"]
+            )
         return made + b"\0"
 
     def _entry(self, tree: Any, depth: int) -> bytes:
@@ -273,7 +331,9 @@ class _Drawn:
 
     def _enum(self, tree: Any, depth: int) -> bytes:
         symbols = tree.get("symbols")
-        return zigzag(self._random.randrange(max(1, len(symbols) if isinstance(symbols, list) else 1)))
+        return zigzag(
+            self._random.randrange(max(1, len(symbols) if isinstance(symbols, list) else 1))
+        )
 
     _CONTAINERS: Final[dict[str, Any]] = {
         "record": _record,
@@ -286,12 +346,22 @@ class _Drawn:
     _WRITERS: Final[dict[str, Any]] = {
         "null": lambda r: b"",
         "boolean": lambda r: r.choice([b"\0", b"\1"]),
-        "int": lambda r: zigzag(r.choice([0, -1, r.randint(-(2**31), 2**31 - 1), r.randint(0, 86_400_000)])),
-        "long": lambda r: zigzag(r.choice([0, -1, 2**63 - 1, -(2**63), r.randint(-(10**15), 10**15)])),
-        "float": lambda r: r.choice([b"\0\0\xc0\x7f", b"\0\0\0\x80", struct.pack("<f", r.uniform(-9, 9))]),
-        "double": lambda r: r.choice([b"\0\0\0\0\0\0\xf8\x7f", struct.pack("<d", r.uniform(-9, 9))]),
+        "int": lambda r: zigzag(
+            r.choice([0, -1, r.randint(-(2**31), 2**31 - 1), r.randint(0, 86_400_000)])
+        ),
+        "long": lambda r: zigzag(
+            r.choice([0, -1, 2**63 - 1, -(2**63), r.randint(-(10**15), 10**15)])
+        ),
+        "float": lambda r: r.choice(
+            [b"\0\0\xc0\x7f", b"\0\0\0\x80", struct.pack("<f", r.uniform(-9, 9))]
+        ),
+        "double": lambda r: r.choice(
+            [b"\0\0\0\0\0\0\xf8\x7f", struct.pack("<d", r.uniform(-9, 9))]
+        ),
         "bytes": lambda r: _sized(r.randbytes(r.choice([0, 1, 2, 8, 17, 40]))),
-        "string": lambda r: _sized(r.choice([b"", b"x", "ü".encode(), b"longer text", "\U0001f600".encode()])),
+        "string": lambda r: _sized(
+            r.choice([b"", b"x", "ü".encode(), b"longer text", "\U0001f600".encode()])
+        ),
     }
 
 

@@ -1,4 +1,5 @@
-"""Bytes that nobody should trust: good messages, damaged in ways that readers were seen to stumble over."""
+"""Bytes that nobody should trust: good messages, damaged in ways that readers were seen to stumble
+over."""
 
 from __future__ import annotations
 
@@ -7,7 +8,24 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-LONGS: Final = [0, 1, 2, 63, 64, 127, 128, 255, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**63 - 1, 2**63, 2**64 - 1]
+LONGS: Final = [
+    0,
+    1,
+    2,
+    63,
+    64,
+    127,
+    128,
+    255,
+    2**15,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**53,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+]
 TOKENS: Final = [
     b"\0",
     b"\x01",
@@ -92,7 +110,9 @@ def _flip(random: Random, message: bytes, others: Sequence[bytes]) -> bytes:
 def _set(random: Random, message: bytes, others: Sequence[bytes]) -> bytes:
     made = bytearray(message)
     if made:
-        made[random.randrange(len(made))] = random.choice([0, 1, 2, 0x7F, 0x80, 0xFF, random.randrange(256)])
+        made[random.randrange(len(made))] = random.choice(
+            [0, 1, 2, 0x7F, 0x80, 0xFF, random.randrange(256)]
+        )
     return bytes(made)
 
 
@@ -109,7 +129,9 @@ def _replace(random: Random, message: bytes, others: Sequence[bytes]) -> bytes:
 def _length_bomb(random: Random, message: bytes, others: Sequence[bytes]) -> bytes:
     at = random.randint(0, len(message))
     number = random.choice(LONGS)
-    bomb = random.choice([varint(number), zigzag(number - 2**63), struct.pack(">I", number & 0xFFFFFFFF)])
+    bomb = random.choice(
+        [varint(number), zigzag(number - 2**63), struct.pack(">I", number & 0xFFFFFFFF)]
+    )
     return message[:at] + bomb + message[at + random.randint(0, len(bomb)) :]
 
 
@@ -130,7 +152,9 @@ def _drop(random: Random, message: bytes, others: Sequence[bytes]) -> bytes:
 
 
 def _noise(random: Random, message: bytes, others: Sequence[bytes]) -> bytes:
-    return message[: random.choice([0, 1, 5, 6])] + random.randbytes(random.choice([0, 1, 3, 9, 40]))
+    return message[: random.choice([0, 1, 5, 6])] + random.randbytes(
+        random.choice([0, 1, 3, 9, 40])
+    )
 
 
 def _append(random: Random, message: bytes, others: Sequence[bytes]) -> bytes:

@@ -1,4 +1,5 @@
-"""The process that may die: reads case after case, and says on standard output what it is doing, in lines of JSON."""
+"""The process that may die: reads case after case, and says on standard output what it is doing, in
+lines of JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +14,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "fixtures")]
+sys.path[:0] = [
+    str(Path(__file__).parent),
+    str(Path(__file__).parents[1]),
+    str(Path(__file__).parents[1] / "fixtures"),
+]
 
 import pyarrow.compute  # noqa: E402, F401 - what is loaded must not count as memory of a case
 from fuzz_forms import Different, compare  # noqa: E402
@@ -51,7 +56,13 @@ def run(target: FuzzTarget, seed: int, number: int) -> None:
             what=case.what,
         )
     except AssertionError as error:
-        say(finding="inconsistent", case=number, where=_place(error), detail=traceback.format_exc(), what=case.what)
+        say(
+            finding="inconsistent",
+            case=number,
+            where=_place(error),
+            detail=traceback.format_exc(),
+            what=case.what,
+        )
     except BaseException as error:  # noqa: BLE001 - a panic of a library is one, and all of them are findings
         say(
             finding=type(error).__name__,
@@ -86,9 +97,16 @@ def main(name: str, seed: int, first: int, last: int, seconds: float) -> None:
         say(begins=number)
         addresses, resident = _memory()
         if resident - loaded > RESIDENT:
-            say(finding="memory", case=number, where="before the case", detail=f"{resident - loaded} bytes", what="")
+            say(
+                finding="memory",
+                case=number,
+                where="before the case",
+                detail=f"{resident - loaded} bytes",
+                what="",
+            )
             loaded = resident
-        # Allocators and pools of threads keep addresses, so the limit counts from where a case begins.
+        # Allocators and pools of threads keep addresses, so the limit counts from where a case
+        # begins.
         resource.setrlimit(resource.RLIMIT_AS, (addresses + ROOM, resource.RLIM_INFINITY))
         faulthandler.dump_traceback_later(seconds, exit=True)
         run(target, seed, number)

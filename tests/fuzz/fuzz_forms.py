@@ -1,4 +1,5 @@
-"""What must be alike: the rows of a converter, and its columns with and without the native decoder."""
+"""What must be alike: the rows of a converter, and its columns with and without the native
+decoder."""
 
 from __future__ import annotations
 
@@ -90,13 +91,18 @@ def _compare_poll(converters: dict[str, Converter], number: int, poll: Poll, tal
     for form, converter in converters.items():
         try:
             with reading(form):
-                rows = by_columns(converter, data, headers=headers if any(headers) else None, told=told)
+                rows = by_columns(
+                    converter, data, headers=headers if any(headers) else None, told=told
+                )
         except NotColumnar:
             continue
         tally.columnar[form] += sound
         for place, (row, wanted) in enumerate(zip(rows, expected, strict=True)):
             if not same(row, wanted):
-                raise Different(f"{form}: poll {number} row {place} {data[place]!r}\n  made {row!r}\n  rows {wanted!r}")
+                raise Different(
+                    f"{form}: poll {number} row {place} {data[place]!r}\n  made {row!r}\n  rows "
+                    f"{wanted!r}"
+                )
     _compare_columns_of_rows(expected, number)
 
 
@@ -116,4 +122,6 @@ def _compare_columns_of_rows(rows: list[SchemaAndValue | str], number: int) -> N
             continue
         for value, again in zip(values, back, strict=True):
             if not same(value, again):
-                raise Different(f"rows to columns and back: poll {number}\n  made {again!r}\n  rows {value!r}")
+                raise Different(
+                    f"rows to columns and back: poll {number}\n  made {again!r}\n  rows {value!r}"
+                )

@@ -42,7 +42,11 @@ _WORDS: Final = [
     {"scale": "2000000000"},
     {"scale": "-3", "connect.decimal.precision": "9"},
     {"type": "map", "keys": {"type": "int32"}, "values": {"type": "string"}},
-    {"type": "map", "keys": {"type": "array", "items": {"type": "int8"}}, "values": {"type": "string"}},
+    {
+        "type": "map",
+        "keys": {"type": "array", "items": {"type": "int8"}},
+        "values": {"type": "string"},
+    },
 ]
 _NUMBERS: Final = [
     0,
@@ -75,9 +79,14 @@ class SchemalessJson(FuzzTarget):
             made = shape(random, random.choice([1, 2, 3]))
             values = [made(random) for _ in range(random.choice([1, 5, 40]))]
             if random.random() < 0.3:
-                values = [fuzz_trees.damaged(random, v) if random.random() < 0.2 else v for v in values]
+                values = [
+                    fuzz_trees.damaged(random, v) if random.random() < 0.2 else v for v in values
+                ]
             good.append(
-                [fuzz_trees.text_of(random, value) if random.random() < 0.1 else _dumped(value) for value in values]
+                [
+                    fuzz_trees.text_of(random, value) if random.random() < 0.1 else _dumped(value)
+                    for value in values
+                ]
             )
         return Case({"schemas.enable": "false"}, polls_of(random, self.rows, good))
 
@@ -91,7 +100,9 @@ class JsonWithSchema(FuzzTarget):
     name = "json_with_schema"
 
     def case(self, random: Random, number: int) -> Case:
-        configs = options(random, {"replace.null.with.default": BOOLEANS, "schemas.cache.size": ("1", "3")})
+        configs = options(
+            random, {"replace.null.with.default": BOOLEANS, "schemas.cache.size": ("1", "3")}
+        )
         schemas: list[Any] = []
         good: list[list[bytes]] = []
         fixed = random.random() < 0.15
@@ -101,7 +112,10 @@ class JsonWithSchema(FuzzTarget):
             if random.random() < 0.25:
                 schema = fuzz_trees.damaged(random, schema, _WORDS)
             if random.random() < 0.3:
-                payloads = [fuzz_trees.damaged(random, p, _NUMBERS) if random.random() < 0.2 else p for p in payloads]
+                payloads = [
+                    fuzz_trees.damaged(random, p, _NUMBERS) if random.random() < 0.2 else p
+                    for p in payloads
+                ]
             schemas.append(schema)
             good.append([_dumped(p) if fixed else _envelope(random, schema, p) for p in payloads])
         if fixed:
@@ -119,7 +133,9 @@ def _configured(case: Case) -> JsonConverter:
 
 
 def _dumped(tree: Any) -> bytes:
-    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False).encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def _envelope(random: Random, schema: Any, payload: Any) -> bytes:
@@ -128,26 +144,37 @@ def _envelope(random: Random, schema: Any, payload: Any) -> bytes:
         return b'{"schema":' + _dumped(schema) + b',"payload":' + _dumped(payload) + b"}"
     if draw < 0.99:
         return fuzz_trees.text_of(random, {"schema": schema, "payload": payload})
-    return fuzz_trees.text_of(random, fuzz_trees.damaged(random, {"payload": payload, "schema": schema}, _WORDS))
+    return fuzz_trees.text_of(
+        random, fuzz_trees.damaged(random, {"payload": payload, "schema": schema}, _WORDS)
+    )
 
 
 def _schema(random: Random, depth: int) -> dict[str, Any]:
-    kind = random.choice([*_TYPES, *_LOGICAL[:4], *(["struct", "struct", "array", "map"] if depth else [])])
+    kind = random.choice(
+        [*_TYPES, *_LOGICAL[:4], *(["struct", "struct", "array", "map"] if depth else [])]
+    )
     if depth == 3 and random.random() < 0.8:
         kind = "struct"
     made: dict[str, Any] = {"type": kind}
     match kind:
         case "struct":
             made["fields"] = [
-                {**_schema(random, depth - 1), "field": name} for name in random.sample(_MEMBERS, random.randint(0, 6))
+                {**_schema(random, depth - 1), "field": name}
+                for name in random.sample(_MEMBERS, random.randint(0, 6))
             ]
         case "array":
             made["items"] = _schema(random, depth - 1)
         case "map":
-            made["keys"] = {"type": random.choice(["string", "string", "int32", "bytes", "double", "boolean"])}
+            made["keys"] = {
+                "type": random.choice(["string", "string", "int32", "bytes", "double", "boolean"])
+            }
             made["values"] = _schema(random, depth - 1)
         case _ if "." in kind:
-            made = {"type": {"l": "bytes", "p": "int64"}.get(kind[-1], "int32"), "name": kind, "version": 1}
+            made = {
+                "type": {"l": "bytes", "p": "int64"}.get(kind[-1], "int32"),
+                "name": kind,
+                "version": 1,
+            }
             if kind == _LOGICAL[0]:
                 made["parameters"] = {"scale": str(random.choice([0, 2, 5, -2, 38, 40, 76]))}
     if random.random() < 0.4:
@@ -180,13 +207,35 @@ def _payload(random: Random, schema: Any) -> Any:
         return base64.b64encode(random.randbytes(random.choice([1, 1, 2, 8, 16, 33]))).decode()
     if kind == "string":
         return random.choice(
-            ["", "x", "ü", "\U0001f600", "\\", '"', "\n", "longer text", "\ud800" if random.random() < 0.02 else "y"]
+            [
+                "",
+                "x",
+                "ü",
+                "\U0001f600",
+                "\\",
+                '"',
+                "\n",
+                "longer text",
+                "\ud800" if random.random() < 0.02 else "y",
+            ]
         )
     if kind == "boolean":
         return random.random() < 0.5
     if kind in ("float", "double"):
         return random.choice(
-            [0.0, -0.0, 1.5, 1e300, 5e-324, 0.1, 16777217, 7, "NaN", "-Infinity", random.uniform(-9, 9)]
+            [
+                0.0,
+                -0.0,
+                1.5,
+                1e300,
+                5e-324,
+                0.1,
+                16777217,
+                7,
+                "NaN",
+                "-Infinity",
+                random.uniform(-9, 9),
+            ]
         )
     bits = int(kind[3:]) if kind[3:].isdigit() else 32
     return random.choice([0, 1, -1, random.randint(-(1 << bits - 1), (1 << bits - 1) - 1)])

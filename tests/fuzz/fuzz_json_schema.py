@@ -1,4 +1,5 @@
-"""Cases of JsonSchemaConverter: JSON Schemas from sound to absurd, with references to themselves and to nothing."""
+"""Cases of JsonSchemaConverter: JSON Schemas from sound to absurd, with references to themselves
+and to nothing."""
 
 from __future__ import annotations
 
@@ -49,8 +50,18 @@ _WORDS: Final = [
     True,
     False,
     {},
-    {"type": "number", "title": _DECIMAL, "connect.type": "bytes", "connect.parameters": {"scale": "2000000000"}},
-    {"type": "number", "title": _DECIMAL, "connect.type": "bytes", "connect.parameters": {"scale": "2"}},
+    {
+        "type": "number",
+        "title": _DECIMAL,
+        "connect.type": "bytes",
+        "connect.parameters": {"scale": "2000000000"},
+    },
+    {
+        "type": "number",
+        "title": _DECIMAL,
+        "connect.type": "bytes",
+        "connect.parameters": {"scale": "2"},
+    },
     {"type": "object", "connect.type": "map", "additionalProperties": {"type": "integer"}},
     {"type": "array", "items": [{"type": "integer"}]},
     {
@@ -100,18 +111,25 @@ class JsonSchema(RegistryTarget):
                 if random.random() < 0.5:
                     values = [value(random, tree, tree, 0) for _ in values]
             if random.random() < 0.3:
-                values = [fuzz_trees.damaged(random, v) if random.random() < 0.2 else v for v in values]
+                values = [
+                    fuzz_trees.damaged(random, v) if random.random() < 0.2 else v for v in values
+                ]
             text = json.dumps(tree)
             if random.random() < 0.01:
                 text = random.choice(["", "{", text[: len(text) // 2], "5", "null", "[]", '"x"'])
             schemas[schema_id] = {"schema": text, "schemaType": "JSON"}
             if random.random() < 0.05:
                 subject = random.choice(["other", "missing", "own"])
-                schemas[schema_id]["references"] = [{"name": "other.json", "subject": subject, "version": 1}]
+                schemas[schema_id]["references"] = [
+                    {"name": "other.json", "subject": subject, "version": 1}
+                ]
                 schemas[schema_id]["subjects"] = [{"subject": "own", "version": 1}]
                 other = {
                     "type": "object",
-                    "properties": {"x": {"$ref": random.choice(["#", "other.json", "#/no"])}, "y": {"type": "integer"}},
+                    "properties": {
+                        "x": {"$ref": random.choice(["#", "other.json", "#/no"])},
+                        "y": {"type": "integer"},
+                    },
                 }
                 schemas[schema_id + 2] = {
                     "schema": json.dumps(other),
@@ -120,14 +138,20 @@ class JsonSchema(RegistryTarget):
                 }
             prefix = struct.pack(">bI", 0, schema_id)
             good.append(
-                [prefix + (fuzz_trees.text_of(random, v) if random.random() < 0.05 else _dumped(v)) for v in values]
+                [
+                    prefix
+                    + (fuzz_trees.text_of(random, v) if random.random() < 0.05 else _dumped(v))
+                    for v in values
+                ]
             )
         polls = with_headers(random, polls_of(random, self.rows, good), 5)
         return Case(configs, polls, schemas, json.dumps(list(schemas.values()))[:20_000])
 
 
 def _dumped(tree: Any) -> bytes:
-    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False).encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def doubling(random: Random) -> Any:
@@ -158,13 +182,20 @@ def schema(random: Random, depth: int) -> dict[str, Any]:
         "decimal",
         "temporal",
         "enum",
-        *(["object", "object", "array", "map", "entries", "oneOf", "allOf", "types", "any", "ref"] if depth else []),
+        *(
+            ["object", "object", "array", "map", "entries", "oneOf", "allOf", "types", "any", "ref"]
+            if depth
+            else []
+        ),
     ]
     kind = "object" if depth == 3 and random.random() < 0.8 else random.choice(kinds)
     match kind:
         case "object":
             names = random.sample(_MEMBERS, random.randint(0, 6))
-            made: dict[str, Any] = {"type": "object", "properties": {name: schema(random, depth - 1) for name in names}}
+            made: dict[str, Any] = {
+                "type": "object",
+                "properties": {name: schema(random, depth - 1) for name in names},
+            }
             made["required"] = [name for name in names if random.random() < 0.4]
             if depth == 3 and random.random() < 0.02:
                 made["properties"] |= {f"w{place}": schema(random, 0) for place in range(400)}
@@ -177,7 +208,10 @@ def schema(random: Random, depth: int) -> dict[str, Any]:
             if random.random() < 0.5:
                 made["connect.type"] = "map"
         case "entries":
-            entry = {"type": "object", "properties": {"key": schema(random, 0), "value": schema(random, depth - 1)}}
+            entry = {
+                "type": "object",
+                "properties": {"key": schema(random, 0), "value": schema(random, depth - 1)},
+            }
             made = {"type": "array", "connect.type": "map", "items": entry}
         case "oneOf":
             made = {
@@ -193,7 +227,9 @@ def schema(random: Random, depth: int) -> dict[str, Any]:
         case "any":
             made = {}
         case "ref":
-            made = {"$ref": random.choice(["#/definitions/d"] * 8 + ["#", "other.json", "#/no/such"])}
+            made = {
+                "$ref": random.choice(["#/definitions/d"] * 8 + ["#", "other.json", "#/no/such"])
+            }
         case "decimal":
             made = {
                 "type": "number",
@@ -228,7 +264,12 @@ def value(random: Random, tree: Any, whole: Any, depth: int) -> Any:
         return random.choice([None, 1, "x", {}, []])
     if tree.get("$ref") == "#/definitions/d":
         definitions = whole.get("definitions") if isinstance(whole, dict) else None
-        return value(random, definitions.get("d") if isinstance(definitions, dict) else None, whole, depth + 1)
+        return value(
+            random,
+            definitions.get("d") if isinstance(definitions, dict) else None,
+            whole,
+            depth + 1,
+        )
     for word in ("oneOf", "anyOf", "allOf"):
         if isinstance(tree.get(word), list) and tree[word]:
             return value(random, random.choice(tree[word]), whole, depth + 1)
@@ -240,14 +281,22 @@ def value(random: Random, tree: Any, whole: Any, depth: int) -> Any:
     if kind == "object":
         properties = tree.get("properties")
         if isinstance(properties, dict):
-            made = {n: value(random, p, whole, depth + 1) for n, p in properties.items() if random.random() < 0.9}
+            made = {
+                n: value(random, p, whole, depth + 1)
+                for n, p in properties.items()
+                if random.random() < 0.9
+            }
             return {**made, "more": 1} if random.random() < 0.02 else made
         return {
-            random.choice(_MEMBERS): value(random, tree.get("additionalProperties"), whole, depth + 1)
+            random.choice(_MEMBERS): value(
+                random, tree.get("additionalProperties"), whole, depth + 1
+            )
             for _ in range(random.randint(0, 3))
         }
     if kind == "array":
-        return [value(random, tree.get("items"), whole, depth + 1) for _ in range(random.randint(0, 3))]
+        return [
+            value(random, tree.get("items"), whole, depth + 1) for _ in range(random.randint(0, 3))
+        ]
     return _scalar(random, kind, tree.get("connect.type"), tree.get("title"))
 
 
@@ -258,12 +307,25 @@ def _scalar(random: Random, kind: Any, connect_type: Any, title: Any) -> Any:
         return random.choice(["AQ==", "", "AAECAw==", "x"])
     match kind:
         case "integer":
-            return random.choice([0, 1, -1, 127, 128, 2**31, 86_400_000, 2**63 - 1, random.randint(-(10**9), 10**9)])
+            return random.choice(
+                [0, 1, -1, 127, 128, 2**31, 86_400_000, 2**63 - 1, random.randint(-(10**9), 10**9)]
+            )
         case "number":
-            return random.choice([0.0, -0.0, 1.5, 7, 1e300, 5e-324, random.uniform(-9, 9), 16777217])
+            return random.choice(
+                [0.0, -0.0, 1.5, 7, 1e300, 5e-324, random.uniform(-9, 9), 16777217]
+            )
         case "string":
             return random.choice(
-                ["", "x", "ü", "\U0001f600", "\\", '"', "longer text", "aaaaaaaaaaaaaaaaaaaaaaaaaaaa!"]
+                [
+                    "",
+                    "x",
+                    "ü",
+                    "\U0001f600",
+                    "\\",
+                    '"',
+                    "longer text",
+                    "aaaaaaaaaaaaaaaaaaaaaaaaaaaa!",
+                ]
             )
         case "boolean":
             return random.random() < 0.5

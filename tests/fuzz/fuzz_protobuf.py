@@ -1,4 +1,5 @@
-"""Cases of ProtobufConverter: schemas as texts and as descriptors, and bodies written field by field."""
+"""Cases of ProtobufConverter: schemas as texts and as descriptors, and bodies written field by
+field."""
 
 from __future__ import annotations
 
@@ -100,14 +101,25 @@ class Protobuf(RegistryTarget):
             drawn = _Drawn(random)
             text = _special(random) if random.random() < 0.08 else drawn.file()
             fields = drawn.messages[0] if drawn.messages else [(1, "int32"), (2, "string")]
-            schemas[schema_id] = {"schema": self._registered(random, text), "schemaType": "PROTOBUF"}
+            schemas[schema_id] = {
+                "schema": self._registered(random, text),
+                "schemaType": "PROTOBUF",
+            }
             if "other.proto" in text:
                 subject = random.choice(["other", "other", "missing", "own"])
                 schemas[schema_id]["references"] = [
                     {
                         "name": random.choice(
                             ["other.proto"] * 6
-                            + ["../x.proto", "", "a/b.proto", "x\0.proto", "x" * 300, "/etc/x.proto", "\ud800"]
+                            + [
+                                "../x.proto",
+                                "",
+                                "a/b.proto",
+                                "x\0.proto",
+                                "x" * 300,
+                                "/etc/x.proto",
+                                "\ud800",
+                            ]
                         ),
                         "subject": subject,
                         "version": 1,
@@ -155,7 +167,9 @@ def _special(random: Random) -> str:
     levels = random.choice([3, 7, 30, 60])
     match random.randrange(6):
         case 0:
-            inside = " ".join(f"message D{n} {{ D{n + 1} a = 1; D{n + 1} b = 2; }}" for n in range(levels))
+            inside = " ".join(
+                f"message D{n} {{ D{n + 1} a = 1; D{n + 1} b = 2; }}" for n in range(levels)
+            )
             return f'syntax = "proto3"; {inside} message D{levels} {{ int32 a = 1; }}'
         case 1:
             return 'syntax = "proto3"; message Tree { repeated Tree children = 1; int32 x = 2; }'
@@ -175,10 +189,15 @@ def _special(random: Random) -> str:
                     'syntax = "proto3"; message A { int32 a = 0; }',
                     'syntax = "proto3"; import "schema.proto"; message A { int32 a = 1; }',
                     'edition = "2023"; message A { int32 a = 1; }',
-                    'syntax = "proto2"; message A { repeated group G = 1 { optional int32 x = 2; } }',
+                    'syntax = "proto2"; message A { repeated group G = 1 { optional int32 x = 2; '
+                    "} }",
                 ]
             )
-    return 'syntax = "proto3"; message Wide { ' + " ".join(f"int32 w{n} = {n};" for n in range(1, 800)) + " }"
+    return (
+        'syntax = "proto3"; message Wide { '
+        + " ".join(f"int32 w{n} = {n};" for n in range(1, 800))
+        + " }"
+    )
 
 
 class _Drawn:
@@ -197,7 +216,10 @@ class _Drawn:
         self.messages = [[] for _ in range(random.choice([1, 2, 3]))]
         messages = [self._message(f"M{n}", fields, 2) for n, fields in enumerate(self.messages)]
         enum = "enum State { NEW = 0; SENT = 1; BACK = -1; }"
-        return f'syntax = "proto{2 if self._proto2 else 3}"; {package}{imports}{other}{enum} {" ".join(messages)}'
+        return (
+            f'syntax = "proto{2 if self._proto2 else 3}"; {package}{imports}{other}{enum} '
+            f"{' '.join(messages)}"
+        )
 
     def _message(self, name: str, fields: Fields, depth: int) -> str:
         """Draw a message, and note its fields."""
@@ -213,7 +235,9 @@ class _Drawn:
         label = random.choice(["", "", "optional ", "repeated "])
         if self._proto2:
             label = random.choice(["optional ", "optional ", "required ", "repeated "])
-        kind = random.choice([*_SCALARS, *_SCALARS, "State", *_KNOWN, "map", "oneof", "message", "message"])
+        kind = random.choice(
+            [*_SCALARS, *_SCALARS, "State", *_KNOWN, "map", "oneof", "message", "message"]
+        )
         option = ""
         if random.random() < 0.1:
             key, value = random.choice(_PARAMETERS)
@@ -224,11 +248,19 @@ class _Drawn:
             case "map":
                 values = random.choice([*_SCALARS, "State", "google.protobuf.Timestamp"])
                 keys = random.choice(["string", "string", "int32", "bool", "fixed64"])
-                fields.append((number, [(1, keys), (2, _KNOWN.get(values, "int32" if values == "State" else values))]))
+                fields.append(
+                    (
+                        number,
+                        [
+                            (1, keys),
+                            (2, _KNOWN.get(values, "int32" if values == "State" else values)),
+                        ],
+                    )
+                )
                 return f"map<{keys}, {values}> {name} = {number};"
             case "oneof":
                 fields += [(number, "string"), (number + 1000, "int64")]
-                return f"oneof {name} {{ string {name}a = {number}; int64 {name}b = {number + 1000}; }}"
+                return f"oneof {name} {{ string {name}a = {number}; int64 {name}b = {number + 1000}; }}"  # noqa: E501 - one literal
             case "message" if depth:
                 inside: Fields = []
                 text = self._message(f"In{name}", inside, depth - 1)
@@ -237,7 +269,13 @@ class _Drawn:
             case "message":
                 kind = "string"
         fields.append((number, _KNOWN.get(kind, "int32" if kind == "State" else kind)))
-        if self._proto2 and label == "optional " and kind in _VARINTS[:6] and not option and random.random() < 0.3:
+        if (
+            self._proto2
+            and label == "optional "
+            and kind in _VARINTS[:6]
+            and not option
+            and random.random() < 0.3
+        ):
             option = " [default = 7]"
         return f"{label}{kind} {name} = {number}{option};"
 
@@ -246,7 +284,9 @@ class _Drawn:
         random = self._random
         made = []
         for number, kind in fields:
-            made += [self._value(number, kind, depth) for _ in range(random.choice([0, 1, 1, 1, 1, 2]))]
+            made += [
+                self._value(number, kind, depth) for _ in range(random.choice([0, 1, 1, 1, 1, 2]))
+            ]
         if random.random() < 0.05:
             random.shuffle(made)
         if random.random() < 0.02:
@@ -273,9 +313,15 @@ class _Drawn:
             return varint(number << 3 | 2) + varint(len(inside)) + inside
         if kind in _FIXED:
             size = _FIXED[kind]
-            special = [b"\0\0\xc0\x7f", b"\0\0\x80\xff", b"\0\0\0\x80"] if size == 4 else [b"\0\0\0\0\0\0\xf8\x7f"]
+            special = (
+                [b"\0\0\xc0\x7f", b"\0\0\x80\xff", b"\0\0\0\x80"]
+                if size == 4
+                else [b"\0\0\0\0\0\0\xf8\x7f"]
+            )
             packed = struct.pack("<f" if size == 4 else "<d", random.uniform(-9, 9))
-            return varint(number << 3 | (5 if size == 4 else 1)) + random.choice([packed, random.choice(special)])
+            return varint(number << 3 | (5 if size == 4 else 1)) + random.choice(
+                [packed, random.choice(special)]
+            )
         if kind in ("string", "bytes"):
             data = random.choice(
                 [
@@ -288,5 +334,16 @@ class _Drawn:
             )
             return varint(number << 3 | 2) + varint(len(data)) + data
         return varint(number << 3) + varint(
-            random.choice([0, 1, 2, 7, 31, 2024, random.getrandbits(31), 2**64 - 1 if random.random() < 0.3 else 3])
+            random.choice(
+                [
+                    0,
+                    1,
+                    2,
+                    7,
+                    31,
+                    2024,
+                    random.getrandbits(31),
+                    2**64 - 1 if random.random() < 0.3 else 3,
+                ]
+            )
         )

@@ -1,6 +1,8 @@
-"""Fuzzes converters with hostile schemas and hostile bytes, in processes that are watched: `make fuzz` runs this.
+"""Fuzzes converters with hostile schemas and hostile bytes, in processes that are watched: `make
+fuzz` runs this.
 
-A finding is named by target, seed and case, which make it again: `make fuzz TARGET=avro SEED=7 CASE=123`.
+A finding is named by target, seed and case, which make it again: `make fuzz TARGET=avro SEED=7
+CASE=123`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "fixtures")]
+sys.path[:0] = [
+    str(Path(__file__).parent),
+    str(Path(__file__).parents[1]),
+    str(Path(__file__).parents[1] / "fixtures"),
+]
 
 from fuzz_forms import FORMS, Tally  # noqa: E402
 from fuzz_targets import TARGETS  # noqa: E402
@@ -62,17 +68,20 @@ class Result:
 
     def described(self) -> str:
         """All findings, each with what makes it again."""
-        return "\n".join(f"{again(self, f)}: {f.kind} {f.where}\n{f.detail[:CUT]}" for f in self.findings.values())
+        return "\n".join(
+            f"{again(self, f)}: {f.kind} {f.where}\n{f.detail[:CUT]}"
+            for f in self.findings.values()
+        )
 
     def summary(self) -> str:
         """One line for people."""
         polls = max(1, self.tally.polls)
         shares = ", ".join(f"{form} {self.tally.columnar[form] / polls:.0%}" for form in FORMS)
         return (
-            f"{self.target}: seed {self.seed}, {self.tally.rows:,} rows in {self.tally.cases:,} cases, "
-            f"{self.tally.refused:,} refused; polls with columns: {shares}; "
-            f"{sum(f.times for f in self.findings.values())} findings of {len(self.findings)} kinds; "
-            f"{self.seconds:.0f} s"
+            f"{self.target}: seed {self.seed}, {self.tally.rows:,} rows in {self.tally.cases:,} "
+            f"cases, {self.tally.refused:,} refused; polls with columns: {shares}; "
+            f"{sum(f.times for f in self.findings.values())} findings of {len(self.findings)} "
+            f"kinds; {self.seconds:.0f} s"
         )
 
 
@@ -82,9 +91,12 @@ def again(result: Result, finding: Finding) -> str:
 
 
 class FuzzRun:
-    """Runs cases of one target until enough rows were read, whatever happens to the process that reads them."""
+    """Runs cases of one target until enough rows were read, whatever happens to the process that
+    reads them."""
 
-    def __init__(self, target: str, seed: int, *, first: int = 0, case_seconds: float = CASE_SECONDS) -> None:
+    def __init__(
+        self, target: str, seed: int, *, first: int = 0, case_seconds: float = CASE_SECONDS
+    ) -> None:
         self._result = Result(target, seed)
         self._next = first
         self._open: int | None = None  # the case that is being read
@@ -117,20 +129,33 @@ class FuzzRun:
             self._result.tally.add(Tally(**line["tally"]))
         elif "finding" in line:
             self._result.tally.cases += 1
-            self._found(Finding(line["finding"], line["where"], line["case"], line["detail"], line["what"]))
+            self._found(
+                Finding(line["finding"], line["where"], line["case"], line["detail"], line["what"])
+            )
 
     def _found(self, finding: Finding) -> None:
         if self._result.add(finding) and len(self._result.findings) <= SHOWN_SIGNATURES:
             command = again(self._result, finding)
-            print(f"{finding.kind} {finding.where}\n  {command}\n{finding.detail[:CUT]}\n", flush=True)
+            print(
+                f"{finding.kind} {finding.where}\n  {command}\n{finding.detail[:CUT]}\n", flush=True
+            )
 
     def _child(self, last: int) -> Iterator[dict[str, Any]]:
         """What a process says of the cases from the next one up to `last`, or until it dies."""
-        arguments = [self._result.target, str(self._result.seed), str(self._next), str(last), str(self._case_seconds)]
+        arguments = [
+            self._result.target,
+            str(self._result.seed),
+            str(self._next),
+            str(last),
+            str(self._case_seconds),
+        ]
         environment = {**os.environ, "RUST_BACKTRACE": "0", "PYTHONHASHSEED": "0"}
         with tempfile.TemporaryFile() as errors:
             process = subprocess.Popen(
-                [sys.executable, str(CHILD), *arguments], stdout=subprocess.PIPE, stderr=errors, env=environment
+                [sys.executable, str(CHILD), *arguments],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
             )
             try:
                 ended = False
@@ -153,7 +178,8 @@ class FuzzRun:
         rest = b""
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
-            while selector.select(2 * self._case_seconds):  # the process ends itself sooner, if it can
+            # the process ends itself sooner, if it can
+            while selector.select(2 * self._case_seconds):
                 data = stream.read()
                 if not data:
                     return
@@ -174,10 +200,16 @@ def main() -> int:
     """Run targets one after the other; returns 1 if anything was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     names = [target.name for target in TARGETS]
-    parser.add_argument("--target", action="append", choices=names, help="one of the converters; all if left out")
+    parser.add_argument(
+        "--target", action="append", choices=names, help="one of the converters; all if left out"
+    )
     parser.add_argument("--rows", type=int, default=0, help="rows of each target")
-    parser.add_argument("--seconds", type=float, default=0.0, help="seconds of each target, instead of rows")
-    parser.add_argument("--seed", type=int, default=int(time.time()), help="what all random numbers come from")
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, help="seconds of each target, instead of rows"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=int(time.time()), help="what all random numbers come from"
+    )
     parser.add_argument("--case", type=int, help="this case alone")
     parser.add_argument("--json", type=Path, help="write figures into this file")
     given = parser.parse_args()

@@ -1,4 +1,5 @@
-"""What is fuzzed: a converter, with cases made from random numbers alone, so that a seed says all."""
+"""What is fuzzed: a converter, with cases made from random numbers alone, so that a seed says
+all."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class FuzzTarget(ABC):
 
     @abstractmethod
     def converter(self, case: Case) -> Converter:
-        """Make the converter of a case. ConfigError: its configuration is refused, which is fine."""
+        """Make the converter of a case. ConfigError: its configuration is refused, which is
+        fine."""
 
 
 class RegistryTarget(FuzzTarget):
@@ -65,7 +67,8 @@ class RegistryTarget(FuzzTarget):
         return first
 
     def converter(self, case: Case) -> Converter:
-        """Opening a client takes a tenth of a second: all cases share one, and no two cases share an id."""
+        """Opening a client takes a tenth of a second: all cases share one, and no two cases share
+        an id."""
         self.stub.schemas.clear()
         self.stub.calls.clear()
         self.stub.schemas.update(case.schemas)
@@ -85,7 +88,8 @@ class RegistryTarget(FuzzTarget):
 
 
 def polls_of(random: Random, rows: int, good: Sequence[Sequence[bytes]]) -> list[Poll]:
-    """Polls of about so many rows: each takes messages of one schema, or of all; some are damaged, some are missing."""
+    """Polls of about so many rows: each takes messages of one schema, or of all; some are damaged,
+    some are missing."""
     polls: list[Poll] = []
     left = rows
     everything = [message for messages in good for message in messages]
@@ -108,7 +112,8 @@ def polls_of(random: Random, rows: int, good: Sequence[Sequence[bytes]]) -> list
 
 
 def with_headers(random: Random, polls: list[Poll], prefix: int) -> list[Poll]:
-    """The same polls; in some, what names the schema of each message stands in a header, or something else does."""
+    """The same polls; in some, what names the schema of each message stands in a header, or
+    something else does."""
     made: list[Poll] = []
     for poll in polls:
         draw = random.random()
@@ -119,7 +124,9 @@ def with_headers(random: Random, polls: list[Poll], prefix: int) -> list[Poll]:
         moved: Poll = []
         for message, _ in poll:
             if message is None or random.random() < 0.1:
-                moved.append((message, random.choice([(), (("h", b"1"),), (("__value_schema_id", None),)])))
+                moved.append(
+                    (message, random.choice([(), (("h", b"1"),), (("__value_schema_id", None),)]))
+                )
                 continue
             head, body = message[:prefix], message[prefix:]
             if hostile and random.random() < 0.2:

@@ -10,4 +10,10 @@ from fuzz_json_schema import JsonSchema
 from fuzz_protobuf import Protobuf
 from fuzz_target import FuzzTarget
 
-TARGETS: Final[tuple[type[FuzzTarget], ...]] = (SchemalessJson, JsonWithSchema, Avro, JsonSchema, Protobuf)
+TARGETS: Final[tuple[type[FuzzTarget], ...]] = (
+    SchemalessJson,
+    JsonWithSchema,
+    Avro,
+    JsonSchema,
+    Protobuf,
+)

@@ -1,4 +1,5 @@
-"""Parsed JSON that nobody should trust: schemas and values with parts replaced, moved, doubled or gone."""
+"""Parsed JSON that nobody should trust: schemas and values with parts replaced, moved, doubled or
+gone."""
 
 from __future__ import annotations
 
@@ -138,9 +139,13 @@ def damaged(random: Random, tree: Tree, kinds: Sequence[Tree] = (), changes: int
             case 5 if isinstance(holder, list):
                 holder.insert(key, copy.deepcopy(holder[key]))
             case 6 if isinstance(holder, dict) and holder is not tree:
-                holder[random.choice(NAMES)] = holder.pop(key) if random.random() < 0.5 else hostile(random, kinds)
+                holder[random.choice(NAMES)] = (
+                    holder.pop(key) if random.random() < 0.5 else hostile(random, kinds)
+                )
             case _:
-                holder[key] = [holder[key]] if random.random() < 0.5 else {random.choice(NAMES): holder[key]}
+                holder[key] = (
+                    [holder[key]] if random.random() < 0.5 else {random.choice(NAMES): holder[key]}
+                )
     return tree["top"]
 
 
@@ -163,5 +168,10 @@ def text_of(random: Random, tree: Tree) -> bytes:
         return json.dumps(tree, indent=random.choice([None, 1])).encode()
     text = json.dumps(tree)
     return random.choice(
-        [text.encode("utf-16"), b"\xef\xbb\xbf" + text.encode(), b" \n" + text.encode() + b"\t", text.encode() * 2]
+        [
+            text.encode("utf-16"),
+            b"\xef\xbb\xbf" + text.encode(),
+            b" \n" + text.encode() + b"\t",
+            text.encode() * 2,
+        ]
     )

@@ -1,4 +1,5 @@
-"""The short form of `make fuzz`: each converter for some seconds; the watching process finds what is planted."""
+"""The short form of `make fuzz`: each converter for some seconds; the watching process finds what
+is planted."""
 
 from __future__ import annotations
 
@@ -21,9 +22,13 @@ def test_hostile_schemas_and_bytes_end_no_process_and_forms_agree(target: str) -
 
 
 @pytest.mark.parametrize("target", [target.name for target in PLANTED])
-def test_a_planted_fault_is_found_and_the_run_goes_on(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_planted_fault_is_found_and_the_run_goes_on(
+    target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     result = FuzzRun(target, seed=1, case_seconds=PLANTED_SECONDS).run(cases=4)
     (finding,) = result.findings.values()
     assert (finding.case, result.tally.cases) == (2, 4)
-    assert finding.kind == {"planted_hang": "hangs", "planted_crash": "dies with status -11"}.get(target, "MemoryError")
+    assert finding.kind == {"planted_hang": "hangs", "planted_crash": "dies with status -11"}.get(
+        target, "MemoryError"
+    )
     assert f"make fuzz TARGET={target} SEED=1 CASE=2" in capsys.readouterr().out

@@ -19,9 +19,12 @@ STRING = "org.apache.kafka.connect.storage.StringConverter"
 
 def worker_file(folder: Path, servers: str, prefix: str, replication: int = 1) -> Path:
     settings = {
-        "bootstrap.servers": servers, "group.id": f"{prefix}g", "listeners": "http://127.0.0.1:0",
-        "key.converter": STRING, "value.converter": STRING,
-    }  # fmt: skip
+        "bootstrap.servers": servers,
+        "group.id": f"{prefix}g",
+        "listeners": "http://127.0.0.1:0",
+        "key.converter": STRING,
+        "value.converter": STRING,
+    }
     for storage in ("config", "status", "offset"):
         settings[f"{storage}.storage.topic"] = f"{prefix}{storage}"
         settings[f"{storage}.storage.replication.factor"] = str(replication)
@@ -41,33 +44,53 @@ def test_doctor_finds_internal_topics_that_do_not_fit(
     kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
-    config, status, offset = (f"{topic_prefix}{storage}" for storage in ("config", "status", "offset"))
+    config, status, offset = (
+        f"{topic_prefix}{storage}" for storage in ("config", "status", "offset")
+    )
     compacted = {"cleanup.policy": "compact"}
-    wrong = [NewTopic(config, 3, 1, config=compacted), NewTopic(status, 1, 1), NewTopic(offset, 5, 1, config=compacted)]
+    wrong = [
+        NewTopic(config, 3, 1, config=compacted),
+        NewTopic(status, 1, 1),
+        NewTopic(offset, 5, 1, config=compacted),
+    ]
     for future in admin.create_topics(wrong).values():
         future.result(30)
     connector = tmp_path / "lines.json"
     connector.write_text(
-        json.dumps({"name": "lines", "connector.class": "FileStreamSink", "topics": f"{topic_prefix}none,{offset}"})
+        json.dumps(
+            {
+                "name": "lines",
+                "connector.class": "FileStreamSink",
+                "topics": f"{topic_prefix}none,{offset}",
+            }
+        )
     )
     path = worker_file(tmp_path, kafka_broker.bootstrap_servers, topic_prefix, replication=3)
     exit_status, found = doctor(str(path), str(connector))
     assert exit_status == 1
     assert found["brokers"][0] == "ok"
     assert found[f"topic {config}"] == ("fail", "config.storage.topic needs 1 partition and has 3")
-    assert found[f"topic {status}"] == ("fail", "cleanup.policy is delete, not compact: it loses state")
-    assert found[f"topic {offset}"] == ("ok", "5 partitions")  # the connector's; the worker's came before
+    assert found[f"topic {status}"] == (
+        "fail",
+        "cleanup.policy is delete, not compact: it loses state",
+    )
+    # the connector's; the worker's came before
+    assert found[f"topic {offset}"] == ("ok", "5 partitions")
     assert found[f"topic {topic_prefix}g-control"][1].startswith("would be created with 3 replicas")
     assert found[f"topic {topic_prefix}none"][0] == "warn"
-    assert found[f"group {topic_prefix}g"][0] in ("ok", "warn")  # the session's broker may not have had a group yet
+    # the session's broker may not have had a group yet
+    assert found[f"group {topic_prefix}g"][0] in ("ok", "warn")
     assert found["connector"] == ("ok", "FileStreamSinkConnector accepts its keys")
 
 
 @pytest.mark.long  # in every run: test_connector_is_checked_with_what_the_worker_gives
 def test_doctor_reads_a_connector_as_the_worker_does(
-    kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path, spark_environment: Mapping[str, str],
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    tmp_path: Path,
+    spark_environment: Mapping[str, str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """The worker gives the catalog, allows a setting, and has a provider of values."""
     monkeypatch.setenv("DOCTORS_TABLE", "db.orders")
     catalog = Lakehouse(tmp_path / "lake").sink_config()
@@ -78,12 +101,17 @@ def test_doctor_reads_a_connector_as_the_worker_does(
         properties.write(
             "connect_py.spark.settings.allowed=iceberg.spark.driver.extraJavaOptions\nconfig.providers=env\n"
         )
-        properties.write("config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n")
+        properties.write(
+            "config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
+        )
     connector = tmp_path / "orders.json"
     settings = {
-        "name": "orders", "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": "orders",
-        "iceberg.tables": "${env:DOCTORS_TABLE}", "iceberg.spark.driver.extraJavaOptions": "-Da=b",
-    }  # fmt: skip
+        "name": "orders",
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "topics": "orders",
+        "iceberg.tables": "${env:DOCTORS_TABLE}",
+        "iceberg.spark.driver.extraJavaOptions": "-Da=b",
+    }
     connector.write_text(json.dumps(settings))
     _, found = doctor(str(path), str(connector))
     assert found["connector"] == ("ok", "IcebergSinkConnector accepts its keys")
@@ -106,7 +134,9 @@ def kafka(*words: str, status: int = 0, typed: str | None = None) -> Result:
     return told
 
 
-def test_records_written_line_by_line_are_printed_again(servers: tuple[str, str], topic_prefix: str) -> None:
+def test_records_written_line_by_line_are_printed_again(
+    servers: tuple[str, str], topic_prefix: str
+) -> None:
     topic = f"{topic_prefix}people"
     kafka("topics", "--create", topic, *servers)
     kafka("produce", topic, "--key-separator", ":", *servers, typed='1:{"a": 1}\n2:zwölf\n')
@@ -115,5 +145,8 @@ def test_records_written_line_by_line_are_printed_again(servers: tuple[str, str]
     assert (last["offset"], last["key"], last["value"], last["headers"]) == (1, "2", "zwölf", [])
     rows = [line.split() for line in kafka("topics", *servers).stdout.splitlines()]
     assert [topic, "1", "1", "2"] in rows
-    assert "no ':' between" in kafka("produce", topic, "--key-separator", ":", *servers, typed="x\n", status=1).stderr
+    assert (
+        "no ':' between"
+        in kafka("produce", topic, "--key-separator", ":", *servers, typed="x\n", status=1).stderr
+    )
     assert "nowhere" in kafka("consume", f"{topic_prefix}nowhere", *servers, status=1).stderr

@@ -25,7 +25,8 @@ def make_topic(broker: KafkaBroker, name: str) -> None:
 
 def produce(broker: KafkaBroker, topic: str, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-    producer.produce(topic, value=value, timestamp=1_000)  # 1970: kept because nothing expires by time
+    # 1970: kept because nothing expires by time
+    producer.produce(topic, value=value, timestamp=1_000)
     assert producer.flush(10) == 0
 
 
@@ -46,7 +47,9 @@ def consume(broker: KafkaBroker, topic: str, count: int, seconds: float = 20) ->
         consumer.close()
 
 
-def test_session_broker_takes_records_and_serves_a_group_at_once(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+def test_session_broker_takes_records_and_serves_a_group_at_once(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
     topic = f"{topic_prefix}orders"
     make_topic(kafka_broker, topic)
     produce(kafka_broker, topic, b"one")
@@ -55,9 +58,13 @@ def test_session_broker_takes_records_and_serves_a_group_at_once(kafka_broker: K
     assert time.monotonic() - started < 10  # the default would wait three seconds for more members
 
 
-def test_topic_does_not_appear_because_somebody_asked(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+def test_topic_does_not_appear_because_somebody_asked(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
-    assert admin.list_topics(f"{topic_prefix}nobody", timeout=10).topics[f"{topic_prefix}nobody"].error
+    assert (
+        admin.list_topics(f"{topic_prefix}nobody", timeout=10).topics[f"{topic_prefix}nobody"].error
+    )
     assert f"{topic_prefix}nobody" not in admin.list_topics(timeout=10).topics
 
 
@@ -93,7 +100,9 @@ def test_start_that_fails_tells_what_the_broker_said() -> None:
         KafkaBroker(properties={"log.retention.hours": "soon"}).__enter__()
 
 
-def test_port_that_is_taken_is_named_as_the_reason(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+def test_port_that_is_taken_is_named_as_the_reason(
+    kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
     taken = int(kafka_broker.bootstrap_servers.rpartition(":")[2])
     with pytest.raises(BrokerError, match="Address already in use"):
         KafkaBroker(tmp_path, port=taken).start()
@@ -108,7 +117,9 @@ def test_broker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
         print(broker.pid, flush=True)
         time.sleep(60)
     """)
-    owner = subprocess.Popen([sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE, text=True)
+    owner = subprocess.Popen(
+        [sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE, text=True
+    )
     with owner:
         assert owner.stdout is not None
         java = psutil.Process(int(owner.stdout.readline()))

@@ -18,7 +18,11 @@ from connect_py.embedded.detached_broker import DetachedBroker
 def connect_py(*arguments: str) -> subprocess.CompletedProcess[str]:
     program = "from connect_py.cli import connect_py; connect_py()"
     return subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 

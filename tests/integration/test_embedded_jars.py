@@ -1,4 +1,5 @@
-"""Real Ivy against a repository of this test's own: on loopback, over TLS, under an authority nobody else knows."""
+"""Real Ivy against a repository of this test's own: on loopback, over TLS, under an authority
+nobody else knows."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ from connect_py.embedded.jar_lock import Jar, JarLock, JarLockError
 CONTENT = b"not really a jar, and Ivy does not mind"
 JAR = Jar("org.example.shop", "till", "1.0", hashlib.sha256(CONTENT).hexdigest())
 VARIANT = Jar("org.example.shop", "till", "1.0", hashlib.sha256(CONTENT * 2).hexdigest(), "nohive")
-ARCHIVE = Jar("org.example.shop", "till", "1.0", hashlib.sha256(CONTENT * 3).hexdigest(), "all", "tar.gz")
+ARCHIVE = Jar(
+    "org.example.shop", "till", "1.0", hashlib.sha256(CONTENT * 3).hexdigest(), "all", "tar.gz"
+)
 
 
 class Repository(http.server.SimpleHTTPRequestHandler):
@@ -42,7 +45,11 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
     certificate_file, key_file = folder / "ca.pem", folder / "key.pem"
     certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     key_file.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
     )
     return certificate_file, key_file
 
@@ -58,7 +65,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     certificate, key = self_signed(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Repository, directory=str(root)))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Repository, directory=str(root))
+    )
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, name="repository")
     thread.start()
@@ -72,7 +81,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     server.server_close()
 
 
-def test_jars_come_from_a_mirror_under_the_authority_python_trusts(repository: Path, tmp_path: Path) -> None:
+def test_jars_come_from_a_mirror_under_the_authority_python_trusts(
+    repository: Path, tmp_path: Path
+) -> None:
     files = JarLock("shop", (JAR, VARIANT, ARCHIVE)).resolve(tmp_path / "cache")
     assert [file.read_bytes() for file in files] == [CONTENT, CONTENT * 2, CONTENT * 3]
 

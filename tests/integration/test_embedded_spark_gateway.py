@@ -1,4 +1,5 @@
-"""The JVM for Spark: started by us, reached by py4j, ended with us. Needs the jars of the spark lock."""
+"""The JVM for Spark: started by us, reached by py4j, ended with us. Needs the jars of the spark
+lock."""
 
 from __future__ import annotations
 
@@ -32,7 +33,11 @@ def test_jvm_listens_with_iceberg_spark_and_sqlite_on_its_classpath(
         )
         jvm = client.jvm
         assert jvm.java.lang.ProcessHandle.current().pid() == gateway.pid
-        for name in ("org.apache.iceberg.spark.SparkCatalog", "org.apache.spark.sql.SparkSession", "org.sqlite.JDBC"):
+        for name in (
+            "org.apache.iceberg.spark.SparkCatalog",
+            "org.apache.spark.sql.SparkSession",
+            "org.sqlite.JDBC",
+        ):
             assert jvm.java.lang.Class.forName(name).getName() == name
         temporary = Path(jvm.java.lang.System.getProperty("java.io.tmpdir"))
         assert temporary.is_dir()
@@ -54,8 +59,10 @@ def test_jvm_dies_with_a_killed_owner_even_when_it_hangs(spark_environment: dict
         time.sleep(0.2)  # the end of the starting thread must not end the JVM
         print(made[0].pid, made[0].running, flush=True)
         time.sleep(60)
-    """)
-    owner = subprocess.Popen([sys.executable, "-c", program, shlex.join(QUICK)], stdout=subprocess.PIPE, text=True)
+    """)  # noqa: E501 - a table or a literal is wider
+    owner = subprocess.Popen(
+        [sys.executable, "-c", program, shlex.join(QUICK)], stdout=subprocess.PIPE, text=True
+    )
     with owner:
         assert owner.stdout is not None
         pid, running = owner.stdout.readline().split()
@@ -75,7 +82,10 @@ def test_jvm_that_cannot_start_says_why(spark_environment: dict[str, str], tmp_p
 
 @pytest.mark.parametrize(
     ("java", "jar", "told"),
-    [("no/java", __file__, "no/java could not be started"), (sys.executable, "no/gone.jar", r"missing: no/gone\.jar")],
+    [
+        ("no/java", __file__, "no/java could not be started"),
+        (sys.executable, "no/gone.jar", r"missing: no/gone\.jar"),
+    ],
 )
 def test_java_or_a_jar_that_is_not_there_is_named(
     monkeypatch: pytest.MonkeyPatch, java: str, jar: str, told: str
@@ -86,9 +96,12 @@ def test_java_or_a_jar_that_is_not_there_is_named(
         SparkGateway()
 
 
-def test_what_to_do_comes_before_the_variables_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_to_do_comes_before_the_variables_that_are_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     told = (
-        r"^Spark cannot start: .*: run `connect-py jars spark` .* \(CONNECT_PY_JAVA and CONNECT_PY_SPARK_JARS not set"
+        r"^Spark cannot start: .*: run `connect-py jars spark` .* \(CONNECT_PY_JAVA and "
+        r"CONNECT_PY_SPARK_JARS not set"
     )
     for name in (JAVA_VARIABLE, JARS_VARIABLE):
         monkeypatch.delenv(name, raising=False)
@@ -96,7 +109,9 @@ def test_what_to_do_comes_before_the_variables_that_are_missing(monkeypatch: pyt
         SparkGateway()
 
 
-def test_java_output_before_listening_is_not_parsed_as_the_address(spark_environment: dict[str, str]) -> None:
+def test_java_output_before_listening_is_not_parsed_as_the_address(
+    spark_environment: dict[str, str],
+) -> None:
     with SparkGateway([*QUICK, "--show-version"]) as gateway:
         assert gateway.port > 0
         assert gateway.running

@@ -35,7 +35,9 @@ class Offsets:
         with self._lock:
             return self.stored.get((connector, frozenset(partition.items())))
 
-    def set(self, connector: str, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Future[None]:
+    def set(
+        self, connector: str, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+    ) -> Future[None]:
         with self._lock:
             self.stored |= {(connector, frozenset(p.items())): o for p, o in offsets}
         done: Future[None] = Future()
@@ -58,7 +60,9 @@ def worker(kafka_broker: KafkaBroker, offsets: Offsets) -> Iterator[Worker]:
         "header.converter": "org.apache.kafka.connect.json.JsonConverter",
     }
     listener = News()
-    worker = Worker(props, plugins=PluginRegistry.discover(), listener=listener, source_offsets=offsets)
+    worker = Worker(
+        props, plugins=PluginRegistry.discover(), listener=listener, source_offsets=offsets
+    )
     worker.start()
     yield worker
     worker.stop()
@@ -89,17 +93,28 @@ def test_file_stream_connectors_continue_after_the_last_line_on_restart(
     source_file.write_text("one\ntwo\r\n\nunfinished")
     topic = f"{topic_prefix}lines"
     source = {
-        "name": f"{topic_prefix}source", "connector.class": "FileStreamSource", "topic": topic,
-        "file": str(source_file), "topic.creation.default.partitions": "1",
+        "name": f"{topic_prefix}source",
+        "connector.class": "FileStreamSource",
+        "topic": topic,
+        "file": str(source_file),
+        "topic.creation.default.partitions": "1",
         "topic.creation.default.replication.factor": "1",
-    }  # fmt: skip
+    }
     sink = {
-        "name": f"{topic_prefix}sink", "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
-        "topics": topic, "file": str(sink_file), "consumer.override.metadata.max.age.ms": "1000",
-    }  # fmt: skip
+        "name": f"{topic_prefix}sink",
+        "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
+        "topics": topic,
+        "file": str(sink_file),
+        "consumer.override.metadata.max.age.ms": "1000",
+    }
     task = run(worker, source)
     until(lambda: bool(offsets.stored))
-    assert topic in AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers}).list_topics(timeout=10).topics
+    assert (
+        topic
+        in AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
+        .list_topics(timeout=10)
+        .topics
+    )
     run(worker, sink)
     until(lambda: sink_file.exists() and sink_file.read_text() == "one\ntwo\n\n")
     worker.stop_tasks([task]).result(DEADLINE_SECONDS)
@@ -110,8 +125,15 @@ def test_file_stream_connectors_continue_after_the_last_line_on_restart(
     until(lambda: sink_file.read_text() == "one\ntwo\n\nunfinished no more\nthree\n")
 
 
-def test_task_configurations_carry_the_java_task_class_and_the_topics(worker: Worker, tmp_path: Path) -> None:
-    config = {"name": "s", "connector.class": "FileStreamSink", "topics": "a,b", "file": str(tmp_path / "x")}
+def test_task_configurations_carry_the_java_task_class_and_the_topics(
+    worker: Worker, tmp_path: Path
+) -> None:
+    config = {
+        "name": "s",
+        "connector.class": "FileStreamSink",
+        "topics": "a,b",
+        "file": str(tmp_path / "x"),
+    }
     worker.start_connector("s", config, TargetState.STARTED).result(DEADLINE_SECONDS)
     made = worker.task_configs("s", config, 2).result(DEADLINE_SECONDS)
     assert len(made) == 2

@@ -29,13 +29,16 @@ SECONDS = 20.0
 
 
 class LeaderAt(LeaderClient):
-    """Finds the leader where it really is: the workers of these tests advertise addresses that do not exist."""
+    """Finds the leader where it really is: the workers of these tests advertise addresses that do
+    not exist."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
         self._url = url
 
-    def request_stop(self, url: str, connector: str, start_number: int, reason: str, sign: Signer) -> None:
+    def request_stop(
+        self, url: str, connector: str, start_number: int, reason: str, sign: Signer
+    ) -> None:
         super().request_stop(self._url, connector, start_number, reason, sign)
 
 
@@ -60,7 +63,9 @@ def worker_config(broker: KafkaBroker, prefix: str, **more: str) -> DistributedC
 class Worker1:
     """A herder with its fake worker."""
 
-    def __init__(self, broker: KafkaBroker, prefix: str, url: str = "http://w1:8083/", **more: str) -> None:
+    def __init__(
+        self, broker: KafkaBroker, prefix: str, url: str = "http://w1:8083/", **more: str
+    ) -> None:
         self.worker: FakeWorker
         config = worker_config(broker, prefix, **more)
 
@@ -70,7 +75,9 @@ class Worker1:
 
         self.herder = DistributedHerder(
             config,
-            clients=StorageClients({"bootstrap.servers": broker.bootstrap_servers}, config.client_id_prefix),
+            clients=StorageClients(
+                {"bootstrap.servers": broker.bootstrap_servers}, config.client_id_prefix
+            ),
             cluster_id="c",
             advertised_url=url,
             commit="0",
@@ -85,7 +92,9 @@ class Worker1:
 
     def tasks(self, name: str = "a") -> dict[int, State]:
         try:
-            return {n: status.state for n, status in self.herder.connector_status(name).tasks.items()}
+            return {
+                n: status.state for n, status in self.herder.connector_status(name).tasks.items()
+            }
         except NotFoundError:
             return {}
 
@@ -114,10 +123,16 @@ def create(one: Worker1, **more: str) -> None:
     assert outcome.created
 
 
-def test_new_connector_runs_with_its_tasks_and_says_so(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+def test_new_connector_runs_with_its_tasks_and_says_so(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
     with running(kafka_broker, topic_prefix) as one:
         create(one, **{"tasks.max": "2"})
-        eventually(lambda: one.state() is State.RUNNING and one.tasks() == {0: State.RUNNING, 1: State.RUNNING})
+        eventually(
+            lambda: (
+                one.state() is State.RUNNING and one.tasks() == {0: State.RUNNING, 1: State.RUNNING}
+            )
+        )
         status = one.herder.connector_status("a")
         assert status.type == "sink"
         assert (status.connector.worker_id, status.connector.version) == ("w1:8083", "1.0")
@@ -127,7 +142,9 @@ def test_new_connector_runs_with_its_tasks_and_says_so(kafka_broker: KafkaBroker
         ]
 
 
-def test_pause_resume_stop_and_delete_are_seen_in_the_statuses(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+def test_pause_resume_stop_and_delete_are_seen_in_the_statuses(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
     with running(kafka_broker, topic_prefix) as one:
         create(one)
         eventually(lambda: one.tasks() == {0: State.RUNNING})
@@ -161,7 +178,9 @@ def test_connector_with_paused_or_stopped_initial_state_never_starts_tasks(
             ("p", InitialState.PAUSED, State.PAUSED),
             ("s", InitialState.STOPPED, State.STOPPED),
         ):
-            one.herder.put_connector(name, {**SINK, "name": name}, replace=False, initial_state=initial).result(SECONDS)
+            one.herder.put_connector(
+                name, {**SINK, "name": name}, replace=False, initial_state=initial
+            ).result(SECONDS)
             eventually(lambda name=name, shown=shown: one.state(name) is shown)  # type: ignore[misc]
             assert one.tasks(name) == {}
 
@@ -179,8 +198,17 @@ def test_changed_configuration_restarts_connector_and_tasks_and_drops_surplus_on
         assert one.worker.connectors["a"].tasks[0][1] > before
         # Equal task maps, another connector configuration: tasks read that too.
         again = one.worker.connectors["a"].tasks[0][1]
-        assert not one.herder.put_connector("a", {**SINK, "demo.x": "z"}, replace=True).result(SECONDS).created
-        eventually(lambda: 0 in one.worker.connectors["a"].tasks and one.worker.connectors["a"].tasks[0][1] > again)
+        assert (
+            not one.herder.put_connector("a", {**SINK, "demo.x": "z"}, replace=True)
+            .result(SECONDS)
+            .created
+        )
+        eventually(
+            lambda: (
+                0 in one.worker.connectors["a"].tasks
+                and one.worker.connectors["a"].tasks[0][1] > again
+            )
+        )
 
 
 def test_what_is_refused_is_not_stored(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
@@ -188,8 +216,12 @@ def test_what_is_refused_is_not_stored(kafka_broker: KafkaBroker, topic_prefix: 
         create(one)
         with pytest.raises(AlreadyExistsError, match="Connector a already exists"):
             one.herder.put_connector("a", SINK, replace=False).result(SECONDS)
-        with pytest.raises(BadRequestError, match=r"following 2 error\(s\):\nMust configure one of topics or"):
-            one.herder.put_connector("b", {"connector.class": "DemoSink", "name": "b"}, replace=False).result(SECONDS)
+        with pytest.raises(
+            BadRequestError, match=r"following 2 error\(s\):\nMust configure one of topics or"
+        ):
+            one.herder.put_connector(
+                "b", {"connector.class": "DemoSink", "name": "b"}, replace=False
+            ).result(SECONDS)
         assert one.herder.connectors() == ["a"]
 
 
@@ -199,9 +231,13 @@ def test_restarts_touch_what_was_asked_for(kafka_broker: KafkaBroker, topic_pref
         eventually(lambda: one.tasks() == {0: State.FAILED, 1: State.FAILED})
         assert one.herder.connector_status("a").tasks[0].trace == "the task was told to fail"
         one.worker.calls.clear()
-        shown = one.herder.restart_connector_and_tasks("a", include_tasks=False, only_failed=True).result(SECONDS)
+        shown = one.herder.restart_connector_and_tasks(
+            "a", include_tasks=False, only_failed=True
+        ).result(SECONDS)
         assert shown.connector.state is State.RUNNING
-        shown = one.herder.restart_connector_and_tasks("a", include_tasks=True, only_failed=True).result(SECONDS)
+        shown = one.herder.restart_connector_and_tasks(
+            "a", include_tasks=True, only_failed=True
+        ).result(SECONDS)
         for status in shown.tasks.values():
             assert (status.state, status.trace) == (State.RESTARTING, "the task was told to fail")
         eventually(lambda: one.worker.calls == ["start task a-0", "start task a-1"])
@@ -227,12 +263,14 @@ def test_failed_start_is_published_and_a_new_configuration_cures_it(
         eventually(lambda: one.state() is State.RUNNING and one.tasks() == {0: State.RUNNING})
 
 
-def test_restarted_worker_resumes_from_the_topics(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+def test_restarted_worker_resumes_from_the_topics(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
     with running(kafka_broker, topic_prefix) as one:
         create(one)
-        one.herder.put_connector("p", {**SINK, "name": "p"}, replace=False, initial_state=InitialState.PAUSED).result(
-            SECONDS
-        )
+        one.herder.put_connector(
+            "p", {**SINK, "name": "p"}, replace=False, initial_state=InitialState.PAUSED
+        ).result(SECONDS)
         eventually(lambda: one.tasks() == {0: State.RUNNING})
         one.worker._listener.on_topic_used(ConnectorTaskId("a", 0), "orders")
         eventually(lambda: one.herder.active_topics("a") == ["orders"])
@@ -243,7 +281,8 @@ def test_restarted_worker_resumes_from_the_topics(kafka_broker: KafkaBroker, top
     with running(kafka_broker, topic_prefix) as two:
         eventually(lambda: two.state() is State.RUNNING and two.tasks() == {0: State.RUNNING})
         eventually(lambda: two.state("p") is State.PAUSED)
-        assert two.worker.connectors["a"].tasks[0][1] == number  # nothing was written, so nothing was renumbered
+        # nothing was written, so nothing was renumbered
+        assert two.worker.connectors["a"].tasks[0][1] == number
         assert two.herder.connector_status("a").connector.generation > generation
         assert two.herder.active_topics("a") == ["orders"]
         two.herder.reset_active_topics("a")
@@ -272,17 +311,28 @@ def test_second_worker_takes_its_share_and_then_replaces_the_leader(
     try:
         with running(kafka_broker, topic_prefix, **now) as first:
             for name in ("a", "b"):
-                first.herder.put_connector(name, {**SINK, "name": name}, replace=False).result(SECONDS)
+                first.herder.put_connector(name, {**SINK, "name": name}, replace=False).result(
+                    SECONDS
+                )
             eventually(lambda: first.tasks("a") == first.tasks("b") == {0: State.RUNNING})
             second.herder.start()
             eventually(second.herder.started)
-            eventually(lambda: bool(second.worker.running_connectors() and second.worker.running_tasks()))
+            eventually(
+                lambda: bool(second.worker.running_connectors() and second.worker.running_tasks())
+            )
             for one in (first, second):
-                assert (len(one.worker.running_connectors()), len(one.worker.running_tasks())) == (1, 1)
+                assert (len(one.worker.running_connectors()), len(one.worker.running_tasks())) == (
+                    1,
+                    1,
+                )
             moved = next(iter(second.worker.running_connectors()))
-            eventually(lambda: first.herder.connector_status(moved).connector.worker_id == "w2:8083")
+            eventually(
+                lambda: first.herder.connector_status(moved).connector.worker_id == "w2:8083"
+            )
             with pytest.raises(RequestTargetError) as refused:
-                second.herder.put_connector("c", {**SINK, "name": "c"}, replace=False).result(SECONDS)
+                second.herder.put_connector("c", {**SINK, "name": "c"}, replace=False).result(
+                    SECONDS
+                )
             assert refused.value.url == "http://w1:8083/"
             with pytest.raises(RequestTargetError) as refused:
                 first.herder.restart_connector(moved).result(SECONDS)
@@ -293,22 +343,38 @@ def test_second_worker_takes_its_share_and_then_replaces_the_leader(
                 second.herder._leader_calls = LeaderAt(str(leading.base_url))
                 number = second.herder._configs.snapshot().start_numbers[task.connector]
                 second.worker._listener.on_stop_requested(task, number, "all is read")
-                eventually(lambda: first.herder.connector_status(task.connector).stop_reason == "all is read")
+                eventually(
+                    lambda: (
+                        first.herder.connector_status(task.connector).stop_reason == "all is read"
+                    )
+                )
             eventually(lambda: second.worker.running_tasks() == frozenset())
             first.herder.resume_connector(task.connector)
-        eventually(lambda: len(second.worker.running_connectors()) == len(second.worker.running_tasks()) == 2)
+        eventually(
+            lambda: (
+                len(second.worker.running_connectors()) == len(second.worker.running_tasks()) == 2
+            )
+        )
         eventually(lambda: second.herder.connector_status("a").connector.worker_id == "w2:8083")
-        assert second.herder.put_connector("c", {**SINK, "name": "c"}, replace=False).result(SECONDS).created
+        assert (
+            second.herder.put_connector("c", {**SINK, "name": "c"}, replace=False)
+            .result(SECONDS)
+            .created
+        )
     finally:
         assert second.herder.stop(SECONDS)
 
 
-def test_fenced_leader_refuses_writes_and_goes_on_with_its_work(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+def test_fenced_leader_refuses_writes_and_goes_on_with_its_work(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
     with running(kafka_broker, topic_prefix) as one:
         create(one)
         eventually(lambda: one.tasks() == {0: State.RUNNING})
         one.worker.calls.clear()
-        thief = type(one.herder._stores.leader)(one.herder._stores.config._log._clients, f"{topic_prefix}g")
+        thief = type(one.herder._stores.leader)(
+            one.herder._stores.config._log._clients, f"{topic_prefix}g"
+        )
         thief.acquire(SECONDS)
         with pytest.raises(Exception, match="Failed to write to config topic"):
             one.herder.stop_connector("a").result(SECONDS)
@@ -326,18 +392,27 @@ def test_fenced_leader_refuses_writes_and_goes_on_with_its_work(kafka_broker: Ka
         eventually(lambda: one.worker.calls == ["stop task a-0"])
 
 
-def test_config_topic_holds_javas_records_in_javas_order(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+def test_config_topic_holds_javas_records_in_javas_order(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
     with running(kafka_broker, topic_prefix) as one:
-        one.herder.put_connector("a", SINK, replace=False, initial_state=InitialState.RUNNING).result(SECONDS)
+        one.herder.put_connector(
+            "a", SINK, replace=False, initial_state=InitialState.RUNNING
+        ).result(SECONDS)
         eventually(lambda: one.tasks() == {0: State.RUNNING})
         one.herder.stop_connector("a").result(SECONDS)
         one.herder.delete_connector("a").result(SECONDS)
     read = read_topic(kafka_broker.bootstrap_servers, f"{topic_prefix}config", "read_uncommitted")
-    records = [((r.key or b"").decode(), None if r.value is None else r.value.decode()) for r in read]
+    records = [
+        ((r.key or b"").decode(), None if r.value is None else r.value.decode()) for r in read
+    ]
     assert records[0][0] == "session-key"
     assert records[1:] == [
         ("target-state-a", '{"state":"STARTED","state.v2":"STARTED"}'),
-        ("connector-a", '{"properties":{"connector.class":"DemoSink","topics":"orders","name":"a"}}'),
+        (
+            "connector-a",
+            '{"properties":{"connector.class":"DemoSink","topics":"orders","name":"a"}}',
+        ),
         ("task-a-0", '{"properties":{"task.class":"com.example.DemoSinkTask","topics":"orders"}}'),
         ("commit-a", '{"tasks":1}'),
         ("commit-a", '{"tasks":0}'),
@@ -347,10 +422,16 @@ def test_config_topic_holds_javas_records_in_javas_order(kafka_broker: KafkaBrok
     ]
 
 
-@pytest.mark.long  # in every run: test_transaction_expired_in_broker_outage_is_repeated_without_loss
+# in every run: test_transaction_expired_in_broker_outage_is_repeated_without_loss
+@pytest.mark.long
 @pytest.mark.timeout(120)  # a broker of its own stops and starts, and a write has to time out
-def test_tasks_survive_a_broker_outage_and_config_writes_continue_afterwards(topic_prefix: str) -> None:
-    with KafkaBroker() as broker, running(broker, topic_prefix, **{"session.timeout.ms": "60000"}) as one:
+def test_tasks_survive_a_broker_outage_and_config_writes_continue_afterwards(
+    topic_prefix: str,
+) -> None:
+    with (
+        KafkaBroker() as broker,
+        running(broker, topic_prefix, **{"session.timeout.ms": "60000"}) as one,
+    ):
         create(one)
         eventually(lambda: one.tasks() == {0: State.RUNNING})
         one.worker.calls.clear()
@@ -362,21 +443,31 @@ def test_tasks_survive_a_broker_outage_and_config_writes_continue_afterwards(top
 
         def written() -> bool:
             try:
-                return one.herder.put_connector("c", {**SINK, "name": "c"}, replace=True).result(60) is not None
+                return (
+                    one.herder.put_connector("c", {**SINK, "name": "c"}, replace=True).result(60)
+                    is not None
+                )
             except ConnectError:
                 return False
 
         eventually(written, 60)
         eventually(lambda: one.tasks("c") == {0: State.RUNNING}, 60)
         assert "stop task a-0" not in one.worker.calls
-        assert "b" not in one.herder.connectors() or one.state("b") is State.RUNNING  # it may have arrived after all
+        # it may have arrived after all
+        assert "b" not in one.herder.connectors() or one.state("b") is State.RUNNING
 
 
-def test_worker_refuses_a_group_with_members_of_another_protocol(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+def test_worker_refuses_a_group_with_members_of_another_protocol(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
     other = Consumer(
-        {"bootstrap.servers": kafka_broker.bootstrap_servers, "group.id": f"{topic_prefix}g",
-         "partition.assignment.strategy": "range", "session.timeout.ms": 6000}
-    )  # fmt: skip
+        {
+            "bootstrap.servers": kafka_broker.bootstrap_servers,
+            "group.id": f"{topic_prefix}g",
+            "partition.assignment.strategy": "range",
+            "session.timeout.ms": 6000,
+        }
+    )
     topic = f"{topic_prefix}t"
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(SECONDS)

@@ -21,7 +21,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from connect_py.embedded.broker import KafkaBroker
 
-COMMAND = [sys.executable, "-c", "from connect_py.cli import connect_distributed; connect_distributed()"]
+COMMAND = [
+    sys.executable,
+    "-c",
+    "from connect_py.cli import connect_distributed; connect_distributed()",
+]
 SECONDS = 30.0
 
 
@@ -121,7 +125,9 @@ def test_file_sink_survives_every_rest_operation_and_a_worker_restart(
     config = {"connector.class": "FileStreamSink", "topics": topic, "file": str(output)}
     produce("one")
     with worker(tmp_path, props) as one:
-        assert one.http.post("/connectors", json={"name": "fs", "config": config}).status_code == 201
+        assert (
+            one.http.post("/connectors", json={"name": "fs", "config": config}).status_code == 201
+        )
         eventually(lambda: one.state("fs") == ("RUNNING", ["RUNNING"]))
         eventually(lambda: lines() == ["one"])
         one.http.put("/connectors/fs/pause")
@@ -171,8 +177,13 @@ def outcome(folder: Path, props: Mapping[str, str]) -> tuple[int, str]:
 def test_wrong_command_line_prints_usage_and_exits_with_1(tmp_path: Path) -> None:
     for arguments in ([], ["a", "b"], ["--log-level", "LOUD", "a"], ["--no-such-option", "a"]):
         command = [*COMMAND, *arguments]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=tmp_path, check=False)
-        usage = "Usage: connect-distributed [-daemon] [--log-level [logger=]LEVEL]... worker.properties\n"
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=SECONDS, cwd=tmp_path, check=False
+        )
+        usage = (
+            "Usage: connect-distributed [-daemon] [--log-level [logger=]LEVEL]... "
+            "worker.properties\n"
+        )
         assert answer.returncode == 1
         assert answer.stderr.endswith(usage)
 
@@ -186,26 +197,38 @@ def test_bad_properties_end_with_2_and_javas_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"ssl.endpoint.identification.algorithm": "foo"}, "Failed to create new KafkaAdminClient: "),
-        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism: GSSAPI (Kerberos), the default, is of Java"),
+        (
+            {"ssl.endpoint.identification.algorithm": "foo"},
+            "Failed to create new KafkaAdminClient: ",
+        ),
+        (
+            {"security.protocol": "SASL_SSL"},
+            "sasl.mechanism: GSSAPI (Kerberos), the default, is of Java",
+        ),
         ({"key.converter": "com.example.Nope"}, "Class com.example.Nope could not be found."),
     ],
 )
 def test_worker_exits_with_2_when_client_or_plugin_refuses_settings(
     kafka_broker: KafkaBroker, tmp_path: Path, topic_prefix: str, more: dict[str, str], said: str
 ) -> None:
-    status, text = outcome(tmp_path, properties(kafka_broker.bootstrap_servers, topic_prefix, free_port(), **more))
+    status, text = outcome(
+        tmp_path, properties(kafka_broker.bootstrap_servers, topic_prefix, free_port(), **more)
+    )
     assert status == 2
     assert said in text
     assert "Traceback" not in text
 
 
-def test_port_in_use_ends_with_2_and_names_it(kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> None:
+def test_port_in_use_ends_with_2_and_names_it(
+    kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        status, text = outcome(tmp_path, properties(kafka_broker.bootstrap_servers, topic_prefix, port))
+        status, text = outcome(
+            tmp_path, properties(kafka_broker.bootstrap_servers, topic_prefix, port)
+        )
     assert status == 2
     assert f"cannot listen on 127.0.0.1:{port}" in text
 
@@ -218,7 +241,12 @@ def test_port_in_use_ends_with_2_and_names_it(kafka_broker: KafkaBroker, topic_p
     ],
 )
 def test_config_topic_that_does_not_fit_ends_with_2(
-    kafka_broker: KafkaBroker, topic_prefix: str, tmp_path: Path, partitions: int, policy: str, text: str
+    kafka_broker: KafkaBroker,
+    topic_prefix: str,
+    tmp_path: Path,
+    partitions: int,
+    policy: str,
+    text: str,
 ) -> None:
     name = f"{topic_prefix}config"
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
@@ -230,7 +258,9 @@ def test_config_topic_that_does_not_fit_ends_with_2(
     assert f"Topic '{name}' supplied via the 'config.storage.topic' property {text}" in log
 
 
-def test_unreachable_kafka_is_named_while_it_is_tried_again(tmp_path: Path, topic_prefix: str) -> None:
+def test_unreachable_kafka_is_named_while_it_is_tried_again(
+    tmp_path: Path, topic_prefix: str
+) -> None:
     process = start(tmp_path, properties(f"127.0.0.1:{free_port()}", topic_prefix, free_port()))
     try:
         eventually(lambda: "trying again" in (tmp_path / "worker.log").read_text())
@@ -257,7 +287,11 @@ def test_child_processes_end_after_their_worker_is_killed(
                     return False
 
             eventually(running)
-            config = {"connector.class": "FileStreamSink", "topics": f"{topic_prefix}t", "file": str(tmp_path / "o")}
+            config = {
+                "connector.class": "FileStreamSink",
+                "topics": f"{topic_prefix}t",
+                "file": str(tmp_path / "o"),
+            }
             http.post("/connectors", json={"name": "fs", "config": config})
             eventually(lambda: len(psutil.Process(process.pid).children(recursive=True)) >= 3)
         children = psutil.Process(process.pid).children(recursive=True)

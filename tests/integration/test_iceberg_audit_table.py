@@ -24,7 +24,9 @@ def look(sink: Sink) -> AuditReport:
 
 
 def kinds(report: AuditReport) -> set[str]:
-    return {f.kind for f in report.files} | {f.kind for group in report.groups for f in group.violations}
+    return {f.kind for f in report.files} | {
+        f.kind for group in report.groups for f in group.violations
+    }
 
 
 @pytest.mark.parametrize("mode", short_form(WriteMode, [WriteMode.MERGE]))
@@ -34,7 +36,10 @@ def test_commits_of_ours_and_maintenance_of_others_are_proven(mode: WriteMode, l
         sink.commit(sink.stage([order(1, f"a{number}"), order(1, "b")]))
     if mode is WriteMode.MERGE:
         sink.commit(sink.stage([{"shop": 1, "number": "b"}], StagedKind.DELETES))
-    lake.sql(f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => map('min-input-files','2'))")
+    lake.sql(
+        f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => "
+        f"map('min-input-files','2'))"
+    )
     sink.commit(sink.stage([order(1, "c")]))
     report = look(sink)
     assert report.verdict is Verdict.PROVEN, report.to_json()
@@ -48,7 +53,9 @@ def test_commits_of_ours_and_maintenance_of_others_are_proven(mode: WriteMode, l
     ("mode", "version"),
     short_form(itertools.product(WriteMode, (2, 3)), [(WriteMode.APPEND, 2), (WriteMode.MERGE, 3)]),
 )
-def test_rows_that_others_deleted_added_or_replaced_are_named(mode: WriteMode, version: int, lake: Lake) -> None:
+def test_rows_that_others_deleted_added_or_replaced_are_named(
+    mode: WriteMode, version: int, lake: Lake
+) -> None:
     sink = lake.make(mode=mode, version=version, **{"write.delete.mode": "merge-on-read"})
     sink.commit(sink.stage([order(1, f"a{number}") for number in range(5)]))
     lake.sql(f"DELETE FROM lake.{sink.name} WHERE number = 'a1'")
@@ -71,7 +78,9 @@ def test_a_data_file_that_is_in_twice_is_found(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     sink.commit(sink.stage([order(1, "a")]))
     table: Any = lake.catalog.table(sink.name)._table
-    table.newFastAppend().appendFile(table.currentSnapshot().addedDataFiles(table.io()).iterator().next()).commit()
+    table.newFastAppend().appendFile(
+        table.currentSnapshot().addedDataFiles(table.io()).iterator().next()
+    ).commit()
     assert kinds(look(sink)) == {"file_live_twice", "file_added_twice"}
 
 
@@ -89,21 +98,43 @@ def test_the_command_says_it_to_people_and_to_machines(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     sink.commit(sink.stage([order(1, "a")]))
     settings = lake_config(lake.folder).catalog_properties
-    options = [word for key, value in settings.items() for word in ("--catalog-property", f"{key}={value}")]
-    command = [str(Path(sys.executable).with_name("connect-py")), "audit", sink.name, "--catalog", "lake", *options]
-    told = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=100, check=False)
+    options = [
+        word for key, value in settings.items() for word in ("--catalog-property", f"{key}={value}")
+    ]
+    command = [
+        str(Path(sys.executable).with_name("connect-py")),
+        "audit",
+        sink.name,
+        "--catalog",
+        "lake",
+        *options,
+    ]
+    told = subprocess.run(
+        [*command, "--json"], capture_output=True, text=True, timeout=100, check=False
+    )
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["verdict"] == "proven"
     lake.sql(f"INSERT INTO lake.{sink.name} SELECT * FROM lake.{sink.name}")
     connector, worker = lake.folder / "orders.json", lake.folder / "worker.properties"
-    connector.write_text(json.dumps({"name": "orders", "topics": "orders", "iceberg.tables": sink.name}))
-    defaults = {"iceberg.catalog": "lake", **{f"iceberg.catalog.{key}": value for key, value in settings.items()}}
-    worker.write_text("".join(f"connect_py.defaults.{key}={value}\n" for key, value in defaults.items()))
+    connector.write_text(
+        json.dumps({"name": "orders", "topics": "orders", "iceberg.tables": sink.name})
+    )
+    defaults = {
+        "iceberg.catalog": "lake",
+        **{f"iceberg.catalog.{key}": value for key, value in settings.items()},
+    }
+    worker.write_text(
+        "".join(f"connect_py.defaults.{key}={value}\n" for key, value in defaults.items())
+    )
     by_worker = [*command[:3], "--config", str(connector), "--worker", str(worker)]
-    told = subprocess.run([*by_worker, "--json"], capture_output=True, text=True, timeout=100, check=False)
+    told = subprocess.run(
+        [*by_worker, "--json"], capture_output=True, text=True, timeout=100, check=False
+    )
     assert told.returncode == 3, told.stderr
     assert json.loads(told.stdout)["verdict"] == "changed"
-    lake.sql(f"ALTER TABLE lake.{sink.name} UNSET TBLPROPERTIES ('connect-py.ledger.connect-orders')")
+    lake.sql(
+        f"ALTER TABLE lake.{sink.name} UNSET TBLPROPERTIES ('connect-py.ledger.connect-orders')"
+    )
     told = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert told.returncode == 1
     assert "VIOLATED the table property is gone" in told.stdout

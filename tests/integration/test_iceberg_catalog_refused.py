@@ -1,4 +1,5 @@
-"""A catalog that can never be made: the task hears of it at once, in words that last longer than the JVM."""
+"""A catalog that can never be made: the task hears of it at once, in words that last longer than
+the JVM."""
 
 from __future__ import annotations
 
@@ -16,15 +17,21 @@ from connectors.iceberg.driver.lake_client import LakeClient
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
-        ({"type": "rset"}, "the catalog: UnsupportedOperationException: Unknown catalog type: rset"),
+        (
+            {"type": "rset"},
+            "the catalog: UnsupportedOperationException: Unknown catalog type: rset",
+        ),
         pytest.param(
             {"type": "jdbc", "uri": "sqlite:////no/catalog.db", "warehouse": "file:///no"},
-            "No suitable driver found for sqlite:////no/catalog.db: iceberg.catalog.uri must be one of JDBC",
+            "No suitable driver found for sqlite:////no/catalog.db: iceberg.catalog.uri must be "
+            "one of JDBC",
             marks=pytest.mark.long,
         ),
     ],
 )
-def test_catalog_that_can_never_work_is_a_configuration_error(properties: dict[str, str], said: str) -> None:
+def test_catalog_that_can_never_work_is_a_configuration_error(
+    properties: dict[str, str], said: str
+) -> None:
     with FakeSharedServices() as services:
         lake = LakeClient(services, SparkConfig("iceberg", properties))
         lake.start()

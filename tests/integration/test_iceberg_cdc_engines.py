@@ -1,7 +1,8 @@
 """A small database, its change events, and both engines: the tables hold what the database holds.
 
-Unlike `test_iceberg_engines_equal`, which begins with staged files, this begins with Debezium's events: they go to
-partitions by their keys (or anywhere), are read at different paces, staged by the task's own stager, and committed.
+Unlike `test_iceberg_engines_equal`, which begins with staged files, this begins with Debezium's
+events: they go to partitions by their keys (or anywhere), are read at different paces, staged by
+the task's own stager, and committed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from connectors.iceberg.protocol.commit_request import EngineName
 __all__ = ["lake"]
 
 
-UNSHRUNK = (Phase.explicit, Phase.generate)  # an example takes seconds: shrinking would take minutes
+# an example takes seconds: shrinking would take minutes
+UNSHRUNK = (Phase.explicit, Phase.generate)
 
 IDS = st.integers(1, 4)
 STEPS = st.one_of(
@@ -51,17 +53,26 @@ def run(lake: Lake, version: int, source: Source, cycles: list[list[Any]], lags:
 
 def thorough(examples: int) -> settings:
     checks = list(HealthCheck)
-    return settings(max_examples=examples, deadline=None, database=None, suppress_health_check=checks, phases=UNSHRUNK)
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        suppress_health_check=checks,
+        phases=UNSHRUNK,
+    )
 
 
+# streams of up to four cycles, each through two engines
 FEW_OR_MANY = pytest.mark.parametrize(
     "examples", [1, pytest.param(20, marks=(pytest.mark.long, pytest.mark.timeout(1200)))]
-)  # streams of up to four cycles, each through two engines
+)
 pytestmark = pytest.mark.timeout(300)
 
 
 @FEW_OR_MANY
-@pytest.mark.parametrize(("version", "marks"), short_form([(2, False), (3, False), (3, True)], [(3, True)]))
+@pytest.mark.parametrize(
+    ("version", "marks"), short_form([(2, False), (3, False), (3, True)], [(3, True)])
+)
 def test_tables_of_both_engines_hold_what_the_database_holds(
     lake: Lake, version: int, marks: bool, examples: int
 ) -> None:
@@ -78,7 +89,9 @@ def test_tables_of_both_engines_hold_what_the_database_holds(
 @pytest.mark.long
 @FEW_OR_MANY
 @pytest.mark.parametrize("by_key", [True, False])
-def test_ordered_changes_in_several_partitions_end_as_in_the_database(lake: Lake, by_key: bool, examples: int) -> None:
+def test_ordered_changes_in_several_partitions_end_as_in_the_database(
+    lake: Lake, by_key: bool, examples: int
+) -> None:
     several_partitions(lake, lambda: Source(3, by_key=by_key), examples)
 
 
@@ -100,11 +113,16 @@ def several_partitions(lake: Lake, source: Callable[[], Source], examples: int) 
 @pytest.mark.long
 @FEW_OR_MANY
 def test_partitions_that_lag_change_nothing_around_truncates(lake: Lake, examples: int) -> None:
-    """Rows from before a truncate that come after it stay out, rows from after it that came before stay in."""
-    steps = STEPS.filter(lambda step: step[0] != "move")  # a value that was not read yet cannot be found
+    """Rows from before a truncate that come after it stay out, rows from after it that came before
+    stay in."""
+    # a value that was not read yet cannot be found
+    steps = STEPS.filter(lambda step: step[0] != "move")
 
     @thorough(examples)
-    @given(st.lists(st.lists(steps, min_size=2, max_size=9), min_size=2, max_size=3), st.lists(st.integers(0, 4)))
+    @given(
+        st.lists(st.lists(steps, min_size=2, max_size=9), min_size=2, max_size=3),
+        st.lists(st.integers(0, 4)),
+    )
     def check(cycles: list[list[Any]], lags: list[int]) -> None:
         run(lake, 3, Source(3, by_key=True), cycles, lags)
 
@@ -120,12 +138,14 @@ KINDS = [  # form, whether events tell their place, whether the connector orders
 @pytest.mark.long  # in every run: test_changed_key_finds_its_values_after_its_delete_was_committed
 @FEW_OR_MANY
 @pytest.mark.parametrize(
-    ("version", "engine"), [(3, EngineName.MERGE), (2, EngineName.MERGE), (3, EngineName.FULL_MERGE)]
+    ("version", "engine"),
+    [(3, EngineName.MERGE), (2, EngineName.MERGE), (3, EngineName.FULL_MERGE)],
 )
 def test_rows_with_changed_keys_keep_values_in_any_reading_order(
     lake: Lake, version: int, engine: EngineName, examples: int
 ) -> None:
-    """Keys are used again and changed back; each partition is read at its own pace, and waits where tasks do."""
+    """Keys are used again and changed back; each partition is read at its own pace, and waits where
+    tasks do."""
     waits = 0
     for seed in range(examples):
         try:
@@ -159,9 +179,13 @@ def read_history(lake: Lake, version: int, engine: EngineName, seed: int) -> int
                     source.apply((kind, ids[0]))
                 case "truncate" if draw.random() < 0.3:
                     source.apply((kind,))
-        reader.take_as_tasks_do(source, [draw.choice((0, 0, draw.randrange(10))) for _ in range(partitions)])
+        reader.take_as_tasks_do(
+            source, [draw.choice((0, 0, draw.randrange(10))) for _ in range(partitions)]
+        )
     reader.take_as_tasks_do(source, [0] * partitions)
-    assert reader.read == [len(log) for log in source.log], "a partition waits for something that can be read"
+    assert reader.read == [len(log) for log in source.log], (
+        "a partition waits for something that can be read"
+    )
     assert reader.rows() == source.rows
     assert not reader.sink.description().open_pairs
     return reader.waits

@@ -1,4 +1,5 @@
-"""Merged tables rebuilt from their change logs: both come from the same events, by the tasks' own stagers."""
+"""Merged tables rebuilt from their change logs: both come from the same events, by the tasks' own
+stagers."""
 
 from __future__ import annotations
 
@@ -34,9 +35,12 @@ from connectors.iceberg.staging.table_stager import TableStager
 __all__ = ["lake"]
 
 SETTINGS = {
-    "tables__upsert_mode_enabled": "true", "ext__envelope": "debezium", "ext__truncate_events": "apply",
-    "ext__changelog_suffix": "_changes", "tables__default_id_columns": "id",
-}  # fmt: skip
+    "tables__upsert_mode_enabled": "true",
+    "ext__envelope": "debezium",
+    "ext__truncate_events": "apply",
+    "ext__changelog_suffix": "_changes",
+    "tables__default_id_columns": "id",
+}
 
 
 class Mirrored:
@@ -55,7 +59,9 @@ class Mirrored:
         """Have sinks commit all events that there are; returns the last snapshot."""
         snapshot = 0
         for sink in sinks or (self.mirror, self.log):
-            stager = TableStager(sink.description(), config(**SETTINGS), Epoch(7, "a1"), "0", MemoryBudget(1 << 30))
+            stager = TableStager(
+                sink.description(), config(**SETTINGS), Epoch(7, "a1"), "0", MemoryBudget(1 << 30)
+            )
             files: list[StagedFile] = []
             for number, events in enumerate(self.source.log):
                 for batch in Batch.of(events[self.read[sink.name][number] :]):
@@ -73,7 +79,9 @@ class Mirrored:
         opened = {TopicPartition("shop", n): Position(0, self.opened[sink.name]) for n in entries}
         template = LedgerProperty.template(ledger, opened, SNAPSHOT_ID)
         outcome = sink.committer().commit(
-            dataclasses.replace(request, summary={KEY: ledger.to_json()}, property_template=template)
+            dataclasses.replace(
+                request, summary={KEY: ledger.to_json()}, property_template=template
+            )
         )
         assert outcome.status is CommitStatus.COMMITTED
         self.read[sink.name] = ends
@@ -83,10 +91,20 @@ class Mirrored:
     def request(self, snapshot: int | None) -> RebuildRequest:
         return RebuildRequest(self.log.name, "main", KEY, ("id",), "main", snapshot, truncates=True)
 
-    def command(self, lake: Lake, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Callable[..., Result]:
+    def command(
+        self, lake: Lake, monkeypatch: pytest.MonkeyPatch, folder: Path
+    ) -> Callable[..., Result]:
         """Runs `rebuild` with the connector's JSON."""
-        given = {f"iceberg.{k.replace('__', '.').replace('_', '-')}": v for k, v in SETTINGS.items()}
-        settings = {**BASE, "topics": "shop", "iceberg.tables": self.mirror.name, **given, "name": "orders"}
+        given = {
+            f"iceberg.{k.replace('__', '.').replace('_', '-')}": v for k, v in SETTINGS.items()
+        }
+        settings = {
+            **BASE,
+            "topics": "shop",
+            "iceberg.tables": self.mirror.name,
+            **given,
+            "name": "orders",
+        }
         settings |= {"iceberg.catalog": "lake", "iceberg.catalog.uri": "jdbc:sqlite::memory:"}
         path = folder / "orders.json"
         path.write_text(json.dumps(settings))
@@ -108,7 +126,9 @@ def play(made: Mirrored, chance: random.Random, steps: int, *, truncates: bool =
             made.source.apply((kind, chance.randint(1, 9))[: 2 if kind == "delete" else 1])
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 20))])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 20))]
+)
 def test_every_row_of_a_mirror_comes_from_its_log(lake: Lake, seed: int) -> None:
     chance = random.Random(seed)
     made = Mirrored(lake, chance.choice((2, 3)))
@@ -117,7 +137,9 @@ def test_every_row_of_a_mirror_comes_from_its_log(lake: Lake, seed: int) -> None
         play(made, chance, 12)
         snapshots.append(made.take(made.mirror))
     made.take(made.log)
-    held = {dict(row)["id"]: {"region": None, "big": None, **dict(row)} for row in made.mirror.rows()}
+    held = {
+        dict(row)["id"]: {"region": None, "big": None, **dict(row)} for row in made.mirror.rows()
+    }
     assert held == made.source.expected()
     for snapshot in (snapshots[-1], chance.choice(snapshots)):
         found = lake.catalog.run(made.mirror.name, rebuild_table, made.request(snapshot))
@@ -127,7 +149,9 @@ def test_every_row_of_a_mirror_comes_from_its_log(lake: Lake, seed: int) -> None
 
 
 @pytest.mark.long
-def test_damaged_rows_are_shown_and_then_put_right(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_rows_are_shown_and_then_put_right(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = Mirrored(lake, 2)
     for id_ in (1, 2, 3):
         made.source.apply(("write", id_, "north", True))
@@ -141,7 +165,11 @@ def test_damaged_rows_are_shown_and_then_put_right(lake: Lake, tmp_path: Path, m
     assert (shown.exit_code, shown.stderr) == (1, ""), shown.output
     lines = shown.stdout.splitlines()
     assert lines[0] == f"{name}: 3 rows from {made.log.name}"
-    assert [line.split()[:2] for line in lines[2:5]] == [["1", "inserted"], ["1", "updated"], ["0", "deleted"]]
+    assert [line.split()[:2] for line in lines[2:5]] == [
+        ["1", "inserted"],
+        ["1", "updated"],
+        ["0", "deleted"],
+    ]
     assert "updated id=1: big: damaged -> big 1" in shown.stdout
     assert len(lake.rows(name)) == 2
     mended = command(name, "--publish", "--json")
@@ -159,8 +187,9 @@ def test_damaged_rows_are_shown_and_then_put_right(lake: Lake, tmp_path: Path, m
     made.take()
     again = command(name)
     assert (again.exit_code, again.stdout.splitlines()[-1]) == (
-        0, "equal: every row can be made anew from the change log",
-    )  # fmt: skip
+        0,
+        "equal: every row can be made anew from the change log",
+    )
 
 
 @pytest.mark.long
@@ -180,7 +209,10 @@ def test_log_that_lacks_changes_is_refused_or_named(
     assert earlier.exit_code == 0, earlier.output
     assert "warning: shop-0: the log begins at offset 5, the table at 0" in earlier.stdout
     no_log = command(name, "--changelog", made.mirror.name, "--at", "first")
-    assert (no_log.exit_code, "has no column __op: it is no change log" in no_log.stderr) == (2, True)
+    assert (no_log.exit_code, "has no column __op: it is no change log" in no_log.stderr) == (
+        2,
+        True,
+    )
     both = command(name, "--create", "--publish")
     assert (both.exit_code, "cannot be combined with --publish" in both.stderr) == (2, True)
     exists = command(name, "--create")
@@ -188,7 +220,9 @@ def test_log_that_lacks_changes_is_refused_or_named(
 
 
 @pytest.mark.long
-def test_new_mirror_is_made_of_a_log_without_one(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_mirror_is_made_of_a_log_without_one(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = Mirrored(lake, 2)
     made.source.apply(("write", 1, "north", True))
     made.source.apply(("move", 1, 2))  # the values of the moved row are in no event of the new key
@@ -197,7 +231,9 @@ def test_new_mirror_is_made_of_a_log_without_one(lake: Lake, tmp_path: Path, mon
     created = command(name, "--changelog", made.log.name, "--create", "--key", "id")
     assert created.exit_code == 0, created.output
     assert "warning: 1 values of big are not in the change log, so they are null" in created.stdout
-    assert [dict(row) for row in lake.rows(name, "id, region, n")] == [{"id": 2, "region": "north", "n": 1}]
+    assert [dict(row) for row in lake.rows(name, "id, region, n")] == [
+        {"id": 2, "region": "north", "n": 1}
+    ]
 
 
 @pytest.mark.long
@@ -209,8 +245,8 @@ def test_keys_of_several_partitions_follow_the_time_of_their_source(lake: Lake) 
     columns = "id, region, n, __op, __image, __topic, __partition, __offset, __source_time"
     for partition, offset, second, region in ((1, 0, 20, "late"), (0, 0, 10, "early")):
         lake.sql(
-            f"INSERT INTO lake.{made.log.name} ({columns}) VALUES (8, '{region}', 1, 'u', 'after', 'shop', "
-            f"{partition}, {offset}, TIMESTAMP '2026-01-01 00:00:{second}Z')"
+            f"INSERT INTO lake.{made.log.name} ({columns}) VALUES (8, '{region}', 1, 'u', "
+            f"'after', 'shop', {partition}, {offset}, TIMESTAMP '2026-01-01 00:00:{second}Z')"
         )
     head = lake.catalog.table(made.mirror.name).metadata().refs["main"]
     found = lake.catalog.run(made.mirror.name, rebuild_table, made.request(head))

@@ -1,4 +1,5 @@
-"""The catalog through Spark's JVM, the life of the driver, and what a power loss leaves of a commit."""
+"""The catalog through Spark's JVM, the life of the driver, and what a power loss leaves of a
+commit."""
 
 from __future__ import annotations
 
@@ -19,7 +20,17 @@ from typing import Any
 import psutil
 import pytest
 from command_lines import command_line
-from fixtures.iceberg_commit import BY_REGION, ENGINES, KEY, ORDERS_SCHEMA, Lake, activate, lake, lake_config, order
+from fixtures.iceberg_commit import (
+    BY_REGION,
+    ENGINES,
+    KEY,
+    ORDERS_SCHEMA,
+    Lake,
+    activate,
+    lake,
+    lake_config,
+    order,
+)
 
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.catalog import own_classes
@@ -53,7 +64,9 @@ def test_table_in_a_deep_namespace_is_created_once(lake: Lake) -> None:
     name = f"a.b{uuid.uuid4().hex[:6]}.c.orders"
     with pytest.raises(TableMissingError):
         lake.catalog.load(name, KEY)
-    assert lake.catalog.create(name, ORDERS_SCHEMA, BY_REGION, {"format-version": "3", "owner": "shop"})
+    assert lake.catalog.create(
+        name, ORDERS_SCHEMA, BY_REGION, {"format-version": "3", "owner": "shop"}
+    )
     assert not lake.catalog.create(name, ORDERS_SCHEMA)
     loaded = lake.catalog.load(name, KEY, mode=WriteMode.MERGE, key_columns=("shop",))
     assert loaded.description.format_version == 3
@@ -80,7 +93,9 @@ def test_schema_changes_are_one_update_and_can_be_repeated(lake: Lake) -> None:
     assert lake.catalog.evolve(sink.name, changes)
     assert not lake.catalog.evolve(sink.name, changes)
     assert sink.description().schema_id == before + 1
-    assert lake.catalog.evolve(sink.name, [SchemaChange(ChangeKind.ADD, ("point", "y"), '"double"')])
+    assert lake.catalog.evolve(
+        sink.name, [SchemaChange(ChangeKind.ADD, ("point", "y"), '"double"')]
+    )
     found = columns(lake, sink.name)
     assert (found["shop"], found["status"]) == ("long", "string")
     assert [field["name"] for field in found["point"]["fields"]] == ["x", "y"]  # type: ignore[index] - a struct
@@ -114,7 +129,8 @@ def test_clean_up_removes_old_files_that_nobody_references(lake: Lake) -> None:
         orphan.with_name(name)
         for name in (
             f"connect-orders-8-a1.{digits}.own.parquet",
-            f"connect-orders-9-a1.{digits}.newer.parquet",  # somebody has taken over from us meanwhile
+            # somebody has taken over from us meanwhile
+            f"connect-orders-9-a1.{digits}.newer.parquet",
             f"connect-orders-x-a1.{digits}.parquet",
             f"somebody-elses-7-a1.{digits}.parquet",
             "connect-orders-7-a1.of-no-table.parquet",
@@ -123,10 +139,15 @@ def test_clean_up_removes_old_files_that_nobody_references(lake: Lake) -> None:
     ]
     for other in others:
         other.write_bytes(b"x")
-    below = orphan.with_name(f"connect-orders-7-a1.{digits}.folder") / "region=north" / "00000-1-made-by-spark.parquet"
+    below = (
+        orphan.with_name(f"connect-orders-7-a1.{digits}.folder")
+        / "region=north"
+        / "00000-1-made-by-spark.parquet"
+    )
     below.parent.mkdir(parents=True)
     below.write_bytes(b"x")
-    assert lake.catalog.remove_files(sink.name, str(uuid.uuid4()), "connect-orders-", 8) == 0  # another table by now
+    # another table by now
+    assert lake.catalog.remove_files(sink.name, str(uuid.uuid4()), "connect-orders-", 8) == 0
     assert lake.catalog.remove_files(sink.name, table, "connect-orders-", 8) == 2
     assert not orphan.exists()
     assert not below.exists()
@@ -149,11 +170,17 @@ def test_cleanup_keeps_files_of_a_renamed_table_in_the_folder(lake: Lake) -> Non
 
 def test_cleanup_keeps_files_of_other_tables_and_respects_gc_enabled(lake: Lake) -> None:
     shared = f"file://{lake.folder}/shared"
-    tables = [lake.make(**{"write.data.path": shared, "gc.enabled": collected}) for collected in ("true", "false")]
+    tables = [
+        lake.make(**{"write.data.path": shared, "gc.enabled": collected})
+        for collected in ("true", "false")
+    ]
     for sink in tables:
         sink.commit(sink.stage([order(1, "a")]))
         sink.stage([order(1, "left")])
-    removed = [lake.catalog.remove_files(s.name, s.description().uuid, "connect-orders-", 8) for s in tables]
+    removed = [
+        lake.catalog.remove_files(s.name, s.description().uuid, "connect-orders-", 8)
+        for s in tables
+    ]
     assert removed == [1, 0]
     assert [len(sink.rows()) for sink in tables] == [1, 1]
 
@@ -163,8 +190,8 @@ def test_table_view_with_expired_snapshots_is_marked_incomplete(lake: Lake) -> N
     for number in "abc":
         sink.commit(sink.stage([order(1, number)]))
     lake.sql(
-        f"CALL lake.system.expire_snapshots(table => '{sink.name}', older_than => TIMESTAMP '2100-01-01',"
-        " retain_last => 1)"
+        f"CALL lake.system.expire_snapshots(table => '{sink.name}', older_than => TIMESTAMP "
+        "'2100-01-01', retain_last => 1)"
     )
     view = sink.load().view
     assert len(view.ancestors) == 1
@@ -194,7 +221,9 @@ def drivers() -> list[psutil.Process]:
 
 @pytest.mark.long
 @pytest.mark.timeout(180)  # starts Spark three times
-def test_driver_that_died_or_hangs_is_replaced(spark_environment: dict[str, str], tmp_path: Path) -> None:
+def test_driver_that_died_or_hangs_is_replaced(
+    spark_environment: dict[str, str], tmp_path: Path
+) -> None:
     with client(tmp_path, deadline_seconds=60.0) as lake:
         lake.create("shop.orders", ORDERS_SCHEMA)
         (process,) = drivers()
@@ -230,8 +259,10 @@ def test_driver_gives_users_separate_sessions_and_ends_with_the_last(
     spark_environment: dict[str, str], tmp_path: Path
 ) -> None:
     with FakeSharedServices() as services:
-        users = [LakeClient(services.user(), lake_config(folder), user=folder.name)
-                 for folder in (tmp_path / "a", tmp_path / "b")]  # fmt: skip
+        users = [
+            LakeClient(services.user(), lake_config(folder), user=folder.name)
+            for folder in (tmp_path / "a", tmp_path / "b")
+        ]
         for user, folder in zip(users, ("a", "b"), strict=True):
             (tmp_path / folder).mkdir()
             user.start()
@@ -260,7 +291,9 @@ class EndlessSession(LakeSession):
 
 def serve(lake: Lake, connection: Connection) -> None:
     with suppress(EOFError):  # the user is gone
-        driver_program._User(lake.runtime, connection, driver_program.DriverMetrics(), WarmUp(lake.runtime)).serve()
+        driver_program._User(
+            lake.runtime, connection, driver_program.DriverMetrics(), WarmUp(lake.runtime)
+        ).serve()
 
 
 def test_statement_past_its_timeout_is_interrupted_and_the_session_continues(
@@ -270,11 +303,15 @@ def test_statement_past_its_timeout_is_interrupted_and_the_session_continues(
     mine, its = Pipe()
     serving = threading.Thread(target=serve, args=(lake, its))
     serving.start()
-    mine.send(Opened("orders", "lake", lake_config(lake.folder).session_settings(), EngineSettings()))
+    mine.send(
+        Opened("orders", "lake", lake_config(lake.folder).session_settings(), EngineSettings())
+    )
     mine.send(Request("shop.orders", "endless", (), 2.0))
     answer = mine.recv()
     assert isinstance(answer, Failed)
-    with pytest.raises(CatalogUnavailableError, match=r"shop\.orders: did not end within 2 s and was interrupted"):
+    with pytest.raises(
+        CatalogUnavailableError, match=r"shop\.orders: did not end within 2 s and was interrupted"
+    ):
         answer.reraise()
     mine.send(Request("shop.orders", "sum", (), 60.0))
     assert mine.recv() == '{"sum(id)":45}'
@@ -283,7 +320,10 @@ def test_statement_past_its_timeout_is_interrupted_and_the_session_continues(
 
 
 def test_torn_cache_of_compiled_classes_counts_as_missing(tmp_path: Path) -> None:
-    cache, compiled = tmp_path / "folder" / "classes.zip", {"connectpy.A": b"1", "connectpy.A$B": b"22"}
+    cache, compiled = (
+        tmp_path / "folder" / "classes.zip",
+        {"connectpy.A": b"1", "connectpy.A$B": b"22"},
+    )
     own_classes._write(cache, compiled)
     assert own_classes._read(cache) == compiled
     assert [path.name for path in cache.parent.iterdir()] == [cache.name]
@@ -297,7 +337,9 @@ def test_driver_has_our_classes_and_its_local_files_are_durable(lake: Lake) -> N
     for name in ("connectpy.RecordedTable", "connectpy.RecordedCatalog"):
         assert jvm.java.lang.Class.forName(name).getClassLoader().equals(system)
     configuration = jvm.org.apache.hadoop.conf.Configuration()
-    file_system = jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI.create("file:///"), configuration)
+    file_system = jvm.org.apache.hadoop.fs.FileSystem.get(
+        jvm.java.net.URI.create("file:///"), configuration
+    )
     assert file_system.getClass().getName() == "connectpy.DurableFileSystem"
 
 
@@ -316,10 +358,16 @@ def test_clean_up_takes_the_checksums_of_other_file_systems_along(lake: Lake) ->
     sink.commit(sink.stage([order(1, "a")]))
     described = sink.description()
     data = Path(described.data_location.removeprefix("file://"))
-    left = data / StagedFileName("gone", Epoch(1, "a1"), table_digits(described.uuid), 1, "0", 0).encode()
-    for path in (left, left.with_name(f".{left.name}.crc")):  # as another file system's writer leaves it
+    left = (
+        data
+        / StagedFileName("gone", Epoch(1, "a1"), table_digits(described.uuid), 1, "0", 0).encode()
+    )
+    # as another file system's writer leaves it
+    for path in (left, left.with_name(f".{left.name}.crc")):
         path.write_bytes(b"")
-    assert lake.catalog.remove_files(sink.name, described.uuid, StagedFileName.prefix("gone"), 2) == 1
+    assert (
+        lake.catalog.remove_files(sink.name, described.uuid, StagedFileName.prefix("gone"), 2) == 1
+    )
     assert not [path for path in data.iterdir() if left.name in path.name]
 
 
@@ -336,7 +384,10 @@ def recorded(lake: Lake, folder: Path) -> Iterator[list[Path]]:
         recording.stop()
         events = jvm.java.io.File(str(folder / "events.jfr")).toPath()
         recording.dump(events)
-        forced += [Path(event.getString("path")) for event in jfr.consumer.RecordingFile.readAllEvents(events)]
+        forced += [
+            Path(event.getString("path"))
+            for event in jfr.consumer.RecordingFile.readAllEvents(events)
+        ]
 
 
 def lasts(file: Path, forced: Sequence[Path]) -> bool:
@@ -387,12 +438,18 @@ def test_files_that_spark_writes_are_synced_and_have_no_checksums(
     written = {path for path in folder.rglob("*") if path.is_file()} - set(staged)
     assert {path.suffix for path in written} == {".parquet", ".puffin", ".avro", ".json"}
     assert not [path for path in written if not lasts(path, forced)]
-    folders = [path for path in folder.rglob("*") if path.is_dir() and path not in {file.parent for file in staged}]
+    folders = [
+        path
+        for path in folder.rglob("*")
+        if path.is_dir() and path not in {file.parent for file in staged}
+    ]
     assert folders
     assert not [path for path in folders if path.parent not in forced]
 
 
-def test_hadoop_catalog_syncs_metadata_before_and_after_each_rename(lake: Lake, tmp_path: Path) -> None:
+def test_hadoop_catalog_syncs_metadata_before_and_after_each_rename(
+    lake: Lake, tmp_path: Path
+) -> None:
     config = SparkConfig("lake", {"type": "hadoop", "warehouse": f"file://{tmp_path}/warehouse"})
     with session_of(lake, config, tmp_path) as other:
         with recorded(lake, tmp_path) as forced:
@@ -405,4 +462,6 @@ def test_hadoop_catalog_syncs_metadata_before_and_after_each_rename(lake: Lake, 
         assert all(lasts(file, forced) for file in written - renamed)
         before = [path for path in forced if path.parent == folder and path not in written]
         assert len(before) == 4  # what is the newest was written twice
-        assert all(forced[forced.index(path) :].count(folder) >= 2 for path in before), "made, and renamed"
+        assert all(forced[forced.index(path) :].count(folder) >= 2 for path in before), (
+            "made, and renamed"
+        )

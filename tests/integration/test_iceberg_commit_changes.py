@@ -105,7 +105,8 @@ def test_changed_key_finds_its_values_after_its_delete_was_committed(make: Make)
 
 @pytest.mark.long  # in every run: test_key_added_and_changed_in_one_cycle_is_found
 def test_a_changed_key_finds_values_that_no_snapshot_had(make: Make) -> None:
-    """The row is written and its key changed in one cycle; the insert under the new key comes in the next one."""
+    """The row is written and its key changed in one cycle; the insert under the new key comes in
+    the next one."""
     source = Source(1, by_key=True)
     reader = make(source)
     write(source, 1, 2)
@@ -168,11 +169,20 @@ ONE_CYCLE = {  # keys lie in partitions of their own
     "changed after a truncate": [("truncate",), ("write", 2, "north", True), ("move", 2, 4)],
     "changed twice": [("truncate",), ("write", 2, "north", True), ("move", 2, 4), ("move", 4, 3)],
     "changed twice, no truncate": [("write", 2, "north", True), ("move", 2, 4), ("move", 4, 3)],
-    "used again": [("write", 2, "north", True), ("move", 2, 4), ("write", 2, "south", True), ("move", 2, 3)],
-    "used again after a truncate": [
-        ("write", 2, "north", True), ("move", 2, 4), ("truncate",), ("write", 2, "south", True), ("move", 2, 3),
+    "used again": [
+        ("write", 2, "north", True),
+        ("move", 2, 4),
+        ("write", 2, "south", True),
+        ("move", 2, 3),
     ],
-}  # fmt: skip
+    "used again after a truncate": [
+        ("write", 2, "north", True),
+        ("move", 2, 4),
+        ("truncate",),
+        ("write", 2, "south", True),
+        ("move", 2, 3),
+    ],
+}
 
 
 @pytest.mark.parametrize("name", short_form(ONE_CYCLE, ["used again after a truncate"]))
@@ -189,26 +199,41 @@ def test_unsent_values_come_from_the_last_row_of_the_key(make: Make, name: str) 
 
 ANYWHERE = {  # every third step is in the same partition, wherever its key was before
     "its own older value": [
-        ("write", 2, "north", True), ("write", 2, "north", True), ("write", 3, "north", True),
+        ("write", 2, "north", True),
+        ("write", 2, "north", True),
+        ("write", 3, "north", True),
         ("write", 2, "south", False),
     ],
     "that of a row that is gone": [
-        ("write", 2, "north", True), ("delete", 2), ("write", 2, "north", True), ("write", 2, "south", False),
+        ("write", 2, "north", True),
+        ("delete", 2),
+        ("write", 2, "north", True),
+        ("write", 2, "south", False),
     ],
-    "written in one partition, its key changed in another": [("write", 2, "north", True), ("move", 2, 4)],
+    "written in one partition, its key changed in another": [
+        ("write", 2, "north", True),
+        ("move", 2, 4),
+    ],
     "the old key used again": [
-        ("write", 2, "north", True), ("move", 2, 4), ("write", 3, "north", True), ("write", 2, "south", True),
+        ("write", 2, "north", True),
+        ("move", 2, 4),
+        ("write", 3, "north", True),
+        ("write", 2, "south", True),
     ],
     "written once more under the new key": [
-        ("write", 2, "north", True), ("move", 2, 4), ("write", 3, "north", True), ("delete", 3),
+        ("write", 2, "north", True),
+        ("move", 2, 4),
+        ("write", 3, "north", True),
+        ("delete", 3),
         ("write", 4, "south", False),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", short_form(ANYWHERE, ["the old key used again"]))
 def test_unsent_values_are_the_newest_of_all_partitions(make: Make, name: str) -> None:
-    """A partition alone would take its own value, though another partition has a newer one, or a delete."""
+    """A partition alone would take its own value, though another partition has a newer one, or a
+    delete."""
     source = Source(3, by_key=False)
     reader = make(source)
     write(source, 1, 2)
@@ -265,7 +290,9 @@ def test_insert_committed_without_its_delete_has_null_permanently(make: Make) ->
 
 
 @pytest.mark.parametrize(
-    "apart", [False, pytest.param(True, marks=pytest.mark.long)], ids=["in one cycle", "in cycles of their own"]
+    "apart",
+    [False, pytest.param(True, marks=pytest.mark.long)],
+    ids=["in one cycle", "in cycles of their own"],
 )
 def test_changed_key_with_a_row_before_the_table_has_null(lake: Lake, apart: bool) -> None:
     source = Source(3, by_key=True)
@@ -282,7 +309,8 @@ def test_changed_key_with_a_row_before_the_table_has_null(lake: Lake, apart: boo
     assert not reader.sink.description().open_pairs
 
 
-REUSED = {  # the same key is changed into the same other one again: each insert has the row of its own life
+# the same key is changed into the same other one again: each insert has the row of its own life
+REUSED = {
     "again": [("move", 1, 3), ("move", 3, 1), ("write", 1, "north", True), ("move", 1, 3)],
     "new in between": [("move", 1, 3), ("delete", 3), ("write", 1, "north", True), ("move", 1, 3)],
     "there and back": [("move", 1, 2), ("move", 2, 3), ("move", 3, 1)],
@@ -298,10 +326,13 @@ IN_SHORT = {("there and back", "with a place")}
     ("reused", "kind"),
     [
         pytest.param(reused, kind, marks=() if (reused, kind) in IN_SHORT else pytest.mark.long)
-        for reused in REUSED for kind in KINDS
+        for reused in REUSED
+        for kind in KINDS
     ],
-)  # fmt: skip
-def test_insert_finds_its_old_key_whenever_the_delete_was_committed(lake: Lake, reused: str, kind: str) -> None:
+)
+def test_insert_finds_its_old_key_whenever_the_delete_was_committed(
+    lake: Lake, reused: str, kind: str
+) -> None:
     place, ordered = KINDS[kind]
     source = Source(3, by_key=True, place=place, ordered=ordered)
     (reader,) = readers(lake, 3, source, [EngineName.MERGE])
@@ -310,8 +341,11 @@ def test_insert_finds_its_old_key_whenever_the_delete_was_committed(lake: Lake, 
     for step in REUSED[reused]:
         source.apply(step)
     at = list(reader.read)
-    while at != (ends := [len(log) for log in source.log]):  # a record at a time, in the order of the source
-        partition = min((p for p in range(3) if at[p] < ends[p]), key=lambda p: source.places[p][at[p]])
+    # a record at a time, in the order of the source
+    while at != (ends := [len(log) for log in source.log]):
+        partition = min(
+            (p for p in range(3) if at[p] < ends[p]), key=lambda p: source.places[p][at[p]]
+        )
         at[partition] += 1
         reader.take(source, [end - there for end, there in zip(ends, at, strict=True)])
     assert reader.rows() == source.rows
@@ -346,10 +380,15 @@ def test_retried_rows_are_inserted_only_where_their_key_is_missing(
     sink = lake.make(spec=spec)
     sink.commit(sink.stage([order(1, "a"), order(1, "gone")]))
     deleted = sink.stage([{"shop": 1, "number": "gone"}], StagedKind.DELETES)
-    old = [order(1, "a", "old"), order(2, "missing"), order(3, "live", "old"), order(1, "gone", "old")]
+    old = [
+        order(1, "a", "old"),
+        order(2, "missing"),
+        order(3, "live", "old"),
+        order(1, "gone", "old"),
+    ]
     outcome = sink.commit(
         [*sink.stage([order(3, "live")]), *deleted, *sink.stage(old, StagedKind.INSERTS)], engine
-    )  # fmt: skip
+    )
     assert sink.rows("shop, number, region") == [
         (("shop", 1), ("number", "a"), ("region", "north")),
         (("shop", 2), ("number", "missing"), ("region", "north")),
@@ -365,4 +404,7 @@ def test_retried_rows_are_inserted_only_where_their_key_is_missing(
 def test_rows_tried_again_fill_an_empty_table(lake: Lake) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a"), order(2, "b")], StagedKind.INSERTS))
-    assert sink.rows("shop, number") == [(("shop", 1), ("number", "a")), (("shop", 2), ("number", "b"))]
+    assert sink.rows("shop, number") == [
+        (("shop", 1), ("number", "a")),
+        (("shop", 2), ("number", "b")),
+    ]

@@ -1,4 +1,5 @@
-"""The work of a small commit, counted in calls, statements, and jobs: figures that no load of the machine changes."""
+"""The work of a small commit, counted in calls, statements, and jobs: figures that no load of the
+machine changes."""
 
 from __future__ import annotations
 

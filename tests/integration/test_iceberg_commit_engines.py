@@ -18,7 +18,11 @@ from connectors.iceberg.catalog.java_table import JavaTable
 from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.commit import engine as engine_module
 from connectors.iceberg.commit.engine import AFTER_ROWS
-from connectors.iceberg.errors import CatalogUnavailableError, DuplicateKeyError, TableUnsuitableError
+from connectors.iceberg.errors import (
+    CatalogUnavailableError,
+    DuplicateKeyError,
+    TableUnsuitableError,
+)
 from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.schema.table import StagedKind, WriteMode
@@ -75,10 +79,17 @@ def test_upserts_replace_rows_and_deletes_remove_rows_by_key(
     lake: Lake, engine: EngineName, version: int, spec: str | None
 ) -> None:
     sink = lake.make(spec=spec, version=version)
-    sink.commit(sink.stage([order(1, "a"), order(1, "b", None), order(2, "a", "south"), order(3, "x")]), engine)
+    sink.commit(
+        sink.stage([order(1, "a"), order(1, "b", None), order(2, "a", "south"), order(3, "x")]),
+        engine,
+    )
     upserts = sink.stage([order(1, "a", "south", amount=None), order(9, "new", notes=None)])
     outcome = sink.commit(
-        upserts + sink.stage([{"shop": 1, "number": "b"}, {"shop": 77, "number": "no"}], StagedKind.DELETES), engine
+        upserts
+        + sink.stage(
+            [{"shop": 1, "number": "b"}, {"shop": 77, "number": "no"}], StagedKind.DELETES
+        ),
+        engine,
     )
     assert outcome.engine is engine
     assert keys(sink) == [(1, "a"), (2, "a"), (3, "x"), (9, "new")]
@@ -99,7 +110,9 @@ def test_second_committer_on_the_same_version_is_refused(lake: Lake, engine: Eng
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_request_made_again_after_it_landed_is_committed_once(lake: Lake, engine: EngineName) -> None:
+def test_request_made_again_after_it_landed_is_committed_once(
+    lake: Lake, engine: EngineName
+) -> None:
     sink = lake.make()
     request = sink.request(sink.stage([order(1, "a")]))
     first = sink.committer(engine).commit(request)
@@ -110,7 +123,9 @@ def test_request_made_again_after_it_landed_is_committed_once(lake: Lake, engine
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_missing_branch_begins_at_main_and_takes_the_commits(lake: Lake, engine: EngineName) -> None:
+def test_missing_branch_begins_at_main_and_takes_the_commits(
+    lake: Lake, engine: EngineName
+) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a"), order(2, "b")]))
     branch = Sink(lake, sink.name, sink.mode, sink.key_columns, ref="audit")
@@ -126,15 +141,18 @@ def test_missing_branch_begins_at_main_and_takes_the_commits(lake: Lake, engine:
 def test_rows_of_a_branch_counted_as_empty_are_replaced(lake: Lake) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a"), order(1, "b")]))
-    lake.catalog.table(sink.name)._table.newFastAppend().toBranch("audit").commit()  # another writer made the branch
+    lake.catalog.table(sink.name)._table.newFastAppend().toBranch(
+        "audit"
+    ).commit()  # another writer made the branch
     branch = Sink(lake, sink.name, sink.mode, sink.key_columns, ref="audit", cycle=sink.cycle)
     head = lake.catalog.table(sink.name).metadata().head("audit")
     assert head is not None
     assert head["summary"]["total-data-files"] == "0"
     branch.commit(branch.stage([order(1, "a", "south")]))
     assert branch.rows("number, region") == [
-        (("number", "a"), ("region", "south")), (("number", "b"), ("region", "north")),
-    ]  # fmt: skip
+        (("number", "a"), ("region", "south")),
+        (("number", "b"), ("region", "north")),
+    ]
 
 
 def test_first_commit_to_a_branch_counts_the_files_of_main(lake: Lake) -> None:
@@ -150,7 +168,9 @@ def test_first_commit_to_a_branch_counts_the_files_of_main(lake: Lake) -> None:
 def test_dropped_unpublished_branch_is_detected_after_its_snapshots_expired(lake: Lake) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     for number in (1, 2):
-        lake.sql(f"INSERT INTO lake.{sink.name} (shop, number) VALUES ({number}, 'of somebody else')")
+        lake.sql(
+            f"INSERT INTO lake.{sink.name} (shop, number) VALUES ({number}, 'of somebody else')"
+        )
     sink.ref = "audit"
     sink.commit(sink.stage([order(1, "a")]))
     lake.sql(f"ALTER TABLE lake.{sink.name} DROP BRANCH audit")
@@ -165,7 +185,9 @@ def test_tagged_commit_on_an_expired_main_counts_as_expired(lake: Lake) -> None:
     sink.commit(sink.stage([order(1, "a")]))
     lake.sql(f"ALTER TABLE lake.{sink.name} CREATE TAG kept")
     for number in (1, 2):
-        lake.sql(f"INSERT INTO lake.{sink.name} (shop, number) VALUES ({number}, 'of somebody else')")
+        lake.sql(
+            f"INSERT INTO lake.{sink.name} (shop, number) VALUES ({number}, 'of somebody else')"
+        )
     older_than = "older_than => TIMESTAMP '2100-01-01', retain_last => 1"
     lake.sql(f"CALL lake.system.expire_snapshots(table => '{sink.name}', {older_than})")
     assert look_up(sink.load().view).standing is Standing.EXPIRED
@@ -177,17 +199,26 @@ def test_rollback_below_expired_snapshots_counts_as_lost(lake: Lake) -> None:
     lake.sql(f"INSERT INTO lake.{sink.name} (shop, number) VALUES (2, 'of somebody else')")
     head = sink.load().view.ancestors[0].id
     sink.commit(sink.stage([order(3, "b")]))
-    lake.sql(f"CALL lake.system.expire_snapshots(table => '{sink.name}', snapshot_ids => ARRAY({first}))")
+    lake.sql(
+        f"CALL lake.system.expire_snapshots(table => '{sink.name}', snapshot_ids => ARRAY({first}))"
+    )
     lake.sql(f"CALL lake.system.set_current_snapshot('{sink.name}', {head})")
     assert look_up(sink.load().view).standing is Standing.LOST
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_patch_takes_unavailable_values_from_the_row_in_the_table(lake: Lake, engine: EngineName) -> None:
+def test_patch_takes_unavailable_values_from_the_row_in_the_table(
+    lake: Lake, engine: EngineName
+) -> None:
     sink = lake.make(spec=BY_REGION)
-    sink.commit(sink.stage([order(1, "a", notes=["kept"]), order(1, "b", notes=["old"]), order(1, "c")]), engine)
+    sink.commit(
+        sink.stage([order(1, "a", notes=["kept"]), order(1, "b", notes=["old"]), order(1, "c")]),
+        engine,
+    )
     patches = [order(1, "a", "south", notes=None), order(5, "unknown", notes=None)]
-    files = sink.stage(patches, StagedKind.CHANGES, ["notes"]) + sink.stage([order(1, "b", notes=["new"])])
+    files = sink.stage(patches, StagedKind.CHANGES, ["notes"]) + sink.stage(
+        [order(1, "b", notes=["new"])]
+    )
     outcome = sink.commit(files, engine)
     found = {row[1][1]: (dict(row)["region"], dict(row).get("notes")) for row in sink.rows()}
     assert found == {
@@ -223,7 +254,9 @@ def test_merge_without_matching_keys_is_an_append_snapshot(lake: Lake) -> None:
     sink.commit(sink.stage([order(1, "a")]))
     outcome = sink.commit(sink.stage([order(1, "b"), order(2, "a")]))
     assert (outcome.engine, outcome.counts.replaced_rows) == (EngineName.MERGE, 0)
-    assert [dict(row)["operation"] for row in lake.rows(f"{sink.name}.snapshots", "operation")] == ["append"] * 2
+    assert [dict(row)["operation"] for row in lake.rows(f"{sink.name}.snapshots", "operation")] == [
+        "append"
+    ] * 2
 
 
 def test_copy_on_write_table_is_merged_without_any_delete_files(lake: Lake) -> None:
@@ -258,13 +291,18 @@ def test_table_of_format_1_is_merged_by_sql(lake: Lake, spec: str | None) -> Non
 def test_merge_leaves_no_branch_and_no_staged_snapshot_behind(lake: Lake, spec: str | None) -> None:
     sink = lake.make(spec=spec)
     sink.commit(sink.stage([order(1, "a"), order(1, "b")]), EngineName.FULL_MERGE)
-    rows = sink.stage([order(1, "a", "south")]) + sink.stage([{"shop": 1, "number": "b"}], StagedKind.DELETES)
+    rows = sink.stage([order(1, "a", "south")]) + sink.stage(
+        [{"shop": 1, "number": "b"}], StagedKind.DELETES
+    )
     stale = sink.request(rows)
     sink.commit(rows, EngineName.FULL_MERGE)
     assert sink.committer(EngineName.FULL_MERGE).commit(stale).status is CommitStatus.CONFLICT
     assert [dict(row)["name"] for row in lake.rows(f"{sink.name}.refs", "name")] == ["main"]
     assert len(lake.rows(f"{sink.name}.snapshots", "snapshot_id")) == 2
-    manifests = {dict(row)["path"].rpartition("/")[2] for row in lake.rows(f"{sink.name}.all_manifests", "path")}
+    manifests = {
+        dict(row)["path"].rpartition("/")[2]
+        for row in lake.rows(f"{sink.name}.all_manifests", "path")
+    }
     folder = lake.folder / "warehouse" / sink.name.replace(".", "/") / "metadata"
     assert {path.name for path in folder.glob("*-m*.avro")} == manifests
 
@@ -293,7 +331,10 @@ def test_compaction_between_cycles_is_no_conflict(lake: Lake, engine: EngineName
     for number in "abc":
         sink.commit(sink.stage([order(1, number), order(2, number)]), engine)
     before = sink.version()
-    lake.sql(f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => map('rewrite-all', 'true'))")
+    lake.sql(
+        f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => "
+        f"map('rewrite-all', 'true'))"
+    )
     assert sink.version() == before
     sink.commit(sink.stage([order(1, "b", amount=None)]), engine)
     assert keys(sink) == [(shop, number) for shop in (1, 2) for number in "abc"]
@@ -306,7 +347,10 @@ def test_compaction_during_a_commit_makes_it_start_over(
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a"), order(1, "b")]), engine)
     sink.commit(sink.stage([order(1, "c")]), engine)
-    compact = f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => map('rewrite-all', 'true'))"
+    compact = (
+        f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => "
+        f"map('rewrite-all', 'true'))"
+    )
     hold_before_commit(lake, monkeypatch, lambda: lake.sql(compact))
     outcome = sink.commit(sink.stage([order(1, "a", amount=None)]), engine)
     assert outcome.counts.foreign_conflicts >= 1
@@ -327,7 +371,10 @@ def test_commit_starts_over_if_expiration_removes_files_that_its_merge_reads(
         if name == AFTER_ROWS and acts:
             acts.pop()
             lake.sql(f"CALL lake.system.rollback_to_snapshot('{sink.name}', {ours})")
-            lake.sql(f"CALL lake.system.expire_snapshots(table => '{sink.name}', snapshot_ids => ARRAY({head}))")
+            lake.sql(
+                f"CALL lake.system.expire_snapshots(table => '{sink.name}', snapshot_ids => "
+                f"ARRAY({head}))"
+            )
 
     monkeypatch.setattr(engine_module, "fault_point", remove_the_files_of_the_head)
     outcome = sink.commit(sink.stage([order(1, "a", amount=None)]), engine)
@@ -385,7 +432,10 @@ def test_commit_that_landed_before_the_answer_was_lost_is_found(
         raise CommitStateUnknownError("the answer was lost")
 
     monkeypatch.setattr(TableUpdate, "swap", lose_the_answer)
-    assert sink.commit(sink.stage([order(1, "b")]), engine).snapshot_id == sink.version().ledger_snapshot
+    assert (
+        sink.commit(sink.stage([order(1, "b")]), engine).snapshot_id
+        == sink.version().ledger_snapshot
+    )
     assert keys(sink) == [(1, "a"), (1, "b")]
 
 
@@ -402,7 +452,9 @@ def test_swap_that_meets_its_own_commit_has_landed(
     assert keys(sink) == [(1, "a"), (1, "b")]
 
 
-def test_commit_that_did_not_land_stays_unknown_until_asked_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_that_did_not_land_stays_unknown_until_asked_again(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sink = lake.make()
     request = sink.request(sink.stage([order(1, "a")]))
     with monkeypatch.context() as patch:
@@ -460,29 +512,41 @@ def test_commit_starts_over_without_orphan_files_after_a_rollback(
     hold_before_commit(
         lake,
         monkeypatch,
-        lambda: lake.sql(f"CALL lake.system.rollback_to_snapshot('{sink.name}', {first.snapshot_id})"),
+        lambda: lake.sql(
+            f"CALL lake.system.rollback_to_snapshot('{sink.name}', {first.snapshot_id})"
+        ),
     )
     sink.commit(staged)
     assert keys(sink) == [(1, "a"), (1, "c")]
-    deletes = {dict(row)["file_path"].rpartition("/")[2] for row in lake.rows(f"{sink.name}.delete_files", "file_path")}
+    deletes = {
+        dict(row)["file_path"].rpartition("/")[2]
+        for row in lake.rows(f"{sink.name}.delete_files", "file_path")
+    }
     assert {path.name for path in set(data.rglob("*.*")) - there} == deletes
 
 
 @pytest.mark.parametrize("empty", [False, True])
-def test_foreign_rows_are_refused_on_request(lake: Lake, empty: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_rows_are_refused_on_request(
+    lake: Lake, empty: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sink = lake.make()
     if not empty:
         sink.commit(sink.stage([order(1, "b")]))
     insert = f"INSERT INTO lake.{sink.name} (shop, number) VALUES (1, 'b')"
     hold_before_commit(lake, monkeypatch, lambda: lake.sql(insert))
-    outcome = sink.committer(refuse_foreign_rows=True).commit(sink.request(sink.stage([order(1, "b")])))
+    outcome = sink.committer(refuse_foreign_rows=True).commit(
+        sink.request(sink.stage([order(1, "b")]))
+    )
     assert outcome.status is CommitStatus.COMMITTED
     assert outcome.counts.foreign_conflicts >= 1
     assert keys(sink) == [(1, "b")]
 
 
-def hold_before_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Let `act` happen once, after the next commit was prepared and right before it is swapped in."""
+def hold_before_commit(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
+) -> None:
+    """Let `act` happen once, after the next commit was prepared and right before it is swapped
+    in."""
     swap = TableUpdate.swap
     acts = [act]
 

@@ -1,4 +1,5 @@
-"""Keys of every type, of several columns, of columns that were renamed, and in tables that others made."""
+"""Keys of every type, of several columns, of columns that were renamed, and in tables that others
+made."""
 
 from __future__ import annotations
 
@@ -36,7 +37,10 @@ KEYS: dict[str, tuple[Any, Make]] = {  # an Iceberg type, and distinct keys of i
     "wide decimal": ("decimal(38, 10)", lambda i: decimal.Decimal(i - 2) * 10**20 / 8),
     "date": ("date", lambda i: DAY - dt.timedelta(i * 40_000)),
     "timestamp": ("timestamp", lambda i: MOMENT + dt.timedelta(microseconds=3 * i)),
-    "timestamptz": ("timestamptz", lambda i: MOMENT.replace(tzinfo=dt.UTC) + dt.timedelta(microseconds=3 * i)),
+    "timestamptz": (
+        "timestamptz",
+        lambda i: MOMENT.replace(tzinfo=dt.UTC) + dt.timedelta(microseconds=3 * i),
+    ),
     "string": ("string", lambda i: ("", "a", "a ", "A", "k'\\", "\u00f6")[i]),
     "uuid": ("uuid", lambda i: uuid.UUID(int=i << 64 | 0x8000000000000001).bytes),
     "fixed": ("fixed[3]", lambda i: bytes([i, 255, 0])),
@@ -47,9 +51,14 @@ KEYS: dict[str, tuple[Any, Make]] = {  # an Iceberg type, and distinct keys of i
 def table_by(lake: Lake, types: Sequence[Any], version: int) -> Sink:
     """A table with keys of these types, and a value."""
     names = [f"k{at}" for at in range(len(types))]
-    fields = [{"id": at, "name": f"k{at - 1}", "required": True, "type": type_} for at, type_ in enumerate(types, 1)]
+    fields = [
+        {"id": at, "name": f"k{at - 1}", "required": True, "type": type_}
+        for at, type_ in enumerate(types, 1)
+    ]
     fields.append({"id": len(fields) + 1, "name": "v", "required": False, "type": "string"})
-    return lake.make(json.dumps({"type": "struct", "schema-id": 0, "fields": fields}), None, version, names)
+    return lake.make(
+        json.dumps({"type": "struct", "schema-id": 0, "fields": fields}), None, version, names
+    )
 
 
 def values(sink: Sink) -> list[str]:
@@ -69,7 +78,9 @@ def exact(sink: Sink, keys: Sequence[Mapping[str, object]], engine: EngineName) 
     assert values(sink) == sorted(f"{'a' if number % 2 else 'b'}{number}" for number in everything)
     deletes = sink.stage([keys[-1]], StagedKind.DELETES)
     sink.commit(sink.stage(rows([0], "c")) + deletes, engine)
-    expected = {number: f"{'a' if number % 2 else 'b'}{number}" for number in everything} | {0: "c0"}
+    expected = {number: f"{'a' if number % 2 else 'b'}{number}" for number in everything} | {
+        0: "c0"
+    }
     del expected[len(keys) - 1]
     assert values(sink) == sorted(expected.values())
 
@@ -82,28 +93,41 @@ def test_rows_are_replaced_by_keys_of_every_type(lake: Lake, kind: str, engine: 
     exact(sink, [{"k0": make(number)} for number in range(2 if kind == "boolean" else 6)], engine)
 
 
-@pytest.mark.long  # in every run: test_rows_are_replaced_by_keys_of_every_type, S3 in test_iceberg_storage_errors.py
+# in every run: test_rows_are_replaced_by_keys_of_every_type, S3 in test_iceberg_storage_errors.py
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "version"), list(itertools.product(KEYS, (2, 3))))
-def test_rows_on_s3_are_replaced_by_keys_of_every_type(s3_lake: Lake, kind: str, version: int) -> None:
+def test_rows_on_s3_are_replaced_by_keys_of_every_type(
+    s3_lake: Lake, kind: str, version: int
+) -> None:
     type_, make = KEYS[kind]
     sink = table_by(s3_lake, [type_], version)
     assert sink.description().data_location.startswith("s3://")
-    exact(sink, [{"k0": make(number)} for number in range(2 if kind == "boolean" else 6)], EngineName.MERGE)
+    exact(
+        sink,
+        [{"k0": make(number)} for number in range(2 if kind == "boolean" else 6)],
+        EngineName.MERGE,
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("version", short_form([2, 3], [2]))
-def test_rows_are_replaced_by_keys_of_several_columns(lake: Lake, version: int, engine: EngineName) -> None:
+def test_rows_are_replaced_by_keys_of_several_columns(
+    lake: Lake, version: int, engine: EngineName
+) -> None:
     kinds = ["uuid", "decimal", "string", "date"]
     sink = table_by(lake, [KEYS[kind][0] for kind in kinds], version)
     numbers = [(0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 0), (0, 1, 0, 0), (1, 0, 0, 0), (1, 1, 1, 1)]
-    keys = [{f"k{at}": KEYS[kinds[at]][1](number) for at, number in enumerate(row)} for row in numbers]
+    keys = [
+        {f"k{at}": KEYS[kinds[at]][1](number) for at, number in enumerate(row)} for row in numbers
+    ]
     exact(sink, keys, engine)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("there", "comes"), [(0.0, -0.0), (-0.0, 0.0), (math.nan, -math.nan)])
-def test_numbers_that_are_equal_are_one_key(lake: Lake, there: float, comes: float, engine: EngineName) -> None:
+def test_numbers_that_are_equal_are_one_key(
+    lake: Lake, there: float, comes: float, engine: EngineName
+) -> None:
     sink = table_by(lake, ["double"], 3)
     sink.commit(sink.stage([{"k0": there, "v": "a"}, {"k0": 1.0, "v": "a1"}]))
     sink.commit(sink.stage([{"k0": comes, "v": "b"}]), engine)
@@ -112,10 +136,13 @@ def test_numbers_that_are_equal_are_one_key(lake: Lake, there: float, comes: flo
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("version", short_form([2, 3], [3]))
-def test_keys_and_values_are_found_under_renamed_column_names(lake: Lake, version: int, engine: EngineName) -> None:
+def test_keys_and_values_are_found_under_renamed_column_names(
+    lake: Lake, version: int, engine: EngineName
+) -> None:
     sink = lake.make(version=version, spec=BY_REGION)
     sink.commit(sink.stage([order(1, "a"), order(1, "b"), order(1, "c", notes=["kept"])]))
-    renamed = {"number": "no", "region": "area", "amount": "number", "notes": "remarks"}  # one takes another's name
+    # one takes another's name
+    renamed = {"number": "no", "region": "area", "amount": "number", "notes": "remarks"}
     before = sink.stage([order(1, "a", "south")])
     for old, new in renamed.items():
         lake.catalog.evolve(sink.name, [SchemaChange(ChangeKind.RENAME, (old,), name=new)])
@@ -123,7 +150,9 @@ def test_keys_and_values_are_found_under_renamed_column_names(lake: Lake, versio
     sink.commit(before, engine)
     found = {dict(row)["no"]: dict(row)["area"] for row in sink.rows("no, area")}
     assert found == {"a": "south", "b": "north", "c": "north"}
-    patch = {renamed.get(name, name): value for name, value in order(1, "c", "east", notes=None).items()}
+    patch = {
+        renamed.get(name, name): value for name, value in order(1, "c", "east", notes=None).items()
+    }
     sink.commit(sink.stage([patch], StagedKind.CHANGES, ["remarks"]), engine)
     sink.commit(sink.stage([{"shop": 1, "no": "b"}], StagedKind.DELETES), engine)
     found = {dict(row)["no"]: dict(row) for row in sink.rows("no, area, remarks")}
@@ -135,7 +164,9 @@ def test_keys_and_values_are_found_under_renamed_column_names(lake: Lake, versio
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("version", short_form([2, 3], [2]))
-def test_rows_staged_before_a_key_column_change_are_merged(lake: Lake, version: int, engine: EngineName) -> None:
+def test_rows_staged_before_a_key_column_change_are_merged(
+    lake: Lake, version: int, engine: EngineName
+) -> None:
     sink = lake.make(version=version)
     sink.commit(sink.stage([order(shop, "a", notes=[str(shop)]) for shop in range(4)]))
     staged = sink.stage([order(0, "a", "south"), order(9, "a")])
@@ -149,7 +180,10 @@ def test_rows_staged_before_a_key_column_change_are_merged(lake: Lake, version: 
     lake.catalog.evolve(sink.name, changes)
     sink.key_columns = ("shop", "no")
     sink.commit(staged, engine)
-    found = {dict(row)["shop"]: (dict(row)["region"], dict(row)["notes"]) for row in sink.rows("shop, region, notes")}
+    found = {
+        dict(row)["shop"]: (dict(row)["region"], dict(row)["notes"])
+        for row in sink.rows("shop, region, notes")
+    }
     assert found == {
         0: ("south", ["a", None]),
         1: ("east", ["1"]),
@@ -177,26 +211,42 @@ def test_commit_fails_naming_the_key_column_that_is_missing(lake: Lake, engine: 
         [("copy-on-write", 3)],
     ),
 )
-def test_foreign_tables_are_merged_according_to_their_write_mode(lake: Lake, version: int, mode: str | None) -> None:
+def test_foreign_tables_are_merged_according_to_their_write_mode(
+    lake: Lake, version: int, mode: str | None
+) -> None:
     name = f"shop.t{uuid.uuid4().hex[:10]}"
-    properties = f"'format-version' = '{version}'" + (f", 'write.merge.mode' = '{mode}'" if mode else "")
+    properties = f"'format-version' = '{version}'" + (
+        f", 'write.merge.mode' = '{mode}'" if mode else ""
+    )
     lake.sql(
-        f"CREATE TABLE lake.{name} (id BIGINT, v STRING, at TIMESTAMP) USING iceberg PARTITIONED BY (bucket(3, id)) "
-        f"TBLPROPERTIES ({properties})"
+        f"CREATE TABLE lake.{name} (id BIGINT, v STRING, at TIMESTAMP) USING iceberg PARTITIONED "
+        f"BY (bucket(3, id)) TBLPROPERTIES ({properties})"
     )
     lake.sql(f"INSERT INTO lake.{name} SELECT id, 'theirs', current_timestamp() FROM range(20)")
     lake.sql(f"DELETE FROM lake.{name} WHERE id = 19")
     sink = Sink(lake, name, WriteMode.MERGE, ("id",))
     description = sink.description()
-    staged = sink.stage([{"id": 3, "v": "ours"}, {"id": 30, "v": "ours"}], StagedKind.CHANGES, ["at"])
+    staged = sink.stage(
+        [{"id": 3, "v": "ours"}, {"id": 30, "v": "ours"}], StagedKind.CHANGES, ["at"]
+    )
     deletes = sink.stage([{"id": 4}, {"id": 19}], StagedKind.DELETES)
     outcome = sink.commit(staged + deletes)
-    assert outcome.engine is (EngineName.MERGE if mode == "merge-on-read" else EngineName.FULL_MERGE)
-    found = {int(str(dict(row)["id"])): dict(row) for row in sink.rows("id, v, at IS NOT NULL AS told")}
+    assert outcome.engine is (
+        EngineName.MERGE if mode == "merge-on-read" else EngineName.FULL_MERGE
+    )
+    found = {
+        int(str(dict(row)["id"])): dict(row) for row in sink.rows("id, v, at IS NOT NULL AS told")
+    }
     assert sorted(found) == sorted({*range(19), 30} - {4})
     assert {id_ for id_, row in found.items() if row["v"] == "ours"} == {3, 30}
     assert {id_ for id_, row in found.items() if not row["told"]} == {30}
-    kept = {key: value for key, value in sink.description().properties.items() if key.startswith("write.")}
-    assert kept == {key: value for key, value in description.properties.items() if key.startswith("write.")}
+    kept = {
+        key: value
+        for key, value in sink.description().properties.items()
+        if key.startswith("write.")
+    }
+    assert kept == {
+        key: value for key, value in description.properties.items() if key.startswith("write.")
+    }
     deleted = lake.rows(f"{name}.delete_files", "file_path")
     assert bool(deleted) is (mode == "merge-on-read")

@@ -20,7 +20,10 @@ __all__ = ["lake"]
 
 
 def every_manifest_list_is_there(sink: Sink) -> bool:
-    lists = [dict(row)["manifest_list"] for row in sink.lake.rows(f"{sink.name}.snapshots", "manifest_list")]
+    lists = [
+        dict(row)["manifest_list"]
+        for row in sink.lake.rows(f"{sink.name}.snapshots", "manifest_list")
+    ]
     return all(Path(path.removeprefix("file:")).exists() for path in lists)
 
 
@@ -35,7 +38,9 @@ def numbers(sink: Sink) -> list[object]:
         [(EngineName.APPEND, "0"), (EngineName.MERGE, "4")],
     ),
 )
-def test_commit_that_the_catalog_reports_as_failed_stays_readable(lake: Lake, engine: EngineName, retries: str) -> None:
+def test_commit_that_the_catalog_reports_as_failed_stays_readable(
+    lake: Lake, engine: EngineName, retries: str
+) -> None:
     mode = WriteMode.APPEND if engine is EngineName.APPEND else WriteMode.MERGE
     sink = lake.make(mode=mode, **{"commit.retry.num-retries": retries})
     sink.commit(sink.stage([order(1, "a")]))

@@ -1,4 +1,5 @@
-"""Others commit between any two steps of a commit: what was found by then is checked, or found again."""
+"""Others commit between any two steps of a commit: what was found by then is checked, or found
+again."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ from connectors.iceberg.schema.table import StagedKind
 __all__ = ["lake"]
 
 STEPS = (AFTER_ROWS, AFTER_MERGE, BEFORE_SWAP)
-OFTEN = [*(pytest.param(each, marks=pytest.mark.long) for each in (AFTER_ROWS, AFTER_MERGE)), BEFORE_SWAP]
+OFTEN = [
+    *(pytest.param(each, marks=pytest.mark.long) for each in (AFTER_ROWS, AFTER_MERGE)),
+    BEFORE_SWAP,
+]
 VERSIONS = [pytest.param(2, marks=pytest.mark.long), 3]
 COPY_ON_WRITE = {"write.merge.mode": "copy-on-write"}
 BY_PARTITION = {"write.delete.granularity": "partition"}  # as of tables that the sink makes
@@ -47,24 +51,39 @@ def table_of(sink: Sink) -> Table:
     return {row["number"]: row.get("region") for row in found}
 
 
-def seeded(lake: Lake, version: int, spec: str | None, properties: Mapping[str, str]) -> tuple[Sink, Table]:
+def seeded(
+    lake: Lake, version: int, spec: str | None, properties: Mapping[str, str]
+) -> tuple[Sink, Table]:
     """A table of several files, some of which have deletes."""
     sink = lake.make(version=version, spec=spec, **properties)
     sink.commit(sink.stage(rows(dict.fromkeys("abcd", "north"))))
     sink.commit(sink.stage(rows({"d": "south", "e": "south", "f": "north"})))
-    return sink, {"a": "north", "b": "north", "c": "north", "d": "south", "e": "south", "f": "north"}
+    return sink, {
+        "a": "north",
+        "b": "north",
+        "c": "north",
+        "d": "south",
+        "e": "south",
+        "f": "north",
+    }
 
 
 def no_file_is_missing(sink: Sink) -> None:
     """Every file that some snapshot refers to is there."""
-    for name, column in (("all_files", "file_path"), ("snapshots", "manifest_list"), ("all_manifests", "path")):
+    for name, column in (
+        ("all_files", "file_path"),
+        ("snapshots", "manifest_list"),
+        ("all_manifests", "path"),
+    ):
         for row in sink.lake.rows(f"{sink.name}.{name}", column):
             path = str(dict(row)[column])
             assert Path(path.removeprefix("file:").replace("///", "/")).exists(), path
 
 
 def insert(sink: Sink, table: Table) -> None:
-    sink.lake.sql(f"INSERT INTO lake.{sink.name} (shop, number, region) VALUES (2, 'foreign', 'north')")
+    sink.lake.sql(
+        f"INSERT INTO lake.{sink.name} (shop, number, region) VALUES (2, 'foreign', 'north')"
+    )
     table["foreign"] = "north"
 
 
@@ -100,11 +119,17 @@ CASES = [
     *((version, None, COPY_ON_WRITE) for version in (1, 2, 3)),
 ]
 # Every pair of a table, a foreign change and a step, not every combination of all three.
-PAIRS = [(*case, act, STEPS[(a - b) % 3]) for a, case in enumerate(CASES) for b, act in enumerate(FOREIGN)]
+PAIRS = [
+    (*case, act, STEPS[(a - b) % 3])
+    for a, case in enumerate(CASES)
+    for b, act in enumerate(FOREIGN)
+]
 IN_SHORT = [(*CASES[1], compact, BEFORE_SWAP)]
 
 
-@pytest.mark.parametrize(("version", "spec", "properties", "act", "step"), short_form(PAIRS, IN_SHORT))
+@pytest.mark.parametrize(
+    ("version", "spec", "properties", "act", "step"), short_form(PAIRS, IN_SHORT)
+)
 def test_concurrent_changes_between_steps_are_kept_and_commit_is_exact(
     lake: Lake,
     version: int,

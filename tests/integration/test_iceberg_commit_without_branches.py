@@ -42,7 +42,9 @@ def branchless_lake(lake: Lake) -> Iterator[Lake]:
 
 
 def regions(sink: Sink) -> dict[str, str]:
-    return {str(dict(row)["number"]): str(dict(row)["region"]) for row in sink.rows("number, region")}
+    return {
+        str(dict(row)["number"]): str(dict(row)["region"]) for row in sink.rows("number, region")
+    }
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,9 @@ def test_upserts_deletes_and_partial_rows_need_no_branch(
 ) -> None:
     sink = branchless_lake.make(version=version, **properties)
     sink.commit(sink.stage([order(1, "a"), order(1, "b"), order(1, "c")]))
-    files = sink.stage([order(1, "a", "south")]) + sink.stage([{"shop": 1, "number": "b"}], StagedKind.DELETES)
+    files = sink.stage([order(1, "a", "south")]) + sink.stage(
+        [{"shop": 1, "number": "b"}], StagedKind.DELETES
+    )
     files += sink.stage([order(1, "c", None, amount=None)], StagedKind.CHANGES, ["region"])
     assert sink.commit(files, unpublished_branch=BRANCH).engine is engine
     assert regions(sink) == {"a": "south", "c": "north"}
@@ -96,7 +100,9 @@ def test_expectations_and_aggregates_need_no_branch(branchless_lake: Lake) -> No
 def test_commit_branch_is_refused_with_the_catalogs_reason(branchless_lake: Lake) -> None:
     sink = branchless_lake.make()
     sink.commit(sink.stage([order(1, "a")]))
-    branch = Sink(branchless_lake, sink.name, sink.mode, sink.key_columns, ref="audit", cycle=sink.cycle)
+    branch = Sink(
+        branchless_lake, sink.name, sink.mode, sink.key_columns, ref="audit", cycle=sink.cycle
+    )
     with pytest.raises(TableUnsuitableError, match="ref audit is not supported"):
         branch.commit(branch.stage([order(1, "b")]))
     assert regions(sink) == {"a": "north"}

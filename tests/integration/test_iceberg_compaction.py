@@ -1,4 +1,5 @@
-"""Compaction and expiration in the driver of the commits: exact under concurrent commits and at every crash."""
+"""Compaction and expiration in the driver of the commits: exact under concurrent commits and at
+every crash."""
 
 from __future__ import annotations
 
@@ -19,10 +20,18 @@ from short_form import short_form
 
 from connectors.iceberg.catalog import file_rewrite
 from connectors.iceberg.catalog.table_update import TableUpdate
-from connectors.iceberg.config.maintenance_policy import CREATED_KEY, CREATED_PROPERTIES, MaintenancePolicy
+from connectors.iceberg.config.maintenance_policy import (
+    CREATED_KEY,
+    CREATED_PROPERTIES,
+    MaintenancePolicy,
+)
 from connectors.iceberg.errors import CatalogUnavailableError
 from connectors.iceberg.maintenance import compaction, expiration
-from connectors.iceberg.maintenance.compaction import CompactionOutcome, CompactionRequest, CompactionStatus
+from connectors.iceberg.maintenance.compaction import (
+    CompactionOutcome,
+    CompactionRequest,
+    CompactionStatus,
+)
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.own_refs import UNPUBLISHED_PREFIX
 from connectors.iceberg.protocol.positions import Epoch
@@ -36,7 +45,9 @@ OWN_EPOCH = Epoch(7, "a1")  # of the commits of `Sink`
 CYCLES = 5
 
 
-def created(lake: Lake, version: int = 3, spec: str | None = None, mode: WriteMode = WriteMode.MERGE) -> Sink:
+def created(
+    lake: Lake, version: int = 3, spec: str | None = None, mode: WriteMode = WriteMode.MERGE
+) -> Sink:
     """A table as the sink creates it."""
     return lake.make(version=version, spec=spec, mode=mode, **CREATED_PROPERTIES)
 
@@ -45,8 +56,14 @@ def small(lake: Lake, version: int = 3, spec: str | None = None) -> Sink:
     """A table with a small file per cycle, some of which have deletes."""
     sink = created(lake, version, spec)
     for cycle in range(CYCLES):
-        upserts = sink.stage([order(1, str(number), f"r{cycle}") for number in (cycle, cycle - 1) if number >= 0])
-        deletes = sink.stage([{"shop": 1, "number": str(cycle - 2)}], StagedKind.DELETES) if cycle >= 2 else []
+        upserts = sink.stage(
+            [order(1, str(number), f"r{cycle}") for number in (cycle, cycle - 1) if number >= 0]
+        )
+        deletes = (
+            sink.stage([{"shop": 1, "number": str(cycle - 2)}], StagedKind.DELETES)
+            if cycle >= 2
+            else []
+        )
         sink.commit([*upserts, *deletes])
     return sink
 
@@ -57,17 +74,24 @@ def compact(lake: Lake, sink: Sink, **changes: Any) -> CompactionOutcome:
 
 
 def files(sink: Sink) -> list[str]:
-    return [dict(row)["file_path"] for row in sink.lake.rows(f"{sink.name}.data_files", "file_path")]
+    return [
+        dict(row)["file_path"] for row in sink.lake.rows(f"{sink.name}.data_files", "file_path")
+    ]
 
 
 def own_files(sink: Sink) -> set[Path]:
     """Files of compactions, whether a snapshot refers to them or not."""
     folder = Path(sink.description().data_location.removeprefix("file://"))
-    return {path for path in folder.rglob("*.parquet") if any("-compacted" in part for part in path.parts)}
+    return {
+        path
+        for path in folder.rglob("*.parquet")
+        if any("-compacted" in part for part in path.parts)
+    }
 
 
 def between(monkeypatch: pytest.MonkeyPatch, step: str, act: Callable[[], object]) -> list[str]:
-    """Call `act` once, when a compaction passes this step for the first time; returns the steps that it passed."""
+    """Call `act` once, when a compaction passes this step for the first time; returns the steps
+    that it passed."""
     acts, passed = [act], []
 
     def point(name: str) -> None:
@@ -81,9 +105,12 @@ def between(monkeypatch: pytest.MonkeyPatch, step: str, act: Callable[[], object
 
 
 @pytest.mark.parametrize(
-    ("version", "spec"), short_form(itertools.product((2, 3), (None, BY_REGION)), [(3, None), (2, None)])
+    ("version", "spec"),
+    short_form(itertools.product((2, 3), (None, BY_REGION)), [(3, None), (2, None)]),
 )
-def test_compaction_keeps_rows_row_ids_and_the_ledger(lake: Lake, version: int, spec: str | None) -> None:
+def test_compaction_keeps_rows_row_ids_and_the_ledger(
+    lake: Lake, version: int, spec: str | None
+) -> None:
     sink = small(lake, version, spec)
     columns = "number, region" + (", _row_id" if version == 3 else "")
     rows, ledger = sink.rows(columns), look_up(sink.load().view).ledger
@@ -93,7 +120,10 @@ def test_compaction_keeps_rows_row_ids_and_the_ledger(lake: Lake, version: int, 
     assert sink.rows(columns) == rows
     head = lake.catalog.table(sink.name).metadata().head("main")
     assert head is not None
-    assert (head["summary"]["operation"], head["summary"]["connect-py.compaction"]) == ("replace", "connect-orders")
+    assert (head["summary"]["operation"], head["summary"]["connect-py.compaction"]) == (
+        "replace",
+        "connect-orders",
+    )
     after = look_up(sink.load().view)
     assert (after.standing, after.ledger) == (Standing.FOUND, ledger)
     assert len(files(sink)) == outcome.health.data_files < CYCLES
@@ -144,11 +174,17 @@ def test_files_with_many_deletes_are_rewritten_or_dropped(lake: Lake) -> None:
     sink = created(lake)
     sink.commit(sink.stage([order(1, str(number)) for number in range(4)]))
     sink.commit(sink.stage([order(2, str(number)) for number in range(4)]))
-    gone = [{"shop": 1, "number": str(number)} for number in range(4)] + [{"shop": 2, "number": "0"}]
+    gone = [{"shop": 1, "number": str(number)} for number in range(4)] + [
+        {"shop": 2, "number": "0"}
+    ]
     sink.commit(sink.stage(gone, StagedKind.DELETES))
     rows = sink.rows("shop, number")
     outcome = compact(lake, sink, policy=dataclasses.replace(POLICY, delete_ratio=0.6))
-    assert (outcome.status, outcome.replaced_files, outcome.new_files) == (CompactionStatus.COMMITTED, 1, 0)
+    assert (outcome.status, outcome.replaced_files, outcome.new_files) == (
+        CompactionStatus.COMMITTED,
+        1,
+        0,
+    )
     assert outcome.reason == "62% of the rows in data files are deleted, at least 60%"
     assert outcome.health.deleted_records == 1
     assert sink.rows("shop, number") == rows
@@ -170,7 +206,9 @@ def foreign_delete(sink: Sink) -> None:
 
 
 def foreign_insert(sink: Sink) -> None:
-    sink.lake.sql(f"INSERT INTO lake.{sink.name} (shop, number, region) VALUES (8, 'foreign', 'north')")
+    sink.lake.sql(
+        f"INSERT INTO lake.{sink.name} (shop, number, region) VALUES (8, 'foreign', 'north')"
+    )
 
 
 def foreign_compaction(sink: Sink) -> None:
@@ -183,16 +221,22 @@ ACTS = (own_upsert, own_insert, foreign_delete, foreign_insert, foreign_compacti
 CONFLICTS = (own_upsert, foreign_delete, foreign_compaction)
 CASES = [(version, act, step) for version in (2, 3) for act in ACTS for step in STEPS]
 IN_SHORT = [
-    (3, own_upsert, file_rewrite.BEFORE_SWAP), (3, foreign_delete, file_rewrite.BEFORE_SWAP),
+    (3, own_upsert, file_rewrite.BEFORE_SWAP),
+    (3, foreign_delete, file_rewrite.BEFORE_SWAP),
     (2, own_upsert, file_rewrite.BEFORE_SWAP),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("version", "act", "step"), short_form(CASES, IN_SHORT))
 def test_concurrent_commits_are_kept(
-    lake: Lake, version: int, act: Callable[[Sink], None], step: str, monkeypatch: pytest.MonkeyPatch
+    lake: Lake,
+    version: int,
+    act: Callable[[Sink], None],
+    step: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A commit that touches no rewritten row lets the compaction be built again; deletes make it give up."""
+    """A commit that touches no rewritten row lets the compaction be built again; deletes make it
+    give up."""
     sink, other = small(lake, version), small(lake, version)
     act(other)  # on a table that is not compacted
     with monkeypatch.context() as patch:
@@ -200,7 +244,9 @@ def test_concurrent_commits_are_kept(
         outcome = compact(lake, sink)
     assert sink.rows("shop, number, region") == other.rows("shop, number, region")
     conflicts = act in CONFLICTS
-    assert outcome.status is (CompactionStatus.REFUSED if conflicts else CompactionStatus.COMMITTED), outcome
+    assert outcome.status is (
+        CompactionStatus.REFUSED if conflicts else CompactionStatus.COMMITTED
+    ), outcome
     if conflicts:
         assert own_files(sink) == set()
     again = compact(lake, sink, policy=dataclasses.replace(POLICY, small_files=2))
@@ -210,14 +256,21 @@ def test_concurrent_commits_are_kept(
 
 
 def every_referenced_file_exists(sink: Sink) -> None:
-    for name, column in (("all_files", "file_path"), ("snapshots", "manifest_list"), ("all_manifests", "path")):
+    for name, column in (
+        ("all_files", "file_path"),
+        ("snapshots", "manifest_list"),
+        ("all_manifests", "path"),
+    ):
         for row in sink.lake.rows(f"{sink.name}.{name}", column):
             path = str(dict(row)[column])
             assert Path(path.removeprefix("file:").replace("///", "/")).exists(), path
 
 
-def test_compaction_of_an_overtaken_epoch_gives_up(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newer coordinator commits and removes files of older epochs, those of this compaction among them."""
+def test_compaction_of_an_overtaken_epoch_gives_up(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newer coordinator commits and removes files of older epochs, those of this compaction
+    among them."""
     sink = small(lake)
     rows = sink.rows("shop, number")
 
@@ -242,7 +295,9 @@ def test_unpublished_commits_stop_a_compaction(lake: Lake, monkeypatch: pytest.M
     def unpublished() -> None:
         branch = f"{UNPUBLISHED_PREFIX}{uuid.uuid4().hex[:12]}"
         lake.sql(f"ALTER TABLE lake.{sink.name} CREATE BRANCH `{branch}`")
-        lake.sql(f"INSERT INTO lake.{sink.name}.`branch_{branch}` (shop, number) VALUES (7, 'held')")
+        lake.sql(
+            f"INSERT INTO lake.{sink.name}.`branch_{branch}` (shop, number) VALUES (7, 'held')"
+        )
 
     between(monkeypatch, compaction.AFTER_WRITE, unpublished)
     outcome = compact(lake, sink)
@@ -255,7 +310,9 @@ def test_unpublished_commits_stop_a_compaction(lake: Lake, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("fault", ["refused", "no answer"])
-def test_commit_that_landed_without_an_answer_counts(lake: Lake, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+def test_commit_that_landed_without_an_answer_counts(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
     sink, swap = small(lake), TableUpdate.swap
     rows = sink.rows()
 
@@ -315,7 +372,9 @@ def test_crash_at_each_step_leaves_rows_and_files_that_the_next_epoch_removes(
     landed = step == file_rewrite.AFTER_SWAP
     assert len(own_files(sink)) == (0 if step == compaction.BEFORE_WRITE else 1)
     sink.commit(sink.stage([order(9, "next")]))
-    removed = lake.catalog.remove_files(sink.name, sink.description().uuid, StagedFileName.prefix("connect-orders"), 8)
+    removed = lake.catalog.remove_files(
+        sink.name, sink.description().uuid, StagedFileName.prefix("connect-orders"), 8
+    )
     assert (len(own_files(sink)), len(files(sink))) == ((1, 2) if landed else (0, CYCLES + 1))
     assert removed is not None
     every_referenced_file_exists(sink)
@@ -342,7 +401,9 @@ def test_compaction_that_overruns_is_canceled(lake: Lake, monkeypatch: pytest.Mo
     assert compact(lake, sink).status is CompactionStatus.COMMITTED
 
 
-def test_file_that_another_program_expired_ends_the_attempt(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_another_program_expired_ends_the_attempt(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sink = small(lake)
     rows = sink.rows()
 
@@ -352,7 +413,9 @@ def test_file_that_another_program_expired_ends_the_attempt(lake: Lake, monkeypa
 
     between(monkeypatch, compaction.BEFORE_WRITE, expired)
     outcome = compact(lake, sink)
-    assert (outcome.status, "is missing" in outcome.reason) == (CompactionStatus.CANCELED, True), outcome
+    assert (outcome.status, "is missing" in outcome.reason) == (CompactionStatus.CANCELED, True), (
+        outcome
+    )
     assert sink.rows() == rows
 
 
@@ -370,42 +433,56 @@ def test_cost_limit_bounds_a_compaction(lake: Lake) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mode", short_form([WriteMode.APPEND, WriteMode.MERGE], [WriteMode.APPEND]))
+@pytest.mark.parametrize(
+    "mode", short_form([WriteMode.APPEND, WriteMode.MERGE], [WriteMode.APPEND])
+)
 def test_small_files_stay_bounded_over_many_commits(lake: Lake, mode: WriteMode) -> None:
     sink = created(lake, mode=mode)
     policy, commits = MaintenancePolicy(), 60
     most = compactions = 0
     for cycle in range(commits):
         numbers = {cycle, max(cycle - 1, 0)} if mode is WriteMode.MERGE else {cycle}
-        sink.commit(sink.stage([order(1, f"{number:02}", f"r{cycle}") for number in sorted(numbers)]))
+        sink.commit(
+            sink.stage([order(1, f"{number:02}", f"r{cycle}") for number in sorted(numbers)])
+        )
         outcome = compact(lake, sink, policy=policy)
         compactions += outcome.status is CompactionStatus.COMMITTED
         most = max(most, outcome.health.small_files or 0)
     assert most < policy.small_files
     assert compactions >= 5
-    last = [min(number + 1, commits - 1) if mode is WriteMode.MERGE else number for number in range(commits)]
-    assert [dict(row)["region"] for row in sink.rows("number, region")] == [f"r{cycle}" for cycle in last]
+    last = [
+        min(number + 1, commits - 1) if mode is WriteMode.MERGE else number
+        for number in range(commits)
+    ]
+    assert [dict(row)["region"] for row in sink.rows("number, region")] == [
+        f"r{cycle}" for cycle in last
+    ]
     every_referenced_file_exists(sink)
 
 
 # --- expiration
 
 
-def test_expiration_keeps_what_readers_and_ledgers_need(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expiration_keeps_what_readers_and_ledgers_need(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sink = small(lake)
     compact(lake, sink)
     oldest = min(lake.catalog.table(sink.name).metadata().snapshots.values(), key=time_of)
     lake.sql(f"ALTER TABLE lake.{sink.name} CREATE TAG old AS OF VERSION {oldest['snapshot-id']}")
     policy = dataclasses.replace(POLICY, snapshots=3, keep_snapshots=1)
-    assert expiration.expire(lake.catalog, sink.name, policy).expired == 0  # all are younger than an hour
+    # all are younger than an hour
+    assert expiration.expire(lake.catalog, sink.name, policy).expired == 0
     monkeypatch.setattr(expiration, "_YOUNG_MS", -1)
     rows, before = sink.rows(), look_up(sink.load().view)
     outcome = expiration.expire(lake.catalog, sink.name, policy)
-    assert (outcome.expired, outcome.remaining) == (2, 4)  # the tag, and the newest three with the ledger's
+    # the tag, and the newest three with the ledger's
+    assert (outcome.expired, outcome.remaining) == (2, 4)
     assert sink.rows() == rows
     every_referenced_file_exists(sink)
     tight = dataclasses.replace(policy, snapshots=1)
-    assert expiration.expire(lake.catalog, sink.name, tight).remaining == 3  # the head, the ledger's, and the tag's
+    # the head, the ledger's, and the tag's
+    assert expiration.expire(lake.catalog, sink.name, tight).remaining == 3
     after = look_up(sink.load().view)
     assert (after.standing, after.ledger) == (Standing.FOUND, before.ledger)
     old = lake.catalog.spark.sql(f"SELECT * FROM lake.{sink.name} VERSION AS OF 'old'")
@@ -419,7 +496,9 @@ def time_of(snapshot: Mapping[str, Any]) -> int:
     return int(snapshot["timestamp-ms"])
 
 
-def test_expiration_deletes_files_and_none_that_a_snapshot_needs(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expiration_deletes_files_and_none_that_a_snapshot_needs(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sink = small(lake)
     compact(lake, sink)
     sink.commit(sink.stage([order(5, "later")]))
@@ -432,7 +511,9 @@ def test_expiration_deletes_files_and_none_that_a_snapshot_needs(lake: Lake, mon
     every_referenced_file_exists(sink)
 
 
-def test_expiration_of_a_crashed_process_is_made_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expiration_of_a_crashed_process_is_made_again(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sink = small(lake)
     monkeypatch.setattr(expiration, "_YOUNG_MS", -1)
     policy = dataclasses.replace(POLICY, snapshots=2, keep_snapshots=1)

@@ -23,9 +23,12 @@ __all__ = ["lake"]
 
 BY_REGION = (
     "SELECT region, sum(n) AS orders, sum(n * amount) AS amount FROM ("
-    "SELECT region, amount, 1 AS n FROM staged UNION ALL SELECT region, amount, -1 FROM removed) GROUP BY region"
+    "SELECT region, amount, 1 AS n FROM staged UNION ALL SELECT region, amount, -1 FROM removed) "
+    "GROUP BY region"
 )
-POINTS = [  # with the number of the hit: the commit to the table comes first, then that to the one which follows
+# with the number of the hit: the commit to the table comes first, then that to the one which
+# follows
+POINTS = [
     ("before_aggregate", 1),
     ("after_aggregate", 1),
     ("before_compare_and_swap", 1),
@@ -50,17 +53,23 @@ class Followed:
     @property
     def aggregate(self) -> CycleAggregate:
         name = self.sink.name
-        return CycleAggregate(f"{name}_by_region", self.sql, ("region",), ("orders", "amount"), name)
+        return CycleAggregate(
+            f"{name}_by_region", self.sql, ("region",), ("orders", "amount"), name
+        )
 
     def request(self, upserts: dict[str, str], deletes: Sequence[str] = ()) -> CommitRequest:
         files = self.sink.stage([order(1, number, region) for number, region in upserts.items()])
         if deletes:
-            files += self.sink.stage([{"shop": 1, "number": number} for number in deletes], StagedKind.DELETES)
+            files += self.sink.stage(
+                [{"shop": 1, "number": number} for number in deletes], StagedKind.DELETES
+            )
         return self.sink.request(files, **{"aggregates": (self.aggregate,), **self.more})
 
     def landed(self, upserts: dict[str, str], deletes: Sequence[str] = ()) -> None:
         merged = self.sink.mode is WriteMode.MERGE
-        kept = [(n, r) for n, r in self.orders if not merged or (n not in deletes and n not in upserts)]
+        kept = [
+            (n, r) for n, r in self.orders if not merged or (n not in deletes and n not in upserts)
+        ]
         self.orders = [*kept, *upserts.items()]
 
     def commit(self, upserts: dict[str, str], deletes: Sequence[str] = (), **more: Any) -> None:
@@ -91,7 +100,9 @@ class Followed:
 
 
 @contextmanager
-def at_point(monkeypatch: pytest.MonkeyPatch, point: tuple[str, int], act: Callable[[], None]) -> Iterator[None]:
+def at_point(
+    monkeypatch: pytest.MonkeyPatch, point: tuple[str, int], act: Callable[[], None]
+) -> Iterator[None]:
     hits = dict.fromkeys((name for name, _ in POINTS), 0)
 
     def come_by(name: str) -> None:
@@ -113,7 +124,9 @@ def die() -> None:
 
 @pytest.mark.parametrize("version", [pytest.param(2, marks=long_), 3])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_aggregate_follows_upserts_and_deletes_of_each_commit(lake: Lake, engine: EngineName, version: int) -> None:
+def test_aggregate_follows_upserts_and_deletes_of_each_commit(
+    lake: Lake, engine: EngineName, version: int
+) -> None:
     followed = Followed(lake.make(version=version))
     cycles: list[tuple[dict[str, str], Sequence[str]]] = [
         ({"a": "north", "b": "south", "c": "north"}, ()),
@@ -133,7 +146,8 @@ def test_aggregate_follows_upserts_and_deletes_of_each_commit(lake: Lake, engine
 def test_aggregate_is_exact_after_a_death_at_each_point(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, point: str, hit: int, mode: WriteMode
 ) -> None:
-    """The next coordinator either makes the same commit again, or finds the table as it is and goes on."""
+    """The next coordinator either makes the same commit again, or finds the table as it is and goes
+    on."""
     followed = Followed(lake.make(mode=mode))
     followed.commit({"a": "north", "b": "south"})
     request = followed.request(rows := {"a": "south", "c": "west"})
@@ -154,7 +168,11 @@ def test_aggregate_is_exact_under_random_deaths_and_successors(
     mode = chance.choice((WriteMode.MERGE, WriteMode.APPEND))
     followed = Followed(lake.make(version=chance.choice((2, 3)), mode=mode))
     for cycle in range(6):
-        keys = chance.sample("abcdefgh", 4) if mode is WriteMode.MERGE else [f"{cycle}{n}" for n in range(4)]
+        keys = (
+            chance.sample("abcdefgh", 4)
+            if mode is WriteMode.MERGE
+            else [f"{cycle}{n}" for n in range(4)]
+        )
         rows = {key: chance.choice("nsw") for key in keys[:3]}
         request = followed.request(rows, keys[3:] if mode is WriteMode.MERGE else ())
         with at_point(monkeypatch, chance.choice(POINTS), die), pytest.raises(KeyboardInterrupt):
@@ -169,8 +187,11 @@ def test_aggregate_is_exact_under_random_deaths_and_successors(
 
 
 @pytest.mark.long  # in every run: test_aggregate_is_exact_after_a_death_at_each_point
-def test_sleeper_between_both_swaps_changes_nothing_later(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A coordinator sleeps after the swap of the table. The next one goes on, before the first one awakes."""
+def test_sleeper_between_both_swaps_changes_nothing_later(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator sleeps after the swap of the table. The next one goes on, before the first one
+    awakes."""
     followed = Followed(lake.make(mode=WriteMode.APPEND))
     followed.commit({"a": "north"})
     request = followed.request(rows := {"b": "north"})
@@ -189,10 +210,15 @@ def test_sleeper_between_both_swaps_changes_nothing_later(lake: Lake, monkeypatc
     assert followed.snapshots() == 4
 
 
-def test_table_that_opens_after_a_crash_settles_its_aggregate(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_that_opens_after_a_crash_settles_its_aggregate(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     followed = Followed(lake.make(mode=WriteMode.APPEND))
     request = followed.request(rows := {"a": "north"})
-    with at_point(monkeypatch, ("before_aggregate_commit", 1), die), pytest.raises(KeyboardInterrupt):
+    with (
+        at_point(monkeypatch, ("before_aggregate_commit", 1), die),
+        pytest.raises(KeyboardInterrupt),
+    ):
         followed.sink.committer().commit(request)
     followed.landed(rows)
     assert followed.counted() == {}
@@ -202,8 +228,12 @@ def test_table_that_opens_after_a_crash_settles_its_aggregate(lake: Lake, monkey
 
 def roll_back(followed: Followed) -> None:
     metadata = followed.sink.lake.catalog.table(followed.sink.name).metadata()
-    first = min(metadata.snapshots.values(), key=lambda each: each["sequence-number"])["snapshot-id"]
-    followed.sink.lake.sql(f"CALL lake.system.rollback_to_snapshot('{followed.sink.name}', {first})")
+    first = min(metadata.snapshots.values(), key=lambda each: each["sequence-number"])[
+        "snapshot-id"
+    ]
+    followed.sink.lake.sql(
+        f"CALL lake.system.rollback_to_snapshot('{followed.sink.name}', {first})"
+    )
     followed.orders = [("a", "north"), ("b", "south")]
 
 
@@ -218,8 +248,12 @@ def drop(followed: Followed) -> None:
 
 def empty_by_rollback(followed: Followed) -> None:
     metadata = followed.sink.lake.catalog.table(followed.aggregate.table).metadata()
-    first = min(metadata.snapshots.values(), key=lambda each: each["sequence-number"])["snapshot-id"]
-    followed.sink.lake.sql(f"CALL lake.system.rollback_to_snapshot('{followed.aggregate.table}', {first})")
+    first = min(metadata.snapshots.values(), key=lambda each: each["sequence-number"])[
+        "snapshot-id"
+    ]
+    followed.sink.lake.sql(
+        f"CALL lake.system.rollback_to_snapshot('{followed.aggregate.table}', {first})"
+    )
 
 
 def ask_otherwise(followed: Followed) -> None:
@@ -231,7 +265,9 @@ def commit_without(followed: Followed) -> None:
 
 
 @long_  # in every run: test_table_that_opens_after_a_crash_settles_its_aggregate
-@pytest.mark.parametrize("event", [roll_back, delete_by_hand, drop, empty_by_rollback, ask_otherwise, commit_without])
+@pytest.mark.parametrize(
+    "event", [roll_back, delete_by_hand, drop, empty_by_rollback, ask_otherwise, commit_without]
+)
 def test_aggregate_out_of_step_is_made_anew_once(
     lake: Lake, caplog: pytest.LogCaptureFixture, event: Callable[[Followed], None]
 ) -> None:
@@ -249,7 +285,9 @@ def test_aggregate_out_of_step_is_made_anew_once(
 
 
 @long_
-def test_compaction_of_either_table_leaves_the_aggregate_in_step(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_compaction_of_either_table_leaves_the_aggregate_in_step(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
     followed = Followed(lake.make(mode=WriteMode.APPEND))
     followed.commit({"a": "north", "b": "south"})
     followed.commit({"c": "west"})
@@ -267,7 +305,8 @@ def test_compaction_of_either_table_leaves_the_aggregate_in_step(lake: Lake, cap
 def test_highest_of_each_group_is_asked_of_the_rows_after(lake: Lake) -> None:
     """What no sum tells is computed again for the groups that changed."""
     sql = (
-        "SELECT region, max(number) AS last, count(*) AS orders, sum(amount) AS amount FROM after WHERE region IN "
+        "SELECT region, max(number) AS last, count(*) AS orders, sum(amount) AS amount FROM after "
+        "WHERE region IN "
         "(SELECT region FROM staged UNION SELECT region FROM removed) GROUP BY region"
     )
     followed = Followed(lake.make())
@@ -295,9 +334,15 @@ def test_unpublished_rows_reach_the_aggregate_once_they_are_published(lake: Lake
 
 WRONG = [
     ("SELECT nothing FROM staged", r"cycle-aggregate\.\S+ failed, nothing is committed: .*nothing"),
-    ("SELECT region, 1 AS orders, 1.0 AS amount FROM staged", r"several rows of one key \(\('north',\)\)"),
+    (
+        "SELECT region, 1 AS orders, 1.0 AS amount FROM staged",
+        r"several rows of one key \(\('north',\)\)",
+    ),
     ("SELECT region, 1 AS orders FROM staged LIMIT 1", "returns no column amount"),
-    ("SELECT s.region, 1 orders, 1 amount FROM staged s, current c", "reads current, and table .* does not exist"),
+    (
+        "SELECT s.region, 1 orders, 1 amount FROM staged s, current c",
+        "reads current, and table .* does not exist",
+    ),
     ("SELECT region, 1/0 AS orders, 1 AS amount FROM staged LIMIT 1", "[Dd]ivision by zero"),
 ]
 
@@ -309,7 +354,9 @@ def test_query_that_fails_is_reported_and_commits_nothing(lake: Lake, sql: str, 
     with pytest.raises(TableUnsuitableError, match=why):
         followed.sink.committer().commit(request)
     assert followed.sink.rows() == []
-    mended = dataclasses.replace(request, aggregates=(dataclasses.replace(followed.aggregate, sql=BY_REGION),))
+    mended = dataclasses.replace(
+        request, aggregates=(dataclasses.replace(followed.aggregate, sql=BY_REGION),)
+    )
     assert followed.sink.committer().commit(mended).status is CommitStatus.COMMITTED
     followed.landed({"a": "north", "b": "north"})
     assert followed.is_exact()
@@ -319,7 +366,10 @@ def test_query_that_fails_is_reported_and_commits_nothing(lake: Lake, sql: str, 
 def test_table_with_rows_of_its_own_is_not_overwritten(lake: Lake) -> None:
     followed = Followed(lake.make(mode=WriteMode.APPEND))
     name = f"lake.{followed.aggregate.table}"
-    lake.sql(f"CREATE TABLE {name} USING iceberg AS SELECT 'north' AS region, 7L AS orders, 8.75 AS amount")
+    lake.sql(
+        f"CREATE TABLE {name} USING iceberg AS SELECT 'north' AS region, 7L AS orders, 8.75 AS "
+        f"amount"
+    )
     with pytest.raises(TableUnsuitableError, match="has rows that are not of this aggregate"):
         followed.sink.committer().commit(followed.request({"a": "north"}))
     assert followed.counted() == {"north": 7}

@@ -1,4 +1,5 @@
-"""The MERGE that deletes against the full MERGE and a plain dictionary, on random changes over several cycles."""
+"""The MERGE that deletes against the full MERGE and a plain dictionary, on random changes over
+several cycles."""
 
 from __future__ import annotations
 
@@ -19,23 +20,29 @@ from connectors.iceberg.schema.table import StagedKind
 __all__ = ["lake"]
 
 
-UNSHRUNK = (Phase.explicit, Phase.generate)  # an example takes seconds: shrinking would take minutes
+# an example takes seconds: shrinking would take minutes
+UNSHRUNK = (Phase.explicit, Phase.generate)
 
 KEYS = st.tuples(st.integers(1, 3), st.sampled_from(["a", "b", "ö", ""]))
 VALUES = st.fixed_dictionaries(
     {
         "region": st.sampled_from(["north", "south", None]),
-        "amount": st.none() | st.decimals(-99999, 99999, places=2, allow_nan=False, allow_infinity=False),
+        "amount": st.none()
+        | st.decimals(-99999, 99999, places=2, allow_nan=False, allow_infinity=False),
         "notes": st.none() | st.lists(st.none() | st.sampled_from(["x", "yy"]), max_size=2),
     }
 )
 DELETE = st.just("delete")
 PATCH = st.tuples(st.just("patch"), VALUES)
-CYCLE = st.dictionaries(KEYS, VALUES | DELETE, max_size=8) | st.dictionaries(KEYS, VALUES | DELETE | PATCH, max_size=8)
+CYCLE = st.dictionaries(KEYS, VALUES | DELETE, max_size=8) | st.dictionaries(
+    KEYS, VALUES | DELETE | PATCH, max_size=8
+)
 Change = Mapping[str, Any] | str | tuple[str, Mapping[str, Any]]
 
 
-def apply(model: dict[tuple[int, str], dict[str, Any]], cycle: Mapping[tuple[int, str], Change]) -> None:
+def apply(
+    model: dict[tuple[int, str], dict[str, Any]], cycle: Mapping[tuple[int, str], Change]
+) -> None:
     for key, change in cycle.items():
         if change == "delete":
             model.pop(key, None)
@@ -49,9 +56,13 @@ def apply(model: dict[tuple[int, str], dict[str, Any]], cycle: Mapping[tuple[int
 def commit(sink: Sink, cycle: Mapping[tuple[int, str], Change], engine: EngineName) -> None:
     rows = [order(*key, **change) for key, change in cycle.items() if isinstance(change, dict)]
     patches = [
-        order(*key, **{**change[1], "notes": None}) for key, change in cycle.items() if isinstance(change, tuple)
+        order(*key, **{**change[1], "notes": None})
+        for key, change in cycle.items()
+        if isinstance(change, tuple)
     ]
-    deletes = [{"shop": key[0], "number": key[1]} for key, change in cycle.items() if change == "delete"]
+    deletes = [
+        {"shop": key[0], "number": key[1]} for key, change in cycle.items() if change == "delete"
+    ]
     sink.commit(
         [
             *sink.stage(rows[::2]),
@@ -80,8 +91,16 @@ def ordered(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     ("version", "spec"), short_form(itertools.product((2, 3), (None, BY_REGION)), [(2, BY_REGION)])
 )
-def test_merge_and_full_merge_keep_the_last_state_per_key(lake: Lake, version: int, spec: str | None) -> None:
-    @settings(max_examples=4, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=UNSHRUNK)
+def test_merge_and_full_merge_keep_the_last_state_per_key(
+    lake: Lake, version: int, spec: str | None
+) -> None:
+    @settings(
+        max_examples=4,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=UNSHRUNK,
+    )
     @given(st.lists(CYCLE, min_size=2, max_size=4))
     def check(cycles: list[dict[tuple[int, str], Change]]) -> None:
         merge = lake.make(version=version, spec=spec)

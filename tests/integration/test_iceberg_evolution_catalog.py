@@ -42,9 +42,14 @@ def columns(lake: Lake, name: str) -> dict[str, tuple[int, Any]]:
 
 def make(lake: Lake, fields: Sequence[tuple[str, Any]], version: int = 3) -> str:
     name = f"shop.t{uuid.uuid4().hex[:10]}"
-    schema = {"type": "struct", "schema-id": 0, "fields": [
-        {"id": at, "name": column, "required": False, "type": type_} for at, (column, type_) in enumerate(fields, 1)
-    ]}  # fmt: skip
+    schema = {
+        "type": "struct",
+        "schema-id": 0,
+        "fields": [
+            {"id": at, "name": column, "required": False, "type": type_}
+            for at, (column, type_) in enumerate(fields, 1)
+        ],
+    }
     lake.catalog.create(name, json.dumps(schema), None, {"format-version": str(version)})
     return name
 
@@ -52,7 +57,9 @@ def make(lake: Lake, fields: Sequence[tuple[str, Any]], version: int = 3) -> str
 def keeper_of(lake: Lake, **props: str) -> TableManager:
     """A coordinator's keeper on the Spark session that all tests share."""
     listener: Any = None
-    made = TableManager(config(**props), listener, IcebergMetrics(FakePluginMetrics()), FakeSinkTaskContext())
+    made = TableManager(
+        config(**props), listener, IcebergMetrics(FakePluginMetrics()), FakeSinkTaskContext()
+    )
     client: Any = LocalLake(lake.catalog)
     made._sessions = LakeSessions(lambda: client, lambda _: None, made._metrics.driver_replaced)
     return made
@@ -71,7 +78,9 @@ def evolve(keeper: TableManager, name: str, rows: Any, **props: str) -> TableDes
         if not wanted:
             return description
         wish = TableRequest(None, "", wanted, description.schema_id).to_text()
-        description = TableDescription.from_json(json.loads(keeper.prepare(name, Need.EVOLVE, wish)[1]))
+        description = TableDescription.from_json(
+            json.loads(keeper.prepare(name, Need.EVOLVE, wish)[1])
+        )
     raise AssertionError(f"still lacking {wanted}")
 
 
@@ -85,7 +94,10 @@ def test_renamed_column_keeps_its_id_and_takes_both_names(lake: Lake) -> None:
     name = make(lake, [("id", "int"), ("b", "string")])
     props["table__" + name.replace(".", "__") + "__renamed"] = "b_new:b"
     keeper = keeper_of(lake, **props)
-    old, new = struct(("id", INT32), ("b", STRING)), struct(("id", INT32), ("b_new", STRING), ("more", INT32))
+    old, new = (
+        struct(("id", INT32), ("b", STRING)),
+        struct(("id", INT32), ("b_new", STRING), ("more", INT32)),
+    )
     first = evolve(keeper, name, batch([record(Struct(old, [1, "x"]), 0)]), **props)
     append(lake, first, batch([record(Struct(old, [1, "x"]), 0)]), **props)
     second = evolve(keeper, name, batch([record(Struct(new, [2, "y", 7]), 1)]), **props)
@@ -115,8 +127,11 @@ def test_incompatible_type_change_adds_a_new_version_of_the_column(lake: Lake) -
         rows = batch([record(Struct(struct(("id", INT32), ("c", type_)), [number, value]), number)])
         append(lake, evolve(keeper, name, rows, **props), rows, **props)
     assert columns(lake, name) == {
-        "id": (1, "int"), "c": (2, "decimal(6, 2)"), "c_v2": (3, "decimal(12, 4)"), "c_v3": (4, "string"),
-    }  # fmt: skip
+        "id": (1, "int"),
+        "c": (2, "decimal(6, 2)"),
+        "c_v2": (3, "decimal(12, 4)"),
+        "c_v3": (4, "string"),
+    }
     shown = "id, coalesce(c_v3, CAST(c_v2 AS STRING), CAST(c AS STRING)) AS c"
     assert [dict(row) for row in lake.rows(name, shown)] == [
         {"id": 0, "c": "1.25"},
@@ -139,8 +154,14 @@ def test_older_rows_get_the_field_default_where_the_format_allows(lake: Lake) ->
         name = make(lake, [("id", "int")], version)
         keeper = keeper_of(lake, **props)
         append(lake, evolve(keeper, name, old, **props), old, **props)
-        evolve(keeper, name, batch([record(Struct(row, [2, 4, Decimal("1.250"), 1, 1]), 1)]), **props)
-        fresh = {"n": 3, "d": 1.25, "day": "2020-02-29", "at": "1970-01-01T00:00:00.001"} if version == 3 else {}
+        evolve(
+            keeper, name, batch([record(Struct(row, [2, 4, Decimal("1.250"), 1, 1]), 1)]), **props
+        )
+        fresh = (
+            {"n": 3, "d": 1.25, "day": "2020-02-29", "at": "1970-01-01T00:00:00.001"}
+            if version == 3
+            else {}
+        )
         assert [dict(row) for row in lake.rows(name)] == [{"id": 1, **fresh}]
 
 
@@ -154,18 +175,23 @@ def test_what_must_wait_waits_until_somebody_has_changed_the_table(lake: Lake) -
             evolve(keeper, name, rows, **props)
     assert "new" not in columns(lake, name)
     held = describe(keeper, name)
-    wish = TableRequest(None, "", wanted_by(stager(held, **props), rows.value), held.schema_id).to_text()
+    wish = TableRequest(
+        None, "", wanted_by(stager(held, **props), rows.value), held.schema_id
+    ).to_text()
     lake.catalog.evolve(name, [SchemaChange(ChangeKind.ADD, ("new",), '"string"')])  # somebody
     answer = TableDescription.from_json(json.loads(keeper.prepare(name, Need.EVOLVE, wish)[1]))
     assert wanted_by(stager(answer, **props), rows.value) == ()
 
 
 def test_sixteen_tasks_that_request_the_same_column_get_one(lake: Lake) -> None:
-    """The requests of all tasks reach one coordinator; what one of them gets answered reaches everybody."""
+    """The requests of all tasks reach one coordinator; what one of them gets answered reaches
+    everybody."""
     props = {"tables__evolve_schema_enabled": "true"}
     name = make(lake, [("id", "int")])
     keeper = keeper_of(lake, **props)
-    state = CoordinatorState(CoordinatorSettings("k-1", 1, 1000, 300), "x", lambda: str(uuid.uuid4()))
+    state = CoordinatorState(
+        CoordinatorSettings("k-1", 1, 1000, 300), "x", lambda: str(uuid.uuid4())
+    )
     state.begin({"orders": TopicInfo("id-1", (0,) * TASKS)}, {}, {name: keeper.view(name)}, None, 0)
     answers: list[TableOpened] = []
 
@@ -179,7 +205,9 @@ def test_sixteen_tasks_that_request_the_same_column_get_one(lake: Lake) -> None:
             wanted = wanted_by(stager(description, **props), rows.value)
             if wanted:
                 wish = TableRequest(None, "", wanted, description.schema_id).to_text()
-                asked += state.on_message(OpenTable(str(task), state.epoch, name, Need.EVOLVE, wish))
+                asked += state.on_message(
+                    OpenTable(str(task), state.epoch, name, Need.EVOLVE, wish)
+                )
         return asked
 
     asked = all_ask(describe(keeper, name))
@@ -199,7 +227,8 @@ def test_sixteen_tasks_that_request_the_same_column_get_one(lake: Lake) -> None:
 
 
 def test_concurrent_schema_changes_by_two_writers_are_each_applied_once(lake: Lake) -> None:
-    """A coordinator and whoever else works on the table: the catalog's compare-and-swap decides, and we try again."""
+    """A coordinator and whoever else works on the table: the catalog's compare-and-swap decides,
+    and we try again."""
     name = make(lake, [("id", "int")])
     same = SchemaChange(ChangeKind.ADD, ("new",), '"string"')
 
@@ -207,7 +236,9 @@ def test_concurrent_schema_changes_by_two_writers_are_each_applied_once(lake: La
         session = lake.runtime.new_session(lake_config(lake.folder).session_settings())
         catalog = LakeSession(session, "lake", EngineSettings())
         for at in range(4):
-            catalog.evolve(name, [same, SchemaChange(ChangeKind.ADD, (f"own_{number}_{at}",), '"int"')])
+            catalog.evolve(
+                name, [same, SchemaChange(ChangeKind.ADD, (f"own_{number}_{at}",), '"int"')]
+            )
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(writer, range(2)))
@@ -219,7 +250,9 @@ def test_concurrent_schema_changes_by_two_writers_are_each_applied_once(lake: La
 def test_json_stored_as_variant_is_readable_by_spark(lake: Lake) -> None:
     props = {"ext__json_type": "variant", "tables__evolve_schema_enabled": "true"}
     name = make(lake, [("id", "int")])
-    row = struct(("id", INT32), ("doc", Schema(Type.STRING, name="io.debezium.data.Json", optional=True)))
+    row = struct(
+        ("id", INT32), ("doc", Schema(Type.STRING, name="io.debezium.data.Json", optional=True))
+    )
     texts = ['{"a": {"b": [1, 2.5, "x", null, true]}, "c": 5000000000}', None, "[]"]
     rows = batch([record(Struct(row, [at, text]), at) for at, text in enumerate(texts)])
     append(lake, evolve(keeper_of(lake, **props), name, rows, **props), rows, **props)

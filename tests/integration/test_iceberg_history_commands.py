@@ -32,14 +32,20 @@ def run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def filled(lake: Lake) -> tuple[Sink, list[int]]:
-    """Identifier fields are the key here: offsets 0 to 9 bring a and b, 10 to 19 change a and delete b."""
+    """Identifier fields are the key here: offsets 0 to 9 bring a and b, 10 to 19 change a and
+    delete b."""
     sink = lake.make()
     lake.sql(f"ALTER TABLE lake.{sink.name} SET IDENTIFIER FIELDS shop, number")
     sink.commit(sink.stage([order(1, "a"), order(1, "b")]))
     deletes = sink.stage([{"shop": 1, "number": "b"}], StagedKind.DELETES)
     sink.commit([*sink.stage([order(1, "a", "south"), order(1, "c")]), *deletes])
-    lake.sql(f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => map('rewrite-all','true'))")
-    return sink, [s["snapshot-id"] for s in lake.catalog.table(sink.name).metadata().snapshots.values()]
+    lake.sql(
+        f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => "
+        f"map('rewrite-all','true'))"
+    )
+    return sink, [
+        s["snapshot-id"] for s in lake.catalog.table(sink.name).metadata().snapshots.values()
+    ]
 
 
 def test_history_lists_commits_and_at_finds_them(lake: Lake, run: Any) -> None:
@@ -60,22 +66,37 @@ def test_history_lists_commits_and_at_finds_them(lake: Lake, run: Any) -> None:
     def snapshot(*words: str) -> int:
         return int(json.loads(run("at", sink.name, *words, "--json").stdout)["snapshot"])
 
-    assert [snapshot("--offset", f"orders:0:{offset}") for offset in (0, 9, 10)] == [first, first, second]
+    assert [snapshot("--offset", f"orders:0:{offset}") for offset in (0, 9, 10)] == [
+        first,
+        first,
+        second,
+    ]
     assert snapshot("--ref", "main") == snapshot("--snapshot", "last") == third
     assert snapshot("--time", told[1]["time"]) == second
     assert f"VERSION AS OF {second}" in run("at", sink.name, "--offset", "orders:0:10").stdout
-    for words in (("--offset", "orders:0:20"), ("--ref", "mian"), ("--snapshot", "7"), ("--time", "2001-01-01")):
+    for words in (
+        ("--offset", "orders:0:20"),
+        ("--ref", "mian"),
+        ("--snapshot", "7"),
+        ("--time", "2001-01-01"),
+    ):
         missing = run("at", sink.name, *words)
         assert missing.exit_code == 1
         assert missing.stderr.startswith(f"connect-py: table {sink.name}: ")
     assert run("history", "shop.missing").exit_code == 2
     inner = run("history", f"{sink.name}.files")
-    assert (inner.exit_code, inner.stderr) == (2, f"connect-py: table {sink.name}.files: is a metadata table\n")
+    assert (inner.exit_code, inner.stderr) == (
+        2,
+        f"connect-py: table {sink.name}.files: is a metadata table\n",
+    )
     assert run("at", sink.name, "--snapshot", "last", "--branch", "mian").exit_code == 2
     empty = lake.make()
     assert run("history", empty.name).exit_code == 0
     assert run("history", empty.name, "--branch", "staging").exit_code == 2
-    lake.sql(f"CALL lake.system.expire_snapshots(table => '{sink.name}', older_than => now(), retain_last => 1)")
+    lake.sql(
+        f"CALL lake.system.expire_snapshots(table => '{sink.name}', older_than => now(), "
+        f"retain_last => 1)"
+    )
     late = run("at", sink.name, "--offset", "orders:0:3")
     assert str(third) in late.stdout
     assert "expired" in late.stdout
@@ -91,7 +112,11 @@ def test_diff_prints_change_counts_before_the_changed_rows(lake: Lake, run: Any)
     assert told.exit_code == 1, told.stderr
     lines = told.stdout.splitlines()
     assert lines[0] == f"{sink.name}: {first} -> {third}, rows by key (shop, number)"
-    assert [line.split() for line in lines[1:4]] == [["1", "inserted"], ["1", "updated"], ["1", "deleted"]]
+    assert [line.split() for line in lines[1:4]] == [
+        ["1", "inserted"],
+        ["1", "updated"],
+        ["1", "deleted"],
+    ]
     assert "updated shop=1 number=a: region: north -> south" in lines
     assert f"VERSION AS OF {first}" in told.stdout
     document = json.loads(run("diff", sink.name, "first", "last", "--json", "--limit", "1").stdout)
@@ -106,15 +131,25 @@ def test_diff_prints_change_counts_before_the_changed_rows(lake: Lake, run: Any)
 def test_the_commands_start_a_driver_of_their_own(lake: Lake) -> None:
     sink, (first, *_) = filled(lake)
     settings = lake_config(lake.folder).catalog_properties
-    options = [word for key, value in settings.items() for word in ("--catalog-property", f"{key}={value}")]
+    options = [
+        word for key, value in settings.items() for word in ("--catalog-property", f"{key}={value}")
+    ]
     options += ["--url", NO_WORKER]
 
     def told(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [str(Path(sys.executable).with_name("connect-py")), *words, "--catalog", "lake", *options]
+        command = [
+            str(Path(sys.executable).with_name("connect-py")),
+            *words,
+            "--catalog",
+            "lake",
+            *options,
+        ]
         return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
     assert str(first) in told("history", sink.name).stdout
     difference = told("diff", sink.name, "first", "last")
     assert difference.returncode == 1
     [announced] = difference.stderr.splitlines()
-    assert announced.startswith("connect-py: starting a separate Spark driver: no worker answers at ")
+    assert announced.startswith(
+        "connect-py: starting a separate Spark driver: no worker answers at "
+    )

@@ -1,4 +1,5 @@
-"""The sort order and the partition fields of the configuration on real tables, and files after a compaction."""
+"""The sort order and the partition fields of the configuration on real tables, and files after a
+compaction."""
 
 from __future__ import annotations
 
@@ -19,12 +20,18 @@ def test_sort_order_is_set_once_and_compaction_follows_it(lake: Lake) -> None:
     assert lake.catalog.set_layout(sink.name, terms, None)
     assert not lake.catalog.set_layout(sink.name, terms, None)
     for number in range(3):
-        sink.commit(sink.stage([order(1, f"{letter}{number}", region) for letter, region in ("cx", "ay", "bx")]))
+        sink.commit(
+            sink.stage(
+                [order(1, f"{letter}{number}", region) for letter, region in ("cx", "ay", "bx")]
+            )
+        )
     lake.sql(
         f"CALL lake.system.rewrite_data_files(table => '{sink.name}', strategy => 'sort', "
         "options => map('rewrite-all', 'true'))"
     )
-    rows = lake.catalog.spark.sql(f"SELECT region, number, _pos FROM lake.{sink.name} ORDER BY _pos").collect()
+    rows = lake.catalog.spark.sql(
+        f"SELECT region, number, _pos FROM lake.{sink.name} ORDER BY _pos"
+    ).collect()
     found = [(row[0], row[1]) for row in rows]
     assert found == sorted(found, key=lambda row: (-ord(row[0]), row[1]))
 
@@ -37,10 +44,17 @@ def test_partition_fields_change_for_new_files_alone(lake: Lake) -> None:
     assert not lake.catalog.set_layout(sink.name, (), wanted)
     fields = json.loads(sink.description().spec)["fields"]
     assert [(field["name"], field["transform"]) for field in fields] == [
-        ("shop", "identity"), ("placed_day", "day"), ("number_bucket", "bucket[2]"),
-    ]  # fmt: skip
-    lake.sql(f"INSERT INTO lake.{sink.name} VALUES (2, 'c', 'north', 1.0, TIMESTAMP '2026-01-02 00:00:00', null)")
-    files = lake.catalog.spark.sql(f"SELECT spec_id, count(*) FROM lake.{sink.name}.files GROUP BY 1 ORDER BY 1")
+        ("shop", "identity"),
+        ("placed_day", "day"),
+        ("number_bucket", "bucket[2]"),
+    ]
+    lake.sql(
+        f"INSERT INTO lake.{sink.name} VALUES (2, 'c', 'north', 1.0, TIMESTAMP '2026-01-02 "
+        f"00:00:00', null)"
+    )
+    files = lake.catalog.spark.sql(
+        f"SELECT spec_id, count(*) FROM lake.{sink.name}.files GROUP BY 1 ORDER BY 1"
+    )
     assert [tuple(row) for row in files.collect()] == [(0, 2), (1, 1)]
     assert len(sink.rows("number")) == 3
     assert lake.catalog.set_layout(sink.name, (), parse_partition_by(list_items("region")))

@@ -1,4 +1,5 @@
-"""`connect-py load`: topics of a real broker, read and staged by Spark, as tasks of the connector would have it."""
+"""`connect-py load`: topics of a real broker, read and staged by Spark, as tasks of the connector
+would have it."""
 
 from __future__ import annotations
 
@@ -24,7 +25,11 @@ def test_load_merges_changes_in_steps_and_goes_on_behind_them(shop: Shop, lake: 
     assert "at most 16 records, about 2.4 kB of messages" in planned.output
     assert f"{shop.table}: would be created, 16 rows" in planned.output
     plan = json.loads(shop.run("--plan", "--json").stdout)
-    assert (plan["records"], plan["sample"]["records"], 2350 < plan["bytes"] < 2450) == (16, 16, True)
+    assert (plan["records"], plan["sample"]["records"], 2350 < plan["bytes"] < 2450) == (
+        16,
+        16,
+        True,
+    )
     report = shop.loaded("--step-rows", "10")
     assert (report["records"], report["steps"]) == (16, 3)  # of which the first opens the table
     wanted = [(key, f"second {key}" if key < 5 else f"first {key}") for key in range(9)]
@@ -55,9 +60,14 @@ def test_tombstones_go_to_tables_that_ranges_before_reached(shop: Shop, lake: La
     shop.produce(b'{"id": 2}', None, 0)
     shop.produce(b'{"id": 8}', None, 0)
     report = shop.loaded(
-        "--step-rows", "2", "--split", "3", iceberg__tables="", iceberg__tables__dynamic_enabled="true",
+        "--step-rows",
+        "2",
+        "--split",
+        "3",
+        iceberg__tables="",
+        iceberg__tables__dynamic_enabled="true",
         iceberg__tables__route_field="_cdc.target",
-    )  # fmt: skip
+    )
     assert (report["records"], report["unrouted"]) == (8, {})
     assert [row[0] for row in state(lake, "shop.users")] == [0, 4, 6, 10]
 
@@ -69,15 +79,21 @@ def test_ranges_behind_a_schema_change_are_read_again(shop: Shop, lake: Lake) ->
     for number in range(25):
         more = {"city": "Bern"} if number >= 12 else {}
         shop.change("u", 2 * (number % 2), f"later {number}", **more)
-    again = shop.loaded("--step-rows", "5", "--split", "8", iceberg__tables__evolve_schema_enabled="true")
+    again = shop.loaded(
+        "--step-rows", "5", "--split", "8", iceberg__tables__evolve_schema_enabled="true"
+    )
     assert again["records"] == 25
     assert state(lake, shop.table, ("id", "name", "city")) == [
-        (0, "later 24", "Bern"), (2, "later 23", "Bern"), (4, "value 58", None),
-    ]  # fmt: skip
+        (0, "later 24", "Bern"),
+        (2, "later 23", "Bern"),
+        (4, "value 58", None),
+    ]
 
 
 @pytest.mark.long
-def test_load_keeps_dead_letters_and_names_a_bad_record(shop: Shop, lake: Lake, topic_prefix: str) -> None:
+def test_load_keeps_dead_letters_and_names_a_bad_record(
+    shop: Shop, lake: Lake, topic_prefix: str
+) -> None:
     shop.change("c", 1, "good")
     shop.produce(b'{"id": 2}', b"{no json", 0)
     shop.change("c", 3, "good")
@@ -85,24 +101,34 @@ def test_load_keeps_dead_letters_and_names_a_bad_record(shop: Shop, lake: Lake, 
     assert (stopped.exit_code, f"{shop.topic}" in stopped.output) == (1, True), stopped.output
     assert "VALUE_CONVERTER" in stopped.output
     dead_letters = {
-        "errors__tolerance": "all", "errors__deadletterqueue__iceberg__table": f"{shop.table}_dead",
+        "errors__tolerance": "all",
+        "errors__deadletterqueue__iceberg__table": f"{shop.table}_dead",
         "errors__deadletterqueue__topic__name": f"{topic_prefix}dead",
         "errors__deadletterqueue__topic__replication__factor": "1",
-    }  # fmt: skip
+    }
     report = shop.loaded(**dead_letters)
     assert report["records"] == 3
     assert state(lake, shop.table) == [(1, "good"), (3, "good")]
-    assert state(lake, f"{shop.table}_dead", ["topic", "partition", "offset"]) == [(shop.topic, 0, 0)]
-    assert [letter.value for letter in read_topic(shop.servers, f"{topic_prefix}dead")] == [b"{no json"]
+    assert state(lake, f"{shop.table}_dead", ["topic", "partition", "offset"]) == [
+        (shop.topic, 0, 0)
+    ]
+    assert [letter.value for letter in read_topic(shop.servers, f"{topic_prefix}dead")] == [
+        b"{no json"
+    ]
 
 
-@pytest.mark.parametrize(("words", "why"), [
-    (("--to", "yesterday"), "expected latest, a time"),
-    (("--to", "users:0:1"), "does not consume users-0"),
-    (("--conf", "nothing"), "--conf"),
-    (("--from", "users:0:x"), "expected latest, a time"),
-])  # fmt: skip
-def test_bounds_and_settings_that_make_no_sense_are_refused(shop: Shop, words: Sequence[str], why: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--to", "yesterday"), "expected latest, a time"),
+        (("--to", "users:0:1"), "does not consume users-0"),
+        (("--conf", "nothing"), "--conf"),
+        (("--from", "users:0:x"), "expected latest, a time"),
+    ],
+)
+def test_bounds_and_settings_that_make_no_sense_are_refused(
+    shop: Shop, words: Sequence[str], why: str
+) -> None:
     refused = shop.run(*words)
     assert (refused.exit_code, why in refused.output) == (1, True), refused.output
 
@@ -111,7 +137,9 @@ def test_bounds_and_settings_that_make_no_sense_are_refused(shop: Shop, words: S
 def test_load_between_bounds_reads_those_offsets_alone(shop: Shop, lake: Lake) -> None:
     for key in range(8):
         shop.change("c", key, "x")
-    shop.loaded("--from", f"{shop.topic}:0:1,{shop.topic}:1:2", "--to", f"{shop.topic}:0:3,{shop.topic}:1:3")
+    shop.loaded(
+        "--from", f"{shop.topic}:0:1,{shop.topic}:1:2", "--to", f"{shop.topic}:0:3,{shop.topic}:1:3"
+    )
     assert [row[0] for row in state(lake, shop.table)] == [2, 4, 5]
     assert shop.offsets() == {0: 3, 1: 3}
     refused = shop.run("--from", "earliest")
@@ -127,4 +155,6 @@ def test_load_of_a_running_connector_is_refused(shop: Shop) -> None:
         refused = shop.run()
     finally:
         consumer.close()
-    assert (refused.exit_code, "has 1 members; stop it first" in refused.output) == (1, True), refused.output
+    assert (refused.exit_code, "has 1 members; stop it first" in refused.output) == (1, True), (
+        refused.output
+    )

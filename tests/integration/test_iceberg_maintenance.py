@@ -1,4 +1,5 @@
-"""Maintenance by policy on real tables: rows stay, files and snapshots get fewer, and the ledger stays readable."""
+"""Maintenance by policy on real tables: rows stay, files and snapshots get fewer, and the ledger
+stays readable."""
 
 from __future__ import annotations
 
@@ -30,7 +31,11 @@ from connectors.iceberg.errors import CatalogUnavailableError
 from connectors.iceberg.maintenance import moved_files
 from connectors.iceberg.maintenance.cold_partitions import cold_location
 from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, maintain
-from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind, due_actions
+from connectors.iceberg.maintenance.maintenance_plan import (
+    MaintenanceAction,
+    MaintenanceKind,
+    due_actions,
+)
 from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
 from connectors.iceberg.maintenance.operations_table import operations_of
 from connectors.iceberg.maintenance.table_state import measure
@@ -46,7 +51,13 @@ APP = typer.Typer()
 APP.command()(maintain_command)
 APP.callback()(lambda: None)
 POLICY = MaintenancePolicy(
-    MaintenanceMode.TRUE, small_files=4, delete_files=2, snapshots=3, keep_snapshots=2, keep_ms=1, manifests=3
+    MaintenanceMode.TRUE,
+    small_files=4,
+    delete_files=2,
+    snapshots=3,
+    keep_snapshots=2,
+    keep_ms=1,
+    manifests=3,
 )
 
 
@@ -60,16 +71,25 @@ CYCLES = 4
 
 
 def busy(lake: Lake, version: int, spec: str | None = None) -> Sink:
-    """A table whose cycles each insert a row, change the row before, and delete the one before that."""
+    """A table whose cycles each insert a row, change the row before, and delete the one before
+    that."""
     sink = lake.make(version=version, spec=spec)
     for cycle in range(CYCLES):
-        upserts = sink.stage([order(1, str(number), f"r{cycle}") for number in (cycle, cycle - 1) if number >= 0])
-        deletes = sink.stage([{"shop": 1, "number": str(cycle - 2)}], StagedKind.DELETES) if cycle >= 2 else []
+        upserts = sink.stage(
+            [order(1, str(number), f"r{cycle}") for number in (cycle, cycle - 1) if number >= 0]
+        )
+        deletes = (
+            sink.stage([{"shop": 1, "number": str(cycle - 2)}], StagedKind.DELETES)
+            if cycle >= 2
+            else []
+        )
         sink.commit([*upserts, *deletes])
     return sink
 
 
-def do(lake: Lake, sink: Sink, kind: MaintenanceKind, policy: MaintenancePolicy = POLICY) -> MaintenanceResult:
+def do(
+    lake: Lake, sink: Sink, kind: MaintenanceKind, policy: MaintenancePolicy = POLICY
+) -> MaintenanceResult:
     request = MaintenanceRequest(MaintenanceAction(kind, "a test"), policy, by="orders")
     return lake.catalog.run(sink.name, maintain, request)
 
@@ -77,11 +97,17 @@ def do(lake: Lake, sink: Sink, kind: MaintenanceKind, policy: MaintenancePolicy 
 @pytest.mark.parametrize(
     ("version", "spec"), short_form(itertools.product((2, 3), (None, BY_REGION)), [(3, BY_REGION)])
 )
-def test_compaction_and_expiry_keep_rows_and_the_ledger(lake: Lake, version: int, spec: str | None) -> None:
+def test_compaction_and_expiry_keep_rows_and_the_ledger(
+    lake: Lake, version: int, spec: str | None
+) -> None:
     sink = busy(lake, version, spec)
     rows, before = sink.rows(), sink.load().view
     state = lake.catalog.run(sink.name, measure, "main", POLICY)
-    assert (state.data_files, state.small_files, state.snapshots) == (state.small_files, state.data_files, CYCLES)
+    assert (state.data_files, state.small_files, state.snapshots) == (
+        state.small_files,
+        state.data_files,
+        CYCLES,
+    )
     assert state.deleted_records > 0
     compacted = do(lake, sink, MaintenanceKind.COMPACT)
     assert compacted.after.data_files == 1  # both rows are in one partition
@@ -165,7 +191,8 @@ def test_orphan_search_spares_a_renamed_table_in_the_same_folder(
         (folder / "data" / waiting).write_text("x")
     files = {path for path in folder.rglob("*") if path.is_file()}
     for path in files:
-        if not codec or not path.name.endswith(".metadata.json"):  # else: the search finds no metadata that is so young
+        # else: the search finds no metadata that is so young
+        if not codec or not path.name.endswith(".metadata.json"):
             os.utime(path, (time.time() - 4 * 86_400,) * 2)
     policy = dataclasses.replace(POLICY, orphan_age_ms=3 * DAYS, operations_table=None)
     settings = ("--set", "orphan-age=3d", "--set", "operations-table=none")
@@ -177,32 +204,51 @@ def test_orphan_search_spares_a_renamed_table_in_the_same_folder(
     assert result.counts == {}
     assert files <= {path for path in folder.rglob("*") if path.is_file()}
     assert [dict(row)["number"] for row in old.rows("number")] == ["a", "b"]
-    assert not [a for a in due_actions(result.after, policy, int(time.time() * 1000))
-                if a.kind is MaintenanceKind.ORPHANS]  # fmt: skip
+    assert not [
+        a
+        for a in due_actions(result.after, policy, int(time.time() * 1000))
+        if a.kind is MaintenanceKind.ORPHANS
+    ]
 
 
 @pytest.mark.long  # in every run: test_command_says_what_is_due_and_does_it
 def test_each_action_is_a_row_of_the_operations_table(lake: Lake) -> None:
     sink = busy(lake, 3)
     do(lake, sink, MaintenanceKind.COMPACT)
-    do(lake, sink, MaintenanceKind.EXPIRE, dataclasses.replace(POLICY, operations_table=f"{sink.name}_life"))
+    do(
+        lake,
+        sink,
+        MaintenanceKind.EXPIRE,
+        dataclasses.replace(POLICY, operations_table=f"{sink.name}_life"),
+    )
     do(lake, sink, MaintenanceKind.MANIFESTS, dataclasses.replace(POLICY, operations_table=None))
     columns = "action, made_by, table_name, data_files_before, data_files_after, snapshots_after"
     [first] = lake.rows(f"{sink.name}_operations", columns)
     assert dict(first) == {
-        "action": "compact data files", "made_by": "orders", "table_name": sink.name, "data_files_before": CYCLES,
-        "data_files_after": 1, "snapshots_after": CYCLES + 1,
-    }  # fmt: skip
+        "action": "compact data files",
+        "made_by": "orders",
+        "table_name": sink.name,
+        "data_files_before": CYCLES,
+        "data_files_after": 1,
+        "snapshots_after": CYCLES + 1,
+    }
     [second] = lake.rows(f"{sink.name}_life", "action, counts")
     assert dict(second)["action"] == "expire snapshots"
     assert dict(second)["counts"]["deleted_manifest_lists_count"] == CYCLES - 1
 
 
 @pytest.mark.long  # in every run: test_command_says_what_is_due_and_does_it
-def test_action_counts_as_done_without_its_row_of_operations(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_action_counts_as_done_without_its_row_of_operations(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
     sink = busy(lake, 3)
     other = lake.make(mode=WriteMode.APPEND)  # a table without columns for operations
-    result = do(lake, sink, MaintenanceKind.COMPACT, dataclasses.replace(POLICY, operations_table=other.name))
+    result = do(
+        lake,
+        sink,
+        MaintenanceKind.COMPACT,
+        dataclasses.replace(POLICY, operations_table=other.name),
+    )
     assert (result.after.data_files, result.failure, other.rows()) == (1, "", [])
     [warned] = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert f"{sink.name}: no row in the operations table for compact data files: " in warned
@@ -234,7 +280,8 @@ def test_ages_and_times_are_right_in_other_time_zones(lake: Lake) -> None:
 
 
 def test_action_is_left_out_if_a_commit_was_held_meanwhile(lake: Lake) -> None:
-    """What is due was listed before the commit: a compaction would move main, and keep the branch from following."""
+    """What is due was listed before the commit: a compaction would move main, and keep the branch
+    from following."""
     sink = busy(lake, 3)
     branch = f"{UNPUBLISHED_PREFIX}0123456789ab"
     lake.sql(f"ALTER TABLE lake.{sink.name} CREATE BRANCH `{branch}`")
@@ -243,7 +290,9 @@ def test_action_is_left_out_if_a_commit_was_held_meanwhile(lake: Lake) -> None:
     assert "unpublished" in result.skipped
     assert result.after == result.before
     metadata = lake.catalog.table(sink.name).metadata()
-    assert metadata.refs["main"] in [each["snapshot-id"] for each in metadata.ancestors(metadata.head(branch))]
+    assert metadata.refs["main"] in [
+        each["snapshot-id"] for each in metadata.ancestors(metadata.head(branch))
+    ]
 
 
 @pytest.mark.long  # in every run: what is due, in tests/unit/test_iceberg_maintenance_plan.py
@@ -257,8 +306,11 @@ def test_tables_that_say_so_lose_no_snapshots(lake: Lake) -> None:
 
 def test_command_says_what_is_due_and_does_it(lake: Lake, run: Any) -> None:
     sink = busy(lake, 3)
-    settings = [word for text in ("small-files=3", "keep-snapshots=2", "snapshots=3", "keep=1m")
-                for word in ("--set", text)]  # fmt: skip
+    settings = [
+        word
+        for text in ("small-files=3", "keep-snapshots=2", "snapshots=3", "keep=1m")
+        for word in ("--set", text)
+    ]
     shown = run(sink.name, "--dry-run", *settings)
     assert shown.exit_code == 0, shown.stderr
     assert "due: compact data files (" in shown.stdout
@@ -290,7 +342,9 @@ def test_command_fails_while_a_file_to_compact_is_gone(lake: Lake, run: Any) -> 
     assert failed.exit_code == 1
     document = json.loads(failed.stdout)
     assert "could not be rewritten" in document["failed"]["compact data files"]
-    assert [each["failure"] for each in document["done"]] == [document["failed"]["compact data files"]]
+    assert [each["failure"] for each in document["done"]] == [
+        document["failed"]["compact data files"]
+    ]
     aside.rename(file)
     mended = run(sink.name, *now)
     assert mended.exit_code == 0, mended.stderr
@@ -306,22 +360,36 @@ def test_branches_are_compacted_where_the_connector_commits(lake: Lake) -> None:
     for number in range(4):
         sink.commit(sink.stage([order(1, str(number))]))
     rows = sink.rows()
-    request = MaintenanceRequest(MaintenanceAction(MaintenanceKind.COMPACT, "a test"), POLICY, "audit")
+    request = MaintenanceRequest(
+        MaintenanceAction(MaintenanceKind.COMPACT, "a test"), POLICY, "audit"
+    )
     result = lake.catalog.run(sink.name, maintain, request)
     assert (result.before.data_files, result.after.data_files) == (5, 1)
     assert sink.rows() == rows
     skipped = lake.catalog.run(
-        sink.name, maintain, dataclasses.replace(request, action=MaintenanceAction(MaintenanceKind.MANIFESTS, "a test"))
+        sink.name,
+        maintain,
+        dataclasses.replace(request, action=MaintenanceAction(MaintenanceKind.MANIFESTS, "a test")),
     )
     assert "main only" in skipped.skipped
-    assert look_up(lake.catalog.table(sink.name).metadata().view("audit", KEY)).standing is Standing.FOUND
+    assert (
+        look_up(lake.catalog.table(sink.name).metadata().view("audit", KEY)).standing
+        is Standing.FOUND
+    )
 
 
-BY_DAY = json.dumps({"spec-id": 0, "fields": [
-    {"name": "placed_day", "transform": "day", "source-id": 5, "field-id": 1000},
-]})  # fmt: skip
+BY_DAY = json.dumps(
+    {
+        "spec-id": 0,
+        "fields": [
+            {"name": "placed_day", "transform": "day", "source-id": 5, "field-id": 1000},
+        ],
+    }
+)
 TODAY = dt.datetime.now(dt.UTC).replace(hour=1)
-TIERED = MaintenancePolicy(MaintenanceMode.TRUE, small_files=2, operations_table=None, tiering_age_ms=30 * DAYS)
+TIERED = MaintenancePolicy(
+    MaintenanceMode.TRUE, small_files=2, operations_table=None, tiering_age_ms=30 * DAYS
+)
 
 
 def places(lake: Lake, sink: Sink, cold: str) -> dict[bool, set[str]]:
@@ -329,11 +397,14 @@ def places(lake: Lake, sink: Sink, cold: str) -> dict[bool, set[str]]:
     found: dict[bool, set[str]] = {True: set(), False: set()}
     for row in lake.rows(f"{sink.name}.data_files", "file_path, partition.placed_day AS day"):
         file = dict(row)
-        found[file["file_path"].replace(":///", ":/").startswith(cold.replace(":///", ":/"))].add(file["day"])
+        found[file["file_path"].replace(":///", ":/").startswith(cold.replace(":///", ":/"))].add(
+            file["day"]
+        )
     return found
 
 
-@pytest.mark.long  # in every run: test_move_spares_files_of_an_expired_snapshot, and moves that meet others
+# in every run: test_move_spares_files_of_an_expired_snapshot, and moves that meet others
+@pytest.mark.long
 @pytest.mark.parametrize(("version", "elsewhere"), [(1, False), (2, True), (3, False), (3, True)])
 def test_old_partitions_move_with_their_deletes_and_read_the_same(
     lake: Lake, tmp_path: Path, version: int, elsewhere: bool
@@ -344,21 +415,31 @@ def test_old_partitions_move_with_their_deletes_and_read_the_same(
     lake.sql(f"ALTER TABLE lake.{sink.name} ADD PARTITION FIELD day(placed)")
     lake.sql(f"ALTER TABLE lake.{sink.name} WRITE ORDERED BY number")
     days = {"a": 0, "b": 29, "c": 40, "d": 41}
-    rows = [order(1, name, placed=TODAY - dt.timedelta(days=days[name[0]])) for name in ("a", "b", "c", "c2", "d")]
+    rows = [
+        order(1, name, placed=TODAY - dt.timedelta(days=days[name[0]]))
+        for name in ("a", "b", "c", "c2", "d")
+    ]
     lake.sql(f"INSERT INTO lake.{sink.name} VALUES {', '.join(map(sql_row, rows))}")
     if version > 1:
         lake.sql(f"DELETE FROM lake.{sink.name} WHERE number = 'c2'")
     metadata = lake.catalog.table(sink.name).metadata()
     cold = cold_location(metadata, policy, sink.name)
     assert cold == (
-        f"{tmp_path.as_uri()}/{sink.name.replace('.', '/')}-{metadata.uuid[:8]}" if elsewhere
+        f"{tmp_path.as_uri()}/{sink.name.replace('.', '/')}-{metadata.uuid[:8]}"
+        if elsewhere
         else f"{metadata.location}/cold"
-    )  # fmt: skip
+    )
     before = sink.rows("number, placed" + (", _row_id" if version == 3 else ""))
     state = measure(lake.catalog, sink.name, "main", policy)
-    assert [a.kind for a in due_actions(state, policy, 0) if a.kind is MaintenanceKind.MOVE] == [MaintenanceKind.MOVE]
+    assert [a.kind for a in due_actions(state, policy, 0) if a.kind is MaintenanceKind.MOVE] == [
+        MaintenanceKind.MOVE
+    ]
     moved = do(lake, sink, MaintenanceKind.MOVE, policy)
-    assert (moved.counts["moved_partitions"], moved.after.movable, moved.after.cold_files) == (2, 0, 2), moved
+    assert (moved.counts["moved_partitions"], moved.after.movable, moved.after.cold_files) == (
+        2,
+        0,
+        2,
+    ), moved
     assert "cold files 0 -> 2" in moved.line()
     assert sink.rows("number, placed" + (", _row_id" if version == 3 else "")) == before
     day = {name: str((TODAY - dt.timedelta(days=age)).date()) for name, age in days.items()}
@@ -376,22 +457,33 @@ def test_old_partitions_move_with_their_deletes_and_read_the_same(
 
 
 def sql_row(row: dict[str, Any]) -> str:
-    return f"({row['shop']}, '{row['number']}', NULL, 1.0, TIMESTAMP '{row['placed']:%Y-%m-%d %H:%M:%S}Z', NULL)"
+    return (
+        f"({row['shop']}, '{row['number']}', NULL, 1.0, TIMESTAMP "
+        f"'{row['placed']:%Y-%m-%d %H:%M:%S}Z', NULL)"
+    )
 
 
-@pytest.mark.parametrize("transform", short_form(["hours(at)", "months(at)", "years(at)", "day"], []))
+@pytest.mark.parametrize(
+    "transform", short_form(["hours(at)", "months(at)", "years(at)", "day"], [])
+)
 def test_partitions_of_any_time_move_once_they_are_old_enough(lake: Lake, transform: str) -> None:
     name = f"shop.t{uuid.uuid4().hex[:10]}"
-    lake.sql(f"CREATE TABLE lake.{name} (n INT, day DATE, at TIMESTAMP_NTZ) USING iceberg PARTITIONED BY ({transform})")
+    lake.sql(
+        f"CREATE TABLE lake.{name} (n INT, day DATE, at TIMESTAMP_NTZ) USING iceberg PARTITIONED "
+        f"BY ({transform})"
+    )
     past = TODAY - dt.timedelta(days=800)
     for number, moment in enumerate((past, TODAY)):
-        lake.sql(f"INSERT INTO lake.{name} VALUES ({number}, DATE '{moment:%Y-%m-%d}', "
-                 f"TIMESTAMP_NTZ '{moment:%Y-%m-%d %H:%M:%S}')")  # fmt: skip
+        lake.sql(
+            f"INSERT INTO lake.{name} VALUES ({number}, DATE '{moment:%Y-%m-%d}', "
+            f"TIMESTAMP_NTZ '{moment:%Y-%m-%d %H:%M:%S}')"
+        )
     request = MaintenanceRequest(MaintenanceAction(MaintenanceKind.MOVE, "a test"), TIERED)
     result = lake.catalog.run(name, maintain, request)
     assert (result.counts, result.after.cold_files) == (
-        {"moved_partitions": 1, "moved_files": 1, "written_files": 1}, 1,
-    )  # fmt: skip
+        {"moved_partitions": 1, "moved_files": 1, "written_files": 1},
+        1,
+    )
     files = [dict(row)["file_path"] for row in lake.rows(f"{name}.data_files", "file_path")]
     assert sorted("/cold/" in file for file in files) == [False, True]
     assert len(lake.rows(name)) == 2
@@ -405,17 +497,25 @@ def test_moved_files_have_the_storage_class_that_was_named(s3_lake: Lake, s3: S3
         s3_lake.sql(f"INSERT INTO lake.{sink.name} VALUES {sql_row(row)}")
     policy = dataclasses.replace(
         TIERED, tiering_location=f"s3://{BUCKET}/archive/", tiering_storage_class="GLACIER_IR"
-    )  # fmt: skip
+    )
     assert do(s3_lake, sink, MaintenanceKind.MOVE, policy).after.cold_files == 1
-    files = {path.split("/")[1]: s3.storage_class(path) for path in s3.files("") if path.endswith(".parquet")}
+    files = {
+        path.split("/")[1]: s3.storage_class(path)
+        for path in s3.files("")
+        if path.endswith(".parquet")
+    }
     assert files == {"archive": "GLACIER_IR", "warehouse": "STANDARD"}
     assert len(sink.rows()) == 2
 
 
-def test_move_that_loses_to_a_delete_leaves_no_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_move_that_loses_to_a_delete_leaves_no_files(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sink = lake.make(version=2, spec=BY_DAY)
     old = order(1, "a", placed=TODAY - dt.timedelta(days=50))
-    lake.sql(f"INSERT INTO lake.{sink.name} VALUES {sql_row(old)}, {sql_row({**old, 'number': 'b'})}")
+    lake.sql(
+        f"INSERT INTO lake.{sink.name} VALUES {sql_row(old)}, {sql_row({**old, 'number': 'b'})}"
+    )
     real = moved_files.write_tasks
 
     def written(*arguments: Any) -> Any:
@@ -447,8 +547,11 @@ def cold_files(lake: Lake, sink: Sink) -> list[Path]:
 
 
 @pytest.mark.parametrize("fault", short_form(["refused", "no answer", "overtaken"], ["no answer"]))
-def test_move_whose_commit_landed_keeps_its_files(lake: Lake, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    """The catalog's answer is wrong, or lost; or another commit came first and the move was repeated."""
+def test_move_whose_commit_landed_keeps_its_files(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """The catalog's answer is wrong, or lost; or another commit came first and the move was
+    repeated."""
     sink, swap, swaps = old_and_new(lake), TableUpdate.swap, []
 
     def disturbed(self: TableUpdate, properties: Mapping[str, str]) -> None:
@@ -463,13 +566,23 @@ def test_move_whose_commit_landed_keeps_its_files(lake: Lake, monkeypatch: pytes
     monkeypatch.setattr(TableUpdate, "swap", disturbed)
     with refused_swaps(lake) if fault == "refused" else nullcontext():
         moved = do(lake, sink, MaintenanceKind.MOVE, TIERED)
-    assert (moved.counts["moved_partitions"], moved.after.cold_files, moved.after.movable) == (1, 1, 0)
+    assert (moved.counts["moved_partitions"], moved.after.cold_files, moved.after.movable) == (
+        1,
+        1,
+        0,
+    )
     assert len(swaps) == (2 if fault == "overtaken" else 1)
     assert len(cold_files(lake, sink)) == 1
-    assert [dict(row)["number"] for row in sink.rows("number")] == ["0", *["1"] * (fault == "overtaken"), "50"]
+    assert [dict(row)["number"] for row in sink.rows("number")] == [
+        "0",
+        *["1"] * (fault == "overtaken"),
+        "50",
+    ]
 
 
-def test_move_of_unknown_outcome_leaves_its_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_move_of_unknown_outcome_leaves_its_files(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The catalog may still make the commit."""
     sink, swap, late = old_and_new(lake), TableUpdate.swap, []
 
@@ -487,8 +600,11 @@ def test_move_of_unknown_outcome_leaves_its_files(lake: Lake, monkeypatch: pytes
     assert measure(lake.catalog, sink.name, "main", TIERED).cold_files == 1
 
 
-def test_move_spares_files_of_an_expired_snapshot(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commit landed without an answer. By the next look its snapshot had expired, and a later one has its files."""
+def test_move_spares_files_of_an_expired_snapshot(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit landed without an answer. By the next look its snapshot had expired, and a later
+    one has its files."""
     sink, swap = old_and_new(lake), TableUpdate.swap
 
     def buried(self: TableUpdate, properties: Mapping[str, str]) -> None:

@@ -45,7 +45,9 @@ class Case:
 
     def create_tables(self) -> None:
         """Create the tables and load them once."""
-        modes = dict.fromkeys(("write.merge.mode", "write.update.mode", "write.delete.mode"), "merge-on-read")
+        modes = dict.fromkeys(
+            ("write.merge.mode", "write.update.mode", "write.delete.mode"), "merge-on-read"
+        )
         with self.sessions.session() as client:
             for name in NAMES:
                 client.create(name, ORDERS_SCHEMA, None, {"format-version": "3", **modes})
@@ -57,7 +59,9 @@ class Case:
         value = next(self._values)
         with self.sessions.session():
             return [
-                sink.request(sink.stage([order(1, str(row), notes=[str(value)]) for row in range(ROWS)]))
+                sink.request(
+                    sink.stage([order(1, str(row), notes=[str(value)]) for row in range(ROWS)])
+                )
                 for sink in self.sinks
             ]
 
@@ -65,8 +69,13 @@ class Case:
         with self.sessions.session(request.table) as client:
             return client.commit(request)
 
-    def submit(self, executor: TableExecutor, requests: Sequence[CommitRequest]) -> list[Future[CommitOutcome]]:
-        return [executor.submit(frozenset({request.table}), self.commit, request) for request in requests]
+    def submit(
+        self, executor: TableExecutor, requests: Sequence[CommitRequest]
+    ) -> list[Future[CommitOutcome]]:
+        return [
+            executor.submit(frozenset({request.table}), self.commit, request)
+            for request in requests
+        ]
 
     def cycle_seconds(self, executor: TableExecutor) -> float:
         """Commit a cycle and return how long it took."""
@@ -106,8 +115,16 @@ def test_three_tables_in_parallel_take_less_time_than_one_after_another(case: Ca
     assert len(case.clients) == 3
     pairs = [(case.cycle_seconds(sequential), case.cycle_seconds(parallel)) for _ in range(PAIRS)]
     ratios = [together / apart for apart, together in pairs]
-    print("s, one after another and in parallel:", [tuple(round(each, 2) for each in pair) for pair in pairs])
-    print("ratios:", [round(each, 2) for each in ratios], "median:", round(statistics.median(ratios), 2))
+    print(
+        "s, one after another and in parallel:",
+        [tuple(round(each, 2) for each in pair) for pair in pairs],
+    )
+    print(
+        "ratios:",
+        [round(each, 2) for each in ratios],
+        "median:",
+        round(statistics.median(ratios), 2),
+    )
     for executor in (sequential, parallel):
         executor.shutdown(wait=True)
     assert len(case.clients) == 3, "sessions are kept, and there are no more than tables"
@@ -123,7 +140,9 @@ def test_driver_that_dies_during_commits_is_replaced_for_all_sessions(case: Case
     executor = TableExecutor(4)
     case.cycle_seconds(executor)
     requests = case.requests()
-    (process,) = [p for p in psutil.Process().children() if driver_program.__name__ in command_line(p)]
+    (process,) = [
+        p for p in psutil.Process().children() if driver_program.__name__ in command_line(p)
+    ]
     process.suspend()  # until all three are in progress
     commits = case.submit(executor, requests)
     time.sleep(0.5)
@@ -131,6 +150,8 @@ def test_driver_that_dies_during_commits_is_replaced_for_all_sessions(case: Case
     for commit in commits:
         with pytest.raises(SparkDiedError):
             commit.result(SECONDS)
-    assert {each.result(SECONDS).status for each in case.submit(executor, requests)} == {CommitStatus.COMMITTED}
+    assert {each.result(SECONDS).status for each in case.submit(executor, requests)} == {
+        CommitStatus.COMMITTED
+    }
     executor.shutdown(wait=True)
     assert (case.replaced_drivers, len(case.clients)) == (1, 3)

@@ -1,4 +1,5 @@
-"""Expectations of a table's rows: what is left out, rejected, kept from readers, published or thrown away."""
+"""Expectations of a table's rows: what is left out, rejected, kept from readers, published or
+thrown away."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ A = ExpectationAction
 DROP = "DROP TABLE lake.{}"
 
 
-def expect(action: ExpectationAction, sql: str = "region != 'bad'", name: str = "good") -> dict[str, Any]:
+def expect(
+    action: ExpectationAction, sql: str = "region != 'bad'", name: str = "good"
+) -> dict[str, Any]:
     return {"expectations": (Expectation(name, sql, action),)}
 
 
@@ -40,7 +43,11 @@ class Gated:
         self.sink = sink
 
     def commit(
-        self, rows: dict[str, str], rules: dict[str, Any], engine: EngineName = EngineName.MERGE, deletes: str = ""
+        self,
+        rows: dict[str, str],
+        rules: dict[str, Any],
+        engine: EngineName = EngineName.MERGE,
+        deletes: str = "",
     ) -> CommitOutcome:
         sink = self.sink
         files = sink.stage([order(1, key, region) for key, region in rows.items()])
@@ -67,7 +74,9 @@ class Gated:
         return self.rows("_rejected")
 
     def rows(self, suffix: str) -> dict[str, str]:
-        frame = self.sink.lake.catalog.spark.sql(f"SELECT number, region FROM lake.{self.sink.name}{suffix}")
+        frame = self.sink.lake.catalog.spark.sql(
+            f"SELECT number, region FROM lake.{self.sink.name}{suffix}"
+        )
         rows = [tuple(row) for row in frame.collect()]
         assert len(dict(rows)) == len(rows)
         return dict(rows)
@@ -89,7 +98,9 @@ def command(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
 @pytest.mark.parametrize("engine", ENGINES)
 def test_dropped_rows_leave_the_rows_of_before(gated: Gated, engine: EngineName) -> None:
     gated.commit({"a": "north", "b": "north"}, expect(A.DROP), engine)
-    outcome = gated.commit({"a": "bad", "c": "south", "d": "bad"}, expect(A.DROP), engine, deletes="b")
+    outcome = gated.commit(
+        {"a": "bad", "c": "south", "d": "bad"}, expect(A.DROP), engine, deletes="b"
+    )
     assert (dict(outcome.failed), outcome.unpublished) == ({"good": 2}, False)
     assert gated.readers() == {"a": "north", "c": "south"}
 
@@ -112,8 +123,11 @@ def test_rejected_rows_are_in_their_table_once(gated: Gated) -> None:
     assert sorted(rows) == [("a", "good"), ("c", "good")]
 
 
-def test_death_before_rows_are_rejected_is_repaired(gated: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows are in the file that the commit named; the next coordinator appends them, and only once."""
+def test_death_before_rows_are_rejected_is_repaired(
+    gated: Gated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are in the file that the commit named; the next coordinator appends them, and only
+    once."""
     from connectors.iceberg.commit.rules.rejected_rows import RejectedRows
 
     gated.commit({"a": "north"}, expect(A.DEAD_LETTER))
@@ -150,8 +164,11 @@ def test_rejected_rows_that_were_rolled_back_stay_away(gated: Gated) -> None:
 
 
 @pytest.mark.long
-def test_sleeper_appends_no_rejected_rows_twice(gated: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looked for the rows, and sleeps until the next coordinator has appended them and those of a later commit."""
+def test_sleeper_appends_no_rejected_rows_twice(
+    gated: Gated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked for the rows, and sleeps until the next coordinator has appended them and those of
+    a later commit."""
     gated.commit({"a": "north"}, expect(A.DEAD_LETTER))
     asleep = []
 
@@ -168,7 +185,9 @@ def test_sleeper_appends_no_rejected_rows_twice(gated: Gated, monkeypatch: pytes
 
 def test_failed_expectation_commits_nothing_at_all(gated: Gated) -> None:
     gated.commit({"a": "north"}, expect(A.FAIL))
-    with pytest.raises(ExpectationFailedError, match=r"not as expected: good \(1 rows\); nothing was committed"):
+    with pytest.raises(
+        ExpectationFailedError, match=r"not as expected: good \(1 rows\); nothing was committed"
+    ):
         gated.commit({"a": "bad", "b": "south"}, expect(A.FAIL))
     assert gated.readers() == {"a": "north"}
     assert set(gated.sink.lake.catalog.table(gated.sink.name).metadata().refs) == {MAIN}
@@ -176,7 +195,11 @@ def test_failed_expectation_commits_nothing_at_all(gated: Gated) -> None:
 
 def test_alert_says_so_and_commits_all_rows(gated: Gated) -> None:
     outcome = gated.commit({"a": "bad"}, expect(A.ALERT))
-    assert (dict(outcome.failed), outcome.unpublished, gated.readers()) == ({"good": 1}, False, {"a": "bad"})
+    assert (dict(outcome.failed), outcome.unpublished, gated.readers()) == (
+        {"good": 1},
+        False,
+        {"a": "bad"},
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -187,16 +210,23 @@ def test_readers_never_see_a_commit_that_is_held(
     gated.commit({"a": "north"}, expect(A.HOLD), engine)
     assert command("gate", name).exit_code == 0
     assert gated.commit({"a": "bad", "b": "south"}, expect(A.HOLD), engine).unpublished
-    outcome = gated.commit({"b": "west", "c": "east"}, expect(A.HOLD), engine)  # as expected, and behind the other
+    # as expected, and behind the other
+    outcome = gated.commit({"b": "west", "c": "east"}, expect(A.HOLD), engine)
     assert (dict(outcome.failed), outcome.unpublished) == ({}, True)
     assert gated.readers() == {"a": "north"}
     assert gated.ahead() == {"a": "bad", "b": "west", "c": "east"}
     listed = command("gate", name, "--json")
     [found] = json.loads(listed.stdout)["unpublished"]
     assert listed.exit_code == 1
-    assert (found["commits"], found["can_publish"], [each["failed"] for each in found["failed"]]) == (
-        2, True, [{"good": 1}],
-    )  # fmt: skip
+    assert (
+        found["commits"],
+        found["can_publish"],
+        [each["failed"] for each in found["failed"]],
+    ) == (
+        2,
+        True,
+        [{"good": 1}],
+    )
     assert command("gate", name, "--publish").exit_code == 0
     assert gated.readers() == {"a": "bad", "b": "west", "c": "east"}
     outcome = gated.commit({"d": "east"}, expect(A.HOLD), engine, deletes="a")
@@ -228,13 +258,17 @@ def test_commits_are_published_to_the_branch_they_are_for(
         refused = command("gate", sink.name, "--publish", "--branch", wrong)
         assert (refused.exit_code, "--branch" in refused.stderr) == (2, True), refused.output
     published = command("gate", sink.name, "--publish")
-    assert (published.exit_code, "published: audit is" in published.output) == (0, True), published.output
+    assert (published.exit_code, "published: audit is" in published.output) == (0, True), (
+        published.output
+    )
     assert gated.readers() == {"a": "north"}
     assert gated.rows(".`branch_audit`") == {"a": "north", "b": "bad", "c": "north"}
     assert set(sink.lake.catalog.table(sink.name).metadata().refs) == {MAIN, "audit"}
 
 
-def test_branch_of_an_earlier_release_is_ahead_of_main(gated: Gated, command: Callable[..., Result]) -> None:
+def test_branch_of_an_earlier_release_is_ahead_of_main(
+    gated: Gated, command: Callable[..., Result]
+) -> None:
     name, key = gated.sink.name, "connect-py.unpublished.connect-orders"
     gated.commit({"a": "north"}, expect(A.HOLD))
     gated.commit({"b": "bad"}, expect(A.HOLD))
@@ -247,7 +281,9 @@ def test_branch_of_an_earlier_release_is_ahead_of_main(gated: Gated, command: Ca
     assert gated.readers() == {"a": "north", "b": "bad"}
 
 
-def test_group_that_committed_nothing_is_refused_by_name(gated: Gated, command: Callable[..., Result]) -> None:
+def test_group_that_committed_nothing_is_refused_by_name(
+    gated: Gated, command: Callable[..., Result]
+) -> None:
     gated.commit({"a": "north"}, expect(A.HOLD))
     gated.commit({"b": "bad"}, expect(A.HOLD))
     refused = command("gate", gated.sink.name, "--publish", "--group", "orders")
@@ -258,13 +294,16 @@ def test_group_that_committed_nothing_is_refused_by_name(gated: Gated, command: 
 
 
 @pytest.mark.parametrize("choice", short_form(["replay", "drop", "dead-letter"], ["dead-letter"]))
-def test_rows_thrown_away_come_again_as_was_decided(gated: Gated, command: Callable[..., Result], choice: str) -> None:
+def test_rows_thrown_away_come_again_as_was_decided(
+    gated: Gated, command: Callable[..., Result], choice: str
+) -> None:
     gated.commit({"a": "north"}, expect(A.HOLD))
     gated.commit({"a": "bad", "b": "south"}, expect(A.HOLD))
     assert command("gate", gated.sink.name, "--reject", choice).exit_code == 0
     loaded = gated.sink.load()
     found = look_up(loaded.view)
-    assert found.standing is Standing.ROLLED_BACK  # the connector reads again from the ledger that is left
+    # the connector reads again from the ledger that is left
+    assert found.standing is Standing.ROLLED_BACK
     assert found.ledger is not None
     assert found.ledger.topics["orders"].partitions[0].next == 10
     gated.sink.cycle = 1
@@ -273,14 +312,24 @@ def test_rows_thrown_away_come_again_as_was_decided(gated: Gated, command: Calla
     if choice != "replay":
         assert gated.readers() == {"a": "north", "b": "south"}
         assert choice == "drop" or gated.rejected() == {"a": "bad"}
-        assert gated.commit({"c": "bad"}, expect(A.HOLD)).unpublished  # rows that come later are judged as before
+        assert gated.commit(
+            {"c": "bad"}, expect(A.HOLD)
+        ).unpublished  # rows that come later are judged as before
 
 
-def test_expectation_that_had_not_failed_holds_what_comes_again(gated: Gated, command: Callable[..., Result]) -> None:
-    """Newer rows are in the cycle. What was decided before holds nothing up again, however often it is read."""
+def test_expectation_that_had_not_failed_holds_what_comes_again(
+    gated: Gated, command: Callable[..., Result]
+) -> None:
+    """Newer rows are in the cycle. What was decided before holds nothing up again, however often it
+    is read."""
     name, rules = (
         gated.sink.name,
-        {"expectations": (Expectation("good", "region != 'bad'"), Expectation("x", "number != 'x'"))},
+        {
+            "expectations": (
+                Expectation("good", "region != 'bad'"),
+                Expectation("x", "number != 'x'"),
+            )
+        },
     )
     gated.commit({"a": "north"}, rules)
     gated.commit({"a": "bad", "b": "south"}, rules)
@@ -300,8 +349,13 @@ def test_expectation_that_had_not_failed_holds_what_comes_again(gated: Gated, co
 
 
 @pytest.mark.long  # in every run: test_rejected_rows_are_in_their_table_once
-def test_rows_rejected_again_have_another_commit_id(gated: Gated, command: Callable[..., Result]) -> None:
-    both = (Expectation("good", "region != 'bad'", A.DEAD_LETTER), Expectation("x", "number != 'x'"))
+def test_rows_rejected_again_have_another_commit_id(
+    gated: Gated, command: Callable[..., Result]
+) -> None:
+    both = (
+        Expectation("good", "region != 'bad'", A.DEAD_LETTER),
+        Expectation("x", "number != 'x'"),
+    )
     gated.commit({"a": "north"}, {"expectations": both})
     gated.commit({"b": "bad", "x": "south"}, {"expectations": both})
     assert gated.rejected() == {"b": "bad"}
@@ -312,7 +366,9 @@ def test_rows_rejected_again_have_another_commit_id(gated: Gated, command: Calla
     assert len({row["_commit"] for row in rows}) == 2
 
 
-def test_skipped_commits_leave_their_positions_behind(gated: Gated, command: Callable[..., Result]) -> None:
+def test_skipped_commits_leave_their_positions_behind(
+    gated: Gated, command: Callable[..., Result]
+) -> None:
     gated.commit({"a": "north"}, expect(A.HOLD))
     gated.commit({"a": "bad", "b": "south"}, expect(A.HOLD))
     assert command("gate", gated.sink.name, "--reject", "skip").exit_code == 0
@@ -324,7 +380,9 @@ def test_skipped_commits_leave_their_positions_behind(gated: Gated, command: Cal
     assert gated.readers() == {"a": "north", "c": "west"}
 
 
-def test_publishing_is_refused_after_commits_of_others(gated: Gated, command: Callable[..., Result]) -> None:
+def test_publishing_is_refused_after_commits_of_others(
+    gated: Gated, command: Callable[..., Result]
+) -> None:
     name = gated.sink.name
     gated.commit({"a": "north"}, expect(A.HOLD))
     gated.commit({"b": "bad"}, expect(A.HOLD))
@@ -342,12 +400,16 @@ def test_publishing_is_refused_after_commits_of_others(gated: Gated, command: Ca
         pytest.param("SELECT count(*) = 0 FROM deleted", False, marks=pytest.mark.long),
         pytest.param("SELECT count(*) = 2 FROM before", True, marks=pytest.mark.long),
         ("WITH few AS (SELECT 1 FROM after) SELECT count(*) = 3 FROM few -- a, c, d", True),
-        pytest.param("SELECT count(DISTINCT number) = count(*) FROM after", True, marks=pytest.mark.long),
+        pytest.param(
+            "SELECT count(DISTINCT number) = count(*) FROM after", True, marks=pytest.mark.long
+        ),
         pytest.param("SELECT max(region) = 'south' FROM after", False, marks=pytest.mark.long),
     ],
 )
 @pytest.mark.parametrize("engine", ENGINES)
-def test_queries_see_the_table_before_and_after(gated: Gated, engine: EngineName, sql: str, met: bool) -> None:
+def test_queries_see_the_table_before_and_after(
+    gated: Gated, engine: EngineName, sql: str, met: bool
+) -> None:
     gated.commit({"a": "north", "b": "north"}, {}, engine)
     rows = {"a": "west", "c": "east", "d": "west"}
     outcome = gated.commit(rows, expect(A.ALERT, sql), engine, deletes="b")
@@ -371,11 +433,18 @@ def test_append_tables_and_queries_can_be_held(lake: Lake, command: Callable[...
     ("sql", "why"),
     [
         ("amout >= 0", "good cannot be evaluated, nothing is committed"),
-        pytest.param("amount + 1", "good cannot be evaluated, nothing is committed", marks=pytest.mark.long),
+        pytest.param(
+            "amount + 1", "good cannot be evaluated, nothing is committed", marks=pytest.mark.long
+        ),
         ("true) OR (true", "good cannot be evaluated, nothing is committed"),
         ("SELECT amount FROM changed", "must give one row with one boolean"),
-        pytest.param("SELECT true, true", "must give one row with one boolean", marks=pytest.mark.long),
-        ("amount >= (SELECT count(*) FROM parquet.`x`)", "good cannot be evaluated, nothing is committed"),
+        pytest.param(
+            "SELECT true, true", "must give one row with one boolean", marks=pytest.mark.long
+        ),
+        (
+            "amount >= (SELECT count(*) FROM parquet.`x`)",
+            "good cannot be evaluated, nothing is committed",
+        ),
         pytest.param(
             "SELECT count(*) > 0 FROM parquet.`x`",
             "good cannot be evaluated, nothing is committed",

@@ -41,10 +41,15 @@ def test_tags_are_set_listed_moved_and_removed(lake: Lake, run: Any) -> None:
     second = sink.commit(sink.stage([order(1, "b")])).snapshot_id
     made = run("tag", sink.name, "before", "--at", "first", "--keep", "14d")
     assert (made.exit_code, made.stdout) == (0, f"{sink.name}: tag before is at snapshot {first}\n")
-    assert "RETAIN 20160 MINUTES" in json.loads(run("tag", sink.name, "later", "--keep", "14d", "--json").stdout)["sql"]
+    assert (
+        "RETAIN 20160 MINUTES"
+        in json.loads(run("tag", sink.name, "later", "--keep", "14d", "--json").stdout)["sql"]
+    )
     listed = json.loads(run("tag", sink.name, "--json").stdout)["refs"]
     assert {each["name"]: each["snapshot"] for each in listed} == {"before": first, "later": second}
-    assert {each["name"]: each["source_offsets"] for each in listed}["before"] == {"orders": {"0": 10}}
+    assert {each["name"]: each["source_offsets"] for each in listed}["before"] == {
+        "orders": {"0": 10}
+    }
     assert "orders-0:10" in run("tag", sink.name).stdout
     assert lake.rows(f"{sink.name}.tag_before", "number") == [(("number", "a"),)]
     taken = run("tag", sink.name, "before")
@@ -78,7 +83,8 @@ def test_rollback_previews_then_moves_main_and_connector_refills(lake: Lake, run
     assert found.standing is Standing.ROLLED_BACK
     assert found.ledger is not None
     assert found.ledger.topics["orders"].partitions[0].next == 10
-    assert run("rollback", sink.name, "--to", "first", "--yes").exit_code == 0  # again: nothing to do
+    # again: nothing to do
+    assert run("rollback", sink.name, "--to", "first", "--yes").exit_code == 0
     refused = run("rollback", sink.name, "--to", str(second), "--yes")
     assert refused.exit_code == 1
     assert "not in the history of main" in refused.stderr
@@ -86,7 +92,9 @@ def test_rollback_previews_then_moves_main_and_connector_refills(lake: Lake, run
 
 def test_rollback_does_not_move_a_branch_committed_to_meanwhile(lake: Lake) -> None:
     sink = lake.make()
-    first, second = (int(sink.commit(sink.stage([order(1, number)])).snapshot_id or 0) for number in "ab")
+    first, second = (
+        int(sink.commit(sink.stage([order(1, number)])).snapshot_id or 0) for number in "ab"
+    )
     sink.commit(sink.stage([order(1, "c")]))
     with pytest.raises(TableUnsuitableError, match="committed to meanwhile"):
         move_branch(lake.catalog, sink.name, "main", second, first)
@@ -95,10 +103,16 @@ def test_rollback_does_not_move_a_branch_committed_to_meanwhile(lake: Lake) -> N
 def test_rollback_below_expired_commits_is_refused_by_ledger(lake: Lake, run: Any) -> None:
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a")]))
-    lake.sql(f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => map('rewrite-all','true'))")
+    lake.sql(
+        f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => "
+        f"map('rewrite-all','true'))"
+    )
     kept = lake.catalog.table(sink.name).metadata().refs["main"]
     sink.commit(sink.stage([order(1, "b")]))
-    lake.sql(f"CALL lake.system.expire_snapshots(table => '{sink.name}', older_than => now(), retain_last => 2)")
+    lake.sql(
+        f"CALL lake.system.expire_snapshots(table => '{sink.name}', older_than => now(), "
+        f"retain_last => 2)"
+    )
     refused = run("rollback", sink.name, "--to", str(kept), "--yes")
     assert refused.exit_code == 1
     assert "connector group connect-orders" in refused.stderr
@@ -109,16 +123,23 @@ def test_rollback_below_expired_commits_is_refused_by_ledger(lake: Lake, run: An
 def test_rollback_is_judged_again_after_the_question(
     lake: Lake, run: Any, monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
-    """While the user thinks, a commit is held from readers, or the ledger below the target is expired."""
+    """While the user thinks, a commit is held from readers, or the ledger below the target is
+    expired."""
     sink = lake.make()
     sink.commit(sink.stage([order(1, "a")]))
-    lake.sql(f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => map('rewrite-all','true'))")
+    lake.sql(
+        f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => "
+        f"map('rewrite-all','true'))"
+    )
     kept = lake.catalog.table(sink.name).metadata().refs["main"]
     head = sink.commit(sink.stage([order(1, "b")])).snapshot_id
 
     def confirm(*_: Any, **__: Any) -> bool:
         if event == "held":
-            gated = {"unpublished_branch": BRANCH, "expectations": (Expectation("good", "region != 'bad'"),)}
+            gated = {
+                "unpublished_branch": BRANCH,
+                "expectations": (Expectation("good", "region != 'bad'"),),
+            }
             assert sink.commit(sink.stage([order(1, "c", "bad")]), **gated).unpublished
         else:
             expired = f"table => '{sink.name}', older_than => now(), retain_last => 2"
@@ -128,7 +149,9 @@ def test_rollback_is_judged_again_after_the_question(
     monkeypatch.setattr(typer, "confirm", confirm)
     refused = run("rollback", sink.name, "--to", str(kept))
     assert refused.exit_code == 2, refused.output
-    assert {"held": "has unpublished commits", "expired": "connector group connect-orders: "}[event] in refused.stderr
+    assert {"held": "has unpublished commits", "expired": "connector group connect-orders: "}[
+        event
+    ] in refused.stderr
     assert lake.catalog.table(sink.name).metadata().refs["main"] == head
 
 
@@ -165,4 +188,6 @@ def test_first_commit_after_midnight_tags_the_days_last_state(
     assert lake.catalog.table(sink.name).metadata().tags == {name}
     monkeypatch.setattr(scheduled_tags.time, "time", lambda: midnight / 1000 + 3 * DAY / 1000)
     sink.commit(sink.stage([order(1, "c")]), tags=(TagRule(TagPeriod.HOURLY, 9 * DAY), *rules))
-    assert [tag.partition("-")[0] for tag in lake.catalog.table(sink.name).metadata().tags] == ["hourly"]
+    assert [tag.partition("-")[0] for tag in lake.catalog.table(sink.name).metadata().tags] == [
+        "hourly"
+    ]

@@ -1,4 +1,5 @@
-"""The commands about a table's life at a REST catalog: each does there what it does at a JDBC one."""
+"""The commands about a table's life at a REST catalog: each does there what it does at a JDBC
+one."""
 
 from __future__ import annotations
 
@@ -72,23 +73,37 @@ def filled(lake: Lake) -> tuple[Sink, list[int]]:
     lake.sql(f"ALTER TABLE lake.{sink.name} SET IDENTIFIER FIELDS shop, number")
     snapshots = [sink.commit(sink.stage([order(1, "a"), order(1, "b")])).snapshot_id]
     deletes = sink.stage([{"shop": 1, "number": "b"}], StagedKind.DELETES)
-    snapshots.append(sink.commit([*sink.stage([order(1, "a", "south"), order(1, "c")]), *deletes]).snapshot_id)
+    snapshots.append(
+        sink.commit([*sink.stage([order(1, "a", "south"), order(1, "c")]), *deletes]).snapshot_id
+    )
     return sink, [each or 0 for each in snapshots]
 
 
 @pytest.mark.long  # in every run: test_unpublished_commits_work_at_a_rest_catalog
-def test_history_refs_and_rollback_work_at_a_rest_catalog(rest_lake: Lake, run: Callable[..., Result]) -> None:
+def test_history_refs_and_rollback_work_at_a_rest_catalog(
+    rest_lake: Lake, run: Callable[..., Result]
+) -> None:
     sink, (first, second) = filled(rest_lake)
     name = sink.name
-    assert [each["snapshot"] for each in told(run("history", name, "--json"))["snapshots"]] == [second, first]
+    assert [each["snapshot"] for each in told(run("history", name, "--json"))["snapshots"]] == [
+        second,
+        first,
+    ]
     assert told(run("at", name, "--offset", "orders:0:12", "--json"))["snapshot"] == second
     assert told(run("diff", name, str(first), str(second), "--json"), 1)["counts"] == {
-        "inserted": 1, "updated": 1, "deleted": 1, "several_rows": 0,
-    }  # fmt: skip
+        "inserted": 1,
+        "updated": 1,
+        "deleted": 1,
+        "several_rows": 0,
+    }
     told(run("tag", name, "before", "--at", "first", "--keep", "14d", "--json"))
     told(run("branch", name, "trial", "--at", "before", "--json"))
     assert told(run("rollback", name, "--to", "before", "--yes", "--json"))["done"]
-    assert rest_lake.catalog.table(name).metadata().refs == {MAIN: first, "before": first, "trial": first}
+    assert rest_lake.catalog.table(name).metadata().refs == {
+        MAIN: first,
+        "before": first,
+        "trial": first,
+    }
     assert look_up(sink.load().view).standing is Standing.ROLLED_BACK
     sink.cycle = 1
     sink.commit(sink.stage([order(1, "d")]))
@@ -96,7 +111,9 @@ def test_history_refs_and_rollback_work_at_a_rest_catalog(rest_lake: Lake, run: 
 
 
 @pytest.mark.long  # in every run: test_unpublished_commits_work_at_a_rest_catalog
-def test_rewinds_and_maintenance_work_at_a_rest_catalog(rest_lake: Lake, run: Callable[..., Result]) -> None:
+def test_rewinds_and_maintenance_work_at_a_rest_catalog(
+    rest_lake: Lake, run: Callable[..., Result]
+) -> None:
     sink, (first, second) = filled(rest_lake)
     request = RewindRequest(MAIN, second, first, RewindMode.SKIP, KEY, "connect-orders")
     rest_lake.catalog.run(sink.name, rewind, request)
@@ -104,7 +121,16 @@ def test_rewinds_and_maintenance_work_at_a_rest_catalog(rest_lake: Lake, run: Ca
     for number in range(4):
         sink.commit(sink.stage([order(1, f"n{number}")]))
     before = len(rest_lake.catalog.table(sink.name).metadata().snapshots)
-    settings = ("--set", "small-files=3", "--set", "snapshots=2", "--set", "keep=1s", "--set", "keep-snapshots=1")
+    settings = (
+        "--set",
+        "small-files=3",
+        "--set",
+        "snapshots=2",
+        "--set",
+        "keep=1s",
+        "--set",
+        "keep-snapshots=1",
+    )
     done = run("maintain", sink.name, "--now", *settings)
     assert done.exit_code == 0, done.output
     assert "compact data files: data files" in done.stdout
@@ -113,7 +139,9 @@ def test_rewinds_and_maintenance_work_at_a_rest_catalog(rest_lake: Lake, run: Ca
 
 
 @pytest.mark.parametrize("choice", short_form(["--publish", "drop", "skip"], ["drop"]))
-def test_unpublished_commits_work_at_a_rest_catalog(rest_lake: Lake, run: Callable[..., Result], choice: str) -> None:
+def test_unpublished_commits_work_at_a_rest_catalog(
+    rest_lake: Lake, run: Callable[..., Result], choice: str
+) -> None:
     sink = rest_lake.make()
     sink.commit(sink.stage([order(1, "a")]), **GATED)
     assert sink.commit(sink.stage([order(1, "a", "bad"), order(1, "b")]), **GATED).unpublished
@@ -142,7 +170,8 @@ def test_commit_during_a_decision_is_kept_or_read_again(
 ) -> None:
     """A REST catalog does not compare the branch that a change removes.
 
-    Iceberg's own refuses a snapshot that was made before another one, unless it is the first of a table of format 2.
+    Iceberg's own refuses a snapshot that was made before another one, unless it is the first of a
+    table of format 2.
     """
     sink = rest_lake.make(version=2)
     if choice != "skip all":
@@ -153,14 +182,20 @@ def test_commit_during_a_decision_is_kept_or_read_again(
     def swap_late(prepared: TableUpdate, properties: dict[str, str]) -> None:
         if not late:
             late.append(choice)
-            late.append(sink.commit(sink.stage([order(1, "c")]), expected=with_unpublished(sink), **GATED).snapshot_id)
+            late.append(
+                sink.commit(
+                    sink.stage([order(1, "c")]), expected=with_unpublished(sink), **GATED
+                ).snapshot_id
+            )
         swap(prepared, properties)
 
     monkeypatch.setattr(TableUpdate, "swap", swap_late)
     words = [choice] if choice.startswith("--") else ["--reject", choice.split()[0]]
     decided = run("gate", sink.name, *words)
     if choice.startswith("skip"):
-        assert (decided.exit_code, "committed to meanwhile" in decided.stderr) == (2, True), decided.output
+        assert (decided.exit_code, "committed to meanwhile" in decided.stderr) == (2, True), (
+            decided.output
+        )
         assert rest_lake.catalog.table(sink.name).metadata().refs[BRANCH] == late[1]
         assert run("gate", sink.name, *words).exit_code == 0
         assert set(rest_lake.catalog.table(sink.name).metadata().refs) == {MAIN}

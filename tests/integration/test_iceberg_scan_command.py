@@ -29,7 +29,8 @@ def run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
 
 @pytest.fixture(scope="module")
 def table(lake: Lake) -> Sink:
-    """Two partitions; in each a file for numbers a to e and one for k to o, with bloom filters, by Spark."""
+    """Two partitions; in each a file for numbers a to e and one for k to o, with bloom filters, by
+    Spark."""
     sink = lake.make(spec=BY_REGION, **BLOOM)
     for region in ("north", "south"):
         for letters in ("abcde", "klmno"):
@@ -38,7 +39,9 @@ def table(lake: Lake) -> Sink:
     return sink
 
 
-def levels(run: Callable[..., Result], name: str, where: str) -> tuple[list[tuple[int, int]], dict[str, Any]]:
+def levels(
+    run: Callable[..., Result], name: str, where: str
+) -> tuple[list[tuple[int, int]], dict[str, Any]]:
     result = run("scan", name, "--where", where, "--json")
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
@@ -64,14 +67,20 @@ def test_levels_count_what_is_left_to_read(
 
 def test_row_groups_say_what_left_them_out(run: Callable[..., Result], table: Sink) -> None:
     _, report = levels(run, table.name, "number = 'bb'")
-    assert (report["files_opened"], report["row_groups"]["all"], report["bloom_columns"]) == (2, 2, ["number"])
+    assert (report["files_opened"], report["row_groups"]["all"], report["bloom_columns"]) == (
+        2,
+        2,
+        ["number"],
+    )
     assert report["row_groups"]["after bloom filters"] == 0
     text = run("scan", table.name, "--where", "number = 'bb'").stdout
     assert "after bounds" in text
     assert "new files get bloom filters for: number" in text
 
 
-def test_conditions_that_are_none_are_named(lake: Lake, run: Callable[..., Result], table: Sink) -> None:
+def test_conditions_that_are_none_are_named(
+    lake: Lake, run: Callable[..., Result], table: Sink
+) -> None:
     for where in ("numer = 1", "number ==", ""):
         refused = run("scan", table.name, "--where", where)
         assert refused.exit_code == 2, (where, refused.output)

@@ -1,4 +1,5 @@
-"""What users get wrong about S3 is said in words that help, with the setting to look at or the command to run."""
+"""What users get wrong about S3 is said in words that help, with the setting to look at or the
+command to run."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def s3() -> Iterator[S3Server]:
 def jars(spark_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """S3's library beside those of the session."""
     first = JarLock.shipped("spark").resolve()
-    monkeypatch.setenv(JARS_VARIABLE, os.pathsep.join(map(str, [*first, *JarLock.shipped("s3").resolve()])))
+    monkeypatch.setenv(
+        JARS_VARIABLE, os.pathsep.join(map(str, [*first, *JarLock.shipped("s3").resolve()]))
+    )
 
 
 @contextmanager
@@ -56,15 +59,21 @@ def _lake(settings: Mapping[str, str]) -> Iterator[LakeClient]:
 def _create(folder: Path, **properties: str) -> None:
     """Make a table in a SQLite catalog, these properties on top."""
     settings = {
-        "type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "warehouse": "s3://lake/orders", **properties,
-    }  # fmt: skip
+        "type": "jdbc",
+        "uri": f"jdbc:sqlite:{folder}/catalog.db",
+        "warehouse": "s3://lake/orders",
+        **properties,
+    }
     with _lake(settings) as lake:
         lake.create("shop.orders", ORDERS_SCHEMA)
 
 
 @pytest.mark.long  # in every run: test_refused_storage_credentials_error_names_the_setting_to_check
 def test_without_the_library_for_s3_the_one_command_is_named(
-    tmp_path: Path, s3: S3Server, spark_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    s3: S3Server,
+    spark_environment: Mapping[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(JARS_VARIABLE, os.pathsep.join(map(str, JarLock.shipped("spark").resolve())))
     with pytest.raises(SparkLostError, match="run `connect-py jars s3` on each worker"):
@@ -72,15 +81,22 @@ def test_without_the_library_for_s3_the_one_command_is_named(
 
 
 @pytest.mark.usefixtures("jars")
-def test_refused_storage_credentials_error_names_the_setting_to_check(tmp_path: Path, s3: S3Server) -> None:
-    with pytest.raises(CatalogUnavailableError, match=r"refuses the credentials: see iceberg\.catalog\.s3\.\*: .* 403"):
+def test_refused_storage_credentials_error_names_the_setting_to_check(
+    tmp_path: Path, s3: S3Server
+) -> None:
+    with pytest.raises(
+        CatalogUnavailableError,
+        match=r"refuses the credentials: see iceberg\.catalog\.s3\.\*: .* 403",
+    ):
         _create(tmp_path, **s3.settings(key="somebody-else"))
 
 
 @pytest.mark.long  # in every run: test_refused_storage_credentials_error_names_the_setting_to_check
 @pytest.mark.usefixtures("jars")
 def test_missing_bucket_error_names_the_setting_to_check(tmp_path: Path, s3: S3Server) -> None:
-    with pytest.raises(CatalogUnavailableError, match=r"see iceberg\.catalog\.warehouse, .*bucket does not exist"):
+    with pytest.raises(
+        CatalogUnavailableError, match=r"see iceberg\.catalog\.warehouse, .*bucket does not exist"
+    ):
         _create(tmp_path, **{**s3.settings(), "warehouse": "s3://nobodys-bucket/orders"})
 
 
@@ -88,8 +104,11 @@ def test_missing_bucket_error_names_the_setting_to_check(tmp_path: Path, s3: S3S
 @pytest.mark.usefixtures("jars")
 def test_cleanup_keeps_a_folder_that_shares_the_table_prefix(tmp_path: Path, s3: S3Server) -> None:
     settings = {
-        "type": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/catalog.db", "warehouse": f"s3://{BUCKET}", **s3.settings(),
-    }  # fmt: skip
+        "type": "jdbc",
+        "uri": f"jdbc:sqlite:{tmp_path}/catalog.db",
+        "warehouse": f"s3://{BUCKET}",
+        **s3.settings(),
+    }
     with _lake(settings) as catalog:
         data = f"s3://{BUCKET}/data/orders"
         catalog.create("shop.orders", ORDERS_SCHEMA, None, {"write.data.path": data})
@@ -108,7 +127,10 @@ def test_file_write_survives_storage_that_is_unavailable_for_seconds(tmp_path: P
     made = table([("n", "long")], folder=tmp_path)
     place = f"s3://{BUCKET}/orders"
     description = dataclasses.replace(
-        made, location=place, data_location=f"{place}/data", io_properties=file_io_properties(settings)
+        made,
+        location=place,
+        data_location=f"{place}/data",
+        io_properties=file_io_properties(settings),
     )
     rows = pa.table({"n": pa.array(range(1000), pa.int64())})
     with ThreadPoolExecutor(1) as thread:
@@ -123,6 +145,8 @@ def test_file_write_survives_storage_that_is_unavailable_for_seconds(tmp_path: P
 
 @pytest.mark.long  # Amazon's library tries six times
 @pytest.mark.usefixtures("jars")
-def test_an_endpoint_where_nobody_listens_is_told_with_its_address(tmp_path: Path, s3: S3Server) -> None:
+def test_an_endpoint_where_nobody_listens_is_told_with_its_address(
+    tmp_path: Path, s3: S3Server
+) -> None:
     with pytest.raises(CatalogUnavailableError, match=r"127\.0\.0\.1:9 .*Connection refused"):
         _create(tmp_path, **{**s3.settings(), "s3.endpoint": "http://127.0.0.1:9"})

@@ -54,7 +54,9 @@ def head(sink: Sink) -> int:
 
 @pytest.mark.long  # in every run: test_appended_rows_are_counted_and_keys_with_several_rows_named
 @pytest.mark.parametrize("version", [2, 3])
-def test_merged_tables_differ_as_dictionaries_do_also_after_compaction(version: int, lake: Lake) -> None:
+def test_merged_tables_differ_as_dictionaries_do_also_after_compaction(
+    version: int, lake: Lake
+) -> None:
     sink, rng = lake.make(version=version), random.Random(version)
     state: State = {}
     history: list[tuple[int, State]] = []
@@ -63,19 +65,29 @@ def test_merged_tables_differ_as_dictionaries_do_also_after_compaction(version: 
         gone = {f"n{rng.randrange(12)}" for _ in range(2)} - rows.keys()
         files = sink.stage([order(1, number, region) for number, region in rows.items()])
         if cycle:
-            files += sink.stage([{"shop": 1, "number": number} for number in sorted(gone)], StagedKind.DELETES)
+            files += sink.stage(
+                [{"shop": 1, "number": number} for number in sorted(gone)], StagedKind.DELETES
+            )
             state = {key: row for key, row in state.items() if key[1] not in gone}
-        state = {**state, **{(1, number): order(1, number, region) for number, region in rows.items()}}
+        state = {
+            **state,
+            **{(1, number): order(1, number, region) for number, region in rows.items()},
+        }
         sink.commit(files)
         history.append((head(sink), state))
-    lake.sql(f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => map('rewrite-all','true'))")
+    lake.sql(
+        f"CALL lake.system.rewrite_data_files(table => '{sink.name}', options => "
+        f"map('rewrite-all','true'))"
+    )
     history.append((head(sink), state))
     pairs = [(0, 4), (1, 3), (4, 5), (3, 5), (5, 0)]
     for first, second in pairs:
         (before, old), (after, new) = history[first], history[second]
         found = difference(lake, sink.name, before, after)
         assert found.counts == oracle(old, new), (first, second)
-        assert changed_keys(found).keys() == {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+        assert changed_keys(found).keys() == {
+            key for key in old.keys() | new.keys() if old.get(key) != new.get(key)
+        }
         for row in found.rows:
             if row["change"] == "updated":
                 assert row["changed"] == ["region"]
@@ -91,15 +103,35 @@ WIDE = json.dumps(
         "fields": [
             {"id": 1, "name": "id", "required": True, "type": "int"},
             {"id": 2, "name": "ratio", "required": False, "type": "float"},
-            {"id": 3, "name": "tags", "required": False, "type": {
-                "type": "map", "key-id": 4, "key": "string", "value-id": 5, "value": "int", "value-required": False}},
-            {"id": 6, "name": "place", "required": False, "type": {"type": "struct", "fields": [
-                {"id": 7, "name": "city", "required": False, "type": "string"},
-                {"id": 8, "name": "code", "required": False, "type": "int"}]}},
+            {
+                "id": 3,
+                "name": "tags",
+                "required": False,
+                "type": {
+                    "type": "map",
+                    "key-id": 4,
+                    "key": "string",
+                    "value-id": 5,
+                    "value": "int",
+                    "value-required": False,
+                },
+            },
+            {
+                "id": 6,
+                "name": "place",
+                "required": False,
+                "type": {
+                    "type": "struct",
+                    "fields": [
+                        {"id": 7, "name": "city", "required": False, "type": "string"},
+                        {"id": 8, "name": "code", "required": False, "type": "int"},
+                    ],
+                },
+            },
             {"id": 9, "name": "old name", "required": False, "type": "int"},
         ],
     }
-)  # fmt: skip
+)
 
 
 def wide(lake: Lake, sink: Sink, *values: str) -> int:
@@ -109,34 +141,56 @@ def wide(lake: Lake, sink: Sink, *values: str) -> int:
 
 def test_snapshot_difference_compares_nulls_nan_maps_and_nested_fields(lake: Lake) -> None:
     sink = lake.make(WIDE, mode=WriteMode.APPEND)
-    same = "(1, float('NaN'), map('a', 1, 'b', 2), named_struct('city', 'Bern', 'code', NULL), NULL)"
+    same = (
+        "(1, float('NaN'), map('a', 1, 'b', 2), named_struct('city', 'Bern', 'code', NULL), NULL)"
+    )
     before = wide(lake, sink, same, "(2, NULL, map('a', 1), NULL, 1)", "(3, 0.5F, NULL, NULL, 1)")
     lake.sql(f"DELETE FROM lake.{sink.name}")
     after = wide(
-        lake, sink, same.replace("'a', 1, 'b', 2", "'b', 2, 'a', 1"), "(2, NULL, map('a', 2), NULL, 1)",
+        lake,
+        sink,
+        same.replace("'a', 1, 'b', 2", "'b', 2, 'a', 1"),
+        "(2, NULL, map('a', 2), NULL, 1)",
         "(3, 0.5F, NULL, named_struct('city', NULL, 'code', NULL), NULL)",
-    )  # fmt: skip
+    )
     found = difference(lake, sink.name, before, after, ["id"])
-    assert {row["key"]["id"]: row["changed"] for row in found.rows} == {2: ["tags"], 3: ["place", "old name"]}
-    assert difference(lake, sink.name, before, after, []).counts == {RowChange.INSERTED: 2, RowChange.DELETED: 2}
+    assert {row["key"]["id"]: row["changed"] for row in found.rows} == {
+        2: ["tags"],
+        3: ["place", "old name"],
+    }
+    assert difference(lake, sink.name, before, after, []).counts == {
+        RowChange.INSERTED: 2,
+        RowChange.DELETED: 2,
+    }
 
 
 def test_columns_are_matched_by_their_ids(lake: Lake) -> None:
     sink = lake.make(WIDE, mode=WriteMode.APPEND)
-    before = wide(lake, sink, "(1, 1.5F, map('a', 1), named_struct('city', 'Bern', 'code', 3000), 7)")
+    before = wide(
+        lake, sink, "(1, 1.5F, map('a', 1), named_struct('city', 'Bern', 'code', 3000), 7)"
+    )
     name = f"lake.{sink.name}"
     for change in (
-        "RENAME COLUMN `old name` TO label", "ALTER COLUMN ratio TYPE double", "DROP COLUMN tags",
-        "ADD COLUMN added string", "RENAME COLUMN place.city TO town", "ALTER COLUMN place.code TYPE bigint",
-        "ADD COLUMN place.country string", "ADD COLUMN tags int",
-    ):  # fmt: skip
+        "RENAME COLUMN `old name` TO label",
+        "ALTER COLUMN ratio TYPE double",
+        "DROP COLUMN tags",
+        "ADD COLUMN added string",
+        "RENAME COLUMN place.city TO town",
+        "ALTER COLUMN place.code TYPE bigint",
+        "ADD COLUMN place.country string",
+        "ADD COLUMN tags int",
+    ):
         lake.sql(f"ALTER TABLE {name} {change}")
     lake.sql(f"INSERT INTO {name} (id, ratio, label) VALUES (2, 2.5D, 8)")
     after = head(sink)
     found = difference(lake, sink.name, before, after, ["id"])
     assert found.counts == {RowChange.INSERTED: 1}  # the first row is the same under its new names
     columns = found.columns
-    assert (columns.added, columns.dropped, columns.renamed) == (("added", "tags"), ("tags",), (("old name", "label"),))
+    assert (columns.added, columns.dropped, columns.renamed) == (
+        ("added", "tags"),
+        ("tags",),
+        (("old name", "label"),),
+    )
     assert set(columns.retyped) == {"ratio", "place"}
     back = difference(lake, sink.name, after, before, ["id"])
     assert back.counts == {RowChange.DELETED: 1}
@@ -146,7 +200,9 @@ def test_columns_are_matched_by_their_ids(lake: Lake) -> None:
         difference(lake, sink.name, before, after)
 
 
-def test_appended_rows_are_counted_and_keys_with_several_rows_named(lake: Lake, tmp_path: Path) -> None:
+def test_appended_rows_are_counted_and_keys_with_several_rows_named(
+    lake: Lake, tmp_path: Path
+) -> None:
     sink = lake.make(mode=WriteMode.APPEND)
     sink.commit(sink.stage([order(1, "a"), order(1, "a"), order(1, "b")]))
     before = head(sink)
@@ -156,7 +212,9 @@ def test_appended_rows_are_counted_and_keys_with_several_rows_named(lake: Lake, 
     folder, table = tmp_path / "changes", f"shop.changes_{sink.name.rpartition('.')[2]}"
     found = difference(lake, sink.name, before, after, [], parquet=folder.as_uri(), table=table)
     assert found.counts == {RowChange.INSERTED: 3, RowChange.DELETED: 1}
-    rows = sorted((r["change"], r["times"], (r["after"] or r["before"])["number"]) for r in found.rows)
+    rows = sorted(
+        (r["change"], r["times"], (r["after"] or r["before"])["number"]) for r in found.rows
+    )
     assert rows == [("deleted", 1, "b"), ("inserted", 1, "a"), ("inserted", 2, "c")]
     assert pq.read_table(folder).column_names == ["change", "times", "before", "after"]
     assert len(lake.rows(table)) == 3

@@ -27,7 +27,9 @@ from connectors.iceberg.schema.table import StagedKind
 __all__ = ["lake"]
 
 GROUP = "connect-orders"
-POLICY = MaintenancePolicy(MaintenanceMode.TRUE, small_files=2, keep_ms=1, keep_snapshots=4, operations_table=None)
+POLICY = MaintenancePolicy(
+    MaintenanceMode.TRUE, small_files=2, keep_ms=1, keep_snapshots=4, operations_table=None
+)
 Rows = dict[str, str]
 
 
@@ -67,7 +69,10 @@ def test_rewind_is_refused_if_a_commit_was_held_since(lake: Lake, mode: RewindMo
     first = sink.commit(sink.stage([order(1, "a")])).snapshot_id or 0
     sink.commit(sink.stage([order(1, "b")]))
     asked = request(sink, first, mode)
-    gated = {"unpublished_branch": unpublished_branch(GROUP), "expectations": (Expectation("good", "number < 'c'"),)}
+    gated = {
+        "unpublished_branch": unpublished_branch(GROUP),
+        "expectations": (Expectation("good", "number < 'c'"),),
+    }
     assert sink.commit(sink.stage([order(1, "c")]), **gated).unpublished
     with pytest.raises(TableUnsuitableError, match="has unpublished commits"):
         lake.catalog.run(sink.name, rewind, asked)
@@ -84,7 +89,8 @@ class Story:
     log: list[Rows] = field(default_factory=list)  # one item a cycle: key -> region; empty: deleted
     skipped: set[int] = field(default_factory=set)  # cycles
     states: dict[int, Rows] = field(default_factory=dict)  # what a snapshot holds
-    cycles: dict[int, int] = field(default_factory=dict)  # a snapshot -> how many cycles it holds or skips
+    # a snapshot -> how many cycles it holds or skips
+    cycles: dict[int, int] = field(default_factory=dict)
     known: Rows = field(default_factory=dict)
 
     def metadata_head(self) -> int:
@@ -112,7 +118,9 @@ class Story:
         """What a connector does after a roll-back: it reads from the ledger on."""
         found = look_up(self.sink.load().view)
         assert found.standing in (Standing.FOUND, Standing.ROLLED_BACK)
-        self.sink.cycle = found.ledger.topics["orders"].partitions[0].next // 10 if found.ledger else 0
+        self.sink.cycle = (
+            found.ledger.topics["orders"].partitions[0].next // 10 if found.ledger else 0
+        )
         while self.sink.cycle < len(self.log):
             self.commit(self.log[self.sink.cycle])
 
@@ -124,10 +132,18 @@ class Story:
         self.cycles.setdefault(self.metadata_head(), self.sink.cycle)
 
     def rewind(self, mode: RewindMode, monkeypatch: pytest.MonkeyPatch) -> None:
-        """To any state that the ledgers allow; it dies before or after its swap, and is run again."""
-        catalog, metadata = self.sink.lake.catalog, self.sink.lake.catalog.table(self.sink.name).metadata()
+        """To any state that the ledgers allow; it dies before or after its swap, and is run
+        again."""
+        catalog, metadata = (
+            self.sink.lake.catalog,
+            self.sink.lake.catalog.table(self.sink.name).metadata(),
+        )
         line = [int(s["snapshot-id"]) for s in metadata.ancestors(metadata.head(MAIN))]
-        targets = [n for n in line if n in self.states and not any(e.refused for e in effects(metadata, MAIN, n))]
+        targets = [
+            n
+            for n in line
+            if n in self.states and not any(e.refused for e in effects(metadata, MAIN, n))
+        ]
         if len(targets) < 2:
             return
         target = self.chance.choice(targets[1:])
@@ -156,7 +172,9 @@ class Story:
             self.skipped |= {*lost}
 
     def check(self) -> None:
-        found = {dict(row)["number"]: dict(row)["region"] for row in self.sink.rows("number, region")}
+        found = {
+            dict(row)["number"]: dict(row)["region"] for row in self.sink.rows("number, region")
+        }
         assert found == self.known
 
 
@@ -165,7 +183,13 @@ def run(lake: Lake, seed: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> N
     version = chance.choice((2, 3))
     story = Story(lake.make(version=version), chance, version)
     story.cycle()
-    acts: Sequence[tuple[str, int]] = (("cycle", 6), ("compact", 2), ("expire", 1), ("replay", 2), ("skip", 2))
+    acts: Sequence[tuple[str, int]] = (
+        ("cycle", 6),
+        ("compact", 2),
+        ("expire", 1),
+        ("replay", 2),
+        ("skip", 2),
+    )
     for _ in range(steps):
         match chance.choices([name for name, _ in acts], [weight for _, weight in acts])[0]:
             case "cycle":
@@ -183,7 +207,9 @@ def run(lake: Lake, seed: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> N
     assert group.violations == []
 
 
-def test_random_histories_with_rewinds_leave_what_was_said(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_histories_with_rewinds_leave_what_was_said(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(lake, 1, 7, monkeypatch)
 
 

@@ -1,4 +1,5 @@
-"""The warm-up of the Spark driver runs while the driver is idle, gives way to requests, and leaves nothing behind."""
+"""The warm-up of the Spark driver runs while the driver is idle, gives way to requests, and leaves
+nothing behind."""
 
 from __future__ import annotations
 
@@ -49,7 +50,11 @@ def warm_up(lake: Lake, caplog: pytest.LogCaptureFixture) -> Iterator[WarmUp]:
 
 @pytest.mark.long  # in every run: test_no_step_starts_while_a_request_runs_and_none_after_a_commit
 def test_idle_driver_commits_to_private_tables_and_removes_them(
-    lake: Lake, warm_up: WarmUp, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    lake: Lake,
+    warm_up: WarmUp,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hits = tmp_path / "hits"
     monkeypatch.setenv(faults.LOG_VARIABLE, str(hits))
@@ -84,7 +89,9 @@ def test_no_step_starts_while_a_request_runs_and_none_after_a_commit(
 
 @pytest.mark.long  # in every run: test_no_step_starts_while_a_request_runs_and_none_after_a_commit
 def test_driver_that_is_killed_during_its_warm_up_leaves_nothing_to_the_next_one(
-    spark_environment: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    spark_environment: Mapping[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     temporary = tmp_path_factory.mktemp("t")
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -97,8 +104,10 @@ def test_driver_that_is_killed_during_its_warm_up_leaves_nothing_to_the_next_one
         until(lambda: any(folders()), "the warm-up did not start")
         (left,) = folders()
         (driver,) = [
-            child for child in psutil.Process().children(recursive=True) if command_line(child).endswith(PROGRAM)
-        ]  # fmt: skip
+            child
+            for child in psutil.Process().children(recursive=True)
+            if command_line(child).endswith(PROGRAM)
+        ]
         driver.kill()
         until(lambda: not client_answers(client), "the driver is not gone")
         client.start()

@@ -47,7 +47,9 @@ def round_trip(props: dict[str, str]) -> bytes | None:
     producer = Producer(translate(props, "producer"))
     producer.produce(topic, b"hello")
     assert producer.flush(SECONDS) == 0
-    consumer = Consumer(translate({**props, "group.id": topic, "auto.offset.reset": "earliest"}, "consumer"))
+    consumer = Consumer(
+        translate({**props, "group.id": topic, "auto.offset.reset": "earliest"}, "consumer")
+    )
     try:
         consumer.subscribe([topic])
         message = consumer.poll(SECONDS)
@@ -73,35 +75,46 @@ def escaped(text: str) -> str:
 def test_logins_with_a_password_over_tls(
     broker: SecureBroker, stores: Stores, mechanism: str, module: str, trust: str
 ) -> None:
-    login = f'{JAVA_SECURITY}.{module} required username="{USER}" password="{escaped(USER_PASSWORD)}";'
+    login = (
+        f'{JAVA_SECURITY}.{module} required username="{USER}" password="{escaped(USER_PASSWORD)}";'
+    )
     props = {
-        "bootstrap.servers": broker.login_servers, "security.protocol": "SASL_SSL", "sasl.mechanism": mechanism,
-        "sasl.jaas.config": login, **stores.trust(trust),
-    }  # fmt: skip
+        "bootstrap.servers": broker.login_servers,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": login,
+        **stores.trust(trust),
+    }
     assert round_trip(props) == b"hello"
 
 
 def test_a_login_with_a_token_of_an_endpoint(broker: SecureBroker, stores: Stores) -> None:
     with token_endpoint("connect", "token-secret") as url:
         props = {
-            "bootstrap.servers": broker.login_servers, "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER",
+            "bootstrap.servers": broker.login_servers,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "OAUTHBEARER",
             "sasl.oauthbearer.token.endpoint.url": url,
-            "sasl.login.callback.handler.class": f"{JAVA_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler",
+            "sasl.login.callback.handler.class": f"{JAVA_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler",  # noqa: E501 - one literal
             "sasl.jaas.config": (
                 f"{JAVA_SECURITY}.oauthbearer.OAuthBearerLoginModule required "
                 'clientId="connect" clientSecret="token-secret" scope="kafka";'
             ),
             **stores.trust("text"),
-        }  # fmt: skip
+        }
         assert round_trip(props) == b"hello"
 
 
 @pytest.mark.parametrize("kind", ["JKS", "PKCS12", "PEM", "text"])
-def test_client_certificate_works_from_each_kind_of_key_store(broker: SecureBroker, stores: Stores, kind: str) -> None:
+def test_client_certificate_works_from_each_kind_of_key_store(
+    broker: SecureBroker, stores: Stores, kind: str
+) -> None:
     props = {
-        "bootstrap.servers": broker.certificate_servers, "security.protocol": "SSL", **stores.trust("PEM"),
+        "bootstrap.servers": broker.certificate_servers,
+        "security.protocol": "SSL",
+        **stores.trust("PEM"),
         **stores.own(kind),
-    }  # fmt: skip
+    }
     assert round_trip(props) == b"hello"
 
 
@@ -109,15 +122,20 @@ def test_client_certificate_works_from_each_kind_of_key_store(broker: SecureBrok
 def test_worker_takes_secrets_from_config_provider_and_hides_them(
     broker: SecureBroker, stores: Stores, tmp_path: Path
 ) -> None:
-    login = f'{JAVA_SECURITY}.plain.PlainLoginModule required username="{USER}" password="{escaped(USER_PASSWORD)}";'
+    login = (
+        f'{JAVA_SECURITY}.plain.PlainLoginModule required username="{USER}" '
+        f'password="{escaped(USER_PASSWORD)}";'
+    )
     secrets = tmp_path / "secrets.properties"
     in_file = login.replace("\\", "\\\\")  # as properties files want it
     secrets.write_text(f"login={in_file}\nstore={STORE_PASSWORD}\n")
     trust = stores.trust("JKS") | {"ssl.truststore.password": f"${{file:{secrets}:store}}"}
     security = {
-        "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": f"${{file:{secrets}:login}}",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f"${{file:{secrets}:login}}",
         **trust,
-    }  # fmt: skip
+    }
     strings = "org.apache.kafka.connect.storage.StringConverter"
     worker = WorkerProcess(
         tmp_path / "worker",
@@ -125,11 +143,15 @@ def test_worker_takes_secrets_from_config_provider_and_hides_them(
         "secured",
         {
             "config.providers": "file",
-            "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+            "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",  # noqa: E501 - one literal
             "config.providers.file.param.allowed.paths": str(tmp_path),
             "key.converter": strings,
             "value.converter": strings,
-            **{f"{prefix}{key}": value for prefix in ("", "producer.") for key, value in security.items()},
+            **{
+                f"{prefix}{key}": value
+                for prefix in ("", "producer.")
+                for key, value in security.items()
+            },
         },
     )
     source, copy = tmp_path / "in.txt", tmp_path / "out.txt"
@@ -139,22 +161,36 @@ def test_worker_takes_secrets_from_config_provider_and_hides_them(
     try:
         worker.start()
         answers = [
-            worker.put("source", {"connector.class": "FileStreamSource", "file": str(source), "topic": "lines"}),
+            worker.put(
+                "source",
+                {"connector.class": "FileStreamSource", "file": str(source), "topic": "lines"},
+            ),
             worker.put(
                 "sink",
                 {
-                    "connector.class": "FileStreamSink", "file": str(copy), "topics": "lines",
+                    "connector.class": "FileStreamSink",
+                    "file": str(copy),
+                    "topics": "lines",
                     **{f"consumer.override.{key}": value for key, value in security.items()},
                 },
             ),
-        ]  # fmt: skip
-        worker.wait_until(lambda: copy.exists() and copy.read_text() == "one\n", 60, "the line in the copy")
-        answers += [worker.get("/connectors?expand=info&expand=status"), worker.get("/connectors/sink/tasks")]
+        ]
+        worker.wait_until(
+            lambda: copy.exists() and copy.read_text() == "one\n", 60, "the line in the copy"
+        )
+        answers += [
+            worker.get("/connectors?expand=info&expand=status"),
+            worker.get("/connectors/sink/tasks"),
+        ]
         assert worker.stop() == 0
     finally:
         worker.close()
     reader = Consumer(
-        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "look", "auto.offset.reset": "earliest"}
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "look",
+            "auto.offset.reset": "earliest",
+        }
     )
     try:
         reader.subscribe(["secured-config"])
@@ -164,6 +200,7 @@ def test_worker_takes_secrets_from_config_provider_and_hides_them(
     finally:
         reader.close()
     said = f"{answers}{b''.join(kept).decode()}{worker.log_path.read_text()}"
-    assert f"${{file:{secrets}:login}}" in said  # where the configuration is shown, it is as it was written
+    # where the configuration is shown, it is as it was written
+    assert f"${{file:{secrets}:login}}" in said
     for secret in (USER_PASSWORD, escaped(USER_PASSWORD), STORE_PASSWORD):
         assert secret not in said

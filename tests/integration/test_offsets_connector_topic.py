@@ -28,7 +28,9 @@ def clients(kafka_broker: KafkaBroker, topic_prefix: str) -> StorageClients:
 
 @pytest.fixture
 def shared_topic(topic_prefix: str) -> StorageTopic:
-    return StorageTopic(f"{topic_prefix}shared", "offset.storage.topic", 2, 1, {"cleanup.policy": "compact"})
+    return StorageTopic(
+        f"{topic_prefix}shared", "offset.storage.topic", 2, 1, {"cleanup.policy": "compact"}
+    )
 
 
 @pytest.fixture
@@ -42,7 +44,9 @@ def shared(clients: StorageClients, shared_topic: StorageTopic) -> Iterator[Offs
 
 
 @pytest.fixture
-def stores(kafka_broker: KafkaBroker, shared: OffsetStore, shared_topic: StorageTopic) -> ConnectorOffsetStores:
+def stores(
+    kafka_broker: KafkaBroker, shared: OffsetStore, shared_topic: StorageTopic
+) -> ConnectorOffsetStores:
     props = {"bootstrap.servers": kafka_broker.bootstrap_servers}
     return ConnectorOffsetStores(shared, props, shared_topic)
 
@@ -63,7 +67,8 @@ def test_own_offsets_topic_of_connector_wins_over_worker_topic(
     with stores.open("c", own, SECONDS) as store:  # read again from the beginning
         assert sorted(store.offsets(), key=str) == [(A, {"at": 10}), (B, {"at": 2})]
         shared.refresh(SECONDS)
-        assert shared.get("c", A) == {"at": 10}  # followed, for the day when the topic is configured no more
+        # followed, for the day when the topic is configured no more
+        assert shared.get("c", A) == {"at": 10}
         store.set([(A, None), (B, None)])
         assert store.offsets() == []
     assert shared.offsets("c") == []
@@ -85,15 +90,22 @@ def test_records_for_a_transaction_carry_the_key_seen_last(
     own = f"{topic_prefix}own"
     with stores.open("e", {"offsets.storage.topic": own}, SECONDS) as store:
         producer = clients.producer("java")
-        producer.produce(own, b'{"at":1}', b'["e",{"zz":1,"aa":2}]')  # the order of another worker's map
+        # the order of another worker's map
+        producer.produce(own, b'{"at":1}', b'["e",{"zz":1,"aa":2}]')
         producer.flush(SECONDS)
         store.refresh(SECONDS)
-        assert store.records([({"aa": 2, "zz": 1}, {"at": 3})]) == [(b'["e",{"zz":1,"aa":2}]', b'{"at":3}')]
+        assert store.records([({"aa": 2, "zz": 1}, {"at": 3})]) == [
+            (b'["e",{"zz":1,"aa":2}]', b'{"at":3}')
+        ]
         written = []
         store.set([({"aa": 2, "zz": 1}, None)], written.extend)
         assert written == [(b'["e",{"zz":1,"aa":2}]', None)]
     reader = Consumer(clients.consumer_settings("check", read_committed=True))
     reader.assign([ClientTopicPartition(shared.topic, p, 0) for p in (0, 1)])
-    keys = [m.key() for m in reader.consume(10, 3.0) if m.error() is None and (m.key() or b"").startswith(b'["e"')]
+    keys = [
+        m.key()
+        for m in reader.consume(10, 3.0)
+        if m.error() is None and (m.key() or b"").startswith(b'["e"')
+    ]
     reader.close()
     assert len(keys) == 1  # the reset was told to the worker's topic first

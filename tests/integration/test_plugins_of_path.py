@@ -27,19 +27,28 @@ def test_two_versions_of_a_connector_run_side_by_side(
     assert producer.flush(SECONDS) == 0
     make_plugin(tmp_path / "plugins" / "old", "1.0")
     make_plugin(tmp_path / "plugins" / "new", "2.0")
-    make_plugin(tmp_path / "plugins" / "broken", "3.0", table="raise RuntimeError('broken on purpose')")
+    make_plugin(
+        tmp_path / "plugins" / "broken", "3.0", table="raise RuntimeError('broken on purpose')"
+    )
     strings = "org.apache.kafka.connect.storage.StringConverter"
     worker = WorkerProcess(
         tmp_path / "worker",
         kafka_broker.bootstrap_servers,
         f"{topic_prefix}g",
-        {"plugin.path": str(tmp_path / "plugins"), "key.converter": strings, "value.converter": strings},
+        {
+            "plugin.path": str(tmp_path / "plugins"),
+            "key.converter": strings,
+            "value.converter": strings,
+        },
     )
     config = {"connector.class": "PathSink", "topics": topic}
     try:
         worker.start()
         listed = worker.get("/connector-plugins")
-        assert {p["version"] for p in listed if p["class"] == "com.example.PathSinkConnector"} == {"1.0", "2.0"}
+        assert {p["version"] for p in listed if p["class"] == "com.example.PathSinkConnector"} == {
+            "1.0",
+            "2.0",
+        }
         worker.put(f"{topic_prefix}new", {**config, "file": str(tmp_path / "new.txt")})
         worker.put(
             f"{topic_prefix}old",
@@ -54,9 +63,14 @@ def test_two_versions_of_a_connector_run_side_by_side(
                 f"the line from version {version}",
             )
             worker.wait_for_states(f"{topic_prefix}{name}", "RUNNING", "RUNNING")
-            assert worker.get(f"/connectors/{topic_prefix}{name}/status")["connector"]["version"] == version
+            assert (
+                worker.get(f"/connectors/{topic_prefix}{name}/status")["connector"]["version"]
+                == version
+            )
             keys = worker.get(f"/connector-plugins/PathSink/config?version={version}")
-            assert [key["documentation"] for key in keys if key["name"] == "file"] == [f"File, {version}."]
+            assert [key["documentation"] for key in keys if key["name"] == "file"] == [
+                f"File, {version}."
+            ]
         assert "RuntimeError: broken on purpose" in worker.log_path.read_text()
         assert worker.stop() == 0
         worker.wait_until(lambda: not worker.survivors(), 30, "its processes to end")

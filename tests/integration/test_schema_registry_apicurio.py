@@ -1,4 +1,5 @@
-"""The converters with a schema registry, against a real one: Apicurio's, through its Confluent-compatible API."""
+"""The converters with a schema registry, against a real one: Apicurio's, through its
+Confluent-compatible API."""
 
 from __future__ import annotations
 
@@ -57,8 +58,10 @@ __all__ = ["news", "registry", "worker"]  # fixtures
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]  # two starts of a JVM on a busy machine
 
 CONVERTERS: Final[dict[str, type[RegistryConverter]]] = {
-    "avro": AvroConverter, "json": JsonSchemaConverter, "protobuf": ProtobufConverter,
-}  # fmt: skip
+    "avro": AvroConverter,
+    "json": JsonSchemaConverter,
+    "protobuf": ProtobufConverter,
+}
 JAVA_NAMES: Final = {
     "avro": "io.confluent.connect.avro.AvroConverter",
     "json": "io.confluent.connect.json.JsonSchemaConverter",
@@ -69,10 +72,22 @@ LINES: Final = TextFormatter()
 UNKNOWN: Final = b"\0\x0f\xff\xff\xff\0 and so on"  # an id that nobody gave out
 INNER: Final = struct(("street", OPTIONAL_STRING), name="shop.Address", optional=True)
 OLD: Final = struct(
-    ("id", INT32), ("price", decimal(2, optional=True)), ("day", date(optional=True)), ("at", timestamp(optional=True)),
-    ("tags", array(STRING)), ("counts", map_of(STRING, INT64)), ("address", INNER), name="shop.Order", version=1,
-)  # fmt: skip
-NEW: Final = struct(*((f.name, f.schema) for f in OLD.fields), ("note", OPTIONAL_STRING), name="shop.Order", version=2)
+    ("id", INT32),
+    ("price", decimal(2, optional=True)),
+    ("day", date(optional=True)),
+    ("at", timestamp(optional=True)),
+    ("tags", array(STRING)),
+    ("counts", map_of(STRING, INT64)),
+    ("address", INNER),
+    name="shop.Order",
+    version=1,
+)
+NEW: Final = struct(
+    *((f.name, f.schema) for f in OLD.fields),
+    ("note", OPTIONAL_STRING),
+    name="shop.Order",
+    version=2,
+)
 
 
 @pytest.fixture(scope="module")
@@ -100,12 +115,17 @@ def make(apicurio: ApicurioRegistry) -> Iterator[Callable[..., RegistryConverter
 def order(schema: Schema, number: int) -> Struct:
     note = [f"note {number}"] if schema is NEW else []
     address = Struct(INNER, [f"street {number}"])
-    return Struct(schema, [number, Decimal(number).scaleb(-2), number, number, ["a"], {"k": number}, address, *note])
+    return Struct(
+        schema,
+        [number, Decimal(number).scaleb(-2), number, number, ["a"], {"k": number}, address, *note],
+    )
 
 
 def plain(value: Any) -> Any:
     """A value without its schema: Protobuf gives other names to nested ones."""
-    return {field.name: plain(item) for field, item in value} if isinstance(value, Struct) else value
+    return (
+        {field.name: plain(item) for field, item in value} if isinstance(value, Struct) else value
+    )
 
 
 @pytest.mark.parametrize("format", CONVERTERS)
@@ -117,40 +137,60 @@ def test_two_schema_versions_in_one_poll_keep_their_schemas(
     topic = f"{topic_prefix}orders"
     schemas = [OLD, OLD, NEW, NEW, NEW, OLD]
     writing = make(format)
-    written = [writing.from_connect(topic, schema, order(schema, n)) for n, schema in enumerate(schemas)]
+    written = [
+        writing.from_connect(topic, schema, order(schema, n)) for n, schema in enumerate(schemas)
+    ]
     assert len({data[:5] for data in written if data}) == 2
     read = by_reference(make(format), [*written, None], topic)
     assert all(map(same, by_columns(make(format), [*written, None], topic), read))
     *rows, tombstone = [row for row in read if isinstance(row, SchemaAndValue)]
     assert tombstone.value is None
-    assert [plain(row.value) for row in rows] == [plain(order(schema, n)) for n, schema in enumerate(schemas)]
+    assert [plain(row.value) for row in rows] == [
+        plain(order(schema, n)) for n, schema in enumerate(schemas)
+    ]
     assert [row.schema and row.schema.version for row in rows] == [1, 1, 2, 2, 2, 1]
 
 
 AVRO_ADDRESS: Final = {
-    "type": "record", "name": "Address", "namespace": "shop", "fields": [{"name": "street", "type": "string"}],
-}  # fmt: skip
+    "type": "record",
+    "name": "Address",
+    "namespace": "shop",
+    "fields": [{"name": "street", "type": "string"}],
+}
 AVRO_CUSTOMER: Final = {
-    "type": "record", "name": "Customer", "namespace": "shop",
+    "type": "record",
+    "name": "Customer",
+    "namespace": "shop",
     "fields": [{"name": "name", "type": "string"}, {"name": "home", "type": "shop.Address"}],
-}  # fmt: skip
+}
 AVRO_ORDER: Final = {
-    "type": "record", "name": "Order", "namespace": "shop",
-    "fields": [{"name": "id", "type": "int"}, {"name": "to", "type": "shop.Address"},
-               {"name": "by", "type": "shop.Customer"}],
-}  # fmt: skip
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "to", "type": "shop.Address"},
+        {"name": "by", "type": "shop.Customer"},
+    ],
+}
 JSON_ADDRESS: Final = {"type": "object", "properties": {"street": {"type": "string"}}}
 JSON_CUSTOMER: Final = {
-    "type": "object", "properties": {"name": {"type": "string"}, "home": {"$ref": "address.json"}},
-}  # fmt: skip
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "home": {"$ref": "address.json"}},
+}
 JSON_ORDER: Final = {
-    "type": "object", "title": "shop.Order",
-    "properties": {"id": {"type": "integer", "connect.type": "int32"}, "to": {"$ref": "address.json"},
-                   "by": {"$ref": "customer.json"}},
-}  # fmt: skip
+    "type": "object",
+    "title": "shop.Order",
+    "properties": {
+        "id": {"type": "integer", "connect.type": "int32"},
+        "to": {"$ref": "address.json"},
+        "by": {"$ref": "customer.json"},
+    },
+}
 PROTO_ADDRESS: Final = 'syntax = "proto3"; package shop; message Address { string street = 1; }'
 PROTO_CUSTOMER: Final = (
-    'syntax = "proto3"; package shop; import "address.proto"; message Customer { string name = 1; Address home = 2; }'
+    'syntax = "proto3"; package shop; import "address.proto"; message Customer '
+    "{ string name = 1; Address home = 2; }"
 )
 PROTO_ORDER: Final = (
     'syntax = "proto3"; package shop; import "address.proto"; import "customer.proto";'
@@ -167,7 +207,9 @@ class ForeignProducer:
         self._topic = topic
 
     def send(self, format: str) -> bytes:  # noqa: A002 - Connect's word
-        serializer, value = {"avro": self._avro, "json": self._json, "protobuf": self._protobuf}[format]()
+        serializer, value = {"avro": self._avro, "json": self._json, "protobuf": self._protobuf}[
+            format
+        ]()
         data: bytes = serializer(value, SerializationContext(self._topic, MessageField.VALUE))
         return data
 
@@ -182,12 +224,16 @@ class ForeignProducer:
             self._register("JSON", names, JSON_ADDRESS, JSON_CUSTOMER, JSON_ORDER), self._client
         ), SENT
 
-    def _register(self, kind: str, names: tuple[str, str], address: object, customer: object, last: object) -> Any:
+    def _register(
+        self, kind: str, names: tuple[str, str], address: object, customer: object, last: object
+    ) -> Any:
         """Register what the last schema refers to, and return it with its references."""
         references: list[SchemaReference] = []
         for name, schema in zip(names, (address, customer), strict=True):
             subject = f"{self._topic}-{name}"
-            self._client.register_schema(subject, SchemaText(json.dumps(schema), kind, list(references)))
+            self._client.register_schema(
+                subject, SchemaText(json.dumps(schema), kind, list(references))
+            )
             references.append(SchemaReference(name, subject, 1))
         return SchemaText(json.dumps(last), kind, references)
 
@@ -247,7 +293,8 @@ def test_unknown_schema_id_is_retried_and_then_becomes_bad_record(
 
 
 ROWS: Final = 40
-SCHEMAS: Final = [NEW if n >= ROWS // 2 and n % 2 else OLD for n in range(ROWS)]  # both in the second half
+# both in the second half
+SCHEMAS: Final = [NEW if n >= ROWS // 2 and n % 2 else OLD for n in range(ROWS)]
 
 
 class Stream:
@@ -260,19 +307,25 @@ class Stream:
         sink.create_topic()
         writing = CONVERTERS[format]()
         writing.configure({"schema.registry.url": url}, is_key=False)
-        self._rows = [writing.from_connect(sink.topic, schema, order(schema, n)) for n, schema in enumerate(SCHEMAS)]
+        self._rows = [
+            writing.from_connect(sink.topic, schema, order(schema, n))
+            for n, schema in enumerate(SCHEMAS)
+        ]
         writing.close()
-        self.task = sink.start(**{
-            "value.converter": JAVA_NAMES[format],
-            "value.converter.schema.registry.url": url,
-            "transforms": "id",
-            "transforms.id.type": "org.apache.kafka.connect.transforms.ExtractField$Value",
-            "transforms.id.field": "id",
-            "errors.tolerance": "all",
-            "errors.retry.delay.max.ms": "500",  # a registry that is back is noticed sooner than by default
-            "errors.deadletterqueue.topic.name": self.dead_letters,
-            "errors.deadletterqueue.topic.replication.factor": "1",
-        })  # fmt: skip
+        self.task = sink.start(
+            **{
+                "value.converter": JAVA_NAMES[format],
+                "value.converter.schema.registry.url": url,
+                "transforms": "id",
+                "transforms.id.type": "org.apache.kafka.connect.transforms.ExtractField$Value",
+                "transforms.id.field": "id",
+                "errors.tolerance": "all",
+                # a registry that is back is noticed sooner than by default
+                "errors.retry.delay.max.ms": "500",
+                "errors.deadletterqueue.topic.name": self.dead_letters,
+                "errors.deadletterqueue.topic.replication.factor": "1",
+            }
+        )
 
     def send(self, start: int, stop: int) -> None:
         self.sink.produce(self._rows[start:stop])
@@ -283,17 +336,24 @@ class Stream:
 
     def waits(self, told: Sequence[logging.LogRecord]) -> bool:
         """Whether the task said that it waits for the registry."""
-        lines = [LINES.format(record) for record in list(told) if "VALUE_CONVERTER waits" in record.getMessage()]
+        lines = [
+            LINES.format(record)
+            for record in list(told)
+            if "VALUE_CONVERTER waits" in record.getMessage()
+        ]
         return any(f"[{self.sink.name}|task-0]" in line for line in lines)
 
     def dead(self) -> int:
         """How many dead letters there are."""
-        ends = self.sink.admin.list_offsets({TopicPartition(self.dead_letters, 0): OffsetSpec.latest()})
+        ends = self.sink.admin.list_offsets(
+            {TopicPartition(self.dead_letters, 0): OffsetSpec.latest()}
+        )
         return sum(int(future.result(DEADLINE_SECONDS).offset) for future in ends.values())
 
 
 class Source:
-    """A worker whose connectors read lines of a file into topics named after them, one connector per format.
+    """A worker whose connectors read lines of a file into topics named after them, one connector
+    per format.
 
     Each topic has a subject of its own: a line that is new needs the registry.
     """
@@ -305,20 +365,27 @@ class Source:
         self.worker.connectors = tuple(self._config(folder, each, url) for each in CONVERTERS)
 
     def _config(self, folder: Path, format: str, url: str) -> Path:  # noqa: A002 - Connect's word
-        """The line becomes a member of a struct, as Protobuf has structs only, and the topic's last word."""
+        """The line becomes a member of a struct, as Protobuf has structs only, and the topic's last
+        word."""
         file = folder / f"{format}.json"
         config = {
-            "name": f"{self._prefix}{format}", "connector.class": "FileStreamSource", "file": str(self._lines),
-            "topic": f"{self._prefix}{format}", "errors.tolerance": "all", "errors.retry.delay.max.ms": "500",
-            "topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1",
-            "value.converter": JAVA_NAMES[format], "value.converter.schema.registry.url": url,
+            "name": f"{self._prefix}{format}",
+            "connector.class": "FileStreamSource",
+            "file": str(self._lines),
+            "topic": f"{self._prefix}{format}",
+            "errors.tolerance": "all",
+            "errors.retry.delay.max.ms": "500",
+            "topic.creation.default.partitions": "1",
+            "topic.creation.default.replication.factor": "1",
+            "value.converter": JAVA_NAMES[format],
+            "value.converter.schema.registry.url": url,
             "transforms": "route,hoist",
             "transforms.route.type": "io.debezium.transforms.ContentBasedRouter",
             "transforms.route.language": "connect_py.expression",
             "transforms.route.topic.expression": f"'{self._prefix}{format}-' + value",
             "transforms.hoist.type": "org.apache.kafka.connect.transforms.HoistField$Value",
             "transforms.hoist.field": "line",
-        }  # fmt: skip
+        }
         file.write_text(json.dumps(config))
         return file
 
@@ -329,13 +396,25 @@ class Source:
     def read(self, format: str, line: str) -> list[bytes]:  # noqa: A002 - Connect's word
         """The messages for a line, if there is a topic for it already."""
         topic = f"{self._prefix}{format}-{line}"
-        known = AdminClient({"bootstrap.servers": self._servers}).list_topics(timeout=DEADLINE_SECONDS).topics
-        return [r.value for r in read_topic(self._servers, topic) if r.value] if topic in known else []
+        known = (
+            AdminClient({"bootstrap.servers": self._servers})
+            .list_topics(timeout=DEADLINE_SECONDS)
+            .topics
+        )
+        return (
+            [r.value for r in read_topic(self._servers, topic) if r.value] if topic in known else []
+        )
 
     def waits(self) -> bool:
         """Whether each task said that it waits for the registry."""
-        told = [line for line in self.worker.log_path.read_text().splitlines() if "VALUE_CONVERTER waits" in line]
-        return all(any(f"[{self._prefix}{each}|task-0]" in line for line in told) for each in CONVERTERS)
+        told = [
+            line
+            for line in self.worker.log_path.read_text().splitlines()
+            if "VALUE_CONVERTER waits" in line
+        ]
+        return all(
+            any(f"[{self._prefix}{each}|task-0]" in line for line in told) for each in CONVERTERS
+        )
 
 
 @pytest.mark.long
@@ -362,7 +441,9 @@ def test_registry_outage_delays_source_records_and_loses_none(
             for line, count in (("second", 1), ("first", 2)):
                 sent = until("the line", partial(source.read, each, line), PATIENCE_SECONDS)
                 rows = by_reference(make(each), sent)
-                assert [row.value["line"] for row in rows if isinstance(row, SchemaAndValue)] == [line] * count
+                assert [row.value["line"] for row in rows if isinstance(row, SchemaAndValue)] == [
+                    line
+                ] * count
         assert source.worker.stop() == 0
     finally:
         source.worker.close()
@@ -381,7 +462,10 @@ def test_registry_outage_delays_sink_records_and_loses_none(
 ) -> None:
     caplog.set_level(logging.WARNING)
     half = ROWS // 2
-    sinks = {each: Sink(worker, news, kafka_broker, f"{topic_prefix}{each}", tmp_path) for each in CONVERTERS}
+    sinks = {
+        each: Sink(worker, news, kafka_broker, f"{topic_prefix}{each}", tmp_path)
+        for each in CONVERTERS
+    }
     streams = [Stream(sink, apicurio.url, each) for each, sink in sinks.items()]
     for stream in streams:
         stream.send(0, half)
@@ -396,12 +480,17 @@ def test_registry_outage_delays_sink_records_and_loses_none(
         assert stream.has(half) or stream.has(half + 1)
         assert stream.sink.committed().get(0, (0, ""))[0] <= half + 1
         with pytest.raises(UnavailableError):
-            make(stream.format).from_connect(f"{stream.sink.topic}-2", NEW, order(NEW, 1))  # what a source would do
+            # what a source would do
+            make(stream.format).from_connect(f"{stream.sink.topic}-2", NEW, order(NEW, 1))
 
     apicurio.start()
     for stream in streams:
         until("all rows", partial(stream.has, ROWS), PATIENCE_SECONDS)
-        until("the commit behind them", lambda s=stream.sink: s.committed() == {0: (ROWS, "")}, PATIENCE_SECONDS)
+        until(
+            "the commit behind them",
+            lambda s=stream.sink: s.committed() == {0: (ROWS, "")},
+            PATIENCE_SECONDS,
+        )
         assert stream.dead() == 0
 
     for stream in streams:

@@ -1,4 +1,5 @@
-"""Shared services in whole workers of both kinds: the program lies in `plugin.path`, one of its settings is secret."""
+"""Shared services in whole workers of both kinds: the program lies in `plugin.path`, one of its
+settings is secret."""
 
 from __future__ import annotations
 
@@ -71,15 +72,19 @@ def test_worker_tasks_share_one_service_that_ends_with_worker(
     (tmp_path / "secrets").write_text("password=s3cr3t-s3tting\n")
     strings = "org.apache.kafka.connect.storage.StringConverter"
     properties = {
-        "plugin.path": str(tmp_path / "plugins"), "key.converter": strings, "value.converter": strings,
+        "plugin.path": str(tmp_path / "plugins"),
+        "key.converter": strings,
+        "value.converter": strings,
         "config.providers": "file",
         "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
         "connect_py.echo.password": f"${{file:{tmp_path / 'secrets'}:password}}",
-    }  # fmt: skip
+    }
     servers = kafka_broker.bootstrap_servers
     worker: WorkerProcess
     if kind == "standalone":
-        worker = StandaloneProcess(tmp_path / "w", servers, {**standalone_properties(tmp_path), **properties})
+        worker = StandaloneProcess(
+            tmp_path / "w", servers, {**standalone_properties(tmp_path), **properties}
+        )
     else:
         worker = WorkerProcess(tmp_path / "w", servers, f"{topic_prefix}g", properties)
     name, file = f"{topic_prefix}c", tmp_path / "answers"
@@ -90,16 +95,25 @@ def test_worker_tasks_share_one_service_that_ends_with_worker(
     try:
         worker.start()
         config: dict[str, Any] = {
-            "connector.class": "PathSink", "topics": topic, "file": str(file), "tasks.max": "2",
-        }  # fmt: skip
+            "connector.class": "PathSink",
+            "topics": topic,
+            "file": str(file),
+            "tasks.max": "2",
+        }
         worker.put(name, config)
-        worker.wait_until(lambda: file.exists() and len(file.read_text().splitlines()) == 2, 60, "two answers")
+        worker.wait_until(
+            lambda: file.exists() and len(file.read_text().splitlines()) == 2, 60, "two answers"
+        )
         (service,) = services()
         assert file.read_text().split() == [str(service.pid)] * 2
         metrics = httpx.get(f"{worker.url}/metrics", timeout=SECONDS).text
         assert 'connect_py_service_users{service="echo"} 2.0' in metrics
         assert 'connect_py_service_up{service="echo"} 1.0' in metrics
-        assert "s3cr3t" not in json.dumps([command_line(p) for p in worker.processes()]) + worker.log_path.read_text()
+        assert (
+            "s3cr3t"
+            not in json.dumps([command_line(p) for p in worker.processes()])
+            + worker.log_path.read_text()
+        )
         worker.delete(name)
         worker.wait_until(lambda: not services(), SECONDS, "the service to end with its last user")
         worker.put(name, config)

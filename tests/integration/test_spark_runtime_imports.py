@@ -30,13 +30,19 @@ try:
     print(session._jvm.java.util.Arrays.toString(numpy.array([1, 2])), session._jvm.Math.abs(numpy.int64(-3)))
 finally:
     runtime.stop()
-"""
+"""  # noqa: E501 - a table or a literal is wider
 
 
 @pytest.mark.usefixtures("spark_environment")
-def test_driver_commits_without_pandas_and_still_passes_numpy_values_to_java(tmp_path: Path) -> None:
+def test_driver_commits_without_pandas_and_still_passes_numpy_values_to_java(
+    tmp_path: Path,
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=150, check=False
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["[]", "[1, 2] 3"]

@@ -1,4 +1,5 @@
-"""`connect-standalone` as users start it: a process, a properties file, files of connectors, HTTP."""
+"""`connect-standalone` as users start it: a process, a properties file, files of connectors,
+HTTP."""
 
 from __future__ import annotations
 
@@ -49,10 +50,15 @@ def topic(kafka_broker: KafkaBroker, topic_prefix: str) -> Callable[[str], str]:
 
 @pytest.mark.timeout(240)  # two starts of a worker, one restart of a connector, on a busy machine
 def test_command_line_connectors_run_and_resume_after_worker_restart(
-    worker: StandaloneProcess, kafka_broker: KafkaBroker, topic: Callable[[str], str], tmp_path: Path
+    worker: StandaloneProcess,
+    kafka_broker: KafkaBroker,
+    topic: Callable[[str], str],
+    tmp_path: Path,
 ) -> None:
     lines = topic("lines")
-    source, copy, moved, values_file = (tmp_path / name for name in ("in.txt", "out.txt", "moved.txt", "values"))
+    source, copy, moved, values_file = (
+        tmp_path / name for name in ("in.txt", "out.txt", "moved.txt", "values")
+    )
     values_file.write_text(f"copy={copy}\n")
     source.write_text("one\ntwo\n")
     (tmp_path / "source.properties").write_text(
@@ -62,51 +68,75 @@ def test_command_line_connectors_run_and_resume_after_worker_restart(
         json.dumps(
             {
                 "name": f"{lines}-copy",
-                "config": {"connector.class": SINK, "topics": lines, "file": f"${{file:{values_file}:copy}}"},
+                "config": {
+                    "connector.class": SINK,
+                    "topics": lines,
+                    "file": f"${{file:{values_file}:copy}}",
+                },
             }
         )
     )
     (tmp_path / "paused.json").write_text(
         json.dumps(
             {
-                "name": "later", "initial_state": "paused",
+                "name": "later",
+                "initial_state": "paused",
                 "config": {"connector.class": SOURCE, "file": str(source), "topic": lines},
             }
         )
-    )  # fmt: skip
-    worker.connectors = (tmp_path / "source.properties", tmp_path / "sink.json", tmp_path / "paused.json")
+    )
+    worker.connectors = (
+        tmp_path / "source.properties",
+        tmp_path / "sink.json",
+        tmp_path / "paused.json",
+    )
     worker.start()
     assert sorted(worker.get("/connectors")) == sorted(["lines", f"{lines}-copy", "later"])
     assert worker.get("/connectors/lines")["tasks"] == [{"connector": "lines", "task": 0}]
     worker.wait_for_states("later", "PAUSED")
-    worker.wait_until(lambda: copy.exists() and copy.read_text() == "one\ntwo\n", 60, "both lines in the copy")
+    worker.wait_until(
+        lambda: copy.exists() and copy.read_text() == "one\ntwo\n", 60, "both lines in the copy"
+    )
     offsets = tmp_path / "connect.offsets.connect-py.jsonl"
-    worker.wait_until(lambda: '\\"position\\":8' in offsets.read_text(), 30, "the offset to be kept")
+    worker.wait_until(
+        lambda: '\\"position\\":8' in offsets.read_text(), 30, "the offset to be kept"
+    )
     assert worker.stop() == 0
 
     source.write_text("one\ntwo\nthree\n")
     worker.start()
-    worker.wait_until(lambda: copy.read_text() == "one\ntwo\nthree\n", 60, "the third line in the copy")
+    worker.wait_until(
+        lambda: copy.read_text() == "one\ntwo\nthree\n", 60, "the third line in the copy"
+    )
     read = read_topic(kafka_broker.bootstrap_servers, lines)
     assert [record.text for record in read] == ["one", "two", "three"]
     values_file.write_text(f"copy={moved}\n")
     worker.wait_until(moved.exists, 60, "the sink to restart with the new value of its provider")
     answer = worker.get("/connectors/lines/status")
     assert answer["connector"]["worker_id"] == worker.url.removeprefix("http://")
-    assert "DEBUG [" in worker.log_path.read_text()  # a level of the command line reached a task's process
+    # a level of the command line reached a task's process
+    assert "DEBUG [" in worker.log_path.read_text()
     assert worker.stop() == 0
 
 
 @pytest.mark.timeout(120)  # a worker's process on a busy machine
-def test_requests_are_answered_as_by_javas_standalone_worker(worker: StandaloneProcess, tmp_path: Path) -> None:
+def test_requests_are_answered_as_by_javas_standalone_worker(
+    worker: StandaloneProcess, tmp_path: Path
+) -> None:
     worker.start()
     source = {"connector.class": SOURCE, "file": str(tmp_path / "in.txt"), "topic": "t"}
 
     made = worker.post({"name": "two", "config": source})
     assert made.status_code == 201
-    assert made.json()["tasks"] == [{"connector": "two", "task": 0}]  # it has started when it is answered
-    changed = httpx.put(f"{worker.url}/connectors/two/config", json={**source, "topic": "u"}, timeout=100)
-    assert (changed.status_code, changed.json()["tasks"]) == (200, [{"connector": "two", "task": 0}])
+    # it has started when it is answered
+    assert made.json()["tasks"] == [{"connector": "two", "task": 0}]
+    changed = httpx.put(
+        f"{worker.url}/connectors/two/config", json={**source, "topic": "u"}, timeout=100
+    )
+    assert (changed.status_code, changed.json()["tasks"]) == (
+        200,
+        [{"connector": "two", "task": 0}],
+    )
     paused = worker.post({"name": "paused", "initial_state": "PAUSED", "config": source})
     assert (paused.status_code, paused.json()["tasks"]) == (201, [])
     again = worker.post({"name": "two", "config": source})
@@ -122,34 +152,47 @@ def test_requests_are_answered_as_by_javas_standalone_worker(worker: StandaloneP
     assert refusal("PUT", "nope/pause") == (404, "Unknown connector nope")
     assert refusal("DELETE", "nope") == (404, "Connector nope not found")
     assert refusal("POST", "two/tasks", json=[]) == (
-        500, "Kafka Connect in standalone mode does not support externally setting task configurations.",
-    )  # fmt: skip
+        500,
+        "Kafka Connect in standalone mode does not support externally setting task configurations.",
+    )
     assert refusal("PUT", "two/fence") == (
-        500, "Kafka Connect in standalone mode does not support exactly-once source connectors.",
-    )  # fmt: skip
+        500,
+        "Kafka Connect in standalone mode does not support exactly-once source connectors.",
+    )
     assert httpx.post(f"{worker.url}/connectors/two/restart", timeout=100).status_code == 204
-    assert httpx.post(f"{worker.url}/connectors/two/tasks/0/restart", timeout=100).status_code == 204
+    assert (
+        httpx.post(f"{worker.url}/connectors/two/tasks/0/restart", timeout=100).status_code == 204
+    )
     assert httpx.put(f"{worker.url}/connectors/two/stop", timeout=100).status_code == 204
     worker.wait_for_states("two", "STOPPED")
     assert worker.get("/connectors/two/tasks") == []
     assert httpx.put(f"{worker.url}/connectors/two/resume", timeout=100).status_code == 202
     worker.wait_for_states("two", "RUNNING", "RUNNING")
-    level = httpx.put(f"{worker.url}/admin/loggers/org.x?scope=cluster", json={"level": "DEBUG"}, timeout=100)
+    level = httpx.put(
+        f"{worker.url}/admin/loggers/org.x?scope=cluster", json={"level": "DEBUG"}, timeout=100
+    )
     assert level.status_code == 204
     assert worker.get("/admin/loggers/org.x")["level"] == "DEBUG"
     worker.delete("two")
-    worker.wait_until(lambda: worker.states("two") == [], 30, "the deleted connector's statuses to go")
+    worker.wait_until(
+        lambda: worker.states("two") == [], 30, "the deleted connector's statuses to go"
+    )
     assert worker.stop() == 0
 
 
 @pytest.mark.timeout(180)  # a worker's process on a busy machine
-def test_connector_creation_failure_ends_worker_with_exit_status_3(worker: StandaloneProcess, tmp_path: Path) -> None:
+def test_connector_creation_failure_ends_worker_with_exit_status_3(
+    worker: StandaloneProcess, tmp_path: Path
+) -> None:
     (tmp_path / "bad.json").write_text('{"name":"x","connector.class":"FileStreamSource"}')
     worker.connectors = (tmp_path / "bad.json",)
     worker.start(wait=False)
     assert worker.wait(120) == 3
     said = worker.log_path.read_text()
-    assert "Stopping after connector error: Connector configuration is invalid and contains the following 1" in said
+    assert (
+        "Stopping after connector error: Connector configuration is invalid and contains the "
+        "following 1" in said
+    )
     worker.wait_until(lambda: not worker.survivors(), 30, "its processes to end")
 
 
@@ -159,7 +202,11 @@ def test_wrong_usage_and_wrong_properties_have_different_exit_statuses(tmp_path:
     assert (usage.returncode, "Usage: connect-standalone" in usage.stderr) == (1, True)
     (tmp_path / "worker.properties").write_text("key.converter=x\nvalue.converter=x\n")
     refused = subprocess.run(
-        [command, str(tmp_path / "worker.properties")], capture_output=True, text=True, timeout=60, check=False
+        [command, str(tmp_path / "worker.properties")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert refused.returncode == 2
     assert 'Missing required configuration "offset.storage.file.filename"' in refused.stdout

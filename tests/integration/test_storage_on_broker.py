@@ -1,4 +1,5 @@
-"""The internal topics on a real broker: what is written, what is read back, and by which settings."""
+"""The internal topics on a real broker: what is written, what is read back, and by which
+settings."""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ from connect_py.config.worker_config import StorageTopic
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.model import ConnectorTaskId, State, Status, TargetState
 from connect_py.storage import kafka_based_log
-from connect_py.storage.config_state import Change, ConnectorChanged, RestartRequest, RestartRequested
+from connect_py.storage.config_state import (
+    Change,
+    ConnectorChanged,
+    RestartRequest,
+    RestartRequested,
+)
 from connect_py.storage.config_store import ConfigStore
 from connect_py.storage.control_records import Assignment, Epoch, Hello, Place, Turn
 from connect_py.storage.control_store import ControlStore
@@ -44,7 +50,9 @@ def topic(clients: StorageClients, topic_prefix: str) -> Callable[..., str]:
     def create(name: str, partitions: int = 1) -> str:
         full = f"{topic_prefix}{name}"
         settings = {"cleanup.policy": "compact"}
-        TopicAdmin(clients.admin()).ensure(StorageTopic(full, "offset.storage.topic", partitions, 1, settings))
+        TopicAdmin(clients.admin()).ensure(
+            StorageTopic(full, "offset.storage.topic", partitions, 1, settings)
+        )
         return full
 
     return create
@@ -86,7 +94,9 @@ def test_config_store_reads_back_its_writes_after_a_restart(
         assert before.configs["a"] == {"k": "ä\n", "none": None}
         assert before.all_task_configs("a") == [{"t": "0"}, {"t": "1"}]
         assert changes[0] == ConnectorChanged("a")
-        assert changes[-1] == RestartRequested(RestartRequest("a", include_tasks=True, only_failed=False))
+        assert changes[-1] == RestartRequested(
+            RestartRequest("a", include_tasks=True, only_failed=False)
+        )
     with config_store(name, clients, leader) as (store, _):
         assert store.snapshot().configs == before.configs
         assert store.snapshot().task_configs == before.task_configs
@@ -98,7 +108,12 @@ def test_config_store_reads_java_records_and_skips_aborted_transactions(
     kafka_broker: KafkaBroker, clients: StorageClients, topic: Callable[..., str], topic_prefix: str
 ) -> None:
     name = topic("config")
-    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers, "transactional.id": f"{topic_prefix}x"})
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka_broker.bootstrap_servers,
+            "transactional.id": f"{topic_prefix}x",
+        }
+    )
     producer.init_transactions(SECONDS)
     for key, value, commit in (
         ("connector-a", b'{"properties":{"name":"a"}}', True),
@@ -168,9 +183,9 @@ def test_offsets_keep_javas_keys_and_javas_partition(
     store.start()
     store.refresh(SECONDS)
     assert store.get("c", {"filename": "/x", "zz": 1}) == {"position": 5}
-    store.set("c", [({"filename": "/x", "zz": 1}, {"position": 6}), ({"filename": "/y"}, {"position": 1})]).result(
-        SECONDS
-    )
+    store.set(
+        "c", [({"filename": "/x", "zz": 1}, {"position": 6}), ({"filename": "/y"}, {"position": 1})]
+    ).result(SECONDS)
     store.refresh(SECONDS)
     assert len(store.offsets("c")) == 2
     store.set("c", [({"filename": "/y"}, None)]).result(SECONDS)
@@ -196,9 +211,16 @@ def test_control_topic_records_are_read_by_the_next_reader(
 ) -> None:
     name, leader = topic("control"), LeaderProducer(clients, topic_prefix)
     leader.acquire(SECONDS)
-    hello = Hello("m1", 3, "http://w:1/", 2, Turn(2, 1), 17, frozenset({"a", ConnectorTaskId("a", 0)}))
+    hello = Hello(
+        "m1", 3, "http://w:1/", 2, Turn(2, 1), 17, frozenset({"a", ConnectorTaskId("a", 0)})
+    )
     assignment = Assignment(
-        Turn(2, 1), 20, 17, {"m1": Place("http://w:1/", hello.assigned)}, {ConnectorTaskId("b-c", 1): "http://w:2/"}, 5
+        Turn(2, 1),
+        20,
+        17,
+        {"m1": Place("http://w:1/", hello.assigned)},
+        {ConnectorTaskId("b-c", 1): "http://w:2/"},
+        5,
     )
 
     class Listener:
@@ -255,17 +277,28 @@ def test_topics_are_created_with_settings_and_checked_when_existing(
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
     topics = TopicAdmin(clients.admin())
     wanted = StorageTopic(
-        f"{topic_prefix}s", "status.storage.topic", 5, -1, {"cleanup.policy": "compact", "segment.bytes": "1048576"}
+        f"{topic_prefix}s",
+        "status.storage.topic",
+        5,
+        -1,
+        {"cleanup.policy": "compact", "segment.bytes": "1048576"},
     )
     topics.ensure(wanted)
     topics.ensure(wanted)
     assert len(admin.list_topics(wanted.name, timeout=SECONDS).topics[wanted.name].partitions) == 5
     resource = ConfigResource(ResourceType.TOPIC, wanted.name)
-    assert admin.describe_configs([resource])[resource].result(SECONDS)["segment.bytes"].value == "1048576"
+    assert (
+        admin.describe_configs([resource])[resource].result(SECONDS)["segment.bytes"].value
+        == "1048576"
+    )
     with pytest.raises(ConfigError, match="is missing"):
-        TopicAdmin(clients.admin(), create=False).ensure(StorageTopic("none", "config.storage.topic", 1, 1))
+        TopicAdmin(clients.admin(), create=False).ensure(
+            StorageTopic("none", "config.storage.topic", 1, 1)
+        )
     loose = f"{topic_prefix}loose"
-    admin.create_topics([NewTopic(loose, 1, 1, config={"cleanup.policy": "compact,delete"})])[loose].result(SECONDS)
+    admin.create_topics([NewTopic(loose, 1, 1, config={"cleanup.policy": "compact,delete"})])[
+        loose
+    ].result(SECONDS)
     with pytest.raises(ConfigError) as refused:
         topics.ensure(StorageTopic(loose, "status.storage.topic", 1, 1))
     assert "consistency and durability of connector and task statuses" in str(refused.value)
@@ -275,15 +308,27 @@ def test_topics_are_created_with_settings_and_checked_when_existing(
 def test_clients_have_the_settings_on_which_correctness_rests(clients: StorageClients) -> None:
     consumer = clients.consumer_settings("configs", read_committed=True)
     assert consumer["isolation.level"] == "read_committed"
-    assert clients.consumer_settings("statuses", read_committed=False)["isolation.level"] == "read_uncommitted"
-    assert (consumer["auto.offset.reset"], consumer["enable.auto.commit"], consumer["enable.auto.offset.store"]) == (
-        "earliest", False, False,
-    )  # fmt: skip
+    assert (
+        clients.consumer_settings("statuses", read_committed=False)["isolation.level"]
+        == "read_uncommitted"
+    )
+    assert (
+        consumer["auto.offset.reset"],
+        consumer["enable.auto.commit"],
+        consumer["enable.auto.offset.store"],
+    ) == (
+        "earliest",
+        False,
+        False,
+    )
     for producer in (clients.producer_settings("x"), clients.leader_settings("t")):
         assert (producer["partitioner"], producer["acks"]) == ("murmur2_random", "all")
         assert producer["max.in.flight.requests.per.connection"] == 1
     assert clients.leader_settings("t")["transaction.timeout.ms"] == 6_000
-    assert clients.member_settings("g", 10_000, 3_000)["partition.assignment.strategy"] == "cooperative-sticky"
+    assert (
+        clients.member_settings("g", 10_000, 3_000)["partition.assignment.strategy"]
+        == "cooperative-sticky"
+    )
 
 
 class _SaysLower:
@@ -293,7 +338,9 @@ class _SaysLower:
         self._real = real
         self._ends = ends
 
-    def list_offsets(self, spec: dict[TopicPartition, Any], **named: Any) -> dict[TopicPartition, Future[Any]]:
+    def list_offsets(
+        self, spec: dict[TopicPartition, Any], **named: Any
+    ) -> dict[TopicPartition, Future[Any]]:
         if not self._ends:
             return self._real.list_offsets(spec, **named)
         end = self._ends.pop(0)
@@ -308,7 +355,9 @@ def test_log_end_that_goes_back_is_requested_again_before_rereading(
     ends: list[int], times: int, clients: StorageClients, topic: Callable[..., str]
 ) -> None:
     name, seen = topic("log"), []
-    log = KafkaBasedLog(name, clients, "x", lambda record: seen.append(record.value), read_committed=True)
+    log = KafkaBasedLog(
+        name, clients, "x", lambda record: seen.append(record.value), read_committed=True
+    )
     log.start()
     try:
         for value in (b"1", b"2"):
@@ -342,9 +391,11 @@ class _FallsSilent:
 
 
 def test_silent_client_is_replaced_and_reading_resumes_at_same_position(
-    clients: StorageClients, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch,
+    clients: StorageClients,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+) -> None:
     made: list[_FallsSilent] = []
     real = type(clients).consumer
 
@@ -355,7 +406,9 @@ def test_silent_client_is_replaced_and_reading_resumes_at_same_position(
     monkeypatch.setattr(type(clients), "consumer", consumer)
     monkeypatch.setattr(kafka_based_log, "STALLED_SECONDS", 0.5)
     name, seen = topic("log"), []
-    log = KafkaBasedLog(name, clients, "x", lambda record: seen.append(record.value), read_committed=True)
+    log = KafkaBasedLog(
+        name, clients, "x", lambda record: seen.append(record.value), read_committed=True
+    )
     log.start()
     try:
         log.write(b"k", b"1", SECONDS)

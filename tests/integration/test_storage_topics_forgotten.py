@@ -14,10 +14,14 @@ SECONDS = 20.0
 TASK = ConnectorTaskId("a", 0)
 
 
-def test_topic_reset_by_another_worker_is_recorded_on_next_use(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+def test_topic_reset_by_another_worker_is_recorded_on_next_use(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
     clients = StorageClients({"bootstrap.servers": kafka_broker.bootstrap_servers}, topic_prefix)
     name = f"{topic_prefix}status"
-    TopicAdmin(clients.admin()).ensure(StorageTopic(name, "status.storage.topic", 2, 1, {"cleanup.policy": "compact"}))
+    TopicAdmin(clients.admin()).ensure(
+        StorageTopic(name, "status.storage.topic", 2, 1, {"cleanup.policy": "compact"})
+    )
     runs, asked = StatusStore(name, KafkaLogs(clients)), StatusStore(name, KafkaLogs(clients))
     for store in (runs, asked):
         store.start()

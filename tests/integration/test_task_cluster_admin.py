@@ -21,7 +21,9 @@ def admin(kafka_broker: KafkaBroker) -> ClusterAdmin:
     return ClusterAdmin({"bootstrap.servers": kafka_broker.bootstrap_servers})
 
 
-def test_topic_is_created_once_with_its_id_and_partitions(admin: ClusterAdmin, topic_prefix: str) -> None:
+def test_topic_is_created_once_with_its_id_and_partitions(
+    admin: ClusterAdmin, topic_prefix: str
+) -> None:
     topic = f"{topic_prefix}t"
     assert admin.create_topic(topic, 3, 1)
     assert not admin.create_topic(topic, 3, 1)
@@ -39,7 +41,9 @@ def test_committed_end_offset_is_before_an_open_transaction(
     topic = f"{topic_prefix}t"
     partition = TopicPartition(topic, 0)
     admin.create_topic(topic, 1, 1)
-    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers, "transactional.id": topic})
+    producer = Producer(
+        {"bootstrap.servers": kafka_broker.bootstrap_servers, "transactional.id": topic}
+    )
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, "x")
@@ -81,9 +85,14 @@ def test_group_offsets_carry_metadata_and_change_only_in_empty_groups(
     topic, group = f"{topic_prefix}t", f"{topic_prefix}g"
     admin.create_topic(topic, 2, 1)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    admin.alter_group_offsets(group, {first: OffsetAndMetadata(5, "mark"), second: OffsetAndMetadata(6)})
+    admin.alter_group_offsets(
+        group, {first: OffsetAndMetadata(5, "mark"), second: OffsetAndMetadata(6)}
+    )
     assert admin.committed(group, [first]) == {first: OffsetAndMetadata(5, "mark")}
-    assert admin.group_offsets(group) == {first: OffsetAndMetadata(5, "mark"), second: OffsetAndMetadata(6)}
+    assert admin.group_offsets(group) == {
+        first: OffsetAndMetadata(5, "mark"),
+        second: OffsetAndMetadata(6),
+    }
     member = Consumer({"bootstrap.servers": kafka_broker.bootstrap_servers, "group.id": group})
     try:
         member.subscribe([topic])
@@ -125,7 +134,8 @@ PRODUCER = 0  # of the client library's kinds of clients
 
 
 class PretendedCluster:
-    """The client library's own broker for tests, which answers with the errors that it is told to."""
+    """The client library's own broker for tests, which answers with the errors that it is told
+    to."""
 
     def __init__(self, topic: str) -> None:
         self._library = ctypes.CDLL(cimpl.__file__)
@@ -134,7 +144,9 @@ class PretendedCluster:
         self._library.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
         conf = ctypes.c_void_p(self._library.rd_kafka_conf_new())
         self._library.rd_kafka_conf_set(conf, b"log_level", b"0", None, ctypes.c_size_t(0))
-        self._client = ctypes.c_void_p(self._library.rd_kafka_new(PRODUCER, conf, None, ctypes.c_size_t(0)))
+        self._client = ctypes.c_void_p(
+            self._library.rd_kafka_new(PRODUCER, conf, None, ctypes.c_size_t(0))
+        )
         self._cluster = ctypes.c_void_p(self._library.rd_kafka_mock_cluster_new(self._client, 1))
         self._library.rd_kafka_mock_topic_create(self._cluster, topic.encode(), 1, 1)
         self.servers = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
@@ -158,8 +170,12 @@ def pretended() -> Iterator[PretendedCluster]:
     made.close()
 
 
-@pytest.mark.parametrize("moved", [KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE])
-def test_offset_request_is_retried_when_the_group_coordinator_moves(pretended: PretendedCluster, moved: int) -> None:
+@pytest.mark.parametrize(
+    "moved", [KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE]
+)
+def test_offset_request_is_retried_when_the_group_coordinator_moves(
+    pretended: PretendedCluster, moved: int
+) -> None:
     admin = ClusterAdmin({"bootstrap.servers": pretended.servers})
     pretended.refuse(OFFSET_FETCH, moved, moved)
     assert admin.committed("g", [TopicPartition("t", 0)]) == {}

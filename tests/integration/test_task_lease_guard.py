@@ -19,7 +19,9 @@ time.sleep(0.3)
 
 
 def outcome(change: str) -> int:
-    return subprocess.run([sys.executable, "-c", CHILD.format(change=change)], timeout=60, check=False).returncode
+    return subprocess.run(
+        [sys.executable, "-c", CHILD.format(change=change)], timeout=60, check=False
+    ).returncode
 
 
 def test_process_ends_when_its_lease_does_and_not_before() -> None:

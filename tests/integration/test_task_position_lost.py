@@ -1,4 +1,5 @@
-"""A consumer whose position retention has removed: it asks the task, and else goes where `auto.offset.reset` says."""
+"""A consumer whose position retention has removed: it asks the task, and else goes where
+`auto.offset.reset` says."""
 
 from __future__ import annotations
 
@@ -44,11 +45,17 @@ def topic(kafka_broker: KafkaBroker, topic_prefix: str) -> str:
     return name
 
 
-def make(broker: KafkaBroker, topic: str, listener: Listener, reset: str, strategy: str = "range") -> SinkConsumer:
+def make(
+    broker: KafkaBroker, topic: str, listener: Listener, reset: str, strategy: str = "range"
+) -> SinkConsumer:
     settings = {
-        "bootstrap.servers": broker.bootstrap_servers, "group.id": f"{topic}-g", "enable.auto.commit": False,
-        "auto.offset.reset": reset, "partition.assignment.strategy": strategy, "isolation.level": "read_committed",
-    }  # fmt: skip
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": f"{topic}-g",
+        "enable.auto.commit": False,
+        "auto.offset.reset": reset,
+        "partition.assignment.strategy": strategy,
+        "isolation.level": "read_committed",
+    }
     consumer = SinkConsumer(settings, listener, lambda *_: None)
     consumer.subscribe([topic])
     return consumer
@@ -62,7 +69,9 @@ def read(consumer: SinkConsumer, count: int) -> list[int]:
     return offsets
 
 
-def test_lost_position_follows_auto_offset_reset_unless_task_handles_it(kafka_broker: KafkaBroker, topic: str) -> None:
+def test_lost_position_follows_auto_offset_reset_unless_task_handles_it(
+    kafka_broker: KafkaBroker, topic: str
+) -> None:
     listener = Listener(deals=False)
     consumer = make(kafka_broker, topic, listener, "earliest")
     try:
@@ -95,7 +104,8 @@ def test_client_error_from_before_a_seek_leaves_new_position_unchanged(
         consumer.seek(dict.fromkeys(partitions, 0))
         assert len(read(consumer, 200)) == 200
         consumer.seek(dict.fromkeys(partitions, 500))
-        time.sleep(2)  # the client hears of both meanwhile; where it does not, nothing waits to be misunderstood
+        # the client hears of both meanwhile; where it does not, nothing waits to be misunderstood
+        time.sleep(2)
         consumer.poll(1, 0.1)  # tells of one of them
         consumer.seek(dict.fromkeys(partitions, 50))
         assert sorted(read(consumer, 100)) == sorted([*range(50, 100)] * 2)
@@ -124,7 +134,9 @@ def test_task_that_handles_lost_position_seeks_to_next_offset(
         consumer.close()
 
 
-def test_lost_position_without_auto_offset_reset_is_an_error(kafka_broker: KafkaBroker, topic: str) -> None:
+def test_lost_position_without_auto_offset_reset_is_an_error(
+    kafka_broker: KafkaBroker, topic: str
+) -> None:
     listener = Listener(deals=False)
     first = make(kafka_broker, topic, listener, "earliest")
     read(first, 4)
@@ -132,7 +144,9 @@ def test_lost_position_without_auto_offset_reset_is_an_error(kafka_broker: Kafka
     first.close()
     consumer = make(kafka_broker, topic, listener, "error")
     try:
-        with pytest.raises(ConnectError, match=r"cannot be read on, and auto\.offset\.reset is none"):
+        with pytest.raises(
+            ConnectError, match=r"cannot be read on, and auto\.offset\.reset is none"
+        ):
             read(consumer, 1)
     finally:
         consumer.close()
@@ -144,7 +158,9 @@ def test_position_survives_when_retention_removes_a_transaction_marker(
     name = f"{topic_prefix}orders"
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(SECONDS)
-    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers, "transactional.id": name})
+    producer = Producer(
+        {"bootstrap.servers": kafka_broker.bootstrap_servers, "transactional.id": name}
+    )
     producer.init_transactions(SECONDS)
     partition, listener = TopicPartition(name, 0), Listener(deals=True)
     consumer = make(kafka_broker, name, listener, "earliest")
@@ -159,7 +175,9 @@ def test_position_survives_when_retention_removes_a_transaction_marker(
         deadline = time.monotonic() + SECONDS
         while reached < 4:
             assert time.monotonic() < deadline
-            offsets += [offset for run in consumer.poll(100, 0.2) for offset in run.offsets.to_pylist()]
+            offsets += [
+                offset for run in consumer.poll(100, 0.2) for offset in run.offsets.to_pylist()
+            ]
             reached = consumer.ends().get(partition, reached)
         assert (offsets, reached) == ([0], 4)
         assert consumer.commit_and_wait({partition: OffsetAndMetadata(reached, "")}) is None

@@ -1,4 +1,5 @@
-"""What a task reads in large pieces is what it reads message by message, through rebalances, pauses and seeks."""
+"""What a task reads in large pieces is what it reads message by message, through rebalances, pauses
+and seeks."""
 
 from __future__ import annotations
 
@@ -21,8 +22,11 @@ from connect_py.task.sink_consumer import RebalanceListener, SinkConsumer
 SECONDS = 60.0
 BYTES: list[bytes | None] = [None, b"", b"x", bytes(range(256)), b"long" * 40_000]
 HEADERS: list[list[tuple[str, bytes | None]] | None] = [
-    None, [("one", b"1")], [("", b""), ("twice", None), ("twice", b"\0")], [("größe", "ß".encode())],
-]  # fmt: skip
+    None,
+    [("one", b"1")],
+    [("", b""), ("twice", None), ("twice", b"\0")],
+    [("größe", "ß".encode())],
+]
 
 
 class Listener(RebalanceListener):
@@ -49,12 +53,18 @@ class Listener(RebalanceListener):
             assert run.consumed() == {tp: self.next[tp] for tp in run.consumed()}
 
 
-def make(broker: KafkaBroker, group: str, listener: RebalanceListener, **settings: object) -> SinkConsumer:
+def make(
+    broker: KafkaBroker, group: str, listener: RebalanceListener, **settings: object
+) -> SinkConsumer:
     fixed: dict[str, object] = {
-        "bootstrap.servers": broker.bootstrap_servers, "group.id": group, "enable.auto.commit": False,
-        "isolation.level": "read_committed", "session.timeout.ms": 10_000, "max.poll.interval.ms": 60_000,
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "session.timeout.ms": 10_000,
+        "max.poll.interval.ms": 60_000,
         "metadata.max.age.ms": 1000,
-    }  # fmt: skip
+    }
     return SinkConsumer(fixed | settings, listener, lambda *_: None)
 
 
@@ -65,7 +75,9 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
         yield patched
 
 
-def records(broker: KafkaBroker, group: str, topics: list[str], count: int) -> list[tuple[Any, ...]]:
+def records(
+    broker: KafkaBroker, group: str, topics: list[str], count: int
+) -> list[tuple[Any, ...]]:
     """All messages of topics, by place."""
     consumer = make(broker, group, Listener())
     consumer.subscribe(topics)
@@ -88,20 +100,35 @@ def test_large_pieces_hold_what_single_messages_hold(
     topics = [f"{topic_prefix}{n}" for n in range(3)]
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
     kinds = [{}, {"message.timestamp.type": "LogAppendTime"}, {}]
-    made = admin.create_topics([NewTopic(topic, 3, 1, config=kind) for topic, kind in zip(topics, kinds, strict=True)])
+    made = admin.create_topics(
+        [NewTopic(topic, 3, 1, config=kind) for topic, kind in zip(topics, kinds, strict=True)]
+    )
     for future in made.values():
         future.result(SECONDS)
     rng = random.Random(17)
     count = 600
     producers = [
-        Producer({"bootstrap.servers": kafka_broker.bootstrap_servers, "compression.type": codec, "linger.ms": 5})
+        Producer(
+            {
+                "bootstrap.servers": kafka_broker.bootstrap_servers,
+                "compression.type": codec,
+                "linger.ms": 5,
+            }
+        )
         for codec in ("none", "lz4", "zstd")
     ]
     for number in range(count):
         topic, key, value = rng.choice(topics), rng.choice(BYTES), rng.choice(BYTES)
         producer = rng.choice(producers)
         headers: Any = rng.choice(HEADERS)
-        producer.produce(topic, value, key, rng.randrange(3), timestamp=1_760_000_000_000 + number, headers=headers)
+        producer.produce(
+            topic,
+            value,
+            key,
+            rng.randrange(3),
+            timestamp=1_760_000_000_000 + number,
+            headers=headers,
+        )
     for producer in producers:
         assert producer.flush(SECONDS) == 0
     singly = records(kafka_broker, f"{topic_prefix}one", topics, count)
@@ -123,7 +150,9 @@ def test_deleted_topic_is_logged_and_other_topics_are_still_read(
     producer.produce(going, b"first", partition=1)
     producer.produce(staying, b"first")
     assert producer.flush(SECONDS) == 0
-    consumer = make(kafka_broker, f"{topic_prefix}g", Listener(), **{"topic.metadata.propagation.max.ms": 1000})
+    consumer = make(
+        kafka_broker, f"{topic_prefix}g", Listener(), **{"topic.metadata.propagation.max.ms": 1000}
+    )
     consumer.subscribe([going, staying])
 
     def read(count: int) -> None:
@@ -146,7 +175,9 @@ def test_deleted_topic_is_logged_and_other_topics_are_still_read(
         consumer.close()
 
 
-def test_a_consumer_that_nobody_closed_ends_by_itself(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+def test_a_consumer_that_nobody_closed_ends_by_itself(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
     topic = f"{topic_prefix}t"
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(SECONDS)
@@ -162,7 +193,9 @@ def test_a_consumer_that_nobody_closed_ends_by_itself(kafka_broker: KafkaBroker,
     assert time.monotonic() - start < SECONDS
 
 
-@pytest.mark.parametrize("strategy", [pytest.param("range", marks=pytest.mark.long), "cooperative-sticky"])
+@pytest.mark.parametrize(
+    "strategy", [pytest.param("range", marks=pytest.mark.long), "cooperative-sticky"]
+)
 def test_rebalances_pauses_and_seeks_lose_and_double_nothing(
     strategy: str, kafka_broker: KafkaBroker, topic_prefix: str
 ) -> None:
@@ -170,7 +203,10 @@ def test_rebalances_pauses_and_seeks_lose_and_double_nothing(
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(SECONDS)
     producer = Producer(
-        {"bootstrap.servers": kafka_broker.bootstrap_servers, "queue.buffering.max.messages": 1_000_000}
+        {
+            "bootstrap.servers": kafka_broker.bootstrap_servers,
+            "queue.buffering.max.messages": 1_000_000,
+        }
     )
     for number in range(partitions * each):
         producer.produce(topic, b"%d" % number, partition=number % partitions)
@@ -181,7 +217,12 @@ def test_rebalances_pauses_and_seeks_lose_and_double_nothing(
 
     def join() -> None:
         listener = Listener()
-        consumer = make(kafka_broker, f"{topic_prefix}g", listener, **{"partition.assignment.strategy": strategy})
+        consumer = make(
+            kafka_broker,
+            f"{topic_prefix}g",
+            listener,
+            **{"partition.assignment.strategy": strategy},
+        )
         consumer.subscribe([topic])
         members.append((consumer, listener))
 
@@ -242,7 +283,9 @@ def test_paused_partition_is_read_again_after_it_moved_and_returned(
     assert producer.flush(SECONDS) == 0
     settings = {"partition.assignment.strategy": strategy, "heartbeat.interval.ms": 200}
     group, listener = f"{topic_prefix}g", Listener()
-    staying, passing = (make(kafka_broker, group, who, **settings) for who in (listener, Listener()))
+    staying, passing = (
+        make(kafka_broker, group, who, **settings) for who in (listener, Listener())
+    )
     deadline = time.monotonic() + SECONDS
     try:
         staying.subscribe([topic])

@@ -1,4 +1,5 @@
-"""`connect-py try`: records of a real topic, and what a connector would do with them at a real catalog."""
+"""`connect-py try`: records of a real topic, and what a connector would do with them at a real
+catalog."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ JSON = "org.apache.kafka.connect.json.JsonConverter"
 @pytest.fixture
 def pipelines() -> Iterator[None]:
     provide_pipelines(
-        lambda connector, worker: TaskPipelineFactory(connector, {} if worker is None else read_properties(worker))
+        lambda connector, worker: TaskPipelineFactory(
+            connector, {} if worker is None else read_properties(worker)
+        )
     )
     yield
     provide_pipelines(None)
@@ -38,7 +41,9 @@ def pipelines() -> Iterator[None]:
 class Shop:
     """A topic of orders, a connector, and the command."""
 
-    def __init__(self, broker: KafkaBroker, lake: Lake, patch: pytest.MonkeyPatch, folder: Path, prefix: str) -> None:
+    def __init__(
+        self, broker: KafkaBroker, lake: Lake, patch: pytest.MonkeyPatch, folder: Path, prefix: str
+    ) -> None:
         self.topic = f"{prefix}orders"
         self._broker, self._lake, self._patch, self._folder = broker, lake, patch, folder
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
@@ -53,12 +58,17 @@ class Shop:
 
     def run(self, settings: dict[str, str], *words: str) -> Result:
         connector = {
-            "name": "orders-sink", "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
-            "topics": self.topic, "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-            "value.converter": JSON, "value.converter.schemas.enable": "false",
-            "iceberg.catalog": "lake", "iceberg.catalog.type": "jdbc", "iceberg.catalog.uri": "jdbc:sqlite::memory:",
+            "name": "orders-sink",
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": self.topic,
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": JSON,
+            "value.converter.schemas.enable": "false",
+            "iceberg.catalog": "lake",
+            "iceberg.catalog.type": "jdbc",
+            "iceberg.catalog.uri": "jdbc:sqlite::memory:",
             **settings,
-        }  # fmt: skip
+        }
         path = self._folder / "orders.json"
         path.write_text(json.dumps({"name": "orders-sink", "config": connector}))
         app = typer.Typer()
@@ -69,9 +79,13 @@ class Shop:
 
 @pytest.fixture
 def shop(
-    kafka_broker: KafkaBroker, lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, topic_prefix: str,
+    kafka_broker: KafkaBroker,
+    lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    topic_prefix: str,
     pipelines: None,
-) -> Shop:  # fmt: skip
+) -> Shop:
     return Shop(kafka_broker, lake, monkeypatch, tmp_path, topic_prefix)
 
 
@@ -80,16 +94,21 @@ def test_records_of_a_new_table_show_its_statement_and_rows(shop: Shop, lake: La
     shop.produce([{"id": "x", "at": 1}, b"{not json", None], partition=1)
     name = f"shop.{shop.topic.replace('-', '_')}"
     settings = {
-        "iceberg.tables": name, "iceberg.tables.auto-create-enabled": "true",
-        "iceberg.tables.upsert-mode-enabled": "true", "iceberg.tables.default-id-columns": "id",
-        "iceberg.tables.default-partition-by": "bucket(id, 4)", "transforms": "copy",
+        "iceberg.tables": name,
+        "iceberg.tables.auto-create-enabled": "true",
+        "iceberg.tables.upsert-mode-enabled": "true",
+        "iceberg.tables.default-id-columns": "id",
+        "iceberg.tables.default-partition-by": "bucket(id, 4)",
+        "transforms": "copy",
         "transforms.copy.type": "org.apache.kafka.connect.transforms.InsertField$Value",
-        "transforms.copy.static.field": "shop", "transforms.copy.static.value": "north",
-    }  # fmt: skip
+        "transforms.copy.static.field": "shop",
+        "transforms.copy.static.value": "north",
+    }
     found = shop.run(settings, "--records", "12")
     assert found.exit_code == 1, found.output
     assert found.stdout.splitlines()[:18] == [
-        f"orders-sink: 12 records of {shop.topic}", "",
+        f"orders-sink: 12 records of {shop.topic}",
+        "",
         f"{name}: would be created, 9 rows",
         f"  CREATE TABLE {name} (",
         "    id bigint,",
@@ -100,13 +119,16 @@ def test_records_of_a_new_table_show_its_statement_and_rows(shop: Shop, lake: La
         "  PARTITIONED BY (bucket(4, id))",
         "  TBLPROPERTIES ('connect-py.created-by-sink' = 'true', 'format-version' = '3', "
         "'write.delete.mode' = 'merge-on-read', 'write.merge.mode' = 'merge-on-read', "
-        "'write.metadata.delete-after-commit.enabled' = 'true', 'write.metadata.previous-versions-max' = '100', "
-        "'write.update.mode' = 'merge-on-read')",
+        "'write.metadata.delete-after-commit.enabled' = 'true', "
+        "'write.metadata.previous-versions-max' = '100', 'write.update.mode' = 'merge-on-read')",
         '  {"id": 0, "at": "2026-01-02", "who": {"name": "a b"}, "shop": "north"}',
         '  {"id": 1, "at": "2026-01-02", "who": {"name": "a b"}, "shop": "north"}',
-        '  {"id": 2, "at": "2026-01-02", "who": {"name": "a b"}, "shop": "north"}', "",
-        "3 bad records:", "  2 does_not_fit", "  1 value_converter",
-    ], found.stdout  # fmt: skip
+        '  {"id": 2, "at": "2026-01-02", "who": {"name": "a b"}, "shop": "north"}',
+        "",
+        "3 bad records:",
+        "  2 does_not_fit",
+        "  1 value_converter",
+    ], found.stdout
     assert f"{shop.topic}-1 at offset 1: " in found.stdout
     assert found.stdout.splitlines()[-1] == "nothing was committed"
     assert not lake.catalog.spark.catalog.tableExists(f"lake.{name}")
@@ -122,7 +144,9 @@ def test_records_show_what_a_table_that_is_there_lacks(shop: Shop, lake: Lake) -
     found = json.loads(shop.run(settings, "--json").stdout)
     (table,) = found["tables"]
     assert (found["records"], table["exists"], table["create"], table["rows"]) == (3, True, None, 2)
-    assert table["changes"] == [{"change": "add column price of type double", "action": "apply", "rows": 2}]
+    assert table["changes"] == [
+        {"change": "add column price of type double", "action": "apply", "rows": 2}
+    ]
     assert table["samples"] == [{"id": 1, "note": "a"}, {"id": 2, "note": "b"}]
     assert [(each["offset"], each["reason"]) for each in found["bad"]] == [(2, "does_not_fit")]
     plain = shop.run({"iceberg.tables": name, "iceberg.tables.auto-create-enabled": "true"})
@@ -130,4 +154,7 @@ def test_records_show_what_a_table_that_is_there_lacks(shop: Shop, lake: Lake) -
     missing = shop.run({"iceberg.tables": f"{name}_x"})
     assert (missing.exit_code, "auto-create-enabled is false" in missing.stdout) == (1, True)
     unknown = shop.run({"iceberg.tables": name, "topics": "no-such-topic"})
-    assert (unknown.exit_code, unknown.stderr.splitlines()[-1]) == (2, "connect-py: there is no topic no-such-topic")
+    assert (unknown.exit_code, unknown.stderr.splitlines()[-1]) == (
+        2,
+        "connect-py: there is no topic no-such-topic",
+    )

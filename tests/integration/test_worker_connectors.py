@@ -67,12 +67,17 @@ def test_a_connector_starts_pauses_resumes_stops_and_goes(worker: Worker, news: 
     worker.stop_connector("c").result(DEADLINE_SECONDS)
     assert worker.running_connectors() == frozenset()
     assert [item[0] for item in news.items] == [
-        "connector_startup", "connector_pause", "connector_resume", "connector_stop", "connector_shutdown",
-    ]  # fmt: skip
+        "connector_startup",
+        "connector_pause",
+        "connector_resume",
+        "connector_stop",
+        "connector_shutdown",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("target", "news_kind"), [(TargetState.PAUSED, "connector_pause"), (TargetState.STOPPED, "connector_stop")]
+    ("target", "news_kind"),
+    [(TargetState.PAUSED, "connector_pause"), (TargetState.STOPPED, "connector_stop")],
 )
 def test_a_connector_that_is_not_to_run_never_starts_first(
     worker: Worker, news: News, target: TargetState, news_kind: str
@@ -94,7 +99,8 @@ def test_connector_that_fails_to_start_can_be_started_again(worker: Worker, news
 def test_a_second_start_ends_the_first_instance_before(worker: Worker, news: News) -> None:
     start(worker)
     start(worker)
-    assert news.kinds() == ["connector_startup", "connector_shutdown", "connector_startup"]  # as Java's worker tells it
+    # as Java's worker tells it
+    assert news.kinds() == ["connector_startup", "connector_shutdown", "connector_startup"]
 
 
 def test_a_connector_whose_stop_hangs_is_given_up(worker: Worker, news: News) -> None:
@@ -129,12 +135,16 @@ def test_a_connector_asks_to_be_asked_again(worker: Worker, news: News) -> None:
 
 
 def test_a_configuration_is_validated_in_the_connector_process(worker: Worker) -> None:
-    checked = worker.validate_connector("RecordingSink", {"batch": "0", "record.file": "x"}).result(DEADLINE_SECONDS)
+    checked = worker.validate_connector("RecordingSink", {"batch": "0", "record.file": "x"}).result(
+        DEADLINE_SECONDS
+    )
     assert [key.name for key in checked.definitions] == ["record.file", "switch.dir", "batch"]
     assert checked.definitions[0].default is NO_DEFAULT
     assert checked.definitions[2].type is Type.INT
     assert checked.values["record.file"].errors == []
-    assert checked.values["batch"].errors == ["Invalid value 0 for configuration batch: Value must be at least 1"]
+    assert checked.values["batch"].errors == [
+        "Invalid value 0 for configuration batch: Value must be at least 1"
+    ]
     with pytest.raises(UnknownPluginError):
         worker.validate_connector("Nope", {}).result(DEADLINE_SECONDS)
 
@@ -145,9 +155,13 @@ def test_definitions_of_any_plugin_are_listed(worker: Worker, registry: PluginRe
     assert worker.validate_plugin(plugin, {"x": "1"}).result(DEADLINE_SECONDS).values == {}
 
 
-def test_killed_connector_process_fails_its_connectors_and_is_replaced(worker: Worker, news: News) -> None:
+def test_killed_connector_process_fails_its_connectors_and_is_replaced(
+    worker: Worker, news: News
+) -> None:
     start(worker)
-    (pid,) = [p.pid for p in psutil.Process().children(recursive=True) if _is_child_of_fork_server(p)]
+    (pid,) = [
+        p.pid for p in psutil.Process().children(recursive=True) if _is_child_of_fork_server(p)
+    ]
     os.kill(pid, signal.SIGKILL)
     assert "killed by SIGKILL" in news.wait_for("connector_failure", "c")[2]
     with pytest.raises(NotFoundError):
@@ -161,8 +175,11 @@ def _is_child_of_fork_server(process: psutil.Process) -> bool:
     return parent is not None and parent.pid != os.getpid() and parent.ppid() == os.getpid()
 
 
-def test_connector_started_after_lease_end_runs_with_the_next_lease(worker: Worker, news: News) -> None:
-    """A worker that was cut off, or slept, begins again: nothing of its old lease may end what runs by the new one."""
+def test_connector_started_after_lease_end_runs_with_the_next_lease(
+    worker: Worker, news: News
+) -> None:
+    """A worker that was cut off, or slept, begins again: nothing of its old lease may end what runs
+    by the new one."""
     start(worker)
     worker.extend_lease(time.monotonic())
     news.wait_for("connector_failure", "c")  # its process has ended by itself
@@ -203,13 +220,17 @@ worker.start_task(ConnectorTaskId("c", 0), config, config, TargetState.STARTED, 
 time.sleep(60)
 """
     front = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     try:
         assert front.stdout is not None
         assert [front.stdout.readline().strip() for _ in range(2)] == [
-            "on_state c State.RUNNING", "on_state c-0 State.RUNNING",
-        ]  # fmt: skip
+            "on_state c State.RUNNING",
+            "on_state c-0 State.RUNNING",
+        ]
         children = psutil.Process(front.pid).children(recursive=True)
         assert len(children) >= 3
         front.kill()
@@ -228,10 +249,14 @@ OPERATING = {"name": "c", "connector.class": "test.OperatingSinkConnector", "top
 def test_operations_show_steps_and_end_when_canceled_beside_validations(worker: Worker) -> None:
     """As many as may run at once, and one that waits for them."""
     steps: queue.Queue[str] = queue.Queue()
-    started = [worker.start_operation("c", OPERATING, "wait", {}, steps.put) for _ in range(OPERATIONS)]
+    started = [
+        worker.start_operation("c", OPERATING, "wait", {}, steps.put) for _ in range(OPERATIONS)
+    ]
     assert [steps.get(timeout=DEADLINE_SECONDS) for _ in started] == ["waiting as c"] * OPERATIONS
     answer, cancel = worker.start_operation("c", OPERATING, "wait", {}, steps.put)
-    validated = worker.validate_connector("test.RecordingSinkConnector", config()).result(DEADLINE_SECONDS)
+    validated = worker.validate_connector("test.RecordingSinkConnector", config()).result(
+        DEADLINE_SECONDS
+    )
     assert validated.values
     cancel()
     cancel()  # once more changes nothing

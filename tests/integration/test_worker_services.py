@@ -1,4 +1,5 @@
-"""Shared services of a worker: tasks and connectors use them, and they end with their users. Needs no broker."""
+"""Shared services of a worker: tasks and connectors use them, and they end with their users. Needs
+no broker."""
 
 from __future__ import annotations
 
@@ -28,10 +29,13 @@ from connect_py.worker.worker import Worker
 SECONDS = 30.0
 TESTS = Path(__file__).parents[1]
 PROPS = {
-    "bootstrap.servers": "127.0.0.1:1", "key.converter": "TextConverter", "value.converter": "TextConverter",
-    "header.converter": "TextHeaderConverter", "connect_py.echo.mark": "of-the-worker",
+    "bootstrap.servers": "127.0.0.1:1",
+    "key.converter": "TextConverter",
+    "value.converter": "TextConverter",
+    "header.converter": "TextHeaderConverter",
+    "connect_py.echo.mark": "of-the-worker",
     "connect_py.echo.password": "s3cr3t-s3tting",
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +49,9 @@ def news() -> News:
 
 
 def make_worker(news: News, **more: Any) -> Worker:
-    return Worker(PROPS, plugins=PluginRegistry([PluginTable(plugins.PLUGINS)]), listener=news, **more)  # type: ignore[arg-type] # it takes any news
+    return Worker(
+        PROPS, plugins=PluginRegistry([PluginTable(plugins.PLUGINS)]), listener=news, **more
+    )  # type: ignore[arg-type] # it takes any news
 
 
 @pytest.fixture(params=["process", "thread"])
@@ -104,11 +110,17 @@ def running(pid: int) -> bool:
 
 
 def service_value(worker: Worker, name: str) -> float | None:
-    samples = [s for s in worker.metrics() if isinstance(s, OwnSample) and s.name == f"connect_py_service_{name}"]
+    samples = [
+        s
+        for s in worker.metrics()
+        if isinstance(s, OwnSample) and s.name == f"connect_py_service_{name}"
+    ]
     return samples[0].value if samples else None
 
 
-def test_tasks_share_a_configured_service_until_the_last_one_stops(worker: Worker, news: News, tmp_path: Path) -> None:
+def test_tasks_share_a_configured_service_until_the_last_one_stops(
+    worker: Worker, news: News, tmp_path: Path
+) -> None:
     path = tmp_path / "answers"
     for number in (0, 1):
         start_task(worker, news, path, number)
@@ -126,7 +138,9 @@ def test_tasks_share_a_configured_service_until_the_last_one_stops(worker: Worke
     assert service_value(worker, "deaths_total") == 0
 
 
-def test_task_continues_with_new_process_when_its_service_dies(worker: Worker, news: News, tmp_path: Path) -> None:
+def test_task_continues_with_new_process_when_its_service_dies(
+    worker: Worker, news: News, tmp_path: Path
+) -> None:
     path = tmp_path / "answers"
     start_task(worker, news, path)
     os.kill(service_pid(answers(path)[0]), signal.SIGKILL)
@@ -135,17 +149,24 @@ def test_task_continues_with_new_process_when_its_service_dies(worker: Worker, n
     assert news.failures == []
 
 
-def test_lasting_service_failure_fails_task_with_the_error_text(worker: Worker, news: News, tmp_path: Path) -> None:
+def test_lasting_service_failure_fails_task_with_the_error_text(
+    worker: Worker, news: News, tmp_path: Path
+) -> None:
     whole = config(tmp_path / "answers", **{"echo.fail": "Java 17 is not installed"})
     worker.start_task(ConnectorTaskId("c", 0), whole, whole, TargetState.STARTED, 1)
     trace = news.wait_for("task_failure", ConnectorTaskId("c", 0))[2]
     assert "Java 17 is not installed" in trace
 
 
-def test_a_task_that_waits_for_its_service_stops_in_order(worker: Worker, news: News, tmp_path: Path) -> None:
+def test_a_task_that_waits_for_its_service_stops_in_order(
+    worker: Worker, news: News, tmp_path: Path
+) -> None:
     switch = tmp_path / "switch"
     switch.touch()
-    task, whole = ConnectorTaskId("c", 0), config(tmp_path / "answers", **{"echo.die.while": str(switch)})
+    task, whole = (
+        ConnectorTaskId("c", 0),
+        config(tmp_path / "answers", **{"echo.die.while": str(switch)}),
+    )
     worker.start_task(task, whole, whole, TargetState.STARTED, 1)
     until(lambda: service_value(worker, "starts_total"), "the service was not requested")
     begun = time.monotonic()
@@ -154,14 +175,18 @@ def test_a_task_that_waits_for_its_service_stops_in_order(worker: Worker, news: 
     assert news.kinds() == ["task_shutdown"]
 
 
-def test_a_stopped_worker_has_ended_its_services(worker: Worker, news: News, tmp_path: Path) -> None:
+def test_a_stopped_worker_has_ended_its_services(
+    worker: Worker, news: News, tmp_path: Path
+) -> None:
     path = tmp_path / "answers"
     start_task(worker, news, path)
     worker.stop()
     assert not running(service_pid(answers(path)[0]))
 
 
-def test_a_task_that_was_killed_is_no_user_any_more(with_processes: Worker, news: News, tmp_path: Path) -> None:
+def test_a_task_that_was_killed_is_no_user_any_more(
+    with_processes: Worker, news: News, tmp_path: Path
+) -> None:
     path = tmp_path / "answers"
     for number in (0, 1):
         start_task(with_processes, news, path, number)
@@ -191,7 +216,9 @@ def test_prestarted_service_serves_the_task_that_comes_later(
     starts, path = tmp_path / "starts", tmp_path / "answers"
     more = {"early": "true", "echo.count.starts": str(starts)}
     unknown = {"connector.class": "test.NoSuchConnector"}
-    with_processes.prestart_services({"broken": unknown, "refused": config(path), "c": config(path, **more)})
+    with_processes.prestart_services(
+        {"broken": unknown, "refused": config(path), "c": config(path, **more)}
+    )
     until(starts.exists, "the service was not started")
     assert service_value(with_processes, "users") == 0
     start_task(with_processes, news, path, **more)
@@ -207,12 +234,15 @@ def test_a_connector_uses_a_service_while_it_runs(with_processes: Worker, tmp_pa
     until(lambda: service_value(with_processes, "users") == 0, "a paused connector still counts")
     with_processes.set_target_state("c", TargetState.STARTED)
     until(lambda: service_value(with_processes, "users") == 1, "a resumed connector does not count")
-    (process,) = [p for p in psutil.Process().children(recursive=True) if p.ppid() != os.getpid()]  # the connectors'
+    # the connectors'
+    (process,) = [p for p in psutil.Process().children(recursive=True) if p.ppid() != os.getpid()]
     process.kill()
     until(lambda: service_value(with_processes, "users") == 0, "a connector that died still counts")
 
 
-def test_offsets_are_changed_with_the_help_of_a_service(with_processes: Worker, tmp_path: Path) -> None:
+def test_offsets_are_changed_with_the_help_of_a_service(
+    with_processes: Worker, tmp_path: Path
+) -> None:
     whole = config(tmp_path / "answers")
     plugin = with_processes.plugins.connector_of(whole)
     host = with_processes._connectors.host_of(plugin.location)
@@ -243,11 +273,14 @@ worker.start()
 config = {config(path, **{"echo.hang.at.end": "yes"})!r}
 worker.start_task(ConnectorTaskId("c", 0), config, config, TargetState.STARTED, 1)
 time.sleep(60)
-"""
+"""  # noqa: E501 - a table or a literal is wider
     front = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
         env={**os.environ, "TMPDIR": str(temporary)},
-    )  # fmt: skip
+    )
     try:
         assert front.stdout is not None
         assert front.stdout.readline().strip() == "on_state c-0 State.RUNNING"
@@ -265,5 +298,10 @@ time.sleep(60)
         if front.stdout is not None:
             front.stdout.close()
     sweep = "from connect_py.worker.service_folder import ServiceFolder; ServiceFolder().sweep()"
-    subprocess.run([sys.executable, "-c", sweep], env={**os.environ, "TMPDIR": str(temporary)}, check=True, timeout=30)
+    subprocess.run(
+        [sys.executable, "-c", sweep],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        check=True,
+        timeout=30,
+    )
     assert list(temporary.glob("connect-py-services-*")) == []

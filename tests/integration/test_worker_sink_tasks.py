@@ -1,4 +1,5 @@
-"""Sink tasks in their processes, against a real broker: pause, rebalance, redelivery, dead letters, death."""
+"""Sink tasks in their processes, against a real broker: pause, rebalance, redelivery, dead letters,
+death."""
 
 from __future__ import annotations
 
@@ -59,7 +60,10 @@ def test_log_lines_of_task_process_arrive_with_their_context(
         until("the line", lambda: any("subscribes to" in r.getMessage() for r in caplog.records))
     (line,) = [r for r in caplog.records if "subscribes to" in r.getMessage()]
     text = TextFormatter().format(line)
-    assert f" INFO [{sink.name}|task-0] subscribes to {sink.topic} (connect_py.task.subscription:" in text
+    assert (
+        f" INFO [{sink.name}|task-0] subscribes to {sink.topic} (connect_py.task.subscription:"
+        in text
+    )
     assert line.__dict__["action"] == "subscribe"
     sink.stop(task)
 
@@ -75,7 +79,9 @@ def test_an_unchanged_offset_with_new_metadata_is_committed_too(sink: Sink, news
     assert sink.values() == ["a"]
 
 
-def test_a_paused_task_receives_nothing_until_it_is_resumed(sink: Sink, worker: Worker, news: News) -> None:
+def test_a_paused_task_receives_nothing_until_it_is_resumed(
+    sink: Sink, worker: Worker, news: News
+) -> None:
     sink.create_topic()
     sink.produce(["a"])
     task = sink.start()
@@ -91,7 +97,9 @@ def test_a_paused_task_receives_nothing_until_it_is_resumed(sink: Sink, worker: 
     until("b", lambda: sink.values() == ["a", "b"])
 
 
-def test_a_task_whose_target_is_paused_waits_before_it_starts(sink: Sink, worker: Worker, news: News) -> None:
+def test_a_task_whose_target_is_paused_waits_before_it_starts(
+    sink: Sink, worker: Worker, news: News
+) -> None:
     sink.create_topic()
     task = sink.start(target=TargetState.PAUSED)
     news.wait_for("task_pause", task)
@@ -102,8 +110,12 @@ def test_a_task_whose_target_is_paused_waits_before_it_starts(sink: Sink, worker
 
 
 @pytest.mark.parametrize("assignor", ["RangeAssignor", "CooperativeStickyAssignor"])
-def test_partitions_move_to_a_second_task_without_loss_or_repetition(sink: Sink, news: News, assignor: str) -> None:
-    sink.config["consumer.override.partition.assignment.strategy"] = f"org.apache.kafka.clients.consumer.{assignor}"
+def test_partitions_move_to_a_second_task_without_loss_or_repetition(
+    sink: Sink, news: News, assignor: str
+) -> None:
+    sink.config["consumer.override.partition.assignment.strategy"] = (
+        f"org.apache.kafka.clients.consumer.{assignor}"
+    )
     sink.create_topic(2)
     for partition in (0, 1):
         sink.produce([f"{partition}-{n}" for n in range(50)], partition)
@@ -136,19 +148,23 @@ def test_retriable_error_redelivers_same_rows_before_the_later_ones(sink: Sink, 
 
 
 @pytest.mark.parametrize("converter", ["test.TextConverter", "test.TextColumnConverter"])
-def test_bad_records_reach_dead_letter_topic_byte_for_byte(sink: Sink, news: News, converter: str) -> None:
+def test_bad_records_reach_dead_letter_topic_byte_for_byte(
+    sink: Sink, news: News, converter: str
+) -> None:
     sink.create_topic()
     sink.produce(["a"])
     sink.produce(["bad"], key="k", headers=[("h", b"1")], timestamp=1_700_000_000_000)
     sink.produce(["report", "b"])
     queue = f"{sink.name}-dlq"
-    task = sink.start(**{
-        "value.converter": converter,
-        "errors.tolerance": "all",
-        "errors.deadletterqueue.topic.name": queue,
-        "errors.deadletterqueue.topic.replication.factor": "1",
-        "errors.deadletterqueue.context.headers.enable": "true",
-    })  # fmt: skip
+    task = sink.start(
+        **{
+            "value.converter": converter,
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": queue,
+            "errors.deadletterqueue.topic.replication.factor": "1",
+            "errors.deadletterqueue.context.headers.enable": "true",
+        }
+    )
     converted, reported = dead_letters(sink, queue, 2)
     assert (converted.key(), converted.value()) == (b"k", b"bad")
     assert converted.timestamp()[1] == 1_700_000_000_000
@@ -158,17 +174,25 @@ def test_bad_records_reach_dead_letter_topic_byte_for_byte(sink: Sink, news: New
     trace = told.pop("exception.stacktrace")
     assert trace.startswith(b"org.apache.kafka.connect.errors.DataException: bad text\n")
     assert told == {
-        "topic": sink.topic.encode(), "partition": b"0", "offset": b"1", "connector.name": sink.name.encode(),
-        "task.id": b"0", "stage": b"VALUE_CONVERTER", "class.name": converter.encode(),
-        "exception.class.name": b"org.apache.kafka.connect.errors.DataException", "exception.message": b"bad text",
-    }  # fmt: skip
+        "topic": sink.topic.encode(),
+        "partition": b"0",
+        "offset": b"1",
+        "connector.name": sink.name.encode(),
+        "task.id": b"0",
+        "stage": b"VALUE_CONVERTER",
+        "class.name": converter.encode(),
+        "exception.class.name": b"org.apache.kafka.connect.errors.DataException",
+        "exception.message": b"bad text",
+    }
     assert dict(reported.headers())["__connect.errors.stage"] == b"TASK_PUT"
     until("the others, and the commit behind them", lambda: sink.committed() == {0: (4, "")})
     assert [value for value in sink.values() if value != "report"] == ["a", "b"]
     sink.stop(task)
 
 
-def test_bad_record_without_tolerance_fails_task_and_stays_uncommitted(sink: Sink, news: News) -> None:
+def test_bad_record_without_tolerance_fails_task_and_stays_uncommitted(
+    sink: Sink, news: News
+) -> None:
     sink.create_topic()
     sink.produce(["a"])
     task = sink.start(mark="m")
@@ -183,15 +207,19 @@ def test_bad_record_without_tolerance_fails_task_and_stays_uncommitted(sink: Sin
     assert task in sink.worker.running_tasks()
 
 
-def test_converter_retries_unavailable_server_while_task_keeps_its_partitions(sink: Sink, news: News) -> None:
+def test_converter_retries_unavailable_server_while_task_keeps_its_partitions(
+    sink: Sink, news: News
+) -> None:
     sink.create_topic()
     sink.produce(["a", "away", "b"])
-    task = sink.start(**{
-        "value.converter": "test.TextConverter",
-        "value.converter.away.until": str(time.time() + 4),
-        "errors.retry.timeout": "-1",
-        "errors.retry.delay.max.ms": "500",
-    })  # fmt: skip
+    task = sink.start(
+        **{
+            "value.converter": "test.TextConverter",
+            "value.converter.away.until": str(time.time() + 4),
+            "errors.retry.timeout": "-1",
+            "errors.retry.delay.max.ms": "500",
+        }
+    )
     until("all three", lambda: sink.values() == ["a", "away", "b"])
     assert len(sink.events("open")) == 1
     sink.stop(task)
@@ -200,12 +228,14 @@ def test_converter_retries_unavailable_server_while_task_keeps_its_partitions(si
 def test_stop_during_retry_leaves_records_for_the_next_start(sink: Sink, news: News) -> None:
     sink.create_topic()
     sink.produce(["a", "away"])
-    task = sink.start(**{
-        "value.converter": "test.TextConverter",
-        "value.converter.away.until": str(time.time() + 3600),
-        "errors.retry.timeout": "-1",
-        "errors.tolerance": "all",
-    })  # fmt: skip
+    task = sink.start(
+        **{
+            "value.converter": "test.TextConverter",
+            "value.converter.away.until": str(time.time() + 3600),
+            "errors.retry.timeout": "-1",
+            "errors.tolerance": "all",
+        }
+    )
     until("the task reads", lambda: ("topic_used", task, sink.topic) in news.items)
     sink.stop(task)
     news.wait_for("task_shutdown", task)
@@ -233,9 +263,17 @@ def test_a_killed_process_is_a_failed_task_that_says_so(sink: Sink, news: News) 
 
 
 def test_silent_task_process_is_killed_and_its_task_fails(
-    kafka_broker: KafkaBroker, registry: PluginRegistry, news: News, topic_prefix: str, tmp_path: Path
+    kafka_broker: KafkaBroker,
+    registry: PluginRegistry,
+    news: News,
+    topic_prefix: str,
+    tmp_path: Path,
 ) -> None:
-    worker = Worker({**worker_props(kafka_broker), "session.timeout.ms": "2500"}, plugins=registry, listener=news)
+    worker = Worker(
+        {**worker_props(kafka_broker), "session.timeout.ms": "2500"},
+        plugins=registry,
+        listener=news,
+    )
     worker.start()
     try:
         sink = Sink(worker, news, kafka_broker, f"{topic_prefix}s", tmp_path)
@@ -251,7 +289,11 @@ def test_silent_task_process_is_killed_and_its_task_fails(
 
 
 def test_a_task_that_hangs_is_cancelled_and_commits_nothing(
-    kafka_broker: KafkaBroker, registry: PluginRegistry, news: News, topic_prefix: str, tmp_path: Path
+    kafka_broker: KafkaBroker,
+    registry: PluginRegistry,
+    news: News,
+    topic_prefix: str,
+    tmp_path: Path,
 ) -> None:
     props = {**worker_props(kafka_broker), "task.shutdown.graceful.timeout.ms": "700"}
     worker = Worker(props, plugins=registry, listener=news)
@@ -274,7 +316,11 @@ def test_a_task_that_hangs_is_cancelled_and_commits_nothing(
 
 
 def test_a_stopped_worker_leaves_no_process_behind(
-    kafka_broker: KafkaBroker, registry: PluginRegistry, news: News, topic_prefix: str, tmp_path: Path
+    kafka_broker: KafkaBroker,
+    registry: PluginRegistry,
+    news: News,
+    topic_prefix: str,
+    tmp_path: Path,
 ) -> None:
     worker = Worker(worker_props(kafka_broker), plugins=registry, listener=news)
     worker.start()

@@ -1,4 +1,5 @@
-"""Source tasks of a worker against a real broker: offsets, transactions, topics of their own, fencing."""
+"""Source tasks of a worker against a real broker: offsets, transactions, topics of their own,
+fencing."""
 
 from __future__ import annotations
 
@@ -59,15 +60,23 @@ class Bench:
     def __init__(self, broker: KafkaBroker, prefix: str, directory: Path, **props: str) -> None:
         self.servers, self.prefix, self.directory = broker.bootstrap_servers, prefix, directory
         self.props = {
-            "bootstrap.servers": self.servers, "group.id": f"{prefix}g", "offset.flush.interval.ms": "200",
-            "key.converter": STRING, "value.converter": STRING, "header.converter": STRING,
-            "producer.linger.ms": "0", **props,
-        }  # fmt: skip
+            "bootstrap.servers": self.servers,
+            "group.id": f"{prefix}g",
+            "offset.flush.interval.ms": "200",
+            "key.converter": STRING,
+            "value.converter": STRING,
+            "header.converter": STRING,
+            "producer.linger.ms": "0",
+            **props,
+        }
         admin = AdminClient({"bootstrap.servers": self.servers})
         self.topic, offsets = f"{prefix}numbers", f"{prefix}offsets"
-        made = admin.create_topics([
-            NewTopic(offsets, 2, 1, config={"cleanup.policy": "compact"}), NewTopic(self.topic, 1, 1),
-        ])  # fmt: skip
+        made = admin.create_topics(
+            [
+                NewTopic(offsets, 2, 1, config={"cleanup.policy": "compact"}),
+                NewTopic(self.topic, 1, 1),
+            ]
+        )
         for future in made.values():
             future.result(DEADLINE_SECONDS)
         clients = StorageClients({"bootstrap.servers": self.servers}, f"{prefix}g-")
@@ -78,19 +87,26 @@ class Bench:
         self.listener, self.gate = News(), Gate()
         discovered = PluginRegistry.discover()
         self.worker = Worker(
-            self.props, plugins=PluginRegistry([*discovered.tables, PluginTable(plugins.PLUGINS)]),
-            listener=self.listener, source_offsets=self.offsets,
+            self.props,
+            plugins=PluginRegistry([*discovered.tables, PluginTable(plugins.PLUGINS)]),
+            listener=self.listener,
+            source_offsets=self.offsets,
             offset_stores=ConnectorOffsetStores(self.offsets, self.props, shared),
-        )  # fmt: skip
+        )
         self.worker.gate = self.gate
         self.worker.start()
         self.log = directory / "log"
 
     def config(self, **more: str) -> dict[str, str]:
         return {
-            "name": "n", "connector.class": "test.NumberSourceConnector", "topic": self.topic, "until": "20",
-            "batch": "5", "log": str(self.log), **more,
-        }  # fmt: skip
+            "name": "n",
+            "connector.class": "test.NumberSourceConnector",
+            "topic": self.topic,
+            "until": "20",
+            "batch": "5",
+            "log": str(self.log),
+            **more,
+        }
 
     def run(self, config: Mapping[str, str], start_number: int = 1) -> ConnectorTaskId:
         task = ConnectorTaskId(config["name"], 0)
@@ -104,7 +120,9 @@ class Bench:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
     def values(
-        self, topic: str, isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+        self,
+        topic: str,
+        isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
     ) -> list[str]:
         """Everything in a topic now."""
         return [record.text for record in read_topic(self.servers, topic, isolation)]
@@ -156,7 +174,12 @@ def numbers(until: int, *without: int) -> list[str]:
 def test_filtered_and_tolerated_records_move_the_source_offset_forward(make: Make) -> None:
     bench = make()
     config = bench.config(
-        **{"transforms": "d", "transforms.d.type": "test.DropSevens", "errors.tolerance": "all", "until": "14"}
+        **{
+            "transforms": "d",
+            "transforms.d.type": "test.DropSevens",
+            "errors.tolerance": "all",
+            "until": "14",
+        }
     )
     task = bench.run(config)
     bench.until(lambda: bench.next_number() == 14, "the offset behind a record that was skipped")
@@ -189,14 +212,19 @@ def test_transaction_aborted_by_task_is_dropped_and_not_repeated(make: Make) -> 
 def test_own_offsets_topic_is_written_transactionally_and_copied(make: Make, boundary: str) -> None:
     bench = make(**{"exactly.once.source.support": "enabled"})
     own = f"{bench.prefix}own-offsets"
-    config = bench.config(**{
-        "transaction.boundary": boundary, "transaction.boundary.interval.ms": "300", "offsets.storage.topic": own,
-    })  # fmt: skip
+    config = bench.config(
+        **{
+            "transaction.boundary": boundary,
+            "transaction.boundary.interval.ms": "300",
+            "offsets.storage.topic": own,
+        }
+    )
     task = bench.run(config)
     bench.until(lambda: bench.next_number() == 20, "the copy in the worker's topic")
     assert bench.values(bench.topic) == numbers(20)
     assert compact_json.encode({"next": 20}).decode() in bench.values(own)
-    bench.offsets.set("n", [({"series": "s0"}, {"next": 3})]).result(DEADLINE_SECONDS)  # the copy does not count
+    # the copy does not count
+    bench.offsets.set("n", [({"series": "s0"}, {"next": 3})]).result(DEADLINE_SECONDS)
     bench.stop(task)
     bench.run({**config, "until": "22"})
     bench.until(lambda: "start 20" in bench.notes(), "the restarted task")
@@ -208,11 +236,18 @@ def test_transaction_expired_in_broker_outage_is_repeated_without_loss(
 ) -> None:
     bench = make(**{"exactly.once.source.support": "enabled"})
     transaction_ms = 2_000
-    bench.run(bench.config(**{
-        "until": "50", "batch": "1", "pause": "0.05", "transaction.boundary": boundary,
-        "transaction.boundary.interval.ms": "500",
-        "producer.override.transaction.timeout.ms": str(transaction_ms),
-    }))  # fmt: skip
+    bench.run(
+        bench.config(
+            **{
+                "until": "50",
+                "batch": "1",
+                "pause": "0.05",
+                "transaction.boundary": boundary,
+                "transaction.boundary.interval.ms": "500",
+                "producer.override.transaction.timeout.ms": str(transaction_ms),
+            }
+        )
+    )
     bench.until(lambda: "commit" in bench.notes(), "the first commit")
     kafka_broker.pause()
     try:
@@ -223,21 +258,31 @@ def test_transaction_expired_in_broker_outage_is_repeated_without_loss(
     assert bench.values(bench.topic) == numbers(50)
     assert "a new producer takes over" in caplog.text
     assert bench.notes().count("start 0") == 1  # it is the same task all the time
-    assert [note for note in bench.notes() if note.startswith("record")] == [f"record {n} sent" for n in range(50)]
+    assert [note for note in bench.notes() if note.startswith("record")] == [
+        f"record {n} sent" for n in range(50)
+    ]
 
 
-def test_one_record_tells_whether_its_transaction_was_committed(kafka_broker: KafkaBroker, topic_prefix: str) -> None:
+def test_one_record_tells_whether_its_transaction_was_committed(
+    kafka_broker: KafkaBroker, topic_prefix: str
+) -> None:
     servers, topic = kafka_broker.bootstrap_servers, f"{topic_prefix}outcomes"
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(DEADLINE_SECONDS)
-    settings = StorageClients({"bootstrap.servers": servers}, topic_prefix).consumer_settings("o", read_committed=True)
+    settings = StorageClients({"bootstrap.servers": servers}, topic_prefix).consumer_settings(
+        "o", read_committed=True
+    )
     places: list[RecordPlace] = []
 
     def write(name: str) -> Producer:
-        producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{topic_prefix}{name}"})
+        producer = Producer(
+            {"bootstrap.servers": servers, "transactional.id": f"{topic_prefix}{name}"}
+        )
         producer.init_transactions(30)
         producer.begin_transaction()
-        producer.produce(topic, b"x", on_delivery=lambda _, m: places.append(RecordPlace(topic, 0, m.offset())))
+        producer.produce(
+            topic, b"x", on_delivery=lambda _, m: places.append(RecordPlace(topic, 0, m.offset()))
+        )
         assert producer.flush(30) == 0
         return producer
 
@@ -285,23 +330,32 @@ def test_topic_creation_settings_apply_and_invalid_ones_fail_the_task(make: Make
     bench = make()
     topic = f"{bench.prefix}made"
     creation = {
-        "topic.creation.default.partitions": "3", "topic.creation.default.replication.factor": "1",
+        "topic.creation.default.partitions": "3",
+        "topic.creation.default.replication.factor": "1",
         "topic.creation.default.retention.ms": "123456789",
-    }  # fmt: skip
+    }
     bench.run(bench.config(topic=topic, **creation))
     bench.until(lambda: bench.next_number() == 20, "the records")
     admin = AdminClient({"bootstrap.servers": bench.servers})
     assert len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 3
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    assert admin.describe_configs([resource])[resource].result(10)["retention.ms"].value == "123456789"
+    assert (
+        admin.describe_configs([resource])[resource].result(10)["retention.ms"].value == "123456789"
+    )
     task = ConnectorTaskId("bad", 0)
     config = bench.config(
-        name="bad", topic=f"{topic}-2", **creation | {"topic.creation.default.replication.factor": "9"}
+        name="bad",
+        topic=f"{topic}-2",
+        **creation | {"topic.creation.default.replication.factor": "9"},
     )
     bench.worker.start_task(task, config, config, TargetState.STARTED, 1)
     assert "replication" in bench.failure().lower()
-    started = bench.worker.start_connector("n", bench.config(**{"topic.creation.groups": "a"}), TargetState.STARTED)
-    with pytest.raises(ConfigError, match=r"Missing required configuration \"topic.creation.default.partitions\""):
+    started = bench.worker.start_connector(
+        "n", bench.config(**{"topic.creation.groups": "a"}), TargetState.STARTED
+    )
+    with pytest.raises(
+        ConfigError, match=r"Missing required configuration \"topic.creation.default.partitions\""
+    ):
         started.result(DEADLINE_SECONDS)
     assert bench.listener.failures[-1][0] == "n"
 
@@ -310,7 +364,9 @@ def test_producers_of_all_tasks_of_an_earlier_set_are_fenced(make: Make) -> None
     bench = make(**{"exactly.once.source.support": "enabled"})
     zombies = []
     for task in range(2):
-        zombie = Producer({"bootstrap.servers": bench.servers, "transactional.id": f"{bench.prefix}g-n-{task}"})
+        zombie = Producer(
+            {"bootstrap.servers": bench.servers, "transactional.id": f"{bench.prefix}g-n-{task}"}
+        )
         zombie.init_transactions(30)
         zombie.begin_transaction()
         zombie.produce(bench.topic, b"from the grave")

@@ -1,8 +1,10 @@
-"""A small world around the real `MemberState` and `LeaderState`: seeded, without Kafka, processes or clocks.
+"""A small world around the real `MemberState` and `LeaderState`: seeded, without Kafka, processes
+or clocks.
 
-The control topic is a list, a worker is a record of what runs on it. Everything that may go wrong in between goes
-wrong at random: see `Fault`. What runs twice is noticed at that moment. After a stormy while the faults stop, the world
-comes to rest, and `World.verify` says what is wrong with who runs what.
+The control topic is a list, a worker is a record of what runs on it. Everything that may go wrong
+in between goes wrong at random: see `Fault`. What runs twice is noticed at that moment. After a
+stormy while the faults stop, the world comes to rest, and `World.verify` says what is wrong with
+who runs what.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from connect_py.herder.group.timings import Timings
 from connect_py.model import ConnectorTaskId
 from connect_py.storage.control_records import Assignment, Epoch, Hello, Item, Items, Place, Turn
 
-CALM_SECONDS = 26.0  # after the storm: leases, delays and hanging stops have passed, and everything came to rest
+# after the storm: leases, delays and hanging stops have passed, and everything came to rest
+CALM_SECONDS = 26.0
 REST_SECONDS = 3.0  # of those, the last: nothing moves any more
 
 
@@ -67,7 +70,8 @@ class Switch(Enum):
     REFUSE_LATE_ACKNOWLEDGEMENT = auto()  # a lease that ended is not brought back
     READ_TO_END_BEFORE_BURIAL = auto()
     WAIT_FOR_CONFIRMATION = auto()  # of what was taken away
-    WAIT_FOR_INHERITED = auto()  # members that have not applied anything of this term may act by older assignments
+    # members that have not applied anything of this term may act by older assignments
+    WAIT_FOR_INHERITED = auto()
     DISTRUST_EMPTY_TOPIC = auto()
     IGNORE_LOWER_EPOCHS = auto()
 
@@ -85,7 +89,8 @@ Record: TypeAlias = Hello | Farewell | Epoch | Assignment
 
 
 class Topic:
-    """The control topic: one list, wiped now and then, written by leaders only with the latest token."""
+    """The control topic: one list, wiped now and then, written by leaders only with the latest
+    token."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -117,7 +122,9 @@ class Node:
         self.view = GroupView()
         self.position = (world.topic.life, 0)
         self.config_offset = world.config.offset
-        self.running: dict[Item, float | None] = {}  # when its stop ends; None while nobody asked for one
+        self.running: dict[
+            Item, float | None
+        ] = {}  # when its stop ends; None while nobody asked for one
         self.hard_deadline: float | None = None  # what children know
         self.leader: LeaderState | None = None
         self.token = -1
@@ -195,13 +202,17 @@ class Node:
     def work(self) -> None:
         """Start and stop as the herder does."""
         world, now, member = self.world, self.world.now, self.member
-        for item in [item for item, ends in self.running.items() if ends is not None and ends <= now]:
+        for item in [
+            item for item, ends in self.running.items() if ends is not None and ends <= now
+        ]:
             del self.running[item]
         if not member.check(now):
             for item in list(self.running):
                 self.running[item] = min(self.running[item] or now + 0.2, now + 0.2)
         configured = world.config.versions[self.config_offset]
-        for item in [item for item in self.running if item not in member.assigned or item not in configured]:
+        for item in [
+            item for item in self.running if item not in member.assigned or item not in configured
+        ]:
             if self.running[item] is None:
                 self.running[item] = now + world.stop_seconds()
         held = frozenset({*self.running, *member.assigned})
@@ -215,7 +226,11 @@ class Node:
         if member.phase is Phase.ENDING or member.lease_until is None:
             member.holds(frozenset(self.running), self.view, now)
         self.hard_deadline = member.deadline() if self.running else None
-        if member.applied < self.turns and member.applied != Turn() and not world.off(Switch.IGNORE_LOWER_EPOCHS):
+        if (
+            member.applied < self.turns
+            and member.applied != Turn()
+            and not world.off(Switch.IGNORE_LOWER_EPOCHS)
+        ):
             raise WrongWorldError(f"{self.url} went back from {self.turns} to {member.applied}")
         self.turns = max(self.turns, member.applied)
 
@@ -259,7 +274,8 @@ class Node:
             self.writing = True
             leader = self.leader
             world.at(now + self.sending_delay(), lambda: self.write(leader, decision))
-            if world.stormy and world.random.random() < 0.02:  # decided, and asleep before it is written
+            # decided, and asleep before it is written
+            if world.stormy and world.random.random() < 0.02:
                 world.count(Fault.LEADER_PAUSED)
                 world.pause(self, world.random.choice((1.0, 6.0, 9.0)))
 
@@ -268,9 +284,17 @@ class Node:
         world.topic.token += 1
         self.token = world.topic.token
         self.read()
-        empty = self.view.epoch is None or self.view.assignment is None or not self.view.assignment.complete
+        empty = (
+            self.view.epoch is None
+            or self.view.assignment is None
+            or not self.view.assignment.complete
+        )
         trusted = not empty or (world.config.offset == 0 and not world.topic.records)
-        number = 1 + self.view.highest_epoch_heard() + (0 if trusted else world.random.randrange(1_000_000))
+        number = (
+            1
+            + self.view.highest_epoch_heard()
+            + (0 if trusted else world.random.randrange(1_000_000))
+        )
         if world.off(Switch.DISTRUST_EMPTY_TOPIC):
             trusted = True
         generation = 1 + (self.view.assignment.generation if self.view.assignment else 0)
@@ -331,7 +355,9 @@ class Node:
 class World:
     """A heap of events, a few workers, one topic."""
 
-    def __init__(self, seed: int, off: frozenset[Switch] = frozenset(), max_delay: float | None = None) -> None:
+    def __init__(
+        self, seed: int, off: frozenset[Switch] = frozenset(), max_delay: float | None = None
+    ) -> None:
         self.random = random.Random(seed)
         self._off = off
         self.now = 0.0
@@ -395,8 +421,12 @@ class World:
             if other is not node and other.alive:
                 other.end_children()
                 ends = other.running.get(item, 0.0)
-                if item in other.running and (ends is None or ends > self.now or self.now < other.paused_until):
-                    raise WrongWorldError(f"{item} runs on {other.url} and starts on {node.url} at {self.now:.3f}")
+                if item in other.running and (
+                    ends is None or ends > self.now or self.now < other.paused_until
+                ):
+                    raise WrongWorldError(
+                        f"{item} runs on {other.url} and starts on {node.url} at {self.now:.3f}"
+                    )
 
     # --- the topic
 
@@ -408,7 +438,8 @@ class World:
                 self.count(Fault.READER_LATE)
                 delay = self.random.uniform(0.5, 4.0)
                 node.deaf_until = max(node.deaf_until, self.now + delay)
-            if node.owns or not isinstance(record, Hello):  # others take hellos along when they look
+            # others take hellos along when they look
+            if node.owns or not isinstance(record, Hello):
                 self.wake(node, self.now + delay)
 
     def append_later(self, record: Record, delay: float) -> None:
@@ -441,7 +472,9 @@ class World:
                 self.at(node.paused_until + self.random.choice((-0.0005, 0.01)), arrive)
                 return
             if self.off(Switch.REFUSE_LATE_ACKNOWLEDGEMENT) and node.member.id == hello.member:
-                node.member.lease_until = max(node.member.lease_until or 0.0, self.now + self.timings.lease)
+                node.member.lease_until = max(
+                    node.member.lease_until or 0.0, self.now + self.timings.lease
+                )
             first = node.member.lease_until is None
             node.member.acknowledged(hello.member, hello.number, self.now)
             if first:
@@ -450,7 +483,11 @@ class World:
         self.at(when, arrive)
 
     def config_seen_by(self, node: Node) -> int:
-        return node.config_offset if self.now < self._config_late_until.get(id(node), 0.0) else self.config.offset
+        return (
+            node.config_offset
+            if self.now < self._config_late_until.get(id(node), 0.0)
+            else self.config.offset
+        )
 
     # --- rounds
 
@@ -474,10 +511,15 @@ class World:
         self.at(when, look)
 
     def elect(self) -> None:
-        """The consumer group: whoever owns partition 0 keeps it until it was silent for a session."""
+        """The consumer group: whoever owns partition 0 keeps it until it was silent for a
+        session."""
 
         def fit(node: Node) -> bool:
-            return node.alive and self.now >= max(node.paused_until, node.cut_until) and not node.leaving
+            return (
+                node.alive
+                and self.now >= max(node.paused_until, node.cut_until)
+                and not node.leaving
+            )
 
         if self.now >= self.broker_away_until:
             owner = self.owner
@@ -489,7 +531,8 @@ class World:
                 owner is None
                 or (owner.alive and owner.leaving and not owner.running)
                 or (
-                    self._owner_silent_since is not None and self.now - self._owner_silent_since >= self.timings.session
+                    self._owner_silent_since is not None
+                    and self.now - self._owner_silent_since >= self.timings.session
                 )
             )
             candidates = [node for node in self.nodes if fit(node)]
@@ -573,7 +616,11 @@ class World:
                 self.count(Fault.STRANGER_LEADS)
                 stranger = self.join(f"s{next(self._ids)}")
                 self.give_ownership(stranger)
-        elif kind is Fault.LATE_ASSIGNMENT and leader is not None and leader.view.assignment is not None:
+        elif (
+            kind is Fault.LATE_ASSIGNMENT
+            and leader is not None
+            and leader.view.assignment is not None
+        ):
             self.forge(leader.view)
         elif kind is Fault.CONNECTOR_ADDED and len(self._connectors) < 4:
             self.add_connector()
@@ -591,7 +638,9 @@ class World:
         node.paused_until = self.now + seconds
         if self.random.random() < 0.3:  # of its threads, the reader wakes last
             self.count(Fault.READER_LATE)
-            node.deaf_until = max(node.deaf_until, node.paused_until + self.random.uniform(0.1, 1.0))
+            node.deaf_until = max(
+                node.deaf_until, node.paused_until + self.random.uniform(0.1, 1.0)
+            )
         self.wake(node, node.paused_until)
         if node.hard_deadline is not None:
             self.at(node.hard_deadline, node.end_children)
@@ -611,7 +660,8 @@ class World:
         self.at(self.now + 0.5, gone)
 
     def forge(self, view: GroupView) -> None:
-        """An assignment of an earlier leader arrives late, past every fence: everything to one member."""
+        """An assignment of an earlier leader arrives late, past every fence: everything to one
+        member."""
         assignment = view.assignment
         assert assignment is not None
         everything = self.config.versions[-1]
@@ -658,18 +708,25 @@ class World:
             self.wake(node, self.now + 1.0)
 
     def verify(self) -> None:
-        """Everything that is configured runs once, nothing else does, loads are even, and nothing moves any more."""
-        running = Counter(item for node in self.alive() for item, ends in node.running.items() if ends is None)
+        """Everything that is configured runs once, nothing else does, loads are even, and nothing
+        moves any more."""
+        running = Counter(
+            item for node in self.alive() for item, ends in node.running.items() if ends is None
+        )
         configured = self.config.versions[-1]
         if running != Counter(configured):
-            raise WrongWorldError(f"configured {sorted(map(str, configured))}, running {running}; {self.state()}")
+            raise WrongWorldError(
+                f"configured {sorted(map(str, configured))}, running {running}; {self.state()}"
+            )
         nodes = self.alive()
         for kind in (str, ConnectorTaskId):
             loads = [sum(isinstance(item, kind) for item in node.running) for node in nodes]
             if max(loads) - min(loads) > 1:
                 raise WrongWorldError(f"loads {loads} of {kind.__name__}; {self.state()}")
         if self._last_move > self.now - REST_SECONDS:
-            raise WrongWorldError(f"something moved {self.now - self._last_move:.1f} s before the end; {self.state()}")
+            raise WrongWorldError(
+                f"something moved {self.now - self._last_move:.1f} s before the end; {self.state()}"
+            )
 
     def state(self) -> str:
         return "; ".join(
@@ -680,11 +737,26 @@ class World:
 
 
 STORM: tuple[Fault, ...] = (
-    Fault.WORKER_JOINS, Fault.WORKER_JOINS, Fault.EVERYTHING_KILLED, Fault.BROKER_AWAY, Fault.LEADERSHIP_MOVED,
-    Fault.LEADER_PAUSED, Fault.LEADER_PAUSED, Fault.LEADER_KILLED, Fault.WORKER_KILLED, Fault.URL_TAKEN_OVER,
-    Fault.WORKER_STOPPED, Fault.WORKER_PAUSED, Fault.WORKER_CUT, Fault.READER_DEAF, Fault.TOPIC_WIPED,
-    Fault.LATE_ASSIGNMENT, Fault.CONNECTOR_ADDED, Fault.CONNECTOR_REMOVED, Fault.TASKS_CHANGED,
-)  # fmt: skip
+    Fault.WORKER_JOINS,
+    Fault.WORKER_JOINS,
+    Fault.EVERYTHING_KILLED,
+    Fault.BROKER_AWAY,
+    Fault.LEADERSHIP_MOVED,
+    Fault.LEADER_PAUSED,
+    Fault.LEADER_PAUSED,
+    Fault.LEADER_KILLED,
+    Fault.WORKER_KILLED,
+    Fault.URL_TAKEN_OVER,
+    Fault.WORKER_STOPPED,
+    Fault.WORKER_PAUSED,
+    Fault.WORKER_CUT,
+    Fault.READER_DEAF,
+    Fault.TOPIC_WIPED,
+    Fault.LATE_ASSIGNMENT,
+    Fault.CONNECTOR_ADDED,
+    Fault.CONNECTOR_REMOVED,
+    Fault.TASKS_CHANGED,
+)
 
 
 def simulate(seed: int, off: Iterable[Switch] = ()) -> World:

@@ -1,15 +1,19 @@
-"""The commit of the simulated coordinator: steps 4 and 5 of the protocol, with a pause after each part.
+"""The commit of the simulated coordinator: steps 4 and 5 of the protocol, with a pause after each
+part.
 
 4a. Load the table, look for the commit ID (rule 17), and check the ledger. Leaves nothing behind.
-4b. Complete partial rows with the values of the head. Leaves a data file with the prefix of the epoch.
-4c. MERGE on a recorded table, which is pinned to the head of 4a. Leaves delete files with the same prefix; a full
+4b. Complete partial rows with the values of the head. Leaves a data file with the prefix of the
+epoch. 4c. MERGE on a recorded table, which is pinned to the head of 4a. Leaves delete files with
+the same prefix; a full
     MERGE leaves data files. No snapshot refers to them.
-4d. Build the next snapshot on the newest metadata: check the version on this very base, and validate the recorded
-    files against the commits since the head of 4a. Otherwise, the commit starts over at 4a.
-4e. The swap compares exactly that base. The outcome may be unknown; 4a of the next attempt looks for the commit ID.
+4d. Build the next snapshot on the newest metadata: check the version on this very base, and
+    validate the recorded files against the commits since the head of 4a. Otherwise, the commit
+    starts over at 4a.
+4e. The swap compares exactly that base. The outcome may be unknown; 4a of the next attempt looks
+for the commit ID.
 
-A crash leaves files to rule 18, which removes files of older epochs after the first own commit of the next epoch. The
-manifests of 4d are not simulated.
+A crash leaves files to rule 18, which removes files of older epochs after the first own commit of
+the next epoch. The manifests of 4d are not simulated.
 """
 
 from __future__ import annotations
@@ -21,7 +25,15 @@ from typing import TYPE_CHECKING
 
 from iceberg_protocol_pairs import Cycle, OpenHalf
 from iceberg_protocol_storm import Fault, Switch, WrongWorldError
-from iceberg_protocol_tables import Change, Format, MissingFileError, Rows, Snapshot, Table, is_scratch
+from iceberg_protocol_tables import (
+    Change,
+    Format,
+    MissingFileError,
+    Rows,
+    Snapshot,
+    Table,
+    is_scratch,
+)
 
 from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.commit_request import CommitStatus
@@ -132,7 +144,9 @@ class Commit:
         for number in range(ATTEMPTS + 1):
             if self.request.table not in self.world.tables:
                 return CommitStatus.MISSING, None
-            landed = self.look(at_the_base=attempt is None and not self.on(Switch.CHECK_ON_THE_BASE))
+            landed = self.look(
+                at_the_base=attempt is None and not self.on(Switch.CHECK_ON_THE_BASE)
+            )
             if landed is not None:
                 return self.landed(landed)
             self.unknown = False  # as far as anybody can see: a swap may still arrive late
@@ -149,7 +163,11 @@ class Commit:
                 landed = self.look(at_the_base=self.on(Switch.CHECK_ON_THE_BASE))
                 if landed is not None:
                     return self.landed(landed)
-                if self.table().head and self.is_first_of_epoch() and self.world.chance(Fault.SCRATCH_LEFT_BEHIND, 0.6):
+                if (
+                    self.table().head
+                    and self.is_first_of_epoch()
+                    and self.world.chance(Fault.SCRATCH_LEFT_BEHIND, 0.6)
+                ):
                     self.world.leave_scratch(self.table())
                 prepared = self.prepare(attempt)
             except StaleAttemptError:
@@ -196,7 +214,10 @@ class Commit:
         prop = LedgerProperty.from_json(text) if text else None
         if self.on(Switch.LOOK_FOR_COMMIT_ID):
             for snapshot in self.table().ancestors():
-                if snapshot.ledger and Ledger.from_json(snapshot.ledger).commit == self.request.commit:
+                if (
+                    snapshot.ledger
+                    and Ledger.from_json(snapshot.ledger).commit == self.request.commit
+                ):
                     return snapshot.id
             if prop and prop.ledger.commit == self.request.commit:
                 return prop.snapshot
@@ -214,7 +235,8 @@ class Commit:
     # --- 4b and 4c
 
     def find_replaced_rows(self, attempt: Attempt) -> Generator[None, None, None]:
-        """Complete partial rows, and run the MERGE on a table that is pinned to the head of the attempt."""
+        """Complete partial rows, and run the MERGE on a table that is pinned to the head of the
+        attempt."""
         lake, table = self.world.lake, self.table()
         head = table.current()
         try:
@@ -278,7 +300,9 @@ class Commit:
     def upserts(self, attempt: Attempt) -> Rows:
         """Return the rows that the cycle writes."""
         lake = self.world.lake
-        return tuple(row for path in self.paths for row in attempt.rows.get(path) or lake.upserts(path))
+        return tuple(
+            row for path in self.paths for row in attempt.rows.get(path) or lake.upserts(path)
+        )
 
     def write(self) -> None:
         """Write the files of a MERGE, which executors may do after the driver is gone."""
@@ -295,7 +319,8 @@ class Commit:
             entry = self.request.ledger.entry(partition)
             assert entry is not None
             for file in files:
-                for where, _ in self.world.lake.staged.get(file.path, ()):  # the swap reports a missing file
+                # the swap reports a missing file
+                for where, _ in self.world.lake.staged.get(file.path, ()):
                     content[where, entry.generation] = content.get((where, entry.generation), 0) + 1
         return content
 
@@ -310,7 +335,10 @@ class Commit:
             self.check_valid_for(table, attempt)
         before = self.lookup().ledger
         snapshot = self.next_snapshot(table, table.current(), attempt)
-        seen = {name for name in table.refs if is_scratch(name)} if self.is_first_of_epoch() else set()  # rule 40
+        # rule 40
+        seen = (
+            {name for name in table.refs if is_scratch(name)} if self.is_first_of_epoch() else set()
+        )
         branches = seen if self.on(Switch.UPGRADE_REMOVES_SCRATCH) else set[str]()
         snapshots = {}
         for name in branches:
@@ -318,7 +346,9 @@ class Commit:
             if tip.branch == name or not self.on(Switch.UPGRADE_KEEPS_SNAPSHOTS_OF_MAIN):
                 snapshots[tip.id] = tip
         attempt.is_sent = True
-        return Prepared(table, table.version, table.moves, snapshot, attempt, branches, seen, snapshots, before)
+        return Prepared(
+            table, table.version, table.moves, snapshot, attempt, branches, seen, snapshots, before
+        )
 
     def is_first_of_epoch(self) -> bool:
         ledger = self.lookup().ledger
@@ -336,7 +366,12 @@ class Commit:
             is_valid = is_valid and not self.on(Switch.DELETES_NAME_THEIR_FILES)
         elif self.on(Switch.VALIDATE_DATA_FILES):
             follows = attempt.head in [snapshot.id for snapshot in table.ancestors()]
-            is_valid = is_valid and head is not None and follows and self.world.lake.fits(attempt.change, head)
+            is_valid = (
+                is_valid
+                and head is not None
+                and follows
+                and self.world.lake.fits(attempt.change, head)
+            )
         if not is_valid:
             self.world.events[Event.STARTED_OVER] += 1
             raise StaleAttemptError
@@ -355,7 +390,12 @@ class Commit:
             paths = (attempt.completed_file,) if attempt.completed_file else ()
         added = (*paths, *attempt.change.new_files())
         snapshot = world.new_snapshot(
-            table.head, self.request.ledger.to_json(), self.content(head), (*data, *paths), deletes, added
+            table.head,
+            self.request.ledger.to_json(),
+            self.content(head),
+            (*data, *paths),
+            deletes,
+            added,
         )
         snapshot.open_pairs = attempt.open_pairs
         return snapshot
@@ -363,7 +403,8 @@ class Commit:
     # --- 4e
 
     def swap(self, prepared: Prepared) -> CommitStatus:
-        """Return the outcome that the engine is told: COMMITTED, CONFLICT (refused), UNKNOWN, or FAILED."""
+        """Return the outcome that the engine is told: COMMITTED, CONFLICT (refused), UNKNOWN, or
+        FAILED."""
         world = self.world
         if world.chance(Fault.UNKNOWN_LOST, 0.08):
             return CommitStatus.UNKNOWN
@@ -387,7 +428,9 @@ class Commit:
         world, table, snapshot = self.world, prepared.table, prepared.snapshot
         if world.tables.get(self.request.table) is not table:
             return False
-        if not world.is_unchanged(table, prepared.version, prepared.moves) and self.on(Switch.COMPARE_AND_SWAP):
+        if not world.is_unchanged(table, prepared.version, prepared.moves) and self.on(
+            Switch.COMPARE_AND_SWAP
+        ):
             return False
         world.check_files(table, snapshot, "commit")
         if history := prepared.scratch_snapshots.keys() & {s.id for s in table.ancestors()}:
@@ -431,7 +474,9 @@ class Commit:
     def delete_scratch_files(self, prepared: Prepared) -> None:
         """Delete the files that only the removed scratch snapshots refer to."""
         gone = prepared.scratch_snapshots
-        remaining = [snapshot for number, snapshot in prepared.table.snapshots.items() if number not in gone]
+        remaining = [
+            snapshot for number, snapshot in prepared.table.snapshots.items() if number not in gone
+        ]
         used = {path for snapshot in remaining for path in snapshot.files}
         self.delete({path for snapshot in gone.values() for path in snapshot.added} - used)
 
@@ -452,7 +497,8 @@ class Commit:
 
 
 class Compaction:
-    """A compaction by the coordinator itself: a commit without rows and without a ledger (rule 39)."""
+    """A compaction by the coordinator itself: a commit without rows and without a ledger (rule
+    39)."""
 
     def __init__(self, world: World, table: Table, epoch: Epoch) -> None:
         self.world = world
@@ -464,7 +510,9 @@ class Compaction:
         head = table.current()
         if head is None or not head.data:
             return
-        chosen = world.draw_compaction.sample(head.data, world.draw_compaction.randrange(1, len(head.data) + 1))
+        chosen = world.draw_compaction.sample(
+            head.data, world.draw_compaction.randrange(1, len(head.data) + 1)
+        )
         yield
         try:
             change = lake.compacted(table, head, chosen, prefixed(self.epoch, "compacted"))
@@ -488,11 +536,14 @@ class Compaction:
             self.swap(snapshot, version, moves)
 
     def is_valid(self, head: Snapshot, base: Snapshot, change: Change) -> bool:
-        """Return True if the change, which was computed on one snapshot, is valid on another one."""
+        """Return True if the change, which was computed on one snapshot, is valid on another
+        one."""
         world, table = self.world, self.table
         if world.tables.get(table.name) is not table:
             return False
-        latest = LedgerProperty.from_json(table.property).ledger.epoch if table.property else self.epoch
+        latest = (
+            LedgerProperty.from_json(table.property).ledger.epoch if table.property else self.epoch
+        )
         if latest > self.epoch and Switch.COMPACTION_OF_ITS_EPOCH not in world.off:
             return False
         if Switch.COMPACTION_VALIDATES_ITS_SNAPSHOT in world.off or base is head:
@@ -500,7 +551,11 @@ class Compaction:
         newer_deletes = [path for path in base.deletes if path not in head.deletes]
         follows = head.id in [snapshot.id for snapshot in table.ancestors()]
         is_complete = change.gone <= {*base.data} and change.replaced <= {*base.deletes}
-        return follows and is_complete and not any(world.lake.marked(path) & change.gone for path in newer_deletes)
+        return (
+            follows
+            and is_complete
+            and not any(world.lake.marked(path) & change.gone for path in newer_deletes)
+        )
 
     def swap(self, snapshot: Snapshot, version: int, moves: int) -> None:
         world, table = self.world, self.table

@@ -1,7 +1,7 @@
 """Changed keys in the simulated world: what the engine makes of the halves that a cycle has staged.
 
-A row of a merge table has a value that only full writes send. The insert under a new key does not send it: it is that
-of the old key's row, as it stood when the delete of it was made.
+A row of a merge table has a value that only full writes send. The insert under a new key does not
+send it: it is that of the old key's row, as it stood when the delete of it was made.
 """
 
 from __future__ import annotations
@@ -34,16 +34,27 @@ class DeleteUnreadError(Exception):
 class Cycle:
     """The staged files of one attempt, on one head."""
 
-    def __init__(self, head: Mapping[str, Last], opened: Sequence[OpenHalf], *, by_key: bool = False) -> None:
-        """`head`: the table's rows by key. `by_key`: a value is that of the old key's row in the table, of any life."""
+    def __init__(
+        self, head: Mapping[str, Last], opened: Sequence[OpenHalf], *, by_key: bool = False
+    ) -> None:
+        """`head`: the table's rows by key. `by_key`: a value is that of the old key's row in the
+        table, of any life."""
         self._head = head
-        self._opened = [PairRow(-1 - n, half=each.half, pair=each.pair, place=(n,)) for n, each in enumerate(opened)]
-        self._values: dict[int, Value | None] = {-1 - n: each.value for n, each in enumerate(opened)}
+        self._opened = [
+            PairRow(-1 - n, half=each.half, pair=each.pair, place=(n,))
+            for n, each in enumerate(opened)
+        ]
+        self._values: dict[int, Value | None] = {
+            -1 - n: each.value for n, each in enumerate(opened)
+        }
         self._by_key = by_key
         self._rows: dict[int, PairRow] = {}
 
-    def complete(self, staged: Mapping[str, Sequence[tuple[RowId, Row]]]) -> tuple[dict[str, Rows], list[OpenHalf]]:
-        """By staged file the last change per key, with values; and what is to be kept with the commit.
+    def complete(
+        self, staged: Mapping[str, Sequence[tuple[RowId, Row]]]
+    ) -> tuple[dict[str, Rows], list[OpenHalf]]:
+        """By staged file the last change per key, with values; and what is to be kept with the
+        commit.
 
         Raises: DeleteUnreadError.
         """
@@ -61,14 +72,20 @@ class Cycle:
             assert half is not None
             opened.append(OpenHalf(Half(half), pair, self._values.get(row)))
         return {
-            path: tuple((key, self._filled(last)) for key, last in state.items()) for path, state in states.items()
+            path: tuple((key, self._filled(last)) for key, last in state.items())
+            for path, state in states.items()
         }, opened
 
     def _filled(self, last: Last) -> Last:
-        return last if len(last) == 2 or not isinstance(last[2], int) else (*last[:2], self._values.get(last[2]))
+        return (
+            last
+            if len(last) == 2 or not isinstance(last[2], int)
+            else (*last[:2], self._values.get(last[2]))
+        )
 
     def _replay(self, rows: Sequence[tuple[RowId, Row]]) -> dict[str, Last]:
-        """The last change per key; that of an insert under a new key with its number in place of its value."""
+        """The last change per key; that of an insert under a new key with its number in place of
+        its value."""
         state: dict[str, Last] = {}
         touched: set[str] = set()
         for (topic, _, offset), row in rows:
@@ -92,7 +109,9 @@ class Cycle:
             return PairRow(number, LACKING, Half.NOTHING, row.pair, (number,))
         if len(known) == 3 and isinstance(known[2], int):  # an insert of this cycle
             began = self._rows[known[2]]
-            return PairRow(number, began.lacking, Half.DELETE, row.pair, (number,), begun_by=began.begun_by)
+            return PairRow(
+                number, began.lacking, Half.DELETE, row.pair, (number,), begun_by=began.begun_by
+            )
         self._values[number] = value_of(row.key, known)
         return PairRow(number, half=Half.DELETE, pair=row.pair, place=(number,))
 

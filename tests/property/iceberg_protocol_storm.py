@@ -1,4 +1,5 @@
-"""What may go wrong in the simulated world of the sink's protocol, which rules can be off, and what a row is."""
+"""What may go wrong in the simulated world of the sink's protocol, which rules can be off, and what
+a row is."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ OWN_SOURCE = (Fault.REWIND_SKIPS, Fault.LOADED, Fault.REBUILT)  # the same, and 
 class Switch(Enum):
     """Rules that hold outside the two state machines, or that are policy methods of theirs."""
 
-    RETAINED_IS_NOT_ROLLED_BACK = "3 retained"  # a tag may keep the ledger's snapshot when main's history is expired
+    # a tag may keep the ledger's snapshot when main's history is expired
+    RETAINED_IS_NOT_ROLLED_BACK = "3 retained"
     HOLD_AT_UNOPENED_TABLE = "6"
     ONLY_OWNERS_COMMIT = "12"
     ONE_RANGE_PER_CYCLE = "13"
@@ -90,11 +92,13 @@ class Switch(Enum):
     PROPERTY_IN_VERSION = "16 property"
     PROPERTY_IN_THE_SWAP = "16 together"
     VALIDATE_DATA_FILES = "16 validation"  # a delete that was found on an older head must still fit
-    START_OVER_IF_A_FILE_IS_GONE = "16 gone"  # a reader that skips missing files would leave old rows in newer files
+    # a reader that skips missing files would leave old rows in newer files
+    START_OVER_IF_A_FILE_IS_GONE = "16 gone"
     DELETES_NAME_THEIR_FILES = "16 repeat"  # otherwise, nothing could be validated on another head
     FULL_MERGE_ON_ITS_HEAD = "16 full"  # its data files replace those of the head that it read
     LOOK_FOR_COMMIT_ID = "17"
-    KEEP_FILES_OF_A_SENT_SWAP = "17 files"  # a swap of unknown outcome may land late and refer to them
+    # a swap of unknown outcome may land late and refer to them
+    KEEP_FILES_OF_A_SENT_SWAP = "17 files"
     KEEP_OLD_FILES_UNTIL_OWN_COMMIT = "18"
     RAISE_GENERATION = "21"
     WAIT_FOR_THE_DELETE = "29"
@@ -105,19 +109,23 @@ class Switch(Enum):
     COMPACTION_VALIDATES_ITS_SNAPSHOT = "39"  # rows that were deleted since then would return
     COMPACTION_OF_ITS_EPOCH = "39 epoch"  # a newer epoch may have removed its files (rule 18)
     UPGRADE_REMOVES_SCRATCH = "40"
-    UPGRADE_KEEPS_SNAPSHOTS_OF_MAIN = "40 main"  # a branch whose MERGE changed nothing points at a snapshot of main
-    SCRATCH_FILES_AFTER_THE_SWAP = "40 files"  # until then, a late swap of the previous version may refer to them
+    # a branch whose MERGE changed nothing points at a snapshot of main
+    UPGRADE_KEEPS_SNAPSHOTS_OF_MAIN = "40 main"
+    # until then, a late swap of the previous version may refer to them
+    SCRATCH_FILES_AFTER_THE_SWAP = "40 files"
 
 
 Off = frozenset[Rule | Switch]
 
 
 class ToldWorldError(Exception):
-    """Rows are beyond reach, by somebody's act, and the connector says so instead of going on: a good end."""
+    """Rows are beyond reach, by somebody's act, and the connector says so instead of going on: a
+    good end."""
 
 
 class WrongWorldError(AssertionError):
-    """A table holds too much or too little, a ledger does not chain, or the world does not come to rest."""
+    """A table holds too much or too little, a ledger does not chain, or the world does not come to
+    rest."""
 
 
 class Effect(Enum):
@@ -126,7 +134,8 @@ class Effect(Enum):
     WRITE = auto()  # of its key
     DELETE = auto()
     MOVE = auto()  # touches two keys: the old one goes, its key is written
-    TRUNCATE = auto()  # touches all keys of its partition, which are those of its table of the database
+    # touches all keys of its partition, which are those of its table of the database
+    TRUNCATE = auto()
     LEAVE = auto()  # a delete whose row gets another key, in any partition
     ARRIVE = auto()  # the insert of that row, which does not send all of it
 
@@ -142,7 +151,8 @@ class Row:
     alone: bool = False  # as staged: the other half was waited for in vain
 
     def apply(self, state: dict[str, T], last: T, gone: T | None = None) -> None:
-        """Change what a table holds by key: `last` where it is written, `gone` (None: nothing) where it is removed."""
+        """Change what a table holds by key: `last` where it is written, `gone` (None: nothing)
+        where it is removed."""
         for key in self.removed():
             state.pop(key, None)
             if gone is not None:

@@ -1,7 +1,9 @@
-"""Tables of the simulated world: snapshots that refer to data files and delete files, and a storage that holds them.
+"""Tables of the simulated world: snapshots that refer to data files and delete files, and a storage
+that holds them.
 
-A merge table is what its files say: the rows of the head's data files that none of its delete files marks. So a
-delete file that somebody removes, or that marks a file which is not there any more, shows as a wrong table.
+A merge table is what its files say: the rows of the head's data files that none of its delete files
+marks. So a delete file that somebody removes, or that marks a file which is not there any more,
+shows as a wrong table.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from iceberg_protocol_pairs import OpenHalf
 
 Value = tuple[int, int, str]  # what only a full write sends: number of its topic, offset, key
-# The change that wrote a row of a merge table: number of the topic, offset, and, if it did not send it, the value.
+# The change that wrote a row of a merge table: number of the topic, offset, and, if it did not send
+# it, the value.
 Last = tuple[int, int] | tuple[int, int, Value | int | None]
 Rows = tuple[tuple[str, Last], ...]  # of a data file: key and change, in order
 Place = tuple[str, int]  # a row's: data file, position
@@ -38,7 +41,8 @@ class Format(Enum):
     """How a table takes rows. What it is depends on its properties and its format version."""
 
     APPEND = auto()  # no merging
-    VECTORS = auto()  # v3: at most one vector per data file, which names it; a newer one includes the older
+    # v3: at most one vector per data file, which names it; a newer one includes the older
+    VECTORS = auto()
     POSITIONS = auto()  # v2: position deletes of a partition, which do not name their data files
     WHOLE = auto()  # copy-on-write: the full MERGE rewrites data files
 
@@ -53,7 +57,8 @@ class Snapshot:
     deletes: tuple[str, ...] = ()
     added: tuple[str, ...] = ()  # the files that came with it
     replaced: frozenset[str] = frozenset()  # delete files of its parent that those include
-    branch: str | None = None  # name of the scratch branch, in the summary of a snapshot of the previous version
+    # name of the scratch branch, in the summary of a snapshot of the previous version
+    branch: str | None = None
     open_pairs: tuple[OpenHalf, ...] = ()  # in the summary of ours
 
     @property
@@ -98,8 +103,10 @@ class Table:
     rolled_back: bool = False
     ever_rolled_back: bool = False
     foreign: set[tuple[RowId, int]] = field(default_factory=set)  # rows that others have added
-    refs: dict[str, int] = field(default_factory=dict)  # tags, and scratch branches of the previous version
-    seen_scratch: set[str] = field(default_factory=set)  # scratch branches that an own swap had to remove
+    # tags, and scratch branches of the previous version
+    refs: dict[str, int] = field(default_factory=dict)
+    # scratch branches that an own swap had to remove
+    seen_scratch: set[str] = field(default_factory=set)
     version: int = 0  # of the metadata: changes with everything that is changed in them
     moves: int = 0  # changes with main, and with the property
     backup: Table | None = None
@@ -152,7 +159,10 @@ class Lake:
         for table in tables:
             for snapshot in table.ancestors():
                 if lost := paths & {*snapshot.files}:
-                    raise WrongWorldError(f"{table.name}: {why} removed {lost}, which snapshot {snapshot.id} refers to")
+                    raise WrongWorldError(
+                        f"{table.name}: {why} removed {lost}, which snapshot {snapshot.id} "
+                        f"refers to"
+                    )
 
     def purge(self, table: Table) -> None:
         """What lies below the location of a table goes with it, staged or not."""
@@ -169,7 +179,8 @@ class Lake:
         return f"{table.name}/{table.uuid}/{kind}{self._numbers}"
 
     def upserts(self, path: str) -> Rows:
-        """The last change per key of a staged file, deletes applied: what it holds as a data file of a merge table."""
+        """The last change per key of a staged file, deletes applied: what it holds as a data file
+        of a merge table."""
         rows = self.staged_rows(path)
         if path not in self._upserts:
             state: dict[str, Last] = {}
@@ -185,7 +196,9 @@ class Lake:
 
     def touched(self, paths: Iterable[str]) -> frozenset[str]:
         """The keys of staged files: of rows to write, and of rows to remove."""
-        return frozenset(key for path in paths for _, row in self.staged_rows(path) for key in row.touched())
+        return frozenset(
+            key for path in paths for _, row in self.staged_rows(path) for key in row.touched()
+        )
 
     def rows(self, path: str) -> Rows:
         return self.data[path] if path in self.data else self.upserts(path)
@@ -193,7 +206,8 @@ class Lake:
     def alive(
         self, table: Table, snapshot: Snapshot | None, *, skip_missing: bool = False
     ) -> list[tuple[Place, str, Last]]:
-        """Return the rows of a snapshot of a merge table. `skip_missing`: read missing files as empty.
+        """Return the rows of a snapshot of a merge table. `skip_missing`: read missing files as
+        empty.
 
         Raises:
             MissingFileError: A data file or a delete file was deleted.
@@ -213,7 +227,10 @@ class Lake:
             if table.format is Format.VECTORS:
                 names = {data for data, _ in places}
                 if names & vectors:
-                    raise WrongWorldError(f"{table.name}: snapshot {snapshot.id} has two vectors for {names & vectors}")
+                    raise WrongWorldError(
+                        f"{table.name}: snapshot {snapshot.id} has two vectors for "
+                        f"{names & vectors}"
+                    )
                 vectors |= names
         return [
             ((path, position), key, last)
@@ -233,7 +250,8 @@ class Lake:
         *,
         skip_missing: bool = False,
     ) -> Change:
-        """Remove the rows with these keys; where the table's format rewrites rows, write new ones. Nothing is stored.
+        """Remove the rows with these keys; where the table's format rewrites rows, write new ones.
+        Nothing is stored.
 
         Raises:
             MissingFileError: A file of the snapshot was deleted.
@@ -244,13 +262,21 @@ class Lake:
         match table.format:
             case Format.WHOLE:
                 change.gone = {path for path, _ in found}
-                kept = tuple((key, last) for place, key, last in rows if place[0] in change.gone and key not in keys)
+                kept = tuple(
+                    (key, last)
+                    for place, key, last in rows
+                    if place[0] in change.gone and key not in keys
+                )
                 if kept or upserts:
                     change.data[self.name(table, kind)] = (*kept, *upserts)
             case Format.VECTORS:
                 for data in sorted({path for path, _ in found}):
                     places = frozenset(place for place in found if place[0] == data)
-                    older = {path for path in snapshot.deletes if path in self and data in self.marked(path)}
+                    older = {
+                        path
+                        for path in snapshot.deletes
+                        if path in self and data in self.marked(path)
+                    }
                     change.replaced |= older
                     places = places.union(*(self.deletes[path] for path in older))
                     change.deletes[self.name(table, kind)] = places
@@ -260,17 +286,27 @@ class Lake:
         return change
 
     def fits(self, change: Change, snapshot: Snapshot) -> bool:
-        """Return True if the data files of a change exist in a snapshot, and nobody else has marked rows of them."""
+        """Return True if the data files of a change exist in a snapshot, and nobody else has marked
+        rows of them."""
         marked = {data for places in change.deletes.values() for data, _ in places}
         if not marked <= {*snapshot.data} or not change.replaced <= {*snapshot.deletes}:
             return False
-        return not any(self.marked(path) & marked for path in snapshot.deletes if path not in change.replaced)
+        return not any(
+            self.marked(path) & marked for path in snapshot.deletes if path not in change.replaced
+        )
 
-    def compacted(self, table: Table, snapshot: Snapshot, chosen: Collection[str], kind: str = "rewritten") -> Change:
-        """These data files are rewritten into one without deletes; delete files that mark nothing else go, too."""
+    def compacted(
+        self, table: Table, snapshot: Snapshot, chosen: Collection[str], kind: str = "rewritten"
+    ) -> Change:
+        """These data files are rewritten into one without deletes; delete files that mark nothing
+        else go, too."""
         change = Change(gone=set(chosen))
         left = {path for path in snapshot.data if path not in change.gone}
-        rows = tuple((key, last) for place, key, last in self.alive(table, snapshot) if place[0] in change.gone)
+        rows = tuple(
+            (key, last)
+            for place, key, last in self.alive(table, snapshot)
+            if place[0] in change.gone
+        )
         if rows:
             change.data[self.name(table, kind)] = rows
         change.replaced = {path for path in snapshot.deletes if not left & self.marked(path)}

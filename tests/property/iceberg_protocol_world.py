@@ -1,8 +1,10 @@
-"""A small world around the real `CoordinatorState` and `TaskState`: seeded, without Kafka, Spark or clocks.
+"""A small world around the real `CoordinatorState` and `TaskState`: seeded, without Kafka, Spark or
+clocks.
 
-Rows are plain tuples, a table is a chain of snapshots, the channel is a list; a commit takes the steps of
-`iceberg_protocol_commit`. Everything that may go wrong in between goes wrong at random: see `Fault`. After a stormy
-while the faults stop, the world comes to rest, and `World.verify` says what is wrong with the tables.
+Rows are plain tuples, a table is a chain of snapshots, the channel is a list; a commit takes the
+steps of `iceberg_protocol_commit`. Everything that may go wrong in between goes wrong at random:
+see `Fault`. After a stormy while the faults stop, the world comes to rest, and `World.verify` says
+what is wrong with the tables.
 """
 
 from __future__ import annotations
@@ -76,20 +78,27 @@ from connectors.iceberg.staging.key_changes import KeyChangeWaits, UnreadPair
 from connectors.iceberg.staging.staged_changes import PLACED, Half
 
 TOPIC = "orders"
-APPEND, MERGE, LATER = "facts", "state", "later"  # `later` is routed only after a change of the configuration
+# `later` is routed only after a change of the configuration
+APPEND, MERGE, LATER = ("facts", "state", "later")
 FOREIGN = "F"  # in place of the topic's id: a row of somebody else
 EFFECTS = (Effect.WRITE, Effect.DELETE, Effect.MOVE, Effect.TRUNCATE)
 GONE = (0, -1)  # a row that is not there
 STANDSTILL = 1000  # after which a wait is given up
 BOUNDED_CALM = 1_500  # of the clock, before the end of a bounded world is looked for
-REST_TURNS = 8_000  # at most, until the world must have come to rest; where keys change, five times that
+# at most, until the world must have come to rest; where keys change, five times that
+REST_TURNS = 8_000
 
 
 class World:
     """All of it, driven by one seeded random source."""
 
     def __init__(
-        self, seed: int, off: Off = frozenset(), faults: Sequence[Fault] = tuple(Fault), *, bounded: bool = False
+        self,
+        seed: int,
+        off: Off = frozenset(),
+        faults: Sequence[Fault] = tuple(Fault),
+        *,
+        bounded: bool = False,
     ) -> None:
         """`bounded`: the connector stops by itself, at bounds that the seed decides."""
         self.random = random.Random(seed)
@@ -101,7 +110,8 @@ class World:
         self.draw_load = random.Random(f"loads {seed}")
         self.draw_rebuild = random.Random(f"rebuilds {seed}")
         self.draw_compaction = random.Random(f"compactions {seed}")
-        self.compacts = self.draw_compaction.random() < 0.6  # whether coordinators compact tables between cycles
+        # whether coordinators compact tables between cycles
+        self.compacts = self.draw_compaction.random() < 0.6
         self.pairs = self.draw_pair.random() < 0.4  # whether keys change
         self.draw_parallel = random.Random(f"parallel {seed}")
         # Rules are switched off one by one for seeds whose tables are committed one after another.
@@ -117,7 +127,8 @@ class World:
         self.ids = 0
         self.start_number = 1
         self.loads = 0
-        self.loading: int | None = None  # while `connect-py load` runs: with which number the connector starts again
+        # while `connect-py load` runs: with which number the connector starts again
+        self.loading: int | None = None
         self.wire = self.random.random() < 0.1  # messages pass through their bytes
         common = [fault for fault in faults if fault not in (*APART, *OWN_SOURCE)]
         kinds = [fault for fault in common if self.random.random() < 0.45]
@@ -140,14 +151,20 @@ class World:
         self.stormy = True
         self.calm_since = 0
         self.topic_no = 1
-        # A REST catalog compares the table and main, others the whole metadata. A swap on a main that has gone away and
-        # come back is a documented limit of the first kind, and not made.
+        # A REST catalog compares the table and main, others the whole metadata. A swap on a main
+        # that has gone away and come back is a documented limit of the first kind, and not made.
         self.rest = self.random.random() < 0.3
-        self.log_starts: dict[int, int] = {}  # of partitions that retention came by; others start at 0
-        self.dropped_at: dict[str, tuple[str, dict[TopicPartition, int]]] = {}  # topic id and log ends at a drop
+        self.log_starts: dict[
+            int, int
+        ] = {}  # of partitions that retention came by; others start at 0
+        self.dropped_at: dict[
+            str, tuple[str, dict[TopicPartition, int]]
+        ] = {}  # topic id and log ends at a drop
         self.logs: list[list[Row]] = [[] for _ in range(self.random.choice((1, 2, 3)))]
         self.rewound: dict[TopicPartition, list[int]] = {}  # start of each generation above 0
-        self.altering: dict[TopicPartition, GroupOffset] = {}  # asked for, not yet written to the group
+        self.altering: dict[
+            TopicPartition, GroupOffset
+        ] = {}  # asked for, not yet written to the group
         self.routes: tuple[str, ...] = (APPEND, MERGE)
         self.dynamic = self.random.random() < 0.3
         self.group: dict[TopicPartition, tuple[int, str]] = {}
@@ -170,7 +187,9 @@ class World:
                 self.create(name, whole=True)
         self.short = self.chance(Fault.TIMEOUT_SHORT, 0.5)
         draw = random.Random(f"bounds {seed}")
-        self.bounds = Bounds("run", {p: draw.randrange(25) for p in self.partitions()}) if bounded else None
+        self.bounds = (
+            Bounds("run", {p: draw.randrange(25) for p in self.partitions()}) if bounded else None
+        )
 
     # --- helpers
 
@@ -189,7 +208,11 @@ class World:
         source = self.draw_skip if fault is Fault.REWIND_SKIPS else source
         source = self.draw_load if fault is Fault.LOADED else source
         source = self.draw_rebuild if fault is Fault.REBUILT else source
-        if not self.stormy or fault not in self.allowed or source.random() >= probability * self.fierce:
+        if (
+            not self.stormy
+            or fault not in self.allowed
+            or source.random() >= probability * self.fierce
+        ):
             return False
         self.faults[fault] += 1
         return True
@@ -247,7 +270,9 @@ class World:
         return self.log_starts.get(partition.partition, 0)
 
     def topics(self) -> dict[str, TopicInfo]:
-        return {TOPIC: TopicInfo(self.topic_id, tuple(self.log_start(p) for p in self.partitions()))}
+        return {
+            TOPIC: TopicInfo(self.topic_id, tuple(self.log_start(p) for p in self.partitions()))
+        }
 
     def log_ends(self) -> dict[TopicPartition, int]:
         return {p: len(self.logs[p.partition]) for p in self.partitions()}
@@ -262,7 +287,11 @@ class World:
         ids, dropped = self.dropped_at.pop(name, ("", ends))
         if ids == self.topic_id:
             ends = dropped  # whatever came since the drop is held back for the new table
-        kind = self.random.choice((Format.VECTORS, Format.POSITIONS, Format.WHOLE)) if name == MERGE else Format.APPEND
+        kind = (
+            self.random.choice((Format.VECTORS, Format.POSITIONS, Format.WHOLE))
+            if name == MERGE
+            else Format.APPEND
+        )
         topic_ids = {TOPIC: self.topic_id}
         table = Table(name, self.unique("U"), ends, topic_ids, whole, kind, property=properties)
         self.tables[name] = table
@@ -303,7 +332,9 @@ class World:
         self.parents[self.ids] = parent
         return Snapshot(self.ids, parent, ledger, content, data, deletes, added)
 
-    def add_snapshot(self, table: Table, ledger: str | None, row: RowId | None, change: Change | None = None) -> int:
+    def add_snapshot(
+        self, table: Table, ledger: str | None, row: RowId | None, change: Change | None = None
+    ) -> int:
         """Somebody else's snapshot on main, which changes these files and adds this row."""
         head, change = table.current(), change or Change()
         self.lake.store(change)
@@ -329,7 +360,8 @@ class World:
         return Change(data={self.lake.name(table, "foreign"): ((key, (0, self.ids)),)})
 
     def foreign_upsert(self, table: Table) -> None:
-        """Somebody else writes a row of their own again. One of our keys would be a documented limit."""
+        """Somebody else writes a row of their own again. One of our keys would be a documented
+        limit."""
         head = table.current()
         assert head is not None
         keys = [key for _, key, _ in self.lake.alive(table, head) if key.startswith(FOREIGN)]
@@ -343,11 +375,16 @@ class World:
         self.add_snapshot(table, None, None, change)
 
     def compact(self, table: Table, *, whole: bool = False) -> None:
-        """Rewrite data files, some or all, and the deletes of their rows into them, as another writer."""
+        """Rewrite data files, some or all, and the deletes of their rows into them, as another
+        writer."""
         head = table.current()
         assert head is not None
         if head.data:
-            chosen = head.data if whole else self.random.sample(head.data, self.random.randrange(1, len(head.data) + 1))
+            chosen = (
+                head.data
+                if whole
+                else self.random.sample(head.data, self.random.randrange(1, len(head.data) + 1))
+            )
             self.add_snapshot(table, None, None, self.lake.compacted(table, head, chosen))
 
     def expire(self, table: Table, keep: int, *, keep_ledger: bool = False) -> None:
@@ -361,14 +398,22 @@ class World:
         gone = [s for number, s in table.snapshots.items() if number not in kept]
         table.snapshots = {number: s for number, s in table.snapshots.items() if number in kept}
         used = {path for s in table.snapshots.values() for path in s.files}
-        restorable = {path for s in table.backup.snapshots.values() for path in s.files} if table.backup else set()
+        restorable = (
+            {path for s in table.backup.snapshots.values() for path in s.files}
+            if table.backup
+            else set()
+        )
         paths = {path for snapshot in gone for path in snapshot.files} - used
         self.changed(table)
         self.lake.remove(paths - restorable, [table], "an expiry")
 
     def may_expire(self, table: Table) -> bool:
         """Draw whether the files that a MERGE is about to read are replaced and deleted."""
-        return table.head is not None and not table.rolled_back and self.chance(Fault.EXPIRED_UNDER_A_MERGE, 0.2)
+        return (
+            table.head is not None
+            and not table.rolled_back
+            and self.chance(Fault.EXPIRED_UNDER_A_MERGE, 0.2)
+        )
 
     def tag(self, table: Table) -> None:
         """Tag the head, so that its snapshot outlives an expiry."""
@@ -377,7 +422,8 @@ class World:
         self.changed(table)
 
     def leave_scratch(self, table: Table) -> None:
-        """Leave a scratch branch behind, as the previous version does when it is killed after its MERGE (rule 40).
+        """Leave a scratch branch behind, as the previous version does when it is killed after its
+        MERGE (rule 40).
 
         Its swap may still be under way. It takes over the files of the branch.
         """
@@ -393,7 +439,9 @@ class World:
         rows: Rows = ((key, last),)  # repeats the row, in another file
         change = self.lake.merge(table, head, {key}, rows, "scratch")
         self.lake.store(change)
-        scratch = self.new_snapshot(head.id, None, head.content, *change.of(head), change.new_files())
+        scratch = self.new_snapshot(
+            head.id, None, head.content, *change.of(head), change.new_files()
+        )
         scratch.branch = name
         table.snapshots[scratch.id] = scratch
         table.refs[name] = scratch.id
@@ -401,10 +449,16 @@ class World:
         version, moves = table.version, table.moves
         if not self.chance(Fault.SCRATCH_SWAP_LATE, 0.7):
             return
-        new_rows = Change() if table.format is Format.WHOLE else Change(data={self.lake.name(table, "staged"): rows})
+        new_rows = (
+            Change()
+            if table.format is Format.WHOLE
+            else Change(data={self.lake.name(table, "staged"): rows})
+        )
         self.lake.store(new_rows)
         data, deletes = (*scratch.data, *new_rows.data), scratch.deletes
-        snapshot = self.new_snapshot(head.id, None, dict(head.content), data, deletes, (*scratch.added, *new_rows.data))
+        snapshot = self.new_snapshot(
+            head.id, None, dict(head.content), data, deletes, (*scratch.added, *new_rows.data)
+        )
 
         def swap() -> None:
             if self.tables.get(table.name) is table and self.is_unchanged(table, version, moves):
@@ -421,7 +475,8 @@ class World:
         chain = table.ancestors()
         complete = not chain or chain[-1].parent is None
         ours = [number for number, s in enumerate(chain) if s.ledger]
-        seen = chain[: ours[2] + 1] if len(ours) > 2 else chain  # a committer does not walk for ever
+        # a committer does not walk for ever
+        seen = chain[: ours[2] + 1] if len(ours) > 2 else chain
         named = LedgerProperty.from_json(table.property).snapshot if table.property else None
         present = [number for number in table.snapshots if not chain or number >= chain[-1].id]
         if Switch.RETAINED_IS_NOT_ROLLED_BACK in self.off:
@@ -433,7 +488,9 @@ class World:
             complete,
             frozenset(present),
             table.property,
-            replaced=bool(chain and chain[0].content and not ours and named is not None and not kin),
+            replaced=bool(
+                chain and chain[0].content and not ours and named is not None and not kin
+            ),
         )
 
     def open_pairs(self, table: Table) -> tuple[OpenHalf, ...]:
@@ -446,7 +503,9 @@ class World:
 
     def describe(self, table: Table) -> str:
         """The answer to a task: what it has to know of a table."""
-        pairs = [each.pair for each in self.open_pairs(table) if each.half in (Half.DELETE, Half.NOTHING)]
+        pairs = [
+            each.pair for each in self.open_pairs(table) if each.half in (Half.DELETE, Half.NOTHING)
+        ]
         return "|".join([table.uuid, *pairs])
 
     def check_chain(self, request: act.CommitTable, before: Ledger | None) -> None:
@@ -455,13 +514,19 @@ class World:
         for topic, entries in request.ledger.topics.items():
             for number, entry in entries.partitions.items():
                 last = before.entry(TopicPartition(topic, number), entries.topic_id)
-                if last and last.generation >= entry.generation and last.position != (entry.generation, entry.base):
+                if (
+                    last
+                    and last.generation >= entry.generation
+                    and last.position != (entry.generation, entry.base)
+                ):
                     raise WrongWorldError(f"{request.table}: {entry} does not chain to {last}")
                 if entry.next < entry.base and not (last and last.generation < entry.generation):
                     raise WrongWorldError(f"{request.table}: {entry} goes back")
 
     def clean(self, action: act.CleanFiles) -> None:
-        known = [t for table in self.tables.values() for t in (table, table.backup) if t is not None]
+        known = [
+            t for table in self.tables.values() for t in (table, table.backup) if t is not None
+        ]
         used = {path for table in known for s in table.snapshots.values() for path in s.files}
         for path in [*self.lake.staged, *self.lake.data, *self.lake.deletes]:
             table, uuid, *epoch, _ = path.split("/")
@@ -558,28 +623,53 @@ class World:
             self.load()
         if not self.altering and self.chance(Fault.RETENTION, 0.08):
             for partition, start in self.safe_starts().items():
-                self.log_starts[partition.partition] = self.random.randrange(self.log_start(partition), start + 1)
-        # Elsewhere than where it is known what the tables hold, nobody could tell it from a log that begins there.
-        if draw() < 0.004 and (known := sorted(self.safe_starts())) and self.chance(Fault.RETENTION_TOO_SOON, 1.0):
+                self.log_starts[partition.partition] = self.random.randrange(
+                    self.log_start(partition), start + 1
+                )
+        # Elsewhere than where it is known what the tables hold, nobody could tell it from a log
+        # that begins there.
+        if (
+            draw() < 0.004
+            and (known := sorted(self.safe_starts()))
+            and self.chance(Fault.RETENTION_TOO_SOON, 1.0)
+        ):
             partition = self.random.choice(known)
             start, end = self.log_start(partition), len(self.logs[partition.partition])
             self.log_starts[partition.partition] = self.random.randrange(start, end + 1)
-        # A catalog that went back is known by the group's marks alone: what takes both has taken everything.
+        # A catalog that went back is known by the group's marks alone: what takes both has taken
+        # everything.
         remembered = not self.faults[Fault.RESTORED]
-        if draw() < 0.03 and remembered and self.has_arrived() and self.chance(Fault.GROUP_LOST, 1.0):
+        if (
+            draw() < 0.03
+            and remembered
+            and self.has_arrived()
+            and self.chance(Fault.GROUP_LOST, 1.0)
+        ):
             self.group.clear()
-        if draw() < 0.03 and remembered and self.group and self.has_ledger() and self.chance(Fault.GROUP_RESET, 1.0):
+        if (
+            draw() < 0.03
+            and remembered
+            and self.group
+            and self.has_ledger()
+            and self.chance(Fault.GROUP_RESET, 1.0)
+        ):
             partition = self.random.choice(list(self.group))
-            self.group[partition] = (self.random.randrange(len(self.logs[partition.partition]) + 1), "")
+            self.group[partition] = (
+                self.random.randrange(len(self.logs[partition.partition]) + 1),
+                "",
+            )
 
     def safe_starts(self) -> dict[TopicPartition, int]:
-        """How far retention may go without taking what somebody needs; empty while a table is not known to have it."""
+        """How far retention may go without taking what somebody needs; empty while a table is not
+        known to have it."""
         views = [self.view(name) for name in self.routes]
         ledgers = [look_up(view).ledger if view else None for view in views]
         group = self.group_offsets()
         found: dict[TopicPartition, int] = {}
         for partition in self.partitions():
-            entries = [ledger.entry(partition, self.topic_id) if ledger else None for ledger in ledgers]
+            entries = [
+                ledger.entry(partition, self.topic_id) if ledger else None for ledger in ledgers
+            ]
             offset = group.get(partition)
             if offset is None or offset.mark is None or offset.mark.topic_id != self.topic_id:
                 continue
@@ -591,9 +681,15 @@ class World:
     def told_of(self, reason: str) -> None:
         """The connector ended with a message that a person must read."""
         if "rows are lost" in reason:
-            # A new table begins at the floor, and there may be tables that nobody knows of: retention may have removed
-            # what they would have got, and nobody can tell that they were not owed it.
-            new_tables = (Fault.DROP, Fault.REPLACE, Fault.REPLACE_WITH_PROPERTIES, Fault.ROUTE_ADDED)
+            # A new table begins at the floor, and there may be tables that nobody knows of:
+            # retention may have removed what they would have got, and nobody can tell that they
+            # were not owed it.
+            new_tables = (
+                Fault.DROP,
+                Fault.REPLACE,
+                Fault.REPLACE_WITH_PROPERTIES,
+                Fault.ROUTE_ADDED,
+            )
             lost = (Fault.RETENTION_TOO_SOON, Fault.ROLL_BACK, Fault.RESTORED, *new_tables)
             if self.dynamic or any(self.faults[fault] for fault in lost):
                 raise ToldWorldError(reason)
@@ -627,7 +723,8 @@ class World:
         self.balance()
 
     def load(self) -> None:
-        """The connector is stopped and a load begins; or the connector starts, while the load may still live."""
+        """The connector is stopped and a load begins; or the connector starts, while the load may
+        still live."""
         if self.loading is None:
             self.loads += 1
             self.loading, self.start_number = self.start_number + 1, self.loads - 1_000_000
@@ -636,7 +733,8 @@ class World:
         self.stop_all()
 
     def start_anew(self) -> None:
-        """The worker counts one more start of the connector. A load that runs is over, and does not know it yet."""
+        """The worker counts one more start of the connector. A load that runs is over, and does not
+        know it yet."""
         self.start_number = self.loading or self.start_number + 1
         self.loading = None
 
@@ -669,7 +767,8 @@ class World:
         return None
 
     def user_acts(self, target: str | None) -> None:
-        """Owners of tables and topics do what they like, the more often while somebody commits to a table."""
+        """Owners of tables and topics do what they like, the more often while somebody commits to a
+        table."""
         name = self.random.choice((APPEND, MERGE, LATER, *([target] * 3 if target else ())))
         table = self.tables.get(name)
         if table is not None:
@@ -692,7 +791,9 @@ class World:
             if targets and self.chance(Fault.ROLL_BACK, 0.04):
                 table.head = self.random.choice(targets).id
                 table.rolled_back = table.ever_rolled_back = True
-                table.foreign = {row for row in table.snapshots[table.head].content if row[0][0] == FOREIGN}
+                table.foreign = {
+                    row for row in table.snapshots[table.head].content if row[0][0] == FOREIGN
+                }
                 self.changed(table, main=True)
             if targets and not table.rolled_back and self.chance(Fault.REWIND_SKIPS, 0.02):
                 self.rewind_and_skip(table, self.draw_skip.choice(targets))
@@ -709,7 +810,9 @@ class World:
                 if table.format is not Format.APPEND:
                     change = self.lake.compacted(table, head, head.data)
                 table.head = None
-                table.snapshots[self.add_snapshot(table, None, None, change)].content = dict(head.content)
+                table.snapshots[self.add_snapshot(table, None, None, change)].content = dict(
+                    head.content
+                )
                 table.rolled_back = True
             if self.random.random() < 0.05 and not self.unmarked():
                 if self.chance(Fault.DROP, 0.2):
@@ -748,12 +851,18 @@ class World:
             self.commit_of_other_cluster(table)
 
     def rewind_and_skip(self, table: Table, target: Snapshot) -> None:
-        """All ends; a snapshot without rows on an older one has the positions of before; all starts again (rule 33)."""
+        """All ends; a snapshot without rows on an older one has the positions of before; all starts
+        again (rule 33)."""
         now, then = self.looked_up(table, table.head), self.looked_up(table, target.id)
-        if now.standing is not Standing.FOUND or then.standing not in (Standing.FOUND, Standing.ROLLED_BACK):
+        if now.standing is not Standing.FOUND or then.standing not in (
+            Standing.FOUND,
+            Standing.ROLLED_BACK,
+        ):
             return  # the command refuses
         assert now.ledger is not None
-        ids = {each.ledger.topics[TOPIC].topic_id for each in (now, then) if each.ledger is not None}
+        ids = {
+            each.ledger.topics[TOPIC].topic_id for each in (now, then) if each.ledger is not None
+        }
         if ids != {self.topic_id}:
             return
         self.start_anew()
@@ -763,7 +872,7 @@ class World:
         ledger = skipping(now.ledger)
         made = self.new_snapshot(
             target.id, ledger.to_json(), dict(target.content), target.data, target.deletes, ()
-        )  # fmt: skip
+        )
         made.open_pairs = table.open_pairs = pairs
         table.snapshots[made.id], table.head = made, made.id
         table.property = LedgerProperty(ledger, made.id, now.opened).to_json()
@@ -777,18 +886,32 @@ class World:
         self.changed(table, main=True)
 
     def rebuild(self, table: Table, target: Snapshot) -> None:
-        """The same rows in other files, on an older snapshot, with the positions of now; nothing stops (rule 37)."""
-        now, then, head = self.looked_up(table, table.head), self.looked_up(table, target.id), table.current()
+        """The same rows in other files, on an older snapshot, with the positions of now; nothing
+        stops (rule 37)."""
+        now, then, head = (
+            self.looked_up(table, table.head),
+            self.looked_up(table, target.id),
+            table.current(),
+        )
         if now.standing is not Standing.FOUND or now.ledger is None or head is None:
             return  # the command refuses
         if now.ledger.topics[TOPIC].topic_id != self.topic_id:
             return
-        pairs, left_out = self.open_pairs(table), {p: self.skipped(table, p) for p in self.partitions()}
-        change = Change() if table.format is Format.APPEND else self.lake.compacted(table, head, head.data)
+        pairs, left_out = (
+            self.open_pairs(table),
+            {p: self.skipped(table, p) for p in self.partitions()},
+        )
+        change = (
+            Change()
+            if table.format is Format.APPEND
+            else self.lake.compacted(table, head, head.data)
+        )
         self.lake.store(change)
         offsets = {tp: position.next for tp, position in now.ledger.positions().items()}
         ledger, files = following(now.ledger, then, offsets), change.of(head)
-        made = self.new_snapshot(target.id, ledger.to_json(), dict(head.content), *files, change.new_files())
+        made = self.new_snapshot(
+            target.id, ledger.to_json(), dict(head.content), *files, change.new_files()
+        )
         made.open_pairs = table.open_pairs = pairs
         table.snapshots[made.id], table.head = made, made.id
         table.property = LedgerProperty(ledger, made.id, now.opened).to_json()
@@ -804,7 +927,8 @@ class World:
         return look_up(view)
 
     def skipped(self, table: Table, partition: TopicPartition) -> set[int]:
-        """Offsets of which a table has no rows, because a rewind that its history has left them out."""
+        """Offsets of which a table has no rows, because a rewind that its history has left them
+        out."""
         found: set[int] = set()
         at = table.head
         while at is not None:
@@ -825,11 +949,13 @@ class World:
         table.open_pairs = kept.open_pairs
         table.refs, table.rolled_back, table.ever_rolled_back = {}, False, True
         self.changed(table, main=True)
-        self.late_commits.clear()  # a catalog that is restored outlives requests, and who had prepared them
+        # a catalog that is restored outlives requests, and who had prepared them
+        self.late_commits.clear()
         self.sleepers.clear()
 
     def commit_of_other_cluster(self, table: Table) -> None:
-        """A connector of our name on another cluster, whose topic has our topic's id (else rule 23 would see it)."""
+        """A connector of our name on another cluster, whose topic has our topic's id (else rule 23
+        would see it)."""
         entries = {p.partition: LedgerEntry(0, 0, end + 5) for p, end in self.log_ends().items()}
         topics = {TOPIC: TopicLedger(self.topic_id, entries)}
         ledger = Ledger(Epoch(1, "other"), self.unique("c"), 1, table.uuid, "other", topics)
@@ -844,15 +970,19 @@ class World:
     def known_points(self, chain: list[Snapshot]) -> list[Snapshot]:
         """Ancestors that a table may be rolled back to: what they hold is known (documented limit).
 
-        Not known: a root that was made of rows of ours, when our snapshots had expired before anybody looked.
+        Not known: a root that was made of rows of ours, when our snapshots had expired before
+        anybody looked.
         """
         complete = bool(chain) and chain[-1].parent is None
-        complete = complete and bool(chain[-1].ledger or all(row[0][0] == FOREIGN for row in chain[-1].content))
+        complete = complete and bool(
+            chain[-1].ledger or all(row[0][0] == FOREIGN for row in chain[-1].content)
+        )
         oldest = max((i for i, s in enumerate(chain) if s.ledger), default=-1)
         return chain[1:] if complete else chain[1 : oldest + 1]
 
     def alter_offsets(self) -> None:
-        """STOPPED, one group commit with the generation raised, RUNNING again: at times before that commit is made."""
+        """STOPPED, one group commit with the generation raised, RUNNING again: at times before that
+        commit is made."""
         views = {name: self.view(name) for name in self.tables}
         lookups = {name: look_up(view) for name, view in views.items() if view}
         partitions = list(self.partitions())
@@ -863,7 +993,12 @@ class World:
         ends = self.log_ends()
         wanted = {p: self.random.randrange(min(starts[p], ends[p]), ends[p] + 1) for p in chosen}
         self.altering = altered_group(
-            wanted, self.group_offsets(), lookups, {TOPIC: self.topic_id}, self.start_number, self.unique("e")
+            wanted,
+            self.group_offsets(),
+            lookups,
+            {TOPIC: self.topic_id},
+            self.start_number,
+            self.unique("e"),
         )
         self.start_anew()
         self.stop_all()
@@ -871,15 +1006,20 @@ class World:
             self.write_altered()
 
     def has_arrived(self) -> bool:
-        """Whether all tables know of every alteration: before that, losing the group is a documented limit."""
+        """Whether all tables know of every alteration: before that, losing the group is a
+        documented limit."""
         if self.altering:
             return False
         views = [self.view(name) for name in self.routes]
         ledgers = [look_up(view).ledger if view else None for view in views]
         entries = [
-            (ledger.entry(p) if ledger else None, starts) for ledger in ledgers for p, starts in self.rewound.items()
+            (ledger.entry(p) if ledger else None, starts)
+            for ledger in ledgers
+            for p, starts in self.rewound.items()
         ]
-        return all(entry is not None and entry.generation == len(starts) - 1 for entry, starts in entries)
+        return all(
+            entry is not None and entry.generation == len(starts) - 1 for entry, starts in entries
+        )
 
     def write_altered(self, late: bool = False) -> None:
         """The group commit; refused when somebody has joined the group meanwhile."""
@@ -917,7 +1057,8 @@ class World:
             raise WrongWorldError(f"not at rest: {self.unrest()}")
 
     def calm(self) -> None:
-        """The storm is over: a last row for every table and partition, everybody finds their place."""
+        """The storm is over: a last row for every table and partition, everybody finds their
+        place."""
         self.stormy = False
         self.calm_since = self.now
         self.new_topic_allowed = True
@@ -931,14 +1072,20 @@ class World:
             self.write_log(number, Row(f"{number}-0", (APPEND, MERGE, LATER)))
         for partition, end in (self.bounds.ends if self.bounds else {}).items():
             while len(self.logs[partition.partition]) < end:
-                self.write_log(partition.partition, Row(f"{partition.partition}-0", (APPEND, MERGE, LATER)))
+                self.write_log(
+                    partition.partition, Row(f"{partition.partition}-0", (APPEND, MERGE, LATER))
+                )
         self.balance()
 
     def at_rest(self) -> bool:
         return not self.unrest()
 
     def unrest(self) -> str:
-        if self.late or self.late_commits or any(not s.state.ended for s in self.sleepers if s.state):
+        if (
+            self.late
+            or self.late_commits
+            or any(not s.state.ended for s in self.sleepers if s.state)
+        ):
             if self.sleepers and self.sleepers[0].idle():
                 self.sleepers.clear()
             return "something is under way"
@@ -952,18 +1099,31 @@ class World:
                 if self.off:
                     continue  # the ledgers may be wrong; the rows will tell
                 if entry is None or entry.next < len(self.logs[partition.partition]):
-                    return f"{name} {partition}: {entry}, the log ends at {len(self.logs[partition.partition])}"
+                    return (
+                        f"{name} {partition}: {entry}, the log ends at "
+                        f"{len(self.logs[partition.partition])}"
+                    )
         for partition in self.partitions():
             if self.group.get(partition, (-1, ""))[0] != len(self.logs[partition.partition]):
                 return f"group at {self.group.get(partition)} of {partition}"
         return ""
 
     def unrest_before_bounds(self) -> str:
-        """As the coordinator sees it; a while after the storm, because quiet tables are looked at in turns."""
+        """As the coordinator sees it; a while after the storm, because quiet tables are looked at
+        in turns."""
         state = self.coordinator.state if self.coordinator is not None else None
-        if self.now - self.calm_since < BOUNDED_CALM or state is None or state.ended or state.remaining:
+        if (
+            self.now - self.calm_since < BOUNDED_CALM
+            or state is None
+            or state.ended
+            or state.remaining
+        ):
             return f"the coordinator has {None if state is None else state.remaining} offsets to go"
-        behind = [p for p in self.partitions() if self.wanted(p) and self.group.get(p, (0, ""))[0] < self.wanted(p)]
+        behind = [
+            p
+            for p in self.partitions()
+            if self.wanted(p) and self.group.get(p, (0, ""))[0] < self.wanted(p)
+        ]
         return f"the group is behind in {behind}" if behind else ""
 
     def verify_once(self) -> None:
@@ -972,14 +1132,17 @@ class World:
             content = head.content if (head := table.current()) else {}
             for (row, generation), count in content.items():
                 if count != 1:
-                    raise WrongWorldError(f"{name}: row {row} of generation {generation} is in {count} times")
+                    raise WrongWorldError(
+                        f"{name}: row {row} of generation {generation} is in {count} times"
+                    )
             if table.format is not Format.APPEND:
                 for key, found in self.lake.state(table).items():
                     if len(found) > 1:
                         raise WrongWorldError(f"{name}: {key} is in {len(found)} times: {found}")
 
     def verify(self) -> None:
-        """Every append table holds each routed row once, every merge table the last state per key."""
+        """Every append table holds each routed row once, every merge table the last state per
+        key."""
         self.verify_once()
         for name in self.routes:
             table = self.tables.get(name)
@@ -990,7 +1153,9 @@ class World:
             prop = LedgerProperty.from_json(table.property)
             found = {row for row in table.snapshots[table.head].content if row[0][0] == FOREIGN}
             if found != table.foreign:
-                raise WrongWorldError(f"{name}: rows of others went or came back: {found ^ table.foreign}")
+                raise WrongWorldError(
+                    f"{name}: rows of others went or came back: {found ^ table.foreign}"
+                )
             if remaining := table.seen_scratch & {*table.refs}:
                 raise WrongWorldError(f"{name}: no commit removed the scratch branches {remaining}")
             for partition in self.partitions():
@@ -999,13 +1164,20 @@ class World:
                 self.verify_merge(table, prop)
 
     def has_wanted_rows(self, name: str) -> bool:
-        """Whether a table without commits should have some: of a route added later, all rows may be from before."""
+        """Whether a table without commits should have some: of a route added later, all rows may be
+        from before."""
         table, (_, ends) = self.tables.get(name), self.dropped_at.get(name, ("", {}))
         born = ends if table is None else table.born_at
-        rows = [row for p in self.partitions() for row in self.logs[p.partition][born.get(p, 0) : self.wanted(p)]]
+        rows = [
+            row
+            for p in self.partitions()
+            for row in self.logs[p.partition][born.get(p, 0) : self.wanted(p)]
+        ]
         return name != LATER and any(name in row.tables for row in rows)
 
-    def verify_partition(self, name: str, table: Table, prop: LedgerProperty, partition: TopicPartition) -> None:
+    def verify_partition(
+        self, name: str, table: Table, prop: LedgerProperty, partition: TopicPartition
+    ) -> None:
         assert table.head is not None
         if self.bounds is not None and not self.wanted(partition) and partition not in prop.opened:
             return  # added since the last commit
@@ -1025,14 +1197,17 @@ class World:
             due = table.whole or offset >= min(born, began)
             if last:
                 due = offset >= starts[-1] and (table.whole or offset >= max(born, began))
-                if table.ever_rolled_back:  # perhaps to before a replay that was the first to bring rows (documented)
+                # perhaps to before a replay that was the first to bring rows (documented)
+                if table.ever_rolled_back:
                     due = due and offset >= max(starts)
             replayed = last > 0 and not table.ever_rolled_back and not self.faults[Fault.GROUP_LOST]
             if due and not (counts[last] if replayed else any(counts)):
                 raise WrongWorldError(f"{name}: row {where} is missing")
             strict = not table.whole and not last
             if strict and offset < began and any(counts):
-                raise WrongWorldError(f"{name}: row {where} is from before the table's start {began}")
+                raise WrongWorldError(
+                    f"{name}: row {where} is from before the table's start {began}"
+                )
             if last and sum(counts) > 1 + last:
                 raise WrongWorldError(f"{name}: row {where} is in {counts} times")
 
@@ -1045,15 +1220,30 @@ class World:
         if self.rewound and table.ever_rolled_back:
             return
         expected: dict[str, Last] = {}
-        began = {p: 0 if table.whole else prop.opened[p].next for p in self.partitions() if self.wanted(p)}
+        began = {
+            p: 0 if table.whole else prop.opened[p].next
+            for p in self.partitions()
+            if self.wanted(p)
+        }
         starts = {p: max(first, self.rewound.get(p, [0])[-1]) for p, first in began.items()}
-        events = [(row, p, n) for p in starts for n, row in enumerate(self.logs[p.partition]) if MERGE in row.tables]
+        events = [
+            (row, p, n)
+            for p in starts
+            for n, row in enumerate(self.logs[p.partition])
+            if MERGE in row.tables
+        ]
         skipped = {p: self.skipped(table, p) for p in starts}
-        due = [(row, n) for row, p, n in events if starts[p] <= n < self.wanted(p) and n not in skipped[p]]
+        due = [
+            (row, n)
+            for row, p, n in events
+            if starts[p] <= n < self.wanted(p) and n not in skipped[p]
+        ]
         self.replay(due, expected)
         complete = table.whole and self.bounds is None  # else a delete may be missing
         if self.events[Event.STOOD_STILL] and complete and not (self.rewound or self.skips):
-            raise WrongWorldError(f"{MERGE}: partitions have waited for each other, though no delete is missing")
+            raise WrongWorldError(
+                f"{MERGE}: partitions have waited for each other, though no delete is missing"
+            )
         for key, last in expected.items():
             is_ = found.get(key, GONE)
             if is_[:2] != last[:2] or not self.is_value(is_, last):
@@ -1072,7 +1262,8 @@ class World:
             row.apply(state, last, GONE)
 
     def is_value(self, found: Last, expected: Last) -> bool:
-        """Whether the value of a row is right, or anything where it need not be: its delete came before the start."""
+        """Whether the value of a row is right, or anything where it need not be: its delete came
+        before the start."""
         if len(expected) == 2 or found == expected:
             return found == expected
         if expected[2] is None and (self.rewound or self.skips):
@@ -1160,7 +1351,10 @@ class SimTask:
     def has_to_wait(self, partition: TopicPartition, offset: int, pair: str) -> bool:
         if Switch.WAIT_FOR_THE_DELETE in self.world.off:
             return False
-        if Switch.OTHERS_COMMITTED_BEFORE_IN_VAIN in self.world.off and pair not in self.known_pairs(MERGE):
+        if (
+            Switch.OTHERS_COMMITTED_BEFORE_IN_VAIN in self.world.off
+            and pair not in self.known_pairs(MERGE)
+        ):
             self.alone.add((partition, pair))  # as if nothing else had to be read
         needed = self.state.filter_position(MERGE, partition)
         known = pair in self.known_pairs(MERGE) or (partition, pair) in self.alone
@@ -1178,13 +1372,20 @@ class SimTask:
             self.poll()
 
     def rebalance(self, mine: set[TopicPartition]) -> None:
-        gone, new = sorted(self.assigned - mine), sorted(mine - self.assigned)  # the same in every process
+        # the same in every process
+        gone, new = (sorted(self.assigned - mine), sorted(mine - self.assigned))
         for partition in gone:
             self.waits.end(partition)
         self.assigned = mine
         self.carry_out(self.state.revoke(gone))
-        marks = {p: OffsetMetadata.from_text(self.world.group[p][1]) for p in new if p in self.world.group}
-        self.carry_out(self.state.assign(dict.fromkeys(new, self.world.topic_id), marks, self.world.now))
+        marks = {
+            p: OffsetMetadata.from_text(self.world.group[p][1])
+            for p in new
+            if p in self.world.group
+        }
+        self.carry_out(
+            self.state.assign(dict.fromkeys(new, self.world.topic_id), marks, self.world.now)
+        )
 
     def read_channel(self) -> None:
         if self.wipes != self.world.wipes:
@@ -1212,8 +1413,13 @@ class SimTask:
                 return
             at = start  # what a client does that is told to begin anew
         first: dict[str, int | None] = {}
-        bound, following = self.state.end(partition), min(len(log), at + self.world.random.choice((1, 2, 3, 8)))
-        for offset in range(at, following if bound is None or bound < at else min(following, bound)):
+        bound, following = (
+            self.state.end(partition),
+            min(len(log), at + self.world.random.choice((1, 2, 3, 8))),
+        )
+        for offset in range(
+            at, following if bound is None or bound < at else min(following, bound)
+        ):
             row = log[offset]
             routed = [t for t in row.tables if t in self.routes]
             unopened = [t for t in routed if self.state.filter_position(t, partition) is None]
@@ -1237,7 +1443,10 @@ class SimTask:
                     if first[table] is None:
                         first[table] = offset
                     where = (self.world.topic_id, partition.partition, offset)
-                    alone = Switch.WAIT_FOR_THE_DELETE in self.world.off or (partition, row.pair) in self.alone
+                    alone = (
+                        Switch.WAIT_FOR_THE_DELETE in self.world.off
+                        or (partition, row.pair) in self.alone
+                    )
                     staged = replace(row, alone=alone) if row.effect is Effect.ARRIVE else row
                     self.staged.setdefault((partition, table), []).append((where, staged))
                     if row.effect is Effect.LEAVE:
@@ -1251,7 +1460,9 @@ class SimTask:
         self.waits.begin(partition, UnreadPair(MERGE, offset, pair, ""), self.world.clock)
         self.carry_out(self.state.hold(partition, MERGE, Need.PAIR, "{}", self.world.now))
 
-    def close_batch(self, partition: TopicPartition, first: Mapping[str, int | None], following: int) -> None:
+    def close_batch(
+        self, partition: TopicPartition, first: Mapping[str, int | None], following: int
+    ) -> None:
         for table, offset in first.items():
             self.state.handled(partition, table, offset)
         self.state.advance(partition, following)
@@ -1264,7 +1475,8 @@ class SimTask:
             if self.of_load and not any(task.assigned for task in self.world.tasks):
                 refused = False  # the group has no members yet
             if refused and Switch.ONLY_OWNERS_COMMIT not in self.world.off:
-                self.world.faults[Fault.GROUP_COMMIT_REFUSED] += 1  # the framework takes the partition away soon
+                # the framework takes the partition away soon
+                self.world.faults[Fault.GROUP_COMMIT_REFUSED] += 1
             else:
                 assert offset.mark is not None
                 self.world.group[partition] = (offset.offset, offset.mark.to_text())
@@ -1344,7 +1556,8 @@ TABLE_ACTIONS = (act.LoadTable, act.PrepareTable, act.CommitTable, act.CleanFile
 
 
 class SimCoordinator:
-    """A coordinator's thread around `CoordinatorState`: one action at a time, so that it may die between any two."""
+    """A coordinator's thread around `CoordinatorState`: one action at a time, so that it may die
+    between any two."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -1369,7 +1582,8 @@ class SimCoordinator:
         elif self.state.ended:
             if self.world.commits_in_parallel and (commits := self.committing()):
                 self.todo.remove(commits[0])
-                self.go_on(commits[0])  # the coordinator waits for the commits in progress, and ignores their outcome
+                # the coordinator waits for the commits in progress, and ignores their outcome
+                self.go_on(commits[0])
                 return
             for action in self.todo:
                 if isinstance(action, act.Fail):
@@ -1395,8 +1609,9 @@ class SimCoordinator:
     def next_action(self) -> act.CoordinatorAction | Committing | None:
         """What is done next; None: the channel is read, or time passes.
 
-        In parallel worlds, commits take their steps in any order, and everything else goes on meanwhile. Only what
-        uses the table of a commit in progress waits for its end, as in `TableExecutor`.
+        In parallel worlds, commits take their steps in any order, and everything else goes on
+        meanwhile. Only what uses the table of a commit in progress waits for its end, as in
+        `TableExecutor`.
         """
         if not self.world.commits_in_parallel:
             return self.todo.pop(0) if self.todo else None
@@ -1467,7 +1682,8 @@ class SimCoordinator:
                 self.take(self.state.on_message(message))
 
     def look(self) -> None:
-        """Look at a table for which no rows come; the answer may be taken a while later, but not after newer ones."""
+        """Look at a table for which no rows come; the answer may be taken a while later, but not
+        after newer ones."""
         assert self.state is not None
         if self.looks and self.world.draw_look.random() < 0.5:
             self.see()
@@ -1483,7 +1699,11 @@ class SimCoordinator:
         if self.compaction is not None and world.draw_compaction.random() < 0.5:
             if next(self.compaction, True):
                 self.compaction = None
-        elif self.compaction is None and self.state.epoch is not None and world.draw_compaction.random() < 0.02:
+        elif (
+            self.compaction is None
+            and self.state.epoch is not None
+            and world.draw_compaction.random() < 0.02
+        ):
             table = world.tables.get(MERGE)
             if table is not None and table.property is not None:
                 self.compaction = Compaction(world, table, self.state.epoch).steps()
@@ -1538,10 +1758,16 @@ class SimCoordinator:
                 if Switch.KEEP_OLD_FILES_UNTIL_OWN_COMMIT not in world.off:
                     world.clean(action)
             case act.Warn():
-                rolled_back = any(world.faults[fault] for fault in (Fault.ROLL_BACK, Fault.RESTORED))
+                rolled_back = any(
+                    world.faults[fault] for fault in (Fault.ROLL_BACK, Fault.RESTORED)
+                )
                 if "replaced by an empty one" in action.text:  # its rows were none
                     rolled_back = rolled_back or bool(world.faults[Fault.REPLACE_BY_ITS_ROWS])
-                known = rolled_back if "was rolled back" in action.text else world.faults[Fault.RESTORED]
+                known = (
+                    rolled_back
+                    if "was rolled back" in action.text
+                    else world.faults[Fault.RESTORED]
+                )
                 if not known and not world.off:
                     raise WrongWorldError(f"told of what did not happen: {action.text}")
             case act.ReportFailure():
@@ -1580,7 +1806,11 @@ class SimCoordinator:
     def commit_ended(self, request: act.CommitTable, answer: Answer) -> None:
         assert self.state is not None
         status, snapshot = answer
-        self.take(self.state.on_commit_outcome(request.table, request.commit, status, "why", snapshot, self.world.now))
+        self.take(
+            self.state.on_commit_outcome(
+                request.table, request.commit, status, "why", snapshot, self.world.now
+            )
+        )
 
     def die(self) -> None:
         self.leave_compaction()
@@ -1590,7 +1820,8 @@ class SimCoordinator:
 
 
 def simulate(seed: int, off: Off = frozenset(), faults: Sequence[Fault] = tuple(Fault)) -> World:
-    """Run one seed to its rest and verify it; some of these faults may happen. Raises WrongWorldError."""
+    """Run one seed to its rest and verify it; some of these faults may happen. Raises
+    WrongWorldError."""
     world = World(seed, off, faults)
     world.run()
     return world

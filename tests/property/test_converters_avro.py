@@ -38,7 +38,7 @@ from connect_py.api.schema import (
     map_of,
     struct,
     timestamp,
-)  # fmt: skip
+)
 from connect_py.converters import schema_registry as registry_module
 from connect_py.converters.avro_converter import AvroConverter
 from connect_py.converters.registry_converter import RegistryConverter
@@ -57,7 +57,8 @@ def converter(registry: Stub, *, is_key: bool = False, **configs: str) -> AvroCo
     return made
 
 
-@pytest.fixture(params=BOTH)  # of one test: what reads without the native decoder must not do so in others
+# of one test: what reads without the native decoder must not do so in others
+@pytest.fixture(params=BOTH)
 def impatient(registry: Stub, request: pytest.FixtureRequest) -> Iterator[RegistryConverter]:
     with reading_by(request.param):
         yield from unknown_is_bad(converter(registry), registry)
@@ -98,7 +99,8 @@ def _with_names(schema: Any, numbers: Iterator[int]) -> Any:
         return [_with_names(s, numbers) for s in schema]
     if isinstance(schema, dict):
         named = {
-            k: _with_names(v, numbers) if k in ("type", "items", "values", "fields") else v for k, v in schema.items()
+            k: _with_names(v, numbers) if k in ("type", "items", "values", "fields") else v
+            for k, v in schema.items()
         }
         return {**named, "name": f"N{next(numbers)}"} if schema.get("name") == "?" else named
     return schema
@@ -116,13 +118,33 @@ PRIMITIVES: list[tuple[Callable[[], Any], st.SearchStrategy[Any]]] = [
     (lambda: _named("fixed", size=2), st.binary(min_size=2, max_size=2)),
     (lambda: _named("enum", symbols=["A", "B", "C"]), st.sampled_from("ABC")),
     (lambda: {"type": "int", "connect.type": "int16"}, st.integers(-(2**15), 2**15 - 1)),
-    (lambda: {"type": "int", "connect.name": "org.apache.kafka.connect.data.Date", "connect.version": 1},
-     st.integers(-(2**31), 2**31 - 1)),
-    (lambda: {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp", "connect.default": 5},
-     st.integers(-9, 9)),
-    (lambda: {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2, "connect.version": 1},
-     st.integers(-(10**9) + 1, 10**9 - 1).map(lambda n: n.to_bytes(5, "big", signed=True))),
-]  # fmt: skip
+    (
+        lambda: {
+            "type": "int",
+            "connect.name": "org.apache.kafka.connect.data.Date",
+            "connect.version": 1,
+        },
+        st.integers(-(2**31), 2**31 - 1),
+    ),
+    (
+        lambda: {
+            "type": "long",
+            "connect.name": "io.debezium.time.MicroTimestamp",
+            "connect.default": 5,
+        },
+        st.integers(-9, 9),
+    ),
+    (
+        lambda: {
+            "type": "bytes",
+            "logicalType": "decimal",
+            "precision": 9,
+            "scale": 2,
+            "connect.version": 1,
+        },
+        st.integers(-(10**9) + 1, 10**9 - 1).map(lambda n: n.to_bytes(5, "big", signed=True)),
+    ),
+]
 SCALARS = st.sampled_from(PRIMITIVES).map(lambda p: (p[0](), p[1]))
 
 
@@ -134,7 +156,8 @@ def _containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
     def union(branches: list[tuple[Any, Any]], null: bool) -> tuple[Any, Any]:
         types = ["null"] * null + [
-            _named("record", fields=[{"name": f"v{i}", "type": t}]) for i, (t, _) in enumerate(branches)
+            _named("record", fields=[{"name": f"v{i}", "type": t}])
+            for i, (t, _) in enumerate(branches)
         ]
         values = [v.map(lambda x, i=i: {f"v{i}": x}) for i, (_, v) in enumerate(branches)]
         return types, st.one_of(*values, *[st.none()] * null)
@@ -144,9 +167,13 @@ def _containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         no_union.map(lambda t: (["null", t[0]], st.none() | t[1])),
         no_union.map(lambda t: ([t[0], "null"], st.none() | t[1])),
         inner.map(lambda t: ({"type": "array", "items": t[0]}, st.lists(t[1], max_size=3))),
-        inner.map(lambda t: ({"type": "map", "values": t[0]}, st.dictionaries(TEXTS, t[1], max_size=3))),
+        inner.map(
+            lambda t: ({"type": "map", "values": t[0]}, st.dictionaries(TEXTS, t[1], max_size=3))
+        ),
         st.lists(inner, min_size=1, max_size=4).map(record),
-        st.lists(inner, min_size=2, max_size=2).flatmap(lambda b: st.booleans().map(lambda n: union(b, n))),
+        st.lists(inner, min_size=2, max_size=2).flatmap(
+            lambda b: st.booleans().map(lambda n: union(b, n))
+        ),
     )
 
 
@@ -170,8 +197,11 @@ def flipped(good: bytes, place: int) -> bytes:
     return bytes(damaged)
 
 
-STRETCHES = SCHEMAS.flatmap(lambda t: st.tuples(st.just(t[0]), st.lists(t[1], min_size=1, max_size=3)))
-REFUSED = "digits|precision"  # a damaged decimal may have more digits than its schema: rows can hold it
+STRETCHES = SCHEMAS.flatmap(
+    lambda t: st.tuples(st.just(t[0]), st.lists(t[1], min_size=1, max_size=3))
+)
+# a damaged decimal may have more digits than its schema: rows can hold it
+REFUSED = "digits|precision"
 
 
 @both_forms(AvroConverter)
@@ -185,7 +215,11 @@ def test_columns_of_avro_give_the_rows_of_the_reference(
         schema = _with_names(nameless, count())
         schema_id = register(registry, schema)
         good += [message(schema_id, _raw(schema), value) for value in values]
-    odd = [b"\0\x7f\xff\xff\xff" + good[0][5:], b"{" + good[0][1:], *(flipped(g, sum(g)) for g in good)]
+    odd = [
+        b"\0\x7f\xff\xff\xff" + good[0][5:],
+        b"{" + good[0][1:],
+        *(flipped(g, sum(g)) for g in good),
+    ]
     agree(impatient, poll_of(plan, good, odd, framed_parts), refusable=REFUSED)
 
 
@@ -197,13 +231,22 @@ def read(registry: Stub, schema: Any, value: Any, **configs: str) -> SchemaAndVa
 def test_micros_stay_a_plain_long_that_remembers_its_unit(registry: Stub) -> None:
     row = read(registry, {"type": "long", "logicalType": "timestamp-micros"}, 5)
     assert row == SchemaAndValue(INT64.replace(parameters={"logicalType": "timestamp-micros"}), 5)
-    assert read(registry, {"type": "long", "logicalType": "timestamp-millis"}, 5) == (timestamp(), 5)
+    assert read(registry, {"type": "long", "logicalType": "timestamp-millis"}, 5) == (
+        timestamp(),
+        5,
+    )
     assert read(registry, {"type": "int", "logicalType": "date"}, -5) == (date(), -5)
 
 
 def test_null_branch_makes_type_optional_and_drops_the_default(registry: Stub) -> None:
-    schema = {"type": "record", "name": "a.R", "fields": [{"name": "s", "type": ["null", "string"], "default": None},
-                                                           {"name": "i", "type": "int", "default": 7}]}  # fmt: skip
+    schema = {
+        "type": "record",
+        "name": "a.R",
+        "fields": [
+            {"name": "s", "type": ["null", "string"], "default": None},
+            {"name": "i", "type": "int", "default": 7},
+        ],
+    }
     expected = struct(("s", OPTIONAL_STRING), ("i", INT32.replace(default=7)), name="a.R")
     assert read(registry, schema, {"s": None, "i": 1}) == (expected, Struct(expected, [None, 1]))
 
@@ -213,16 +256,28 @@ def test_other_unions_are_structs_of_one_field_per_branch(registry: Stub) -> Non
     assert schema is not None
     assert schema.name == "io.confluent.connect.avro.Union"
     assert [(f.name, f.schema.type, f.schema.optional) for f in schema.fields] == [
-        ("int", Type.INT32, True), ("string", Type.STRING, True),
-    ]  # fmt: skip
+        ("int", Type.INT32, True),
+        ("string", Type.STRING, True),
+    ]
     assert value.values == [None, "x"]
 
 
 def test_enums_maps_entries_and_decimals_have_their_connect_types(registry: Stub) -> None:
     enum = read(registry, {"type": "enum", "name": "n.E", "symbols": ["A"]}, "A")
-    assert enum == (STRING.replace(name="n.E", parameters={
-        "io.confluent.connect.avro.Enum": "n.E", "io.confluent.connect.avro.Enum.A": "A"}), "A")  # fmt: skip
-    assert read(registry, {"type": "map", "values": "double"}, {"a": 1.0}) == (map_of(STRING, FLOAT64), {"a": 1.0})
+    assert enum == (
+        STRING.replace(
+            name="n.E",
+            parameters={
+                "io.confluent.connect.avro.Enum": "n.E",
+                "io.confluent.connect.avro.Enum.A": "A",
+            },
+        ),
+        "A",
+    )
+    assert read(registry, {"type": "map", "values": "double"}, {"a": 1.0}) == (
+        map_of(STRING, FLOAT64),
+        {"a": 1.0},
+    )
     entry = {
         "type": "record",
         "name": "MapEntry",
@@ -230,7 +285,9 @@ def test_enums_maps_entries_and_decimals_have_their_connect_types(registry: Stub
     }
     entries = read(registry, {"type": "array", "items": entry}, [{"key": 1, "value": 2}])
     assert entries == (map_of(INT32, INT32), {1: 2})
-    number = read(registry, {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 1}, b"\x0c")
+    number = read(
+        registry, {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 1}, b"\x0c"
+    )
     assert str(number.value) == "1.2"
     assert number.schema == decimal(1)
     assert read(registry, {"type": "array", "items": "int"}, [1]) == (array(INT32), [1])
@@ -243,7 +300,10 @@ def test_a_record_that_contains_itself_is_a_data_error(registry: Stub) -> None:
 
 
 def test_subject_version_becomes_the_version_of_the_schema(registry: Stub) -> None:
-    registry.schemas[77] = {"schema": '"int"', "subjects": [{"subject": "versioned-value", "version": 3}]}
+    registry.schemas[77] = {
+        "schema": '"int"',
+        "subjects": [{"subject": "versioned-value", "version": 3}],
+    }
     made = converter(registry)
     assert made.to_connect("versioned", b"\0\0\0\0\x4d\x02") == (INT32.replace(version=3), 1)
     assert made.to_connect("u", b"\0\0\0\0\x4d\x02") == (INT32, 1)
@@ -295,7 +355,9 @@ def test_a_registry_that_does_not_listen_is_retriable() -> None:
 
 def test_unknown_schema_id_is_retriable_until_grace_period_ends(registry: Stub) -> None:
     now = [0.0]
-    known = registry_module.SchemaRegistry({"schema.registry.url": registry.url}, monotonic=lambda: now[0])
+    known = registry_module.SchemaRegistry(
+        {"schema.registry.url": registry.url}, monotonic=lambda: now[0]
+    )
     with pytest.raises(RetriableError):
         known.by_id(999_999)
     now[0] += registry_module.UNKNOWN_ID_GRACE_SECONDS
@@ -346,7 +408,9 @@ def test_maps_are_columns_unless_a_key_comes_twice(registry: Stub) -> None:
     assert by_columns(made, [good, twice])[1].value == {"a": 2}
 
 
-def test_recorded_avro_is_read_without_the_row_form(registry: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_avro_is_read_without_the_row_form(
+    registry: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: Any) -> Any:
         raise AssertionError("row by row")
 
@@ -374,18 +438,21 @@ def test_one_damaged_message_sends_only_its_neighbours_to_the_reference(
 
 
 def damaged(good: bytes, random: Random) -> bytes:
-    """The message with something wrong in its body: bits, a byte, a number beyond all bounds, bytes that are gone."""
+    """The message with something wrong in its body: bits, a byte, a number beyond all bounds, bytes
+    that are gone."""
     if len(good) <= 5:
         return good
     at = random.randrange(5, len(good))
     huge = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
-    return random.choice([
-        flipped(good, random.randrange(1 << 16)),
-        good[:at] + random.choice([b"\x01", b"\x04", b"\x7f", b"\xff"]) + good[at + 1 :],
-        good[:at] + huge[: random.randrange(1, 11)] + good[at + 1 :],
-        good[:at] + huge + good[at:],
-        good[:at] + good[at + random.randrange(1, 9) :],
-    ])  # fmt: skip
+    return random.choice(
+        [
+            flipped(good, random.randrange(1 << 16)),
+            good[:at] + random.choice([b"\x01", b"\x04", b"\x7f", b"\xff"]) + good[at + 1 :],
+            good[:at] + huge[: random.randrange(1, 11)] + good[at + 1 :],
+            good[:at] + huge + good[at:],
+            good[:at] + good[at + random.randrange(1, 9) :],
+        ]
+    )
 
 
 @with_and_without
@@ -397,14 +464,18 @@ def test_damaged_recordings_give_the_same_rows_by_either_form(decoder: str, regi
     for _ in range(parts := examples(1_600)):
         topic, data = random.choice(topics)
         start = random.randrange(len(data))
-        rows = [m if m is None or random.random() > 0.15 else damaged(m, random) for m in data[start : start + 30]]
+        rows = [
+            m if m is None or random.random() > 0.15 else damaged(m, random)
+            for m in data[start : start + 30]
+        ]
         with reading_by(decoder):  # the first message of a schema chooses what reads
             expected = by_reference(made, rows)
         failed += sum(isinstance(row, str) for row in expected)
         try:
             found = by_columns(made, rows)
         except NotColumnar:
-            continue  # a damaged decimal of too many digits, or ids that change too often: rows all the way
+            # a damaged decimal of too many digits, or ids that change too often: rows all the way
+            continue
         assert all(map(same, found, expected)), topic
         columns += 1
     assert failed > parts / 4

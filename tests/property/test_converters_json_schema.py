@@ -1,4 +1,5 @@
-"""JsonSchemaConverter: what each kind of schema becomes, and columns equal rows, on damaged messages too."""
+"""JsonSchemaConverter: what each kind of schema becomes, and columns equal rows, on damaged
+messages too."""
 
 from __future__ import annotations
 
@@ -40,7 +41,12 @@ from connect_py.converters.json_schema.json_schema_converter import JsonSchemaCo
 from connect_py.converters.json_schema.json_schema_type import json_schema_type
 from connect_py.converters.registry_converter import RegistryConverter
 
-DECIMAL_TYPE = {"type": "number", "title": DECIMAL, "connect.type": "bytes", "connect.parameters": {"scale": "2"}}
+DECIMAL_TYPE = {
+    "type": "number",
+    "title": DECIMAL,
+    "connect.type": "bytes",
+    "connect.parameters": {"scale": "2"},
+}
 ORDER = {
     "$schema": "http://json-schema.org/draft-07/schema#",
     "type": "object",
@@ -56,7 +62,11 @@ ORDER = {
         "paid": {"type": "boolean", "default": True},
         "state": {"enum": ["NEW", "SENT"]},
         "lines": {"type": "array", "items": {"$ref": "#/definitions/line"}},
-        "stock": {"type": "object", "connect.type": "map", "additionalProperties": {"type": "integer"}},
+        "stock": {
+            "type": "object",
+            "connect.type": "map",
+            "additionalProperties": {"type": "integer"},
+        },
     },
     "required": ["id"],
     "definitions": {
@@ -140,14 +150,20 @@ def test_enum_becomes_string_with_its_values_as_parameters() -> None:
 
 
 def test_fields_stand_in_the_order_of_their_index() -> None:
-    schema = mapped(an_object(b={"type": "string", "connect.index": 1}, a={"type": "string", "connect.index": 0}))
+    schema = mapped(
+        an_object(
+            b={"type": "string", "connect.index": 1}, a={"type": "string", "connect.index": 0}
+        )
+    )
     assert [f.name for f in schema.fields] == ["a", "b"]
 
 
 def test_members_that_are_not_required_are_required_fields_unless_told(registry: Stub) -> None:
     schema, value = read(registry, an_object(a={"type": "string"}), {})
     assert (schema["a"].optional, value["a"]) == (False, None)
-    told = read(registry, an_object(a={"type": "string"}), {}, **{"use.optional.for.nonrequired": "true"})
+    told = read(
+        registry, an_object(a={"type": "string"}), {}, **{"use.optional.for.nonrequired": "true"}
+    )
     assert told.schema["a"].optional
 
 
@@ -165,7 +181,9 @@ def test_members_of_unions_are_chosen_by_validity(registry: Stub) -> None:
     union = {"oneOf": [{"type": "integer"}, {"type": "null"}, an_object(x={"type": "string"})]}
     schema, value = read(registry, an_object(u=union), {"u": {"x": "y"}})
     assert schema["u"].name == "io.confluent.connect.json.OneOf"
-    assert [f.name for f in schema["u"].fields] == [f"io.confluent.connect.json.OneOf.field.{n}" for n in (0, 1)]
+    assert [f.name for f in schema["u"].fields] == [
+        f"io.confluent.connect.json.OneOf.field.{n}" for n in (0, 1)
+    ]
     assert value["u"].values[1]["x"] == "y"
     assert read(registry, an_object(u=union), {"u": 5}).value["u"].values == [5, None]
     with pytest.raises(DataError) as caught:
@@ -175,14 +193,22 @@ def test_members_of_unions_are_chosen_by_validity(registry: Stub) -> None:
 
 def test_generalized_union_fields_have_numbered_connect_union_names(registry: Stub) -> None:
     union = {"oneOf": [{"type": "integer"}, {"type": "string"}]}
-    schema, _ = read(registry, an_object(u=union), {"u": 1}, **{"generalized.sum.type.support": "true"})
-    assert [f.name for f in schema["u"].fields] == ["connect_union_field_0", "connect_union_field_1"]
+    schema, _ = read(
+        registry, an_object(u=union), {"u": 1}, **{"generalized.sum.type.support": "true"}
+    )
+    assert [f.name for f in schema["u"].fields] == [
+        "connect_union_field_0",
+        "connect_union_field_1",
+    ]
 
 
 def test_maps_with_other_keys_come_as_entries(registry: Stub) -> None:
     entry = an_object(key={"type": "integer"}, value={"type": "string"})
-    made = read(registry, an_object(m={"type": "array", "connect.type": "map", "items": entry}),
-                {"m": [{"key": 1, "value": "a"}]})  # fmt: skip
+    made = read(
+        registry,
+        an_object(m={"type": "array", "connect.type": "map", "items": entry}),
+        {"m": [{"key": 1, "value": "a"}]},
+    )
     assert made.schema["m"] == map_of(INT64, STRING)
     assert made.value["m"] == {1: "a"}
 
@@ -200,15 +226,20 @@ def test_decimals_are_read_as_text_and_as_numbers(registry: Stub) -> None:
 def test_schema_references_are_resolved_from_the_registry(registry: Stub) -> None:
     schema_id = next(_ids)
     registry.schemas[90] = {
-        "schema": json.dumps({"type": "object", "properties": {"city": {"type": "string"}}}), "schemaType": "JSON",
+        "schema": json.dumps({"type": "object", "properties": {"city": {"type": "string"}}}),
+        "schemaType": "JSON",
         "subjects": [{"subject": "address", "version": 1}],
-    }  # fmt: skip
+    }
     registry.schemas[schema_id] = {
-        "schema": json.dumps(an_object(at={"$ref": "address.json"})), "schemaType": "JSON",
+        "schema": json.dumps(an_object(at={"$ref": "address.json"})),
+        "schemaType": "JSON",
         "references": [{"name": "address.json", "subject": "address", "version": 1}],
-    }  # fmt: skip
+    }
     made = converter(registry)
-    assert made.to_connect("t", framed(schema_id, {"at": {"city": "Paris"}})).value["at"]["city"] == "Paris"
+    assert (
+        made.to_connect("t", framed(schema_id, {"at": {"city": "Paris"}})).value["at"]["city"]
+        == "Paris"
+    )
     made.close()
 
 
@@ -230,8 +261,12 @@ def test_invalid_messages_are_refused_only_when_asked(registry: Stub) -> None:
         ([], "Not a JSON Schema"),
     ],
 )
-def test_schemas_without_a_connect_form_are_data_errors(registry: Stub, schema: Any, text: str) -> None:
-    with pytest.raises(DataError, match="Failed to deserialize data for topic t to JSON Schema: ") as caught:
+def test_schemas_without_a_connect_form_are_data_errors(
+    registry: Stub, schema: Any, text: str
+) -> None:
+    with pytest.raises(
+        DataError, match="Failed to deserialize data for topic t to JSON Schema: "
+    ) as caught:
         read(registry, schema, {})
     assert text in str(caught.value.__cause__)
 
@@ -240,25 +275,44 @@ def test_members_without_schema_go_into_a_map_when_configured(registry: Stub) ->
     line = {**an_object(sku={"type": "string"}), "additionalProperties": {"type": "integer"}}
     closed = {**an_object(a={"type": "string"}), "additionalProperties": False}
     tree = an_object(id={"type": "integer"}, line=line, closed=closed)
-    value = {"id": 1, "line": {"sku": "s", "n": 2}, "closed": {"a": "x", "b": 1}, "more": {"x": [1.5]}, "text": "t"}
+    value = {
+        "id": 1,
+        "line": {"sku": "s", "n": 2},
+        "closed": {"a": "x", "b": 1},
+        "more": {"x": [1.5]},
+        "text": "t",
+    }
     schema, made = read(registry, tree, value, **{"preserve.additional.properties": "true"})
     extras = "__connect_additional_properties__"
     assert made.get(extras) == {"more": '{"x":[1.5]}', "text": "t"}
     assert made.get("line").get(extras) == {"n": 2}
     assert [f.name for f in schema["closed"].fields] == ["a"]
-    again = read(registry, tree, {"id": 1, "line": {"sku": "s"}, "closed": {"a": "x"}},
-                 **{"preserve.additional.properties": "true"})  # fmt: skip
+    again = read(
+        registry,
+        tree,
+        {"id": 1, "line": {"sku": "s"}, "closed": {"a": "x"}},
+        **{"preserve.additional.properties": "true"},
+    )
     assert (again.value.get(extras), again.value.get("line").get(extras)) == (None, None)
-    assert schema[extras].value_schema == Schema(Type.STRING, name="io.debezium.data.Json", optional=True)
+    assert schema[extras].value_schema == Schema(
+        Type.STRING, name="io.debezium.data.Json", optional=True
+    )
     assert extras not in [f.name for f in read(registry, tree, value).schema.fields]
 
 
 @with_and_without
 @pytest.mark.parametrize("member", PASSED_OVER, ids=range(len(PASSED_OVER)))
-def test_what_nobody_asked_for_is_refused_as_by_the_reference(registry: Stub, decoder: str, member: bytes) -> None:
-    registry.schemas[2] = {"schema": json.dumps(an_object(a={"type": "integer"}, b={"type": "integer"})),
-                           "schemaType": "JSON"}  # fmt: skip
-    data = [binary.pack(">bI", 0, 2) + body for body in (b'{"a":1}', b'{"a":2,' + member + b"}", b'{"a":3,"b":4}')]
+def test_what_nobody_asked_for_is_refused_as_by_the_reference(
+    registry: Stub, decoder: str, member: bytes
+) -> None:
+    registry.schemas[2] = {
+        "schema": json.dumps(an_object(a={"type": "integer"}, b={"type": "integer"})),
+        "schemaType": "JSON",
+    }
+    data = [
+        binary.pack(">bI", 0, 2) + body
+        for body in (b'{"a":1}', b'{"a":2,' + member + b"}", b'{"a":3,"b":4}')
+    ]
     with reading_by(decoder):
         made = converter(registry)
         try:
@@ -276,18 +330,31 @@ _lines = st.fixed_dictionaries({"sku": _texts}, optional={"pieces": st.none() | 
 _wrong = st.sampled_from([None, 5, "x", True, [], {}, 1.5])
 _orders = st.builds(
     lambda good, bad: {**good, **bad},
-    st.fixed_dictionaries({"id": st.integers(-(2**63), 2**63 - 1)}, optional={
-        "count": st.integers(-(2**31), 2**31 - 1), "note": st.none() | _texts,
-        "price": st.sampled_from(["MDk=", "AA==", 1, 2.25, 10.125]), "day": st.integers(-10, 30_000),
-        "raw": st.none() | st.sampled_from(["", "AAEC", "/w=="]), "weight": st.floats(allow_nan=False),
-        "paid": st.booleans(), "state": st.sampled_from(["NEW", "SENT"]), "lines": st.lists(_lines, max_size=3),
-        "stock": st.dictionaries(_texts, st.integers(-9, 9), max_size=3), "unknown": _wrong,
-    }),
-    st.one_of(*[st.just({})] * 6, st.dictionaries(st.sampled_from(list(ORDER["properties"])), _wrong, max_size=1)),  # type: ignore[call-overload] # of a JSON tree
-)  # fmt: skip
+    st.fixed_dictionaries(
+        {"id": st.integers(-(2**63), 2**63 - 1)},
+        optional={
+            "count": st.integers(-(2**31), 2**31 - 1),
+            "note": st.none() | _texts,
+            "price": st.sampled_from(["MDk=", "AA==", 1, 2.25, 10.125]),
+            "day": st.integers(-10, 30_000),
+            "raw": st.none() | st.sampled_from(["", "AAEC", "/w=="]),
+            "weight": st.floats(allow_nan=False),
+            "paid": st.booleans(),
+            "state": st.sampled_from(["NEW", "SENT"]),
+            "lines": st.lists(_lines, max_size=3),
+            "stock": st.dictionaries(_texts, st.integers(-9, 9), max_size=3),
+            "unknown": _wrong,
+        },
+    ),
+    st.one_of(
+        *[st.just({})] * 6,
+        st.dictionaries(st.sampled_from(list(ORDER["properties"])), _wrong, max_size=1),
+    ),  # type: ignore[call-overload] # of a JSON tree
+)
 
 
-@pytest.fixture(params=BOTH)  # of one test: what reads without the native decoder must not do so in others
+# of one test: what reads without the native decoder must not do so in others
+@pytest.fixture(params=BOTH)
 def impatient(registry: Stub, request: pytest.FixtureRequest) -> Iterator[RegistryConverter]:
     with reading_by(request.param):
         yield from unknown_is_bad(converter(registry), registry)
@@ -298,8 +365,13 @@ columnar: Counter[bool] = Counter()
 
 
 @both_forms(JsonSchemaConverter)
-@given(PLANS, st.lists(_orders, min_size=1, max_size=3), st.none() | st.sampled_from(POOL), st.integers(0, 2**32),
-       st.binary(max_size=12))  # fmt: skip
+@given(
+    PLANS,
+    st.lists(_orders, min_size=1, max_size=3),
+    st.none() | st.sampled_from(POOL),
+    st.integers(0, 2**32),
+    st.binary(max_size=12),
+)
 def test_json_schema_columns_equal_rows_on_damaged_messages_too(
     impatient: RegistryConverter,
     plan: Plan,
@@ -322,7 +394,9 @@ def test_most_polls_of_json_schema_were_columns() -> None:
 
 def test_plain_messages_of_one_schema_are_one_run_of_columns(registry: Stub) -> None:
     made = converter(registry)
-    (run,) = made.to_batch("t", [*(framed(1, {"id": n, "lines": [{"sku": "s"}]}) for n in range(50)), None])
+    (run,) = made.to_batch(
+        "t", [*(framed(1, {"id": n, "lines": [{"sku": "s"}]}) for n in range(50)), None]
+    )
     assert (run.start, run.stop, not run.failures) == (0, 51, True)
     assert run.column.data.field("id").to_pylist()[:50] == list(range(50))
     made.close()

@@ -46,9 +46,12 @@ columnar: Counter[bool] = Counter()
 @with_and_without
 @both_forms(JsonConverter)
 @given(poll=object_polls())
-def test_columns_of_schemaless_json_give_the_rows_of_the_reference(decoder: str, poll: list[Message]) -> None:
+def test_columns_of_schemaless_json_give_the_rows_of_the_reference(
+    decoder: str, poll: list[Message]
+) -> None:
     with reading_by(decoder):
-        columnar[agree(converter(), poll, twice=True)] += 1  # the second call starts with what the first one learned
+        # the second call starts with what the first one learned
+        columnar[agree(converter(), poll, twice=True)] += 1
 
 
 def test_most_schemaless_polls_were_converted_in_columns() -> None:

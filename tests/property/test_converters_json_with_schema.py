@@ -1,4 +1,5 @@
-"""JsonConverter with schemas: columns equal rows, values come back, recorded text comes back byte by byte."""
+"""JsonConverter with schemas: columns equal rows, values come back, recorded text comes back byte
+by byte."""
 
 from __future__ import annotations
 
@@ -20,8 +21,14 @@ from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import Schema, SchemaAndValue
 from connect_py.converters.json_converter import JsonConverter
 
-FILES = ["json-schema", "variant-connect-string", "variant-iso-double", "variant-micro-base64url",
-         "variant-nano-avro-names", "variant-unwrapped-at-source"]  # fmt: skip
+FILES = [
+    "json-schema",
+    "variant-connect-string",
+    "variant-iso-double",
+    "variant-micro-base64url",
+    "variant-nano-avro-names",
+    "variant-unwrapped-at-source",
+]
 
 
 def converter(**configs: str) -> JsonConverter:
@@ -59,7 +66,9 @@ columnar: Counter[bool] = Counter()
 @with_and_without
 @both_forms(JsonConverter)
 @given(poll=schema_polls(), replace=st.sampled_from(["true", "false"]))
-def test_columns_of_json_with_schema_equal_the_reference_rows(decoder: str, poll: list[Message], replace: str) -> None:
+def test_columns_of_json_with_schema_equal_the_reference_rows(
+    decoder: str, poll: list[Message], replace: str
+) -> None:
     with reading_by(decoder):
         columnar[agree(converter(replace_null_with_default=replace), poll, twice=True)] += 1
 
@@ -76,7 +85,8 @@ def test_a_value_that_was_written_is_read_again(pair: tuple[Schema, Any]) -> Non
     try:
         data = made.from_connect("t", schema, value)
     except DataError:
-        assert value is None or not schema.type.is_primitive  # a null where none may be, though it has a default
+        # a null where none may be, though it has a default
+        assert value is None or not schema.type.is_primitive
         return
     assert same(made.to_connect("t", data), SchemaAndValue(schema, value))
 
@@ -131,12 +141,17 @@ def test_many_bad_messages_cost_no_more_than_their_number() -> None:
 @with_and_without
 @pytest.mark.parametrize("enveloped", [True, False])
 @pytest.mark.parametrize("member", PASSED_OVER, ids=range(len(PASSED_OVER)))
-def test_what_nobody_asked_for_is_refused_as_by_the_reference(decoder: str, enveloped: bool, member: bytes) -> None:
+def test_what_nobody_asked_for_is_refused_as_by_the_reference(
+    decoder: str, enveloped: bool, member: bytes
+) -> None:
     schema = b"""{"type":"struct","fields":[
         {"type":"int32","field":"a"},{"type":"int32","field":"b","optional":true}]}"""
     payloads = [b'{"a":1}', b'{"a":2,' + member + b"}", b'{"a":3,"b":4}']
     if enveloped:
-        made, data = converter(), [b'{"schema":%s,"payload":%s}' % (schema, payload) for payload in payloads]
+        made, data = (
+            converter(),
+            [b'{"schema":%s,"payload":%s}' % (schema, payload) for payload in payloads],
+        )
     else:
         made, data = converter(schema_content=schema.decode()), payloads
     with reading_by(decoder):
@@ -150,7 +165,10 @@ def test_default_of_negative_scale_keeps_the_column_type(decoder: str) -> None:
         b'"parameters":{"scale":"-2"},"optional":true,"default":"AQ==","field":"d"}'
     )
     head = b'{"schema":{"type":"struct","fields":[%s]},"payload":' % schema
-    made, data = converter(), [head + payload + b"}" for payload in (b'{"d":"CQ=="}', b'{"d":null}', b"{}")]
+    made, data = (
+        converter(),
+        [head + payload + b"}" for payload in (b'{"d":"CQ=="}', b'{"d":null}', b"{}")],
+    )
     with reading_by(decoder):
         (run,) = made.to_batch("t", data)
         assert str(run.column.data.type.field("d").type) == "decimal128(38, -2)"
@@ -158,20 +176,32 @@ def test_default_of_negative_scale_keeps_the_column_type(decoder: str) -> None:
 
 
 HALFWAY = [
-    ("1.00000005960464477539062500001", "0x1.000002p+0"), ("1.000000059604644775390625", "0x1.0p+0"),
-    ("1.00000005960464477539062499999", "0x1.0p+0"), ("1.00000017881393432617187499999", "0x1.000002p+0"),
-    ("16777217", "0x1.0p+24"), ("16777219", "0x1.000004p+24"), ("-16777217.0000000001", "-0x1.000002p+24"),
+    ("1.00000005960464477539062500001", "0x1.000002p+0"),
+    ("1.000000059604644775390625", "0x1.0p+0"),
+    ("1.00000005960464477539062499999", "0x1.0p+0"),
+    ("1.00000017881393432617187499999", "0x1.000002p+0"),
+    ("16777217", "0x1.0p+24"),
+    ("16777219", "0x1.000004p+24"),
+    ("-16777217.0000000001", "-0x1.000002p+24"),
     ("3.40282356779733661637539395458142568447e38", "0x1.fffffep+127"),
-    ("3.40282356779733661637539395458142568448e38", "inf"), ("1e39", "inf"), ("1.5", "0x1.8p+0"), ("0", "0x0p+0"),
-    ("1e-45", "0x1p-149"), ("7.006492321624085354618e-46", "0x0p+0"), ("7.0064923216240853546187e-46", "0x1p-149"),
-]  # fmt: skip
+    ("3.40282356779733661637539395458142568448e38", "inf"),
+    ("1e39", "inf"),
+    ("1.5", "0x1.8p+0"),
+    ("0", "0x0p+0"),
+    ("1e-45", "0x1p-149"),
+    ("7.006492321624085354618e-46", "0x0p+0"),
+    ("7.0064923216240853546187e-46", "0x1p-149"),
+]
 
 
 @with_and_without
 @pytest.mark.parametrize(("text", "single"), HALFWAY)
 def test_numbers_of_32_bits_are_rounded_once(decoder: str, text: str, single: str) -> None:
-    head = b'{"schema":{"type":"struct","fields":[{"type":"float","optional":true,"field":"f"}]},"payload":'
-    made, data = converter(), [head + b'{"f":%s}}' % number for number in (b"0.5", text.encode(), b"null")]
+    head = b'{"schema":{"type":"struct","fields":[{"type":"float","optional":true,"field":"f"}]},"payload":'  # noqa: E501 - one literal
+    made, data = (
+        converter(),
+        [head + b'{"f":%s}}' % number for number in (b"0.5", text.encode(), b"null")],
+    )
     with reading_by(decoder):
         rows = by_reference(made, data)
         assert rows[1].value.get("f") == float.fromhex(single)

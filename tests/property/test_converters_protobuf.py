@@ -1,4 +1,5 @@
-"""ProtobufConverter: what each kind of field becomes, and columns equal rows on generated and on damaged messages."""
+"""ProtobufConverter: what each kind of field becomes, and columns equal rows on generated and on
+damaged messages."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ message Line { string sku = 1; optional int32 pieces = 2; message Extra { string
 message Person { string mail = 1; }
 message Empty {}
 enum State { NEW = 0; SENT = 1; }
-"""
+"""  # noqa: E501 - a table or a literal is wider
 OLD = """
 syntax = "proto2";
 message Old {
@@ -84,8 +85,17 @@ REFERRING = 'syntax = "proto3"; import "address.proto"; message Home { other.Add
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[Stub]:
-    address = {"schema": OTHER, "schemaType": "PROTOBUF", "subjects": [{"subject": "address", "version": 1}]}
-    schemas: dict[int, Any] = {1: {"schema": ORDER}, 2: {"schema": OLD}, 3: {"schema": SELF}, 5: address}
+    address = {
+        "schema": OTHER,
+        "schemaType": "PROTOBUF",
+        "subjects": [{"subject": "address", "version": 1}],
+    }
+    schemas: dict[int, Any] = {
+        1: {"schema": ORDER},
+        2: {"schema": OLD},
+        3: {"schema": SELF},
+        5: address,
+    }
     schemas[4] = {
         "schema": REFERRING,
         "references": [{"name": "address.proto", "subject": "address", "version": 1}],
@@ -128,17 +138,31 @@ def test_null_message_is_read_as_a_tombstone(registry: Stub) -> None:
 
 def test_absent_scalars_of_proto3_are_zero_and_absent_optionals_null(registry: Stub) -> None:
     value = read(registry, framed(1, order())).value
-    assert [value[n] for n in ("id", "count", "huge", "paid", "raw", "state")] == [0, 0, 0, False, b"", "NEW"]
-    assert [value[n] for n in ("note", "at", "day", "hour", "price", "alias", "nothing", "customer_0")] == [None] * 8
+    assert [value[n] for n in ("id", "count", "huge", "paid", "raw", "state")] == [
+        0,
+        0,
+        0,
+        False,
+        b"",
+        "NEW",
+    ]
+    assert [
+        value[n] for n in ("note", "at", "day", "hour", "price", "alias", "nothing", "customer_0")
+    ] == [None] * 8
     assert (value["lines"], value["stock"], value["marks"]) == ([], {}, [])
 
 
 def test_numbers_dates_and_decimals_have_connects_types(registry: Stub) -> None:
     sent = order(
-        wide=4_000_000_000, huge=2**64 - 1, small=70_000, ratio=0.1,
-        at={"seconds": -1, "nanos": 999_000_000}, day={"year": 2024, "month": 2, "day": 29},
-        hour={"hours": 24}, price={"value": b"\xff\x85", "scale": 2},
-    )  # fmt: skip
+        wide=4_000_000_000,
+        huge=2**64 - 1,
+        small=70_000,
+        ratio=0.1,
+        at={"seconds": -1, "nanos": 999_000_000},
+        day={"year": 2024, "month": 2, "day": 29},
+        hour={"hours": 24},
+        price={"value": b"\xff\x85", "scale": 2},
+    )
     schema, value = read(registry, framed(1, sent))
     assert (value["wide"], value["huge"], value["small"]) == (4_000_000_000, -1, 70_000 - 65_536)
     assert math.isclose(value["ratio"], 0.1, rel_tol=1e-7)
@@ -170,7 +194,9 @@ def test_flat_unions_are_fields_of_the_struct_around(registry: Stub) -> None:
 
 
 def test_unions_go_without_a_number_when_told(registry: Stub) -> None:
-    _, value = read(registry, framed(1, order(name="Ann")), **{"generate.index.for.unions": "false"})
+    _, value = read(
+        registry, framed(1, order(name="Ann")), **{"generate.index.for.unions": "false"}
+    )
     assert value["customer"]["name"] == "Ann"
 
 
@@ -179,10 +205,14 @@ def test_enums_are_names_with_parameters_or_numbers(registry: Stub) -> None:
     assert value["state"] == "SENT"
     enum = "io.confluent.connect.protobuf.Enum"
     assert {k: v for k, v in schema["state"].parameters.items() if k.startswith(enum)} == {
-        enum: "State", f"{enum}.NEW": "0", f"{enum}.SENT": "1",
-    }  # fmt: skip
+        enum: "State",
+        f"{enum}.NEW": "0",
+        f"{enum}.SENT": "1",
+    }
     assert read(registry, framed(1, order(state=9))).value["state"] == "UNKNOWN_ENUM_VALUE_State_9"
-    assert read(registry, framed(1, order(state=9)), **{"int.for.enums": "true"}).value["state"] == 9
+    assert (
+        read(registry, framed(1, order(state=9)), **{"int.for.enums": "true"}).value["state"] == 9
+    )
 
 
 def test_wrappers_are_structs_or_optional_primitives(registry: Stub) -> None:
@@ -197,8 +227,9 @@ def test_struct_names_have_the_package_only_when_asked(registry: Stub) -> None:
     assert read(registry, framed(1, order())).schema.name == "Order"
     full = read(registry, framed(1, order()), **{"enhanced.protobuf.schema.support": "true"}).schema
     assert (full.name, full["state"].parameters["io.confluent.connect.protobuf.Enum"]) == (
-        "shop.v1.Order", "shop.v1.State",
-    )  # fmt: skip
+        "shop.v1.Order",
+        "shop.v1.State",
+    )
 
 
 def test_connect_fields_carry_their_protobuf_tag_number(registry: Stub) -> None:
@@ -211,7 +242,14 @@ def test_proto2_tells_required_default_and_absent(registry: Stub) -> None:
     schema, value = read(registry, sent)
     assert [schema[n].optional for n in "abc"] == [False, True, True]
     assert (schema["b"].default, value.values) == (7, [1, *[None] * 5])
-    assert read(registry, sent, **{"optional.for.proto2": "false"}).value.values == [1, 7, "", "BEST", "x", "NONE"]
+    assert read(registry, sent, **{"optional.for.proto2": "false"}).value.values == [
+        1,
+        7,
+        "",
+        "BEST",
+        "x",
+        "NONE",
+    ]
 
 
 def test_optional_for_nullables_leaves_other_fields_required(registry: Stub) -> None:
@@ -220,9 +258,12 @@ def test_optional_for_nullables_leaves_other_fields_required(registry: Stub) -> 
 
 
 @pytest.mark.parametrize(
-    ("data", "indexes"), [(b"\x00", (0,)), (b"\x02\x02", (1,)), (b"\x04\x04\x02", (2, 1)), (b"\x04\x00\x00", (0, 0))]
+    ("data", "indexes"),
+    [(b"\x00", (0,)), (b"\x02\x02", (1,)), (b"\x04\x04\x02", (2, 1)), (b"\x04\x00\x00", (0, 0))],
 )
-def test_message_indexes_are_read_as_in_conformance_case_52(data: bytes, indexes: tuple[int, ...]) -> None:
+def test_message_indexes_are_read_as_in_conformance_case_52(
+    data: bytes, indexes: tuple[int, ...]
+) -> None:
     assert message_indexes(data + b"rest", 0) == (indexes, len(data))
 
 
@@ -237,7 +278,10 @@ def test_id_and_indexes_may_stand_in_a_header(registry: Stub) -> None:
     made = converter(registry)
     line = classes(ORDER)["Line"](sku="s")
     head = binary.pack(">bI", 0, 1) + b"\x02\x02"
-    assert made.to_connect("t", line.SerializeToString(), [("__value_schema_id", head)]).value["sku"] == "s"
+    assert (
+        made.to_connect("t", line.SerializeToString(), [("__value_schema_id", head)]).value["sku"]
+        == "s"
+    )
     made.close()
 
 
@@ -254,7 +298,9 @@ def as_descriptor(text: str, imports: Mapping[str, str] | None = None) -> str:
 
 @pytest.mark.parametrize("home_is_text", [True, False])
 @pytest.mark.parametrize("address_is_text", [True, False])
-def test_schemas_may_be_descriptors_instead_of_texts(home_is_text: bool, address_is_text: bool) -> None:
+def test_schemas_may_be_descriptors_instead_of_texts(
+    home_is_text: bool, address_is_text: bool
+) -> None:
     address = OTHER if address_is_text else as_descriptor(OTHER)
     home = REFERRING if home_is_text else as_descriptor(REFERRING, {"address.proto": OTHER})
     found = compile_proto(home, {"address.proto": address}).message_types_by_name["Home"]
@@ -273,40 +319,79 @@ def test_schemas_may_be_descriptors_instead_of_texts(home_is_text: bool, address
     ],
 )
 def test_bad_messages_are_data_errors_that_say_why(registry: Stub, data: bytes, text: str) -> None:
-    with pytest.raises(DataError, match="Failed to deserialize data for topic t to Protobuf: ") as caught:
+    with pytest.raises(
+        DataError, match="Failed to deserialize data for topic t to Protobuf: "
+    ) as caught:
         read(registry, data)
     assert text in str(caught.value.__cause__)
 
 
 _texts = st.text(st.characters(codec="utf-8"), max_size=5)
 _int32 = st.integers(-(2**31), 2**31 - 1)
-_lines = st.fixed_dictionaries({}, optional={
-    "sku": _texts, "pieces": _int32, "extra": st.fixed_dictionaries({}, optional={"text": _texts}),
-})  # fmt: skip
+_lines = st.fixed_dictionaries(
+    {},
+    optional={
+        "sku": _texts,
+        "pieces": _int32,
+        "extra": st.fixed_dictionaries({}, optional={"text": _texts}),
+    },
+)
 _orders = st.builds(
     lambda values, customer: order(**values, **customer),
-    st.fixed_dictionaries({}, optional={
-        "id": st.integers(-(2**63), 2**63 - 1), "count": _int32, "wide": st.integers(0, 2**32 - 1),
-        "huge": st.integers(0, 2**64 - 1), "note": _texts, "state": st.integers(0, 3),
-        "at": st.fixed_dictionaries({"seconds": st.integers(-(10**10), 10**10), "nanos": st.integers(0, 10**9 - 1)}),
-        "day": st.fixed_dictionaries({"year": st.integers(1, 9999), "month": st.integers(1, 12),
-                                      "day": st.integers(1, 28)}),
-        "hour": st.fixed_dictionaries({"hours": st.integers(0, 23), "minutes": st.integers(0, 59)}),
-        "price": st.fixed_dictionaries({"value": st.binary(min_size=1, max_size=4), "scale": st.just(2)}),
-        "lines": st.lists(_lines, max_size=3), "stock": st.dictionaries(_texts, _int32, max_size=3),
-        "alias": st.fixed_dictionaries({"value": _texts}), "raw": st.binary(max_size=5),
-        "weight": st.floats(allow_nan=False), "ratio": st.floats(width=32, allow_nan=False), "paid": st.booleans(),
-        "marks": st.lists(_int32, max_size=3), "small": st.integers(-40_000, 40_000), "nothing": st.just({}),
-    }),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "id": st.integers(-(2**63), 2**63 - 1),
+            "count": _int32,
+            "wide": st.integers(0, 2**32 - 1),
+            "huge": st.integers(0, 2**64 - 1),
+            "note": _texts,
+            "state": st.integers(0, 3),
+            "at": st.fixed_dictionaries(
+                {"seconds": st.integers(-(10**10), 10**10), "nanos": st.integers(0, 10**9 - 1)}
+            ),
+            "day": st.fixed_dictionaries(
+                {
+                    "year": st.integers(1, 9999),
+                    "month": st.integers(1, 12),
+                    "day": st.integers(1, 28),
+                }
+            ),
+            "hour": st.fixed_dictionaries(
+                {"hours": st.integers(0, 23), "minutes": st.integers(0, 59)}
+            ),
+            "price": st.fixed_dictionaries(
+                {"value": st.binary(min_size=1, max_size=4), "scale": st.just(2)}
+            ),
+            "lines": st.lists(_lines, max_size=3),
+            "stock": st.dictionaries(_texts, _int32, max_size=3),
+            "alias": st.fixed_dictionaries({"value": _texts}),
+            "raw": st.binary(max_size=5),
+            "weight": st.floats(allow_nan=False),
+            "ratio": st.floats(width=32, allow_nan=False),
+            "paid": st.booleans(),
+            "marks": st.lists(_int32, max_size=3),
+            "small": st.integers(-40_000, 40_000),
+            "nothing": st.just({}),
+        },
+    ),
     st.one_of(
-        st.just({}), st.fixed_dictionaries({"name": _texts}), st.fixed_dictionaries({"number": _int32}),
+        st.just({}),
+        st.fixed_dictionaries({"name": _texts}),
+        st.fixed_dictionaries({"number": _int32}),
         st.fixed_dictionaries({"person": st.just({"mail": "m"})}),
     ),
-)  # fmt: skip
-_olds = st.fixed_dictionaries({"a": _int32}, optional={
-    "b": st.sampled_from([0, 7, 8]), "c": _texts, "d": st.integers(0, 1), "e": st.sampled_from(["", "x", "y"]),
-    "f": st.integers(0, 1),
-})  # fmt: skip
+)
+_olds = st.fixed_dictionaries(
+    {"a": _int32},
+    optional={
+        "b": st.sampled_from([0, 7, 8]),
+        "c": _texts,
+        "d": st.integers(0, 1),
+        "e": st.sampled_from(["", "x", "y"]),
+        "f": st.integers(0, 1),
+    },
+)
 _others = _lines.map(lambda values: classes(ORDER)["Line"](**values))
 
 
@@ -325,8 +410,14 @@ def named_parts(message: bytes) -> tuple[bytes, bytes]:
 
 
 @both_forms(ProtobufConverter)
-@given(PLANS, st.lists(_orders, min_size=1, max_size=3), st.none() | st.sampled_from(POOL), st.integers(0, 2**32),
-       st.binary(max_size=12), _others)  # fmt: skip
+@given(
+    PLANS,
+    st.lists(_orders, min_size=1, max_size=3),
+    st.none() | st.sampled_from(POOL),
+    st.integers(0, 2**32),
+    st.binary(max_size=12),
+    _others,
+)
 def test_protobuf_columns_equal_rows_on_damaged_messages_too(
     impatient: RegistryConverter,
     plan: Plan,
@@ -341,7 +432,9 @@ def test_protobuf_columns_equal_rows_on_damaged_messages_too(
         rows.reseed(seed)
         written = [impatient.from_connect("t", rows.schema, rows.value()) for _ in orders]
         good = [message for message in written if message is not None]
-    columnar[agree(impatient, poll_of(plan, good, [framed(1, other, b"\x02\x02"), noise], named_parts))] += 1
+    columnar[
+        agree(impatient, poll_of(plan, good, [framed(1, other, b"\x02\x02"), noise], named_parts))
+    ] += 1
 
 
 @pytest.fixture(scope="module", params=["true", "false"])

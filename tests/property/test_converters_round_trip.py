@@ -1,4 +1,5 @@
-"""Converters with a schema registry: what they write they read again, and others' schemas name the same things."""
+"""Converters with a schema registry: what they write they read again, and others' schemas name the
+same things."""
 
 from __future__ import annotations
 
@@ -34,8 +35,10 @@ from connect_py.converters.protobuf.protobuf_converter import ProtobufConverter
 from connect_py.converters.registry_converter import RegistryConverter
 
 CONVERTERS: dict[str, type[RegistryConverter]] = {
-    "avro": AvroConverter, "json": JsonSchemaConverter, "protobuf": ProtobufConverter,
-}  # fmt: skip
+    "avro": AvroConverter,
+    "json": JsonSchemaConverter,
+    "protobuf": ProtobufConverter,
+}
 pytestmark = pytest.mark.timeout(240)  # thousands of examples
 
 
@@ -52,10 +55,16 @@ def converter(registry: Stub, format: str, **configs: str) -> RegistryConverter:
 
 
 def as_read(schema: Schema | None, value: Value, format: str) -> Value:  # noqa: A002 - Connect's word
-    """What a format gives back: Protobuf has no null for lists and maps, and none for a struct's required members."""
+    """What a format gives back: Protobuf has no null for lists and maps, and none for a struct's
+    required members."""
     if isinstance(value, Struct):
         return [as_read(f.schema, v, format) for f, v in value]
-    if value is None and format == "protobuf" and schema is not None and schema.type in (Type.ARRAY, Type.MAP):
+    if (
+        value is None
+        and format == "protobuf"
+        and schema is not None
+        and schema.type in (Type.ARRAY, Type.MAP)
+    ):
         return [] if schema.type is Type.ARRAY else {}
     if isinstance(value, list):
         return [as_read(None, v, format) for v in value]
@@ -64,7 +73,8 @@ def as_read(schema: Schema | None, value: Value, format: str) -> Value:  # noqa:
     return value
 
 
-@pytest.mark.parametrize(("format", "all_"), [("avro", 2000), ("json", 2000), ("protobuf", 15)])  # protoc: 0.2 s
+# protoc: 0.2 s
+@pytest.mark.parametrize(("format", "all_"), [("avro", 2000), ("json", 2000), ("protobuf", 15)])
 def test_what_is_written_is_read_again(registry: Stub, format: str, all_: int) -> None:  # noqa: A002
     writing, reading = (directly(converter(registry, format), registry) for _ in range(2))
 
@@ -96,11 +106,16 @@ ROW = struct(("id", INT32), ("note", OPTIONAL_STRING), name="shop.Row", version=
 @pytest.mark.parametrize("format", ["avro", "json"])
 def test_written_schema_comes_back_with_all_its_attributes(registry: Stub, format: str) -> None:  # noqa: A002 - Connect's word
     schema = struct(
-        ("id", Schema(Type.INT16, doc="number", parameters={"p": "q"})), ("price", decimal(2, optional=True)),
-        ("on", date(default=3)), ("many", array(OPTIONAL_STRING)), ("n", Schema(Type.INT32, optional=True, default=7)),
+        ("id", Schema(Type.INT16, doc="number", parameters={"p": "q"})),
+        ("price", decimal(2, optional=True)),
+        ("on", date(default=3)),
+        ("many", array(OPTIONAL_STRING)),
+        ("n", Schema(Type.INT32, optional=True, default=7)),
         ("inner", struct(("x", OPTIONAL_INT32), name="shop.Inner", optional=True)),
-        name="shop.Full", version=2, doc="d",
-    )  # fmt: skip
+        name="shop.Full",
+        version=2,
+        doc="d",
+    )
     made = converter(registry, format)
     value = Struct(schema, [1, Decimal("1.50"), 4, ["a", None], None, None])
     assert made.to_connect("t", made.from_connect("t", schema, value)).schema == schema
@@ -116,9 +131,12 @@ def test_null_value_is_written_as_a_null_message(registry: Stub, format: str) ->
 
 @pytest.mark.parametrize(
     ("strategy", "subject"),
-    [("TopicNameStrategy", "t-value"), ("io.confluent.kafka.serializers.subject.RecordNameStrategy", "shop.Row"),
-     ("TopicRecordNameStrategy", "t-shop.Row")],
-)  # fmt: skip
+    [
+        ("TopicNameStrategy", "t-value"),
+        ("io.confluent.kafka.serializers.subject.RecordNameStrategy", "shop.Row"),
+        ("TopicRecordNameStrategy", "t-shop.Row"),
+    ],
+)
 @pytest.mark.parametrize("format", CONVERTERS)
 def test_schema_subjects_are_named_by_the_configured_strategy(
     registry: Stub,
@@ -142,7 +160,9 @@ def test_schemas_are_not_registered_when_told_so(registry: Stub) -> None:
     data = registering.from_connect("t", ROW, Struct(ROW, [1, None]))
     assert made.from_connect("t", ROW, Struct(ROW, [1, None])) == data
     schema_id = int.from_bytes((data or b"")[1:5], "big")
-    fixed = converter(registry, "avro", **{"auto.register.schemas": "false", "use.schema.id": str(schema_id)})
+    fixed = converter(
+        registry, "avro", **{"auto.register.schemas": "false", "use.schema.id": str(schema_id)}
+    )
     assert fixed.from_connect("t", ROW, Struct(ROW, [1, None])) == data
     for each in (made, registering, fixed):
         each.close()
@@ -153,7 +173,9 @@ def test_a_registry_that_is_away_is_waited_for(registry: Stub) -> None:
     registry.down = 503
     try:
         with pytest.raises(UnavailableError):
-            made.from_connect("t", struct(("unseen", INT32)), Struct(struct(("unseen", INT32)), [1]))
+            made.from_connect(
+                "t", struct(("unseen", INT32)), Struct(struct(("unseen", INT32)), [1])
+            )
     finally:
         registry.down = None
     made.close()
@@ -188,7 +210,9 @@ def test_metadata_stays_out_of_avro_when_told_so(registry: Stub) -> None:
 
 def test_schemaless_primitives_are_written_as_avro_and_nothing_else(registry: Stub) -> None:
     made = converter(registry, "avro")
-    assert [made.to_connect("t", made.from_connect("t", None, v)).value for v in ("x", 5, True)] == ["x", 5, True]
+    assert [
+        made.to_connect("t", made.from_connect("t", None, v)).value for v in ("x", 5, True)
+    ] == ["x", 5, True]
     with pytest.raises(DataError):
         made.from_connect("t", None, {"a": 1})
     made.close()
@@ -209,12 +233,18 @@ def test_values_that_do_not_fit_are_data_errors(registry: Stub, format: str) -> 
 
 def test_connect_unions_are_written_as_avro_unions(registry: Stub) -> None:
     branch = struct(("a", INT32), name="shop.Branch", optional=True)
-    union = struct(("string", OPTIONAL_STRING), ("Branch", branch), name="io.confluent.connect.avro.Union")
+    union = struct(
+        ("string", OPTIONAL_STRING), ("Branch", branch), name="io.confluent.connect.avro.Union"
+    )
     schema = struct(("u", union), name="shop.Outer")
     made = converter(registry, "avro")
     for values in (["x", None], [None, Struct(branch, [1])]):
-        read = made.to_connect("t", made.from_connect("t", schema, Struct(schema, [Struct(union, values)])))
-        assert same(as_read(None, read.value["u"], "avro"), as_read(None, Struct(union, values), "avro"))
+        read = made.to_connect(
+            "t", made.from_connect("t", schema, Struct(schema, [Struct(union, values)]))
+        )
+        assert same(
+            as_read(None, read.value["u"], "avro"), as_read(None, Struct(union, values), "avro")
+        )
     made.close()
 
 

@@ -20,11 +20,27 @@ from connect_py.converters.primitive_converters import (
 from connect_py.converters.string_converter import StringConverter
 
 CONVERTERS: tuple[type[Converter], ...] = (
-    ShortConverter, IntegerConverter, LongConverter, FloatConverter, DoubleConverter, BooleanConverter,
-    ByteArrayConverter, StringConverter,
-)  # fmt: skip
-CORNERS = [b"\x00", b"\x01", b"\x02", b"\x7f\xc0\x00\x00", b"\xff\xf0" + b"\0" * 6, b"\x80" + b"\0" * 7, b"\xff" * 8]
-NUMBERS = st.sampled_from([1, 2, 4, 8]).flatmap(lambda size: st.binary(min_size=size, max_size=size))
+    ShortConverter,
+    IntegerConverter,
+    LongConverter,
+    FloatConverter,
+    DoubleConverter,
+    BooleanConverter,
+    ByteArrayConverter,
+    StringConverter,
+)
+CORNERS = [
+    b"\x00",
+    b"\x01",
+    b"\x02",
+    b"\x7f\xc0\x00\x00",
+    b"\xff\xf0" + b"\0" * 6,
+    b"\x80" + b"\0" * 7,
+    b"\xff" * 8,
+]
+NUMBERS = st.sampled_from([1, 2, 4, 8]).flatmap(
+    lambda size: st.binary(min_size=size, max_size=size)
+)
 TEXTS = st.text(max_size=4).map(lambda text: text.encode("utf-8", "surrogatepass"))
 
 
@@ -47,7 +63,11 @@ def test_columns_of_simple_values_give_the_rows_of_the_reference(poll: list[Mess
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_numbers_of_the_right_size_are_never_failures(size: int) -> None:
     data: list[bytes | None] = [bytes([n] * size) for n in range(50)]
-    (made,) = [c for c in MADE if type(c) is {2: ShortConverter, 4: IntegerConverter, 8: LongConverter}[size]]
+    (made,) = [
+        c
+        for c in MADE
+        if type(c) is {2: ShortConverter, 4: IntegerConverter, 8: LongConverter}[size]
+    ]
     (run,) = made.to_batch("t", data)
     assert not run.failures
     assert run.column.data.null_count == 0

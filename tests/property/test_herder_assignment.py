@@ -17,7 +17,11 @@ NOW = 100.0
 
 
 def work(connectors: dict[str, int]) -> Items:
-    tasks = {ConnectorTaskId(name, number) for name, count in connectors.items() for number in range(count)}
+    tasks = {
+        ConnectorTaskId(name, number)
+        for name, count in connectors.items()
+        for number in range(count)
+    }
     return frozenset((*connectors, *tasks))
 
 
@@ -32,7 +36,11 @@ def settled(configured: Items, seats: dict[str, Seat]) -> dict[str, Seat]:
 
 
 def moved(before: dict[str, Seat], after: dict[str, Seat]) -> set[Item]:
-    return {item for member, seat in after.items() for item in seat.holds - before.get(member, Seat("")).holds}
+    return {
+        item
+        for member, seat in after.items()
+        for item in seat.holds - before.get(member, Seat("")).holds
+    }
 
 
 def check_whole_and_balanced(configured: Items, seats: dict[str, Seat]) -> None:
@@ -45,7 +53,9 @@ def check_whole_and_balanced(configured: Items, seats: dict[str, Seat]) -> None:
 
 
 @given(CONNECTORS, MEMBERS)
-def test_everything_configured_is_assigned_once_and_evenly(connectors: dict[str, int], members: int) -> None:  # A2, A5
+def test_everything_configured_is_assigned_once_and_evenly(
+    connectors: dict[str, int], members: int
+) -> None:  # A2, A5
     check_whole_and_balanced(work(connectors), settled(work(connectors), fresh(members)))
 
 
@@ -61,7 +71,9 @@ def test_assignment_ignores_map_order_and_is_a_fixed_point(  # A3, A4
 
 
 @given(CONNECTORS, MEMBERS)
-def test_joining_member_receives_at_most_its_share_of_work(connectors: dict[str, int], members: int) -> None:
+def test_joining_member_receives_at_most_its_share_of_work(
+    connectors: dict[str, int], members: int
+) -> None:
     before = settled(work(connectors), fresh(members))  # A6
     after = settled(work(connectors), {**before, **fresh(1, members)})
     check_whole_and_balanced(work(connectors), after)
@@ -73,7 +85,9 @@ def test_joining_member_receives_at_most_its_share_of_work(connectors: dict[str,
 
 
 @given(CONNECTORS, st.integers(2, 5))
-def test_leaving_member_moves_only_its_own(connectors: dict[str, int], members: int) -> None:  # A6, A7
+def test_leaving_member_moves_only_its_own(
+    connectors: dict[str, int], members: int
+) -> None:  # A6, A7
     before = settled(work(connectors), fresh(members))
     gone = before.pop("m0")
     lost = dict.fromkeys(gone.holds, gone.url)
@@ -100,17 +114,25 @@ def test_lost_work_is_reassigned_only_after_the_rebalance_delay(  # A8, delay se
     if gone.holds:
         assert still.targets["m9"] == frozenset()
     if back:
-        returned = divide(configured, {**before, "m7": Seat(gone.url)}, {}, waiting.memory, NOW + 29.0, 30.0)
+        returned = divide(
+            configured, {**before, "m7": Seat(gone.url)}, {}, waiting.memory, NOW + 29.0, 30.0
+        )
         assert returned.targets["m7"] == gone.holds or not gone.holds
-        assert all(returned.targets[member] == seat.holds for member, seat in before.items() if gone.holds)
+        assert all(
+            returned.targets[member] == seat.holds for member, seat in before.items() if gone.holds
+        )
         assert returned.memory.until is None
     else:
         over = divide(configured, before, {}, waiting.memory, NOW + 30.0, 30.0)
-        check_whole_and_balanced(configured, {m: Seat(s.url, over.targets[m]) for m, s in before.items()})
+        check_whole_and_balanced(
+            configured, {m: Seat(s.url, over.targets[m]) for m, s in before.items()}
+        )
 
 
 @given(CONNECTORS, MEMBERS, st.integers(0, 6))
-def test_new_connector_moves_no_task_of_another(connectors: dict[str, int], members: int, tasks: int) -> None:  # A9
+def test_new_connector_moves_no_task_of_another(
+    connectors: dict[str, int], members: int, tasks: int
+) -> None:  # A9
     before = settled(work(connectors), fresh(members))
     more = {**connectors, "z": tasks}
     after = settled(work(more), before)

@@ -30,7 +30,9 @@ def run(first: int, count: int) -> Counter[Fault]:
 
 
 def run_all(first: int, seeds: int) -> Counter[Fault]:
-    chunks = [(start, min(CHUNK, first + seeds - start)) for start in range(first, first + seeds, CHUNK)]
+    chunks = [
+        (start, min(CHUNK, first + seeds - start)) for start in range(first, first + seeds, CHUNK)
+    ]
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
         faults = sum(pool.starmap(run, chunks, chunksize=1), Counter[Fault]())
         pool.close()
@@ -42,7 +44,9 @@ def check(seeds: int, first: int) -> None:
     faults = run_all(first, seeds)
     print({fault.name: faults[fault] for fault in Fault})
     if seeds >= 2_000:
-        assert not [fault.name for fault in Fault if not faults[fault]], "a fault that never happened shows nothing"
+        assert not [fault.name for fault in Fault if not faults[fault]], (
+            "a fault that never happened shows nothing"
+        )
 
 
 @pytest.mark.timeout(60 + SEEDS * 0.06)  # 10 ms a seed on an idle core; other tests may share it
@@ -61,8 +65,8 @@ def test_a_seed_always_takes_the_same_course() -> None:
     assert simulate(11).faults == simulate(11).faults
 
 
-# Seeds that go wrong with a rule off, found by running some hundreds. A change to rules or world moves them;
-# then the search finds others, or says that the rule is not shown any more.
+# Seeds that go wrong with a rule off, found by running some hundreds. A change to rules or world
+# moves them; then the search finds others, or says that the rule is not shown any more.
 SEEDS_THAT_NEED = [
     (Switch.STOP_AT_END_OF_LEASE, 10),
     (Switch.REFUSE_LATE_ACKNOWLEDGEMENT, 233),
@@ -79,14 +83,18 @@ def test_every_rule_that_can_be_turned_off_is_shown() -> None:
     assert {rule for rule, _ in SEEDS_THAT_NEED} == set(Switch)
 
 
-@pytest.mark.parametrize(("rule", "hint"), SEEDS_THAT_NEED, ids=lambda value: getattr(value, "name", None))
+@pytest.mark.parametrize(
+    ("rule", "hint"), SEEDS_THAT_NEED, ids=lambda value: getattr(value, "name", None)
+)
 def test_world_goes_wrong_without_the_rule(rule: Switch, hint: int) -> None:
     for seed in range(hint, hint + NEIGHBOURS):
         try:
             simulate(seed, {rule})
         except WrongWorldError:
             return
-    raise AssertionError(f"no seed from {hint} on shows what rule {rule.name} is for: search further")
+    raise AssertionError(
+        f"no seed from {hint} on shows what rule {rule.name} is for: search further"
+    )
 
 
 QUIET_SEEDS = range(25)

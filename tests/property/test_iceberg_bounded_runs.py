@@ -1,4 +1,5 @@
-"""A connector that stops by itself, in the storms of the simulation: each row before its bound is in once, no other."""
+"""A connector that stops by itself, in the storms of the simulation: each row before its bound is
+in once, no other."""
 
 from __future__ import annotations
 
@@ -8,12 +9,17 @@ from iceberg_protocol_storm import Fault, WrongWorldError
 from iceberg_protocol_world import World
 
 SEEDS = examples(100)
-# Bounds are of one topic and one generation: what begins anew has others. A catalog that is restored while nothing more
-# comes for its tables is noticed by the next start.
+# Bounds are of one topic and one generation: what begins anew has others. A catalog that is
+# restored while nothing more comes for its tables is noticed by the next start.
 _OTHERS = {
-    Fault.TOPIC_REPLACED, Fault.OFFSETS_ALTERED, Fault.OFFSETS_ALTERED_LATE, Fault.OFFSETS_SKIPPED, Fault.REWIND_SKIPS,
-    Fault.RETENTION_TOO_SOON, Fault.RESTORED,
-}  # fmt: skip
+    Fault.TOPIC_REPLACED,
+    Fault.OFFSETS_ALTERED,
+    Fault.OFFSETS_ALTERED_LATE,
+    Fault.OFFSETS_SKIPPED,
+    Fault.REWIND_SKIPS,
+    Fault.RETENTION_TOO_SOON,
+    Fault.RESTORED,
+}
 FAULTS = tuple(fault for fault in Fault if fault not in _OTHERS)
 
 

@@ -1,4 +1,5 @@
-"""Staging on generated rows: columns give what rows alone give, and merging gives what a dictionary gives."""
+"""Staging on generated rows: columns give what rows alone give, and merging gives what a dictionary
+gives."""
 
 from __future__ import annotations
 
@@ -50,26 +51,70 @@ NUMBER_TEXTS = st.one_of(
 )
 MOMENT_TEXTS = st.builds(
     "{}-{:02}-{:02}{}{}{}".format,
-    st.sampled_from(["0001", "1677", "1970", "2024", "2262", "9999", "+20000", "-0043", "-290000", "+300000"]),
-    st.integers(0, 13), st.integers(1, 31), st.sampled_from(["T", " ", "T", "t"]),
-    st.sampled_from(["00", "23:59", "24:00", "10:11:12", "23:59:59.9", "00:00:60", "10:11:12.123456",
-                     "01:02:03.987654321"]),
-    st.sampled_from(["", "Z", "Z", "+01:00", "-0530", "+18", "-18:00", "+18:01", "-23:00", "+05:30:15"]),
-)  # fmt: skip
+    st.sampled_from(
+        ["0001", "1677", "1970", "2024", "2262", "9999", "+20000", "-0043", "-290000", "+300000"]
+    ),
+    st.integers(0, 13),
+    st.integers(1, 31),
+    st.sampled_from(["T", " ", "T", "t"]),
+    st.sampled_from(
+        [
+            "00",
+            "23:59",
+            "24:00",
+            "10:11:12",
+            "23:59:59.9",
+            "00:00:60",
+            "10:11:12.123456",
+            "01:02:03.987654321",
+        ]
+    ),
+    st.sampled_from(
+        ["", "Z", "Z", "+01:00", "-0530", "+18", "-18:00", "+18:01", "-23:00", "+05:30:15"]
+    ),
+)
 TEXTS = st.one_of(
     st.text(max_size=6),
     NUMBER_TEXTS,
     MOMENT_TEXTS,
     st.integers(-(2**70), 2**70).map(str),
-    st.sampled_from([
-        "1", "-5", "+7", "1.5", "1e3", "NaN", "true", "FALSE", "AQI=", "2020-02-29", "2021-02-29", "10:15",
-        "24:00:00", "2020-01-01T00:00:00Z", "2020-01-01T00:00:00.123+01:00", "infinity", "-0043-03-15T00:00:00Z",
-        "00000000-0000-0000-0000-00000000000a", "9223372036854775808", "3.4e38", "1e39", "-1e400", "8300e-44",
-    ]),
-)  # fmt: skip
-INT64S = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-5, 90_000_000), st.integers(-(2**63), -(2**63) + 999))
+    st.sampled_from(
+        [
+            "1",
+            "-5",
+            "+7",
+            "1.5",
+            "1e3",
+            "NaN",
+            "true",
+            "FALSE",
+            "AQI=",
+            "2020-02-29",
+            "2021-02-29",
+            "10:15",
+            "24:00:00",
+            "2020-01-01T00:00:00Z",
+            "2020-01-01T00:00:00.123+01:00",
+            "infinity",
+            "-0043-03-15T00:00:00Z",
+            "00000000-0000-0000-0000-00000000000a",
+            "9223372036854775808",
+            "3.4e38",
+            "1e39",
+            "-1e400",
+            "8300e-44",
+        ]
+    ),
+)
+INT64S = st.one_of(
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(-5, 90_000_000),
+    st.integers(-(2**63), -(2**63) + 999),
+)
 DOUBLES = st.one_of(
-    st.floats(), st.integers(-(2**70), 2**70).map(float), st.integers(-(10**9), 10**9).map(lambda n: n / 100)
+    st.floats(),
+    st.integers(-(2**70), 2**70).map(float),
+    st.integers(-(10**9), 10**9).map(lambda n: n / 100),
 )
 
 
@@ -108,12 +153,36 @@ SOURCES: dict[str, tuple[Schema, st.SearchStrategy[Any]]] = {
     "map": (map_of(STRING, INT64), st.dictionaries(st.text(max_size=2), INT64S, max_size=3)),
 }
 TARGETS: list[Any] = [
-    "int", "long", "float", "double", "decimal(9, 2)", "decimal(38, 0)", "decimal(38, 10)", "decimal(38, 22)",
-    "decimal(38, 37)", "boolean", "string", "uuid", "binary", "fixed[2]", "date", "time", "timestamp", "timestamptz",
-    "timestamp_ns", "timestamptz_ns",
+    "int",
+    "long",
+    "float",
+    "double",
+    "decimal(9, 2)",
+    "decimal(38, 0)",
+    "decimal(38, 10)",
+    "decimal(38, 22)",
+    "decimal(38, 37)",
+    "boolean",
+    "string",
+    "uuid",
+    "binary",
+    "fixed[2]",
+    "date",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "timestamp_ns",
+    "timestamptz_ns",
     {"type": "list", "element-id": 2, "element-required": False, "element": "int"},
-    {"type": "map", "key-id": 2, "key": "string", "value-id": 3, "value": "int", "value-required": False},
-]  # fmt: skip
+    {
+        "type": "map",
+        "key-id": 2,
+        "key": "string",
+        "value-id": 3,
+        "value": "int",
+        "value-required": False,
+    },
+]
 OPTIONS = [
     ConversionOptions(),
     ConversionOptions(lenient=True),
@@ -136,7 +205,7 @@ def outcome(converter: RowConverter, column: Column) -> tuple[list[str], set[tup
         for failure in made.failures
         for row, bad in enumerate(failure.rows.to_pylist())
         if bad
-    }  # fmt: skip
+    }
     return [repr(v) for v in data.to_pylist()], failed
 
 
@@ -159,7 +228,12 @@ def check_column(data: st.DataObject, source: str, target: Any, options: Convers
             assert (texts[at], alone) == (repr(value), [repr(value)]), given_values[at]
 
 
-COLUMNS = (st.data(), st.sampled_from(sorted(SOURCES)), st.sampled_from(TARGETS), st.sampled_from(OPTIONS))
+COLUMNS = (
+    st.data(),
+    st.sampled_from(sorted(SOURCES)),
+    st.sampled_from(TARGETS),
+    st.sampled_from(OPTIONS),
+)
 
 
 @settings(max_examples=220, deadline=None)
@@ -184,7 +258,9 @@ def test_many_columns_convert_as_plain_python_does(
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 3), st.sampled_from(["c", "u", "d", "tombstone"]), st.sampled_from(["x", "y", None, "?"])
+            st.integers(0, 3),
+            st.sampled_from(["c", "u", "d", "tombstone"]),
+            st.sampled_from(["x", "y", None, "?"]),
         ),
         max_size=20,
     ),
@@ -198,29 +274,50 @@ def test_merging_leaves_the_last_change_of_each_key(
     row = struct(("id", INT64), ("v", Schema(Type.STRING, optional=True)), ("__op", STRING))
     key = struct(("id", INT64))
     rows: list[SinkRecord] = []
-    history: dict[int, list[tuple[str | None, bool]]] = {}  # by id: value, and whether it is a delete
+    history: dict[
+        int, list[tuple[str | None, bool]]
+    ] = {}  # by id: value, and whether it is a delete
     for offset, (id_, op, v) in enumerate(events):
         if op == "tombstone":
             rows.append(record(None, offset, key=Struct(key, [id_])))
         else:
-            rows.append(record(Struct(row, [id_, gone if v == "?" else v, op]), offset, key=Struct(key, [id_])))
+            rows.append(
+                record(
+                    Struct(row, [id_, gone if v == "?" else v, op]), offset, key=Struct(key, [id_])
+                )
+            )
         history.setdefault(id_, []).append((None, True) if op in ("d", "tombstone") else (v, False))
     lasts = {id_: each[-1] for id_, each in history.items()}
-    completed = [  # the earlier changes of a row that lacks a value, and the last one where it is the one that lacks it
-        (id_, None if change == unsent else change[0], change[1], change == unsent and at == len(each))
-        for id_, each in history.items() if unsent in each
-        for at, change in enumerate(each, 1) if at < len(each) or change == unsent
-    ]  # fmt: skip
+    # the earlier changes of a row that lacks a value, and the last one where it is the one that
+    # lacks it
+    completed = [
+        (
+            id_,
+            None if change == unsent else change[0],
+            change[1],
+            change == unsent and at == len(each),
+        )
+        for id_, each in history.items()
+        if unsent in each
+        for at, change in enumerate(each, 1)
+        if at < len(each) or change == unsent
+    ]
     if unsent not in lasts.values():
         completed = []
     with tempfile.TemporaryDirectory() as folder:
         columns = [("id", "long"), ("v", "string")]
-        made = stager(table(columns, keys=["id"], folder=Path(folder)), memory=memory, tables__cdc_field="__op")
+        made = stager(
+            table(columns, keys=["id"], folder=Path(folder)),
+            memory=memory,
+            tables__cdc_field="__op",
+        )
         for at in range(0, len(rows), cut):
             for one in Batch.of(rows[at : at + cut]):
                 made.add(made.prepare(one))
         files = made.close_cycle(1, ORDERS_0)
-        assert sum(f.rows for f in files) == sum(len(read(files, kind)) for kind in ("rows", "deletes", "changes"))
+        assert sum(f.rows for f in files) == sum(
+            len(read(files, kind)) for kind in ("rows", "deletes", "changes")
+        )
         upserts = {r["id"]: r["v"] for r in read(files)}
         deletes = {r["id"] for r in read(files, "deletes")}
         staged = changes(files, "id", "v", CHANGE, "partial")
@@ -235,5 +332,7 @@ def test_merging_leaves_the_last_change_of_each_key(
 def test_doubles_become_the_text_that_java_prints(values: list[float]) -> None:
     row = struct(("c", FLOAT64))
     column = Column(row, to_array(row, [Struct(row, [v]) for v in values]))
-    made = RowConverter(table([("c", "string")]), row, column.data.type, ConversionOptions()).convert(column)
+    made = RowConverter(
+        table([("c", "string")]), row, column.data.type, ConversionOptions()
+    ).convert(column)
     assert made.columns[0].to_pylist() == [double_text(v) for v in values]

@@ -35,12 +35,17 @@ def run(seeds: range) -> None:
     for counts in faults, effects, events:
         print({kind.name: number for kind, number in counts.items()})
     if len(seeds) >= 500:
-        assert not [fault.name for fault in Fault if not faults[fault]], "a fault that never happened shows nothing"
+        assert not [fault.name for fault in Fault if not faults[fault]], (
+            "a fault that never happened shows nothing"
+        )
         assert not [effect.name for effect in Effect if not effects[effect]]
-        assert not [event.name for event in Event if not events[event]], "a step that never met this shows nothing"
+        assert not [event.name for event in Event if not events[event]], (
+            "a step that never met this shows nothing"
+        )
 
 
-@pytest.mark.timeout(60 + SEEDS)  # 100 ms a seed on an idle core, which up to ten processes may share
+# 100 ms a seed on an idle core, which up to ten processes may share
+@pytest.mark.timeout(60 + SEEDS)
 def test_after_any_storm_each_row_is_in_exactly_once() -> None:
     run(range(FIRST, FIRST + SEEDS))
 
@@ -56,8 +61,8 @@ def test_a_seed_always_takes_the_same_course() -> None:
     assert simulate(11).faults == simulate(11).faults
 
 
-# Seeds that fail with a rule off, found by running many. A change to the protocol or to the world moves them; then the
-# search below finds others, or says that the rule is not shown any more.
+# Seeds that fail with a rule off, found by running many. A change to the protocol or to the world
+# moves them; then the search below finds others, or says that the rule is not shown any more.
 SEEDS_THAT_NEED: list[tuple[Rule | Switch, int]] = [
     (Rule.LEDGER_BOUND_TO_TABLE, 2),
     (Rule.ALL_POSITIONS_IN_EVERY_COMMIT, 7),
@@ -117,47 +122,88 @@ RARELY: list[Rule | Switch] = [
     Rule.OWNER_FOLLOWED_BEFORE_REFILL,
     Rule.PROOF_BEFORE_FIRST_LEDGER,
 ]
-MASKED_BY: dict[Rule | Switch, Rule] = {  # what the first prevents, the second catches: so both are off
+MASKED_BY: dict[
+    Rule | Switch, Rule
+] = {  # what the first prevents, the second catches: so both are off
     Rule.ACCEPT_CONTIGUOUS_ONLY: Rule.CHECK_FILTER_AND_FIRST,
 }
 ENDS = (Fault.OTHER_CLUSTER, Fault.RETENTION_TOO_SOON)  # of a storm, with a message
 ALTERED = (Fault.OFFSETS_ALTERED, Fault.OFFSETS_ALTERED_LATE, Fault.OFFSETS_SKIPPED)
-STORMS: dict[Rule | Switch, Sequence[Fault]] = {  # storms of these faults only, where the rule shows sooner
+STORMS: dict[
+    Rule | Switch, Sequence[Fault]
+] = {  # storms of these faults only, where the rule shows sooner
     Rule.ACCEPT_CONTIGUOUS_ONLY: (
-        Fault.MESSAGE_TWICE, Fault.MESSAGE_LATE, Fault.ZOMBIE_TASK, Fault.REBALANCE,
+        Fault.MESSAGE_TWICE,
+        Fault.MESSAGE_LATE,
+        Fault.ZOMBIE_TASK,
+        Fault.REBALANCE,
     ),
     Rule.EPOCH_ABOVE_EVERY_TRACE: (
-        Fault.CHANNEL_WIPED, Fault.COORDINATOR_SLEEPS, Fault.SLEEPER_WAKES, Fault.COORDINATOR_KILLED,
-        Fault.MESSAGE_LATE, Fault.ROLL_BACK, Fault.REBALANCE,
+        Fault.CHANNEL_WIPED,
+        Fault.COORDINATOR_SLEEPS,
+        Fault.SLEEPER_WAKES,
+        Fault.COORDINATOR_KILLED,
+        Fault.MESSAGE_LATE,
+        Fault.ROLL_BACK,
+        Fault.REBALANCE,
     ),
-    Rule.NEWER_LEDGER_BEFORE_GROUP: [fault for fault in Fault if fault not in (*APART, *ENDS, *ALTERED)],
+    Rule.NEWER_LEDGER_BEFORE_GROUP: [
+        fault for fault in Fault if fault not in (*APART, *ENDS, *ALTERED)
+    ],
     Rule.NO_OLDER_GENERATION: [fault for fault in Fault if fault not in ENDS],
     Switch.RETAINED_IS_NOT_ROLLED_BACK: (
-        Fault.COORDINATOR_KILLED, Fault.DRIVER_LOST, Fault.FOREIGN_COMMIT, Fault.EXPIRE, Fault.TAGGED,
+        Fault.COORDINATOR_KILLED,
+        Fault.DRIVER_LOST,
+        Fault.FOREIGN_COMMIT,
+        Fault.EXPIRE,
+        Fault.TAGGED,
     ),
     Switch.KEEP_OLD_FILES_UNTIL_OWN_COMMIT: (
-        Fault.COORDINATOR_SLEEPS, Fault.SLEEPER_WAKES, Fault.UNKNOWN_LATE, Fault.COORDINATOR_KILLED, Fault.DRIVER_LOST,
+        Fault.COORDINATOR_SLEEPS,
+        Fault.SLEEPER_WAKES,
+        Fault.UNKNOWN_LATE,
+        Fault.COORDINATOR_KILLED,
+        Fault.DRIVER_LOST,
     ),
     Switch.PROPERTY_IN_VERSION: (
-        Fault.ROLL_BACK, Fault.COORDINATOR_SLEEPS, Fault.SLEEPER_WAKES, Fault.COORDINATOR_KILLED, Fault.MESSAGE_LATE,
+        Fault.ROLL_BACK,
+        Fault.COORDINATOR_SLEEPS,
+        Fault.SLEEPER_WAKES,
+        Fault.COORDINATOR_KILLED,
+        Fault.MESSAGE_LATE,
     ),
     Switch.VALIDATE_DATA_FILES: (
-        Fault.COMPACTION, Fault.FOREIGN_COMMIT, Fault.FOREIGN_UPSERT, Fault.SPURIOUS_CONFLICT,
+        Fault.COMPACTION,
+        Fault.FOREIGN_COMMIT,
+        Fault.FOREIGN_UPSERT,
+        Fault.SPURIOUS_CONFLICT,
     ),
     Switch.DELETES_NAME_THEIR_FILES: (
-        Fault.COMPACTION, Fault.FOREIGN_COMMIT, Fault.MANIFESTS_REWRITTEN, Fault.SPURIOUS_CONFLICT,
+        Fault.COMPACTION,
+        Fault.FOREIGN_COMMIT,
+        Fault.MANIFESTS_REWRITTEN,
+        Fault.SPURIOUS_CONFLICT,
     ),
     Switch.START_OVER_IF_A_FILE_IS_GONE: (Fault.EXPIRED_UNDER_A_MERGE, Fault.COMPACTION),
     Switch.SCRATCH_FILES_AFTER_THE_SWAP: (
-        Fault.SCRATCH_LEFT_BEHIND, Fault.SCRATCH_SWAP_LATE, Fault.COORDINATOR_KILLED, Fault.EVERYTHING_KILLED,
+        Fault.SCRATCH_LEFT_BEHIND,
+        Fault.SCRATCH_SWAP_LATE,
+        Fault.COORDINATOR_KILLED,
+        Fault.EVERYTHING_KILLED,
     ),
     Switch.KEEP_FILES_OF_A_SENT_SWAP: (
-        Fault.UNKNOWN_LATE, Fault.SPURIOUS_CONFLICT, Fault.COMMIT_FAILED, Fault.LOAD_FAILED,
+        Fault.UNKNOWN_LATE,
+        Fault.SPURIOUS_CONFLICT,
+        Fault.COMMIT_FAILED,
+        Fault.LOAD_FAILED,
     ),
     Switch.COMPACTION_OF_ITS_EPOCH: (
-        Fault.COORDINATOR_SLEEPS, Fault.SLEEPER_WAKES, Fault.COORDINATOR_KILLED, Fault.COMPACTION_LATE,
+        Fault.COORDINATOR_SLEEPS,
+        Fault.SLEEPER_WAKES,
+        Fault.COORDINATOR_KILLED,
+        Fault.COMPACTION_LATE,
     ),
-}  # fmt: skip
+}
 NEIGHBOURS = 150
 LONG_SEARCH = 20_000
 
@@ -166,7 +212,9 @@ def test_every_rule_has_a_seed_that_needs_it() -> None:
     assert {rule for rule, _ in SEEDS_THAT_NEED} | set(RARELY) == {*Rule, *Switch}
 
 
-def goes_wrong(seed: int, off: frozenset[Rule | Switch], faults: Sequence[Fault]) -> WrongWorldError | None:
+def goes_wrong(
+    seed: int, off: frozenset[Rule | Switch], faults: Sequence[Fault]
+) -> WrongWorldError | None:
     try:
         simulate(seed, off, faults)
     except WrongWorldError as error:
@@ -184,7 +232,9 @@ def search(rule: Rule | Switch, seeds: range, faults: Sequence[Fault]) -> None:
     raise AssertionError(f"no seed of {seeds} shows what rule {rule.value} is for: search further")
 
 
-@pytest.mark.parametrize(("rule", "hint"), SEEDS_THAT_NEED, ids=lambda value: getattr(value, "name", None))
+@pytest.mark.parametrize(
+    ("rule", "hint"), SEEDS_THAT_NEED, ids=lambda value: getattr(value, "name", None)
+)
 @pytest.mark.timeout(300)  # a hint that holds takes a blink; a search of neighbours does not
 def test_world_goes_wrong_without_the_rule(rule: Rule | Switch, hint: int) -> None:
     search(rule, range(hint, hint + NEIGHBOURS), STORMS.get(rule, tuple(Fault)))

@@ -1,4 +1,5 @@
-"""The config topic under compaction and crashes: what is left of it gives a valid task set or none, never a mixture."""
+"""The config topic under compaction and crashes: what is left of it gives a valid task set or none,
+never a mixture."""
 
 from __future__ import annotations
 
@@ -15,8 +16,17 @@ from connect_py.storage.config_state import ClusterConfigState, ConfigTable, tar
 Record: TypeAlias = tuple[str, object]
 NAMES = ("a", "a-1")
 KINDS = (
-    "config", "tasks", "pause", "resume", "stop", "delete", "fence", "restart", "session key", "logger level",
-)  # fmt: skip
+    "config",
+    "tasks",
+    "pause",
+    "resume",
+    "stop",
+    "delete",
+    "fence",
+    "restart",
+    "session key",
+    "logger level",
+)
 Operation: TypeAlias = tuple[str, str, int]
 
 operations = st.lists(
@@ -26,7 +36,8 @@ operations = st.lists(
 
 
 def records(history: list[Operation]) -> Iterator[Record]:
-    """The records of each operation in the order in which they are written; values carry the operation's number."""
+    """The records of each operation in the order in which they are written; values carry the
+    operation's number."""
     for number, (kind, name, count) in enumerate(history):
         if kind == "config":
             yield f"connector-{name}", {"properties": {"v": str(number)}}
@@ -49,7 +60,10 @@ def records(history: list[Operation]) -> Iterator[Record]:
         elif kind == "restart":
             yield f"restart-connector-{name}", {"include-tasks": True, "only-failed": False}
         elif kind == "session key":
-            yield "session-key", {"key": f"{number}", "algorithm": "HmacSHA256", "creation-timestamp": number}
+            yield (
+                "session-key",
+                {"key": f"{number}", "algorithm": "HmacSHA256", "creation-timestamp": number},
+            )
         else:
             yield f"logger-cluster-{name}", {"level": "debug"}
 
@@ -72,8 +86,11 @@ def test_task_sets_are_never_mixed_wherever_a_writer_dies(history: list[Operatio
 
 
 @given(operations, st.data())
-def test_compaction_loses_no_configuration_and_mixes_no_task_set(history: list[Operation], data: st.DataObject) -> None:
-    """Up to some offset only the last record of each key is left, and up to another one tombstones are gone as well."""
+def test_compaction_loses_no_configuration_and_mixes_no_task_set(
+    history: list[Operation], data: st.DataObject
+) -> None:
+    """Up to some offset only the last record of each key is left, and up to another one tombstones
+    are gone as well."""
     log = list(enumerate(records(history)))
     clean = data.draw(st.integers(0, len(log)), label="compacted up to")
     bare = data.draw(st.integers(0, clean), label="without tombstones up to")
@@ -94,6 +111,14 @@ def test_compaction_loses_no_configuration_and_mixes_no_task_set(history: list[O
         assert found in ([], whole.all_task_configs(name))
         if found:
             assert compacted.start_numbers[name] == whole.start_numbers[name]
-            assert compacted.applied_configs[name] in (whole.applied_configs[name], whole.configs[name])
-        if name in whole.pending_fencing and name not in compacted.inconsistent and name in compacted.task_counts:
-            assert name in compacted.pending_fencing  # a new task set never starts beside producers of the old one
+            assert compacted.applied_configs[name] in (
+                whole.applied_configs[name],
+                whole.configs[name],
+            )
+        if (
+            name in whole.pending_fencing
+            and name not in compacted.inconsistent
+            and name in compacted.task_counts
+        ):
+            # a new task set never starts beside producers of the old one
+            assert name in compacted.pending_fencing

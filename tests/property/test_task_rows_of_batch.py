@@ -1,4 +1,5 @@
-"""What transformations that take rows do to a batch is the same whether its rows were all made or only looked at."""
+"""What transformations that take rows do to a batch is the same whether its rows were all made or
+only looked at."""
 
 from __future__ import annotations
 
@@ -23,7 +24,20 @@ from connect_py.task.rows_of_batch import RowsOfBatch
 pytestmark = pytest.mark.timeout(240)  # a thousand examples
 Action = Callable[[SinkRecord, Random], SinkRecord | None]
 WIDE = struct(("f", FLOAT32), ("tags", map_of(STRING, INT64)), ("event", ENVELOPE))
-LOOSE = [1, 2**31, 1.5, True, "x", "\ud800", b"b", None, [1, "x"], ["x"], Decimal("1.5"), Decimal("-0.00")]
+LOOSE = [
+    1,
+    2**31,
+    1.5,
+    True,
+    "x",
+    "\ud800",
+    b"b",
+    None,
+    [1, "x"],
+    ["x"],
+    Decimal("1.5"),
+    Decimal("-0.00"),
+]
 
 
 def row_of(record: SinkRecord) -> Any:
@@ -37,16 +51,20 @@ def row_of(record: SinkRecord) -> Any:
 def write_deep(record: SinkRecord, random: Random) -> SinkRecord:
     row = row_of(record)
     if isinstance(row, Struct):
-        random.choice([
-            lambda: row.put("qty", 99),
-            lambda: row.values.__setitem__(0, 77),
-            lambda: (row.get("tags") or []).append("more"),
-            lambda: setattr(row, "values", [*row.values[:2], None, *row.values[3:]]),
-            lambda: None if row["address"] is None else row["address"].put("city", "Rome"),
-            lambda: None if row["address"] is None else row["address"].put("zip", 3),
-        ])()  # fmt: skip
+        random.choice(
+            [
+                lambda: row.put("qty", 99),
+                lambda: row.values.__setitem__(0, 77),
+                lambda: (row.get("tags") or []).append("more"),
+                lambda: setattr(row, "values", [*row.values[:2], None, *row.values[3:]]),
+                lambda: None if row["address"] is None else row["address"].put("city", "Rome"),
+                lambda: None if row["address"] is None else row["address"].put("zip", 3),
+            ]
+        )()
     elif row is not None:
-        random.choice([lambda: row.update(qty=99), row.clear, lambda: row.setdefault("new", True)])()
+        random.choice(
+            [lambda: row.update(qty=99), row.clear, lambda: row.setdefault("new", True)]
+        )()
     return record
 
 
@@ -79,7 +97,9 @@ def other_schema(record: SinkRecord, random: Random) -> SinkRecord:
     if not isinstance(record.value, Struct):
         return record
     inside = random.choice([0.5, 0.1, 1, True, float("nan")])
-    made = Struct(WIDE, [inside, random.choice([{"a": 1}, {}, {"a": True}, {None: 1}]), record.value])
+    made = Struct(
+        WIDE, [inside, random.choice([{"a": 1}, {}, {"a": True}, {None: 1}]), record.value]
+    )
     return record.replace(value_schema=WIDE, value=made)
 
 
@@ -90,41 +110,69 @@ def loose(record: SinkRecord, random: Random) -> SinkRecord:
         values = [value.get_without_default(f.name) for f in value.schema.fields]
         values[random.randrange(len(values))] = wrong
         return record.replace(value=Struct(value.schema, values))
-    return record.replace(value=wrong) if value is None else record.replace(value={**value, "ts_ms": wrong})
+    return (
+        record.replace(value=wrong)
+        if value is None
+        else record.replace(value={**value, "ts_ms": wrong})
+    )
 
 
 ACTIONS: Sequence[Action] = (
     lambda record, random: record,
     lambda record, random: None,
-    lambda record, random: record if record.value is None or record.value.get("op") is not None else None,
+    lambda record, random: (
+        record if record.value is None or record.value.get("op") is not None else None
+    ),
     lambda record, random: record if row_of(record) is None else record.replace(headers=Headers()),
     lambda record, random: record.replace(topic=random.choice(["t", "u"])),
-    lambda record, random: record.replace(topic="t").replace(headers=record.headers.add("more", 1, INT64)),
+    lambda record, random: record.replace(topic="t").replace(
+        headers=record.headers.add("more", 1, INT64)
+    ),
     lambda record, random: record.replace(timestamp=random.choice([1, None, True])),
     lambda record, random: record.replace(key=None, key_schema=None),
     lambda record, random: record.replace(value=None),
     lambda record, random: record.replace(value=None, value_schema=None),
-    lambda record, random: record.replace(value="text", value_schema=random.choice([OPTIONAL_STRING, STRING, None])),
+    lambda record, random: record.replace(
+        value="text", value_schema=random.choice([OPTIONAL_STRING, STRING, None])
+    ),
     lambda record, random: record.replace(partition=random.choice([3, 4])),
-    lambda record, random: record.replace(origin=record.origin._replace(offset=record.origin.offset + 1)),
+    lambda record, random: record.replace(
+        origin=record.origin._replace(offset=record.origin.offset + 1)
+    ),
     lambda record, random: record.replace(timestamp_type=random.choice(list(TimestampType))),
     lambda record, random: record.replace(timestamp_type=TimestampType.LOG_APPEND_TIME),
     lambda record, random: SinkRecord("t", 3, None, None, record.value_schema, record.value),
     lambda record, random: SinkRecord("t", 0, None, None, OPTIONAL_STRING, "x"),
     lambda record, random: SinkRecord(
-        record.topic, 3, record.key_schema, record.key, record.value_schema, record.value, record.timestamp,
-        record.headers, record.timestamp_type, record.origin,
+        record.topic,
+        3,
+        record.key_schema,
+        record.key,
+        record.value_schema,
+        record.value,
+        record.timestamp,
+        record.headers,
+        record.timestamp_type,
+        record.origin,
     ),
-    write_deep, write_top, new_value, row_alone, other_schema, loose,
-)  # fmt: skip
+    write_deep,
+    write_top,
+    new_value,
+    row_alone,
+    other_schema,
+    loose,
+)
 
 
 class Chain:
-    """A few actions, now these and now those; some rows it keeps, and gives them back a record later, or once more."""
+    """A few actions, now these and now those; some rows it keeps, and gives them back a record
+    later, or once more."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.actions = [self.random.choice(ACTIONS) for _ in range(self.random.choice([1, 1, 2, 3]))]
+        self.actions = [
+            self.random.choice(ACTIONS) for _ in range(self.random.choice([1, 1, 2, 3]))
+        ]
         self.often = self.random.choice([1.0, 1.0, 0.5])
         self.late = self.random.random() < 0.1
         self.repeats = self.random.random() < 0.1
@@ -134,18 +182,16 @@ class Chain:
     def apply(self, record: SinkRecord) -> SinkRecord | None:
         random = self.random
         if random.random() < 0.1:
-            self.kept.append(random.choice([lambda: record, lambda: record.value, lambda: row_of(record)])())
+            self.kept.append(
+                random.choice([lambda: record, lambda: record.value, lambda: row_of(record)])()
+            )
         made: SinkRecord | None = record
         for action in self.actions:
             if made is not None and random.random() < self.often:
                 try:
                     made = action(made, random)
-                except (
-                    AttributeError,
-                    TypeError,
-                    IndexError,
-                    DataError,
-                ):  # the event is something else now
+                # the event is something else now
+                except (AttributeError, TypeError, IndexError, DataError):
                     return None
         if self.late:
             made, self.last = self.last, made
@@ -205,7 +251,9 @@ def test_lazily_made_rows_equal_the_rows_of_the_batch(seed: int, actions: int) -
         patch.setattr(rows_of_batch, "MIN_ROWS", 1)
         reference, chain = Chain(actions), Chain(actions)
         for batch, twin in zip(given_batches(seed), given_batches(seed), strict=True):
-            expected = [made for record in twin.records() if (made := reference.apply(record)) is not None]
+            expected = [
+                made for record in twin.records() if (made := reference.apply(record)) is not None
+            ]
             rows = RowsOfBatch(batch)
             results = [made for record in rows.records if (made := chain.apply(record)) is not None]
             batches = rows.batches(results)
@@ -214,7 +262,9 @@ def test_lazily_made_rows_equal_the_rows_of_the_batch(seed: int, actions: int) -
                 for made in batches:
                     made.value.data.validate(full=True)
                     assert_rising(made)
-                assert by_topic([r for made in batches for r in made.records()]) == by_topic(expected)
+                assert by_topic([r for made in batches for r in made.records()]) == by_topic(
+                    expected
+                )
                 results = []
             rows.release()
             if batches is None:

@@ -29,9 +29,15 @@ unwrap_options = st.fixed_dictionaries(
     optional={
         "delete.tombstone.handling.mode": st.sampled_from(MODES),
         "add.fields": st.sampled_from(
-            ["op,table,source.ts_ms,lsn,total_order,nosuch", "source:src,transaction:tx", "op:__deleted"]
+            [
+                "op,table,source.ts_ms,lsn,total_order,nosuch",
+                "source:src,transaction:tx",
+                "op:__deleted",
+            ]
         ),
-        "add.headers": st.sampled_from(["op", "op:drop", "source.snapshot,transaction.id,ts_ms:when,source:src"]),
+        "add.headers": st.sampled_from(
+            ["op", "op:drop", "source.snapshot,transaction.id,ts_ms:when,source:src"]
+        ),
         "route.by.field": st.sampled_from(["tgt", "id", "nosuch"]),
         "drop.fields.header.name": st.just("drop"),
         "drop.fields.from.key": st.sampled_from(["true", "false"]),
@@ -39,10 +45,12 @@ unwrap_options = st.fixed_dictionaries(
         "replace.null.with.default": st.sampled_from(["true", "false"]),
     },
 )
-legacy_options = st.fixed_dictionaries({
-    "drop.tombstones": st.sampled_from(["true", "false"]),
-    "delete.handling.mode": st.sampled_from(["drop", "rewrite", "none"]),
-})  # fmt: skip
+legacy_options = st.fixed_dictionaries(
+    {
+        "drop.tombstones": st.sampled_from(["true", "false"]),
+        "delete.handling.mode": st.sampled_from(["drop", "rewrite", "none"]),
+    }
+)
 
 
 @proves(f"{DEBEZIUM}.ExtractNewRecordState")
@@ -58,7 +66,10 @@ def test_unwrapping_a_batch_equals_unwrapping_its_rows(
 def test_iceberg_debezium_transform_batch_form_equals_its_row_form(
     options: dict[str, str], given_records: list[SinkRecord]
 ) -> None:
-    check({"type": "org.apache.iceberg.connect.transforms.DebeziumTransform", **options}, given_records)
+    check(
+        {"type": "org.apache.iceberg.connect.transforms.DebeziumTransform", **options},
+        given_records,
+    )
 
 
 insertions = st.fixed_dictionaries(
@@ -90,7 +101,10 @@ def test_insert_field_batch_form_equals_its_row_form(
 ) -> None:
     if "static.value" in options:
         options = {**options, "static.field": "static"}
-    check({"type": f"org.apache.kafka.connect.transforms.InsertField${side}", **options}, given_records)
+    check(
+        {"type": f"org.apache.kafka.connect.transforms.InsertField${side}", **options},
+        given_records,
+    )
 
 
 @proves(f"{KAFKA}.ReplaceField")
@@ -98,7 +112,10 @@ def test_insert_field_batch_form_equals_its_row_form(
 def test_replace_field_batch_form_equals_its_row_form(
     side: str, options: dict[str, str], given_records: list[SinkRecord]
 ) -> None:
-    check({"type": f"org.apache.kafka.connect.transforms.ReplaceField${side}", **options}, given_records)
+    check(
+        {"type": f"org.apache.kafka.connect.transforms.ReplaceField${side}", **options},
+        given_records,
+    )
 
 
 @EXAMPLES
@@ -107,9 +124,12 @@ def test_a_chain_over_columns_equals_the_chain_over_rows(
     mode: str, replaced: dict[str, str], inserted: dict[str, str], given_records: list[SinkRecord]
 ) -> None:
     """Nulls that an earlier transformation made keep their schema through later ones."""
-    first = configured({
-        "type": "io.debezium.transforms.ExtractNewRecordState", "delete.tombstone.handling.mode": mode,
-    })  # fmt: skip
+    first = configured(
+        {
+            "type": "io.debezium.transforms.ExtractNewRecordState",
+            "delete.tombstone.handling.mode": mode,
+        }
+    )
     for batch in Batch.of(given_records):
         try:
             unwrapped = first.apply_batch(batch)
@@ -117,21 +137,36 @@ def test_a_chain_over_columns_equals_the_chain_over_rows(
             continue
         for made in unwrapped:
             check_batch({"type": f"{KAFKA}.ReplaceField$Value", **replaced}, made)
-            options = {**inserted, **({"static.field": "static"} if "static.value" in inserted else {})}
+            options = {
+                **inserted,
+                **({"static.field": "static"} if "static.value" in inserted else {}),
+            }
             check_batch({"type": f"{KAFKA}.InsertField$Value", **options}, made)
 
 
 routers = st.sampled_from(
-    [("s\\.(.*)\\.(.*)", "$1_$2"), ("s", "x"), ("(s).*", "$2"), ("(?<a>s).*", "${a}"), ("s.*", "${a}")]
+    [
+        ("s\\.(.*)\\.(.*)", "$1_$2"),
+        ("s", "x"),
+        ("(s).*", "$2"),
+        ("(?<a>s).*", "${a}"),
+        ("s.*", "${a}"),
+    ]
 )
 
 
 @proves(f"{KAFKA}.RegexRouter")
 @given(routers, records())
-def test_routing_a_batch_equals_routing_its_rows(router: tuple[str, str], given_records: list[SinkRecord]) -> None:
+def test_routing_a_batch_equals_routing_its_rows(
+    router: tuple[str, str], given_records: list[SinkRecord]
+) -> None:
     regex, replacement = router
     check(
-        {"type": "org.apache.kafka.connect.transforms.RegexRouter", "regex": regex, "replacement": replacement},
+        {
+            "type": "org.apache.kafka.connect.transforms.RegexRouter",
+            "regex": regex,
+            "replacement": replacement,
+        },
         given_records,
     )
 
@@ -139,7 +174,9 @@ def test_routing_a_batch_equals_routing_its_rows(router: tuple[str, str], given_
 CONFLUENT = "io.confluent.connect.transforms"
 OTHERS = {
     f"{DEBEZIUM}.ExtractChangedRecordState": [
-        {"header.changed.name": "h", "header.unchanged.name": "u"}, {"header.unchanged.name": "u"}, {},
+        {"header.changed.name": "h", "header.unchanged.name": "u"},
+        {"header.unchanged.name": "u"},
+        {},
     ],
     f"{DEBEZIUM}.ByLogicalTableRouter": [
         {"topic.regex": "s\\.(.*)\\.t", "topic.replacement": "all.$1"},
@@ -152,18 +189,24 @@ OTHERS = {
         {"topic.regex": "x", "topic.replacement": "all"},
     ],
     f"{DEBEZIUM}.TimezoneConverter": [
-        {"converted.timezone": "Europe/Berlin", "exclude.list": "source:u"}, {"converted.timezone": "+02:00"},
+        {"converted.timezone": "Europe/Berlin", "exclude.list": "source:u"},
+        {"converted.timezone": "+02:00"},
         {"converted.timezone": "America/New_York", "include.list": "t:us,zoned,default"},
     ],
-    f"{CONFLUENT}.TombstoneHandler": [{"behavior": behavior} for behavior in ("ignore", "fail", "warn")],
+    f"{CONFLUENT}.TombstoneHandler": [
+        {"behavior": behavior} for behavior in ("ignore", "fail", "warn")
+    ],
     f"{ICEBERG}.CopyValue": [
-        {"source.field": "op", "target.field": "kind"}, {"source.field": "source", "target.field": "origin"},
+        {"source.field": "op", "target.field": "kind"},
+        {"source.field": "source", "target.field": "origin"},
         {"source.field": "nosuch", "target.field": "op"},
     ],
     f"{ICEBERG}.KafkaMetadataTransform": [
-        {}, {"nested": "true", "field_name": "m", "external_field": "env,x"}, {"field_name": "op"},
+        {},
+        {"nested": "true", "field_name": "m", "external_field": "env,x"},
+        {"field_name": "op"},
     ],
-}  # fmt: skip
+}
 
 
 def moments(seed: int) -> list[SinkRecord]:

@@ -1,4 +1,5 @@
-"""Change events in JSON, transformed while their columns are unbuilt: the rows are those of the row forms."""
+"""Change events in JSON, transformed while their columns are unbuilt: the rows are those of the row
+forms."""
 
 from __future__ import annotations
 
@@ -28,46 +29,76 @@ MODES = ["drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-to
 FIELDS: list[tuple[str, dict[str, Any], st.SearchStrategy[Any]]] = [
     ("id", {"type": "int64"}, st.integers(0, 5)),
     ("name", {"type": "string", "optional": True}, st.sampled_from(["a", "b", None])),
-    ("price", {"type": "double", "optional": True, "default": 1.5}, st.sampled_from([0.5, 2.0, None])),
-    ("day", {"type": "int32", "optional": True, "name": "org.apache.kafka.connect.data.Date"}, st.integers(0, 9)),
+    (
+        "price",
+        {"type": "double", "optional": True, "default": 1.5},
+        st.sampled_from([0.5, 2.0, None]),
+    ),
+    (
+        "day",
+        {"type": "int32", "optional": True, "name": "org.apache.kafka.connect.data.Date"},
+        st.integers(0, 9),
+    ),
 ]
-ROW = {"type": "struct", "optional": True, "name": "Value", "fields": [{"field": n, **s} for n, s, _ in FIELDS]}
+ROW = {
+    "type": "struct",
+    "optional": True,
+    "name": "Value",
+    "fields": [{"field": n, **s} for n, s, _ in FIELDS],
+}
 TEXT, LONG = {"type": "string", "optional": True}, {"type": "int64", "optional": True}
 SOURCE = {"type": "struct", "fields": [{"field": n, **TEXT} for n in ("db", "schema", "table")]}
 ENVELOPE = {
-    "type": "struct", "name": "s.t.Envelope",
+    "type": "struct",
+    "name": "s.t.Envelope",
     "fields": [
-        {"field": "before", **ROW}, {"field": "after", **ROW}, {"field": "source", **SOURCE},
-        {"field": "op", "type": "string"}, {"field": "ts_ms", **LONG},
+        {"field": "before", **ROW},
+        {"field": "after", **ROW},
+        {"field": "source", **SOURCE},
+        {"field": "op", "type": "string"},
+        {"field": "ts_ms", **LONG},
     ],
-}  # fmt: skip
+}
 
 rows = st.fixed_dictionaries({name: values for name, _, values in FIELDS})
 odd_rows = rows | st.fixed_dictionaries(
     {"id": st.integers(0, 5)},
-    optional={"name": st.sampled_from(["a", 7, None]), "price": st.sampled_from([1, 0.5, None]),
-              "inside": st.fixed_dictionaries({}, optional={"x": st.integers(0, 2), "y": st.just("z")})},
-)  # fmt: skip
+    optional={
+        "name": st.sampled_from(["a", 7, None]),
+        "price": st.sampled_from([1, 0.5, None]),
+        "inside": st.fixed_dictionaries({}, optional={"x": st.integers(0, 2), "y": st.just("z")}),
+    },
+)
 
 
 def events(row: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    source = {"db": st.just("d"), "schema": st.sampled_from(["s", "s", "other"]), "table": st.just("t")}
+    source = {
+        "db": st.just("d"),
+        "schema": st.sampled_from(["s", "s", "other"]),
+        "table": st.just("t"),
+    }
     return st.fixed_dictionaries(
         {
-            "before": st.none() | row, "after": st.none() | row, "source": st.fixed_dictionaries(source),
-            "op": st.sampled_from("cudrt"), "ts_ms": st.integers(0, 9),
+            "before": st.none() | row,
+            "after": st.none() | row,
+            "source": st.fixed_dictionaries(source),
+            "op": st.sampled_from("cudrt"),
+            "ts_ms": st.integers(0, 9),
         }
-    )  # fmt: skip
+    )
 
 
 def polls(row: st.SearchStrategy[Any]) -> st.SearchStrategy[list[dict[str, Any] | None]]:
     return st.lists(st.none() | events(row) | events(row) | events(row), min_size=1, max_size=12)
 
 
-def converted(values: list[Any], *, schema: dict[str, Any] | None) -> tuple[list[SinkRecord], list[Batch]]:
+def converted(
+    values: list[Any], *, schema: dict[str, Any] | None
+) -> tuple[list[SinkRecord], list[Batch]]:
     """The rows and the batches of these messages."""
     made = [
-        None if v is None else json.dumps(v if schema is None else {"schema": schema, "payload": v}) for v in values
+        None if v is None else json.dumps(v if schema is None else {"schema": schema, "payload": v})
+        for v in values
     ]
     data = [None if text is None else text.encode() for text in made]
     converter = JsonConverter()
@@ -75,7 +106,16 @@ def converted(values: list[Any], *, schema: dict[str, Any] | None) -> tuple[list
     keys = JsonConverter()
     keys.configure({"schemas.enable": "false"}, is_key=True)
     records = [
-        SinkRecord("t", 0, None, {"id": i}, value.schema, value.value, i, origin=RecordOrigin("t", 0, i, b"k", m))
+        SinkRecord(
+            "t",
+            0,
+            None,
+            {"id": i},
+            value.schema,
+            value.value,
+            i,
+            origin=RecordOrigin("t", 0, i, b"k", m),
+        )
         for i, (m, value) in enumerate((m, converter.to_connect("t", m)) for m in data)
     ]
     (key,) = keys.to_batch("t", [b'{"id":%d}' % i for i in range(len(data))])
@@ -85,11 +125,17 @@ def converted(values: list[Any], *, schema: dict[str, Any] | None) -> tuple[list
         places = range(run.start, run.stop)
         kept = data[run.start : run.stop]
         origin = Origin(
-            "t", pa.array([0] * len(kept), pa.int32()), pa.array(places, pa.int64()), TimestampType.CREATE_TIME,
-            [b"k"] * len(kept), kept,
-        )  # fmt: skip
+            "t",
+            pa.array([0] * len(kept), pa.int32()),
+            pa.array(places, pa.int64()),
+            TimestampType.CREATE_TIME,
+            [b"k"] * len(kept),
+            kept,
+        )
         timestamps = pa.array(places, pa.int64())
-        batches.append(Batch("t", key.column.slice(run.start, run.stop), run.column, timestamps, None, origin))
+        batches.append(
+            Batch("t", key.column.slice(run.start, run.stop), run.column, timestamps, None, origin)
+        )
     return records, batches
 
 
@@ -104,7 +150,9 @@ def assert_rows_are_those_of_the_row_form(
     for batch in batches:
         ours = records[batch.origin.offsets[0].as_py() : batch.origin.offsets[-1].as_py() + 1]
         try:
-            made = [record for part in transformation.apply_batch(batch) for record in part.records()]
+            made = [
+                record for part in transformation.apply_batch(batch) for record in part.records()
+            ]
         except NotColumnar:  # goes on as rows: these must still be there
             assert all(same(a.value, b.value) for a, b in zip(batch.records(), ours, strict=True))
             continue
@@ -121,7 +169,11 @@ def assert_rows_are_those_of_the_row_form(
         for one, other in zip(made, expected, strict=True):
             assert one.value_schema == other.value_schema
             assert same(one.value, other.value), (one.value, other.value)
-            assert (one.kafka_offset, one.topic, one.headers) == (other.kafka_offset, other.topic, other.headers)
+            assert (one.kafka_offset, one.topic, one.headers) == (
+                other.kafka_offset,
+                other.topic,
+                other.headers,
+            )
 
 
 SETTINGS = settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
@@ -135,7 +187,14 @@ def test_events_without_schema_give_the_rows_of_the_row_form(values: list[Any]) 
 
 @given(polls(rows), st.sampled_from(MODES), st.sampled_from(["", "op,source.table", "ts_ms"]))
 @SETTINGS
-def test_events_with_schema_give_the_rows_of_the_row_form(values: list[Any], mode: str, added: str) -> None:
-    props = {**DEBEZIUM, "delete.tombstone.handling.mode": mode, "add.fields": added, "add.headers": added}
+def test_events_with_schema_give_the_rows_of_the_row_form(
+    values: list[Any], mode: str, added: str
+) -> None:
+    props = {
+        **DEBEZIUM,
+        "delete.tombstone.handling.mode": mode,
+        "add.fields": added,
+        "add.headers": added,
+    }
     assert_rows_are_those_of_the_row_form(props, values, schema=ENVELOPE)
     assert_rows_are_those_of_the_row_form(ICEBERG, values, schema=ENVELOPE)

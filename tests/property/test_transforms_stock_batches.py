@@ -21,17 +21,23 @@ SIDES = st.sampled_from(["Key", "Value"])
 SEEDS = st.integers(0, 2**32)
 ROWS = st.builds(lambda seed: Rows(seed).records(), SEEDS) | records()
 NULLS = {"replace.null.with.default": st.sampled_from(["true", "false"])}
-TYPES = st.sampled_from(["int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string"])
+TYPES = st.sampled_from(
+    ["int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string"]
+)
 specs = st.one_of(
     TYPES,
-    st.dictionaries(names, TYPES, min_size=1, max_size=3).map(lambda d: ",".join(f"{k}:{v}" for k, v in d.items())),
+    st.dictionaries(names, TYPES, min_size=1, max_size=3).map(
+        lambda d: ",".join(f"{k}:{v}" for k, v in d.items())
+    ),
 )
 lists = st.lists(names, min_size=1, max_size=3, unique=True).map(",".join)
 
 
 @proves(f"{KAFKA}.Cast")
 @given(SIDES, st.fixed_dictionaries({"spec": specs}, optional=NULLS), ROWS)
-def test_cast_batch_form_equals_its_row_form(side: str, options: dict[str, str], rows: list[SinkRecord]) -> None:
+def test_cast_batch_form_equals_its_row_form(
+    side: str, options: dict[str, str], rows: list[SinkRecord]
+) -> None:
     check({"type": f"{KAFKA}.Cast${side}", **options}, rows)
 
 
@@ -52,24 +58,32 @@ def test_string_to_number_cast_batch_form_equals_its_row_form(
     kind: str, texts: list[str | None], form: str, schemaless: bool
 ) -> None:
     if form == "struct":
-        rows = [sink_record(value=Struct(CODE, [t]), value_schema=CODE, offset=n) for n, t in enumerate(texts)]
+        rows = [
+            sink_record(value=Struct(CODE, [t]), value_schema=CODE, offset=n)
+            for n, t in enumerate(texts)
+        ]
     elif form == "map":
         rows = [sink_record(value={"code": t}, offset=n) for n, t in enumerate(texts)]
     else:
         schema = None if schemaless else OPTIONAL_STRING
         rows = [sink_record(value=t, value_schema=schema, offset=n) for n, t in enumerate(texts)]
-    check({"type": f"{KAFKA}.Cast$Value", "spec": kind if form == "whole" else f"code:{kind}"}, rows)
+    check(
+        {"type": f"{KAFKA}.Cast$Value", "spec": kind if form == "whole" else f"code:{kind}"}, rows
+    )
 
 
 @proves(f"{KAFKA}.MaskField")
 @given(
     SIDES,
     st.fixed_dictionaries(
-        {"fields": lists}, optional={**NULLS, "replacement": st.sampled_from(["7", "12.7", "***", "-3e2"])}
+        {"fields": lists},
+        optional={**NULLS, "replacement": st.sampled_from(["7", "12.7", "***", "-3e2"])},
     ),
     ROWS,
 )
-def test_mask_field_batch_form_equals_its_row_form(side: str, options: dict[str, str], rows: list[SinkRecord]) -> None:
+def test_mask_field_batch_form_equals_its_row_form(
+    side: str, options: dict[str, str], rows: list[SinkRecord]
+) -> None:
     check({"type": f"{KAFKA}.MaskField${side}", **options}, rows)
 
 
@@ -81,7 +95,9 @@ def test_mask_field_batch_form_equals_its_row_form(side: str, options: dict[str,
         optional={
             **NULLS,
             "field": names,
-            "unix.precision": st.sampled_from(["seconds", "milliseconds", "microseconds", "nanoseconds"]),
+            "unix.precision": st.sampled_from(
+                ["seconds", "milliseconds", "microseconds", "nanoseconds"]
+            ),
         },
     ),
     st.sampled_from(["yyyy-MM-dd", "yyyyMMdd HH:mm:ss.SSS"]),
@@ -95,7 +111,9 @@ def test_timestamp_converter_batch_form_equals_its_row_form(
 
 @proves(f"{KAFKA}.Flatten")
 @given(SIDES, st.sampled_from([".", "_"]), ROWS)
-def test_flatten_batch_form_equals_its_row_form(side: str, delimiter: str, rows: list[SinkRecord]) -> None:
+def test_flatten_batch_form_equals_its_row_form(
+    side: str, delimiter: str, rows: list[SinkRecord]
+) -> None:
     check({"type": f"{KAFKA}.Flatten${side}", "delimiter": delimiter}, rows)
 
 
@@ -103,7 +121,12 @@ def test_flatten_batch_form_equals_its_row_form(side: str, delimiter: str, rows:
 @given(
     SIDES,
     st.fixed_dictionaries(
-        {"field": names | st.sampled_from(["inner.x", "inner.y", "inner.nosuch", "text.x", "after.id", "source"])},
+        {
+            "field": names
+            | st.sampled_from(
+                ["inner.x", "inner.y", "inner.nosuch", "text.x", "after.id", "source"]
+            )
+        },
         optional={**NULLS, "field.syntax.version": st.sampled_from(["V1", "V2"])},
     ),
     ROWS,
@@ -116,7 +139,9 @@ def test_extract_field_batch_form_equals_its_row_form(
 
 @proves(f"{KAFKA}.HoistField", f"{KAFKA}.Filter")
 @given(SIDES, ROWS)
-def test_hoist_field_and_filter_batch_forms_equal_row_forms(side: str, rows: list[SinkRecord]) -> None:
+def test_hoist_field_and_filter_batch_forms_equal_row_forms(
+    side: str, rows: list[SinkRecord]
+) -> None:
     check({"type": f"{KAFKA}.HoistField${side}", "field": "f"}, rows)
     check({"type": f"{KAFKA}.Filter"}, rows)
 
@@ -124,7 +149,9 @@ def test_hoist_field_and_filter_batch_forms_equal_row_forms(side: str, rows: lis
 @proves(f"{KAFKA}.SetSchemaMetadata")
 @given(
     SIDES,
-    st.fixed_dictionaries({"schema.name": st.just("n")}, optional={**NULLS, "schema.version": st.just("3")}),
+    st.fixed_dictionaries(
+        {"schema.name": st.just("n")}, optional={**NULLS, "schema.version": st.just("3")}
+    ),
     ROWS,
 )
 def test_set_schema_metadata_batch_form_equals_its_row_form(
@@ -134,8 +161,15 @@ def test_set_schema_metadata_batch_form_equals_its_row_form(
 
 
 @proves(f"{KAFKA}.ValueToKey")
-@given(st.fixed_dictionaries({"fields": lists | st.sampled_from(["op", "ts_ms,op", "id"])}, optional=NULLS), ROWS)
-def test_value_to_key_batch_form_equals_its_row_form(options: dict[str, str], rows: list[SinkRecord]) -> None:
+@given(
+    st.fixed_dictionaries(
+        {"fields": lists | st.sampled_from(["op", "ts_ms,op", "id"])}, optional=NULLS
+    ),
+    ROWS,
+)
+def test_value_to_key_batch_form_equals_its_row_form(
+    options: dict[str, str], rows: list[SinkRecord]
+) -> None:
     check({"type": f"{KAFKA}.ValueToKey", **options}, rows)
 
 
@@ -154,15 +188,23 @@ def test_header_from_batch_form_equals_its_row_form(
 
 
 WHOLE = {
-    f"{KAFKA}.InsertHeader": [{"header": "h", "value.literal": text} for text in ("[1,2]", "x", "1.5")],
+    f"{KAFKA}.InsertHeader": [
+        {"header": "h", "value.literal": text} for text in ("[1,2]", "x", "1.5")
+    ],
     f"{KAFKA}.DropHeaders": [{"headers": "h,x"}, {"headers": "drop"}, {"headers": "h"}],
-    f"{KAFKA}.TimestampRouter": [{"timestamp.format": "yyyy"}, {"topic.format": "x-${timestamp}"}, {}],
+    f"{KAFKA}.TimestampRouter": [
+        {"timestamp.format": "yyyy"},
+        {"topic.format": "x-${timestamp}"},
+        {},
+    ],
 }
 
 
 @proves(*WHOLE, configs=3)
 @given(ROWS)
-def test_header_and_topic_transformation_batch_forms_equal_row_forms(rows: list[SinkRecord]) -> None:
+def test_header_and_topic_transformation_batch_forms_equal_row_forms(
+    rows: list[SinkRecord],
+) -> None:
     for name, configs in WHOLE.items():
         for options in configs:
             check({"type": name, **options}, rows)

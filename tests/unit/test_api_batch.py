@@ -12,10 +12,24 @@ from connect_py.api import arrow
 from connect_py.api.batch import Batch, schemaless_column
 from connect_py.api.errors import NotColumnar
 from connect_py.api.record import RecordOrigin, SinkRecord
-from connect_py.api.schema import INT32, OPTIONAL_STRING, STRING, Struct, array, decimal, map_of, struct, timestamp
+from connect_py.api.schema import (
+    INT32,
+    OPTIONAL_STRING,
+    STRING,
+    Struct,
+    array,
+    decimal,
+    map_of,
+    struct,
+    timestamp,
+)
 
 ROW = struct(
-    ("a", OPTIONAL_STRING), ("l", array(INT32)), ("m", map_of(STRING, INT32)), ("d", decimal(2)), ("t", timestamp())
+    ("a", OPTIONAL_STRING),
+    ("l", array(INT32)),
+    ("m", map_of(STRING, INT32)),
+    ("d", decimal(2)),
+    ("t", timestamp()),
 )
 
 
@@ -27,9 +41,12 @@ def record(offset: int, **sides: object) -> SinkRecord:
 def test_rows_become_batches_and_the_same_rows_again() -> None:
     value = Struct(ROW, ["x", [1, 2], {"k": 1}, Decimal("-1.25"), 1 << 40])
     rows = [
-        record(0, value_schema=ROW, value=value), record(1), record(2, value={"a": 1}), record(3, value={"b": None}),
+        record(0, value_schema=ROW, value=value),
+        record(1),
+        record(2, value={"a": 1}),
+        record(3, value={"b": None}),
         record(4, value_schema=ROW, value=value),
-    ]  # fmt: skip
+    ]
     batches = Batch.of(rows)
     assert [len(b) for b in batches] == [2, 2, 1]  # a tombstone joins either side
     again = [r for b in batches for r in b.records()]
@@ -50,7 +67,12 @@ def test_decimal_array_keeps_sign_and_scale_and_refuses_excess_digits() -> None:
 
 
 def test_rows_that_are_there_are_spread_over_all_rows() -> None:
-    assert pa.array([7, 8]).take(arrow.spread_indices([False, True, False, True])).to_pylist() == [None, 7, None, 8]
+    assert pa.array([7, 8]).take(arrow.spread_indices([False, True, False, True])).to_pylist() == [
+        None,
+        7,
+        None,
+        8,
+    ]
 
 
 def test_member_column_is_null_with_its_struct_and_marks_gaps() -> None:
@@ -70,12 +92,21 @@ def test_member_column_is_null_with_its_struct_and_marks_gaps() -> None:
 
 
 def test_mixed_rows_of_two_columns_keep_members_of_only_one() -> None:
-    own = schemaless_column([{"a": 1, "in": {"x": 1}}, {"a": 2, "in": {"x": 2}}, None, {"a": 4, "in": None}])
+    own = schemaless_column(
+        [{"a": 1, "in": {"x": 1}}, {"a": 2, "in": {"x": 2}}, None, {"a": 4, "in": None}]
+    )
     other = schemaless_column([{"b": "p"}, {"b": "q", "in": {"y": 3}}, {"b": "r"}, {}])
     mixed = own.mixed(other, pa.array([False, True, True, False]))
-    values = [{"a": 1, "in": {"x": 1}}, {"b": "q", "in": {"y": 3}}, {"b": "r"}, {"a": 4, "in": None}]
+    values = [
+        {"a": 1, "in": {"x": 1}},
+        {"b": "q", "in": {"y": 3}},
+        {"b": "r"},
+        {"a": 4, "in": None},
+    ]
     assert [row.value for row in mixed.rows()] == values
-    kept = own.mixed(other, pa.array([False, True, True, False]), pa.array([False, True, False, True]))
+    kept = own.mixed(
+        other, pa.array([False, True, True, False]), pa.array([False, True, False, True])
+    )
     assert [row.value for row in kept.rows()] == [values[1], values[3]]
 
 

@@ -11,7 +11,9 @@ from connect_py.api import schema as s
 from connect_py.api.errors import DataError, SchemaBuilderError
 from connect_py.api.schema import Schema, Struct, Type
 
-POINT = s.struct(("x", s.INT32), ("y", Schema(Type.INT32, optional=True, default=7)), name="point", version=2)
+POINT = s.struct(
+    ("x", s.INT32), ("y", Schema(Type.INT32, optional=True, default=7)), name="point", version=2
+)
 
 
 def test_schema_equality_covers_every_attribute_of_the_schema() -> None:
@@ -42,7 +44,9 @@ def test_a_schema_survives_pickling_and_cannot_be_changed() -> None:
 
 
 def test_two_fields_of_one_name_are_refused() -> None:
-    with pytest.raises(SchemaBuilderError, match="Cannot create field because of field name duplication x"):
+    with pytest.raises(
+        SchemaBuilderError, match="Cannot create field because of field name duplication x"
+    ):
         s.struct(("x", s.INT32), ("x", s.STRING))
 
 
@@ -62,9 +66,22 @@ def test_get_reads_defaults_and_get_without_default_does_not() -> None:
     ("schema", "value", "text"),
     [
         (s.INT32, None, 'Invalid value: null used for required field: "f", schema type: INT32'),
-        (s.INT8, 128, 'Invalid Java object for schema with type INT8: class java.lang.Long for field: "f"'),
-        (s.INT32, True, 'Invalid Java object for schema with type INT32: class java.lang.Boolean for field: "f"'),
-        (s.decimal(2), 1, f'Invalid Java object for schema "{s.DECIMAL}" with type BYTES: class java.lang.Long'),
+        (
+            s.INT8,
+            128,
+            'Invalid Java object for schema with type INT8: class java.lang.Long for field: "f"',
+        ),
+        (
+            s.INT32,
+            True,
+            "Invalid Java object for schema with type INT32: class java.lang.Boolean for field: "
+            '"f"',
+        ),
+        (
+            s.decimal(2),
+            1,
+            f'Invalid Java object for schema "{s.DECIMAL}" with type BYTES: class java.lang.Long',
+        ),
         (s.array(s.STRING), ["a", None], "Invalid value: null used for required field"),
         (
             s.map_of(s.STRING, s.INT32),
@@ -73,7 +90,9 @@ def test_get_reads_defaults_and_get_without_default_does_not() -> None:
         ),
     ],
 )
-def test_values_that_do_not_fit_are_refused_in_javas_words(schema: Schema, value: object, text: str) -> None:
+def test_values_that_do_not_fit_are_refused_in_javas_words(
+    schema: Schema, value: object, text: str
+) -> None:
     with pytest.raises(DataError) as refused:
         s.validate_value(schema, value, "f")
     assert str(refused.value).startswith(text)

@@ -34,7 +34,11 @@ def child(above: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A process with a folder in which there is a file."""
     environment = {**os.environ, "TMPDIR": str(above)}
     process = subprocess.Popen(
-        [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", CHILD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
     with process:
         assert process.stdout is not None
@@ -56,7 +60,11 @@ def test_scratch_folder_of_killed_process_is_removed_by_next_process(above: Path
 
 
 def test_folders_of_living_processes_and_other_names_stay(above: Path) -> None:
-    others = [above / f"{PREFIX}abcdefgh", above / f"{PREFIX}1-2-3", above / "connect-py-other-1-abcdefgh"]
+    others = [
+        above / f"{PREFIX}abcdefgh",
+        above / f"{PREFIX}1-2-3",
+        above / "connect-py-other-1-abcdefgh",
+    ]
     for other in others:
         other.mkdir()
     with child(above) as (_, theirs):

@@ -8,14 +8,39 @@ from typing import Any
 
 import pytest
 
-from connect_py.api.record import NO_HEADERS, NOWHERE, Headers, SinkRecord, TimestampType, sink_record
+from connect_py.api.record import (
+    NO_HEADERS,
+    NOWHERE,
+    Headers,
+    SinkRecord,
+    TimestampType,
+    sink_record,
+)
 from connect_py.api.schema import INT64, STRING
 
 QUICK = sink_record(
-    "orders", 1, INT64, 7, STRING, "row", 1_760_000_000_000, NO_HEADERS, TimestampType.LOG_APPEND_TIME, NOWHERE
+    "orders",
+    1,
+    INT64,
+    7,
+    STRING,
+    "row",
+    1_760_000_000_000,
+    NO_HEADERS,
+    TimestampType.LOG_APPEND_TIME,
+    NOWHERE,
 )
 CONSTRUCTED = SinkRecord(
-    "orders", 1, INT64, 7, STRING, "row", 1_760_000_000_000, NO_HEADERS, TimestampType.LOG_APPEND_TIME, NOWHERE
+    "orders",
+    1,
+    INT64,
+    7,
+    STRING,
+    "row",
+    1_760_000_000_000,
+    NO_HEADERS,
+    TimestampType.LOG_APPEND_TIME,
+    NOWHERE,
 )
 
 
@@ -34,7 +59,9 @@ def test_a_quick_record_does_not_change(record: SinkRecord) -> None:
         del record.topic
 
 
-@pytest.mark.parametrize("changes", [{}, {"value": None}, {"topic": "t", "headers": Headers().add("h", 1)}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"value": None}, {"topic": "t", "headers": Headers().add("h", 1)}]
+)
 def test_replacing_members_gives_what_dataclasses_gives(changes: dict[str, Any]) -> None:
     assert CONSTRUCTED.replace(**changes) == dataclasses.replace(CONSTRUCTED, **changes)
 

@@ -30,7 +30,9 @@ def test_nothing_is_behind_a_commit_that_covers_all() -> None:
 
 
 def test_each_record_ages_until_the_commit_that_brings_it() -> None:
-    assert sorted(PRODUCED.ages_at_sight([FIRST, SECOND]).to_pylist()) == pytest.approx([0.6, 1.1, 1.6])
+    assert sorted(PRODUCED.ages_at_sight([FIRST, SECOND]).to_pylist()) == pytest.approx(
+        [0.6, 1.1, 1.6]
+    )
 
 
 def test_a_commit_takes_from_the_start_of_its_cycle() -> None:

@@ -42,10 +42,14 @@ GREETINGS.command("two")(lambda: None)
 
 
 @pytest.mark.parametrize(
-    ("brought", "typed"), [("greet", ["greetings", "Ada"]), ("GREETINGS", ["greetings", "one", "Ada"])]
+    ("brought", "typed"),
+    [("greet", ["greetings", "Ada"]), ("GREETINGS", ["greetings", "one", "Ada"])],
 )
 def test_a_plugins_subcommand_runs_under_its_entry_points_name(
-    brought: str, typed: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    brought: str,
+    typed: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     fresh = typer.Typer()
     fresh.command("built-in")(lambda: None)
@@ -90,11 +94,16 @@ def test_a_command_without_java_ends_with_status_two(
     fresh.command("built-in")(lambda: None)
     monkeypatch.setattr(spark_environment, "spark_environment", missing)
     monkeypatch.setattr(cli, "app", fresh)
-    monkeypatch.setattr(cli, "entry_points", lambda group: [EntryPoint("rows", f"{__name__}:count_rows", group)])
+    monkeypatch.setattr(
+        cli, "entry_points", lambda group: [EntryPoint("rows", f"{__name__}:count_rows", group)]
+    )
     monkeypatch.setattr("sys.argv", ["connect-py", "rows"])
     with pytest.raises(SystemExit) as end:
         cli.connect_py()
-    assert (end.value.code, capsys.readouterr()) == (2, ("", "connect-py: no Java 17 to 21 was found: there is none\n"))
+    assert (end.value.code, capsys.readouterr()) == (
+        2,
+        ("", "connect-py: no Java 17 to 21 was found: there is none\n"),
+    )
 
 
 def test_jars_help_names_every_shipped_lock_with_its_purpose() -> None:
@@ -113,13 +122,19 @@ def test_the_version_is_that_of_the_package() -> None:
 @pytest.mark.parametrize(
     ("typed", "reason"),
     [
-        (["--log-level", "foo=LOUD", "w.properties"], "--log-level foo=LOUD: levels are OFF, FATAL, "),
+        (
+            ["--log-level", "foo=LOUD", "w.properties"],
+            "--log-level foo=LOUD: levels are OFF, FATAL, ",
+        ),
         (["--log-level"], "--log-level : levels are OFF, FATAL, "),
         (["--quiet", "w.properties"], "there is no option --quiet"),
     ],
 )
 def test_wrong_worker_arguments_print_the_reason_before_the_usage(
-    typed: list[str], reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    typed: list[str],
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("sys.argv", ["connect-distributed", *typed])
     with pytest.raises(SystemExit) as end:
@@ -131,8 +146,13 @@ def test_wrong_worker_arguments_print_the_reason_before_the_usage(
 
 
 def test_help_loads_no_library_that_only_commands_need() -> None:
-    program = "import sys, connect_py.cli\nprint(*sorted({name.partition('.')[0] for name in sys.modules}))"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
+    program = (
+        "import sys, connect_py.cli\nprint(*sorted({name.partition('.')[0] for name in "
+        "sys.modules}))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True
+    )
     slow = {"confluent_kafka", "fastapi", "httpx", "prometheus_client", "psutil", "pyarrow", "rich"}
     assert slow.isdisjoint(loaded.stdout.split())
 
@@ -148,13 +168,17 @@ def test_worker_command_refuses_connectors_and_levels_it_cannot_use(tmp_path: Pa
     assert "a=LOUD: levels are OFF" in " ".join(loud.output.replace("│", " ").split())
 
 
-@pytest.mark.parametrize(("words", "runner"), [([], "distributed"), (["--standalone"], "standalone")])
+@pytest.mark.parametrize(
+    ("words", "runner"), [([], "distributed"), (["--standalone"], "standalone")]
+)
 def test_worker_command_runs_the_worker_of_its_mode(
     words: list[str], runner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     properties, seen = tmp_path / "worker.properties", []
     properties.write_text("")
-    monkeypatch.setattr(f"connect_py.{runner}_worker.run_{runner}", lambda *given: seen.append(given) or 3)
+    monkeypatch.setattr(
+        f"connect_py.{runner}_worker.run_{runner}", lambda *given: seen.append(given) or 3
+    )
     ended = CliRunner().invoke(cli.app, ["worker", *words, str(properties), "--log-level", "WARN"])
     assert ended.exit_code == 3
     assert (seen[0][0], seen[0][-1]) == (properties, {"root": "WARN"})

@@ -1,4 +1,5 @@
-"""Configurations of commands that do a worker's work: what their clients, converters and executors get."""
+"""Configurations of commands that do a worker's work: what their clients, converters and executors
+get."""
 
 from __future__ import annotations
 
@@ -24,10 +25,12 @@ config.providers=env
 config.providers.env.class=EnvVarConfigProvider
 """
 CONNECTOR = {
-    "name": "sink", "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": "a",
+    "name": "sink",
+    "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+    "topics": "a",
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -52,7 +55,9 @@ def test_kafka_clients_of_a_command_get_values_of_providers(worker: Path) -> Non
     assert worker_properties(None) == {}
 
 
-def test_value_that_a_workers_file_lacks_is_refused(worker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_that_a_workers_file_lacks_is_refused(
+    worker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("KAFKA_USER")
     with pytest.raises(ConfigError, match=r"^sasl\.jaas\.config: its config provider, "):
         worker_properties(worker)
@@ -66,5 +71,7 @@ def test_executors_mask_what_config_providers_gave() -> None:
 def test_warnings_of_commands_hide_what_providers_gave(worker: Path) -> None:
     worker_properties(worker)
     assert logging.lastResort is not None
-    record = logging.LogRecord("a", logging.WARNING, "", 1, "%s is away", ("loader-of-lakes",), None)
+    record = logging.LogRecord(
+        "a", logging.WARNING, "", 1, "%s is away", ("loader-of-lakes",), None
+    )
     assert logging.lastResort.format(record) == "[hidden] is away"

@@ -29,12 +29,16 @@ def resolver(tmp_path: Path) -> ConfigResolver:
         {
             "file": FileConfigProvider({}),
             "dir": DirectoryConfigProvider({"allowed.paths": str(tmp_path)}),
-            "env": EnvVarConfigProvider({"allowlist.pattern": "MY_.*"}, {"MY_A": "1", "OTHER": "2"}),
+            "env": EnvVarConfigProvider(
+                {"allowlist.pattern": "MY_.*"}, {"MY_A": "1", "OTHER": "2"}
+            ),
         }
     )
 
 
-def test_placeholders_are_replaced_and_what_surrounds_them_is_kept(resolver: ConfigResolver, tmp_path: Path) -> None:
+def test_placeholders_are_replaced_and_what_surrounds_them_is_kept(
+    resolver: ConfigResolver, tmp_path: Path
+) -> None:
     props = {
         "both": f"x-${{file:{tmp_path}/a.properties:user}}-${{env:MY_A}}-y",
         "dir": f"${{dir:{tmp_path}:token}}",
@@ -42,15 +46,24 @@ def test_placeholders_are_replaced_and_what_surrounds_them_is_kept(resolver: Con
         "null": None,
     }
     assert resolver.resolve(props) == {
-        "both": "x-me-1-y", "dir": "line one\n", "plain": "no placeholder", "null": None,
-    }  # fmt: skip
+        "both": "x-me-1-y",
+        "dir": "line one\n",
+        "plain": "no placeholder",
+        "null": None,
+    }
 
 
 @pytest.mark.parametrize(
     "text",
-    ["${vault:a:b}", "${env:OTHER}", "${env:MY_B}", "${file:%s/a.properties:missing}",
-     "${dir:/etc:hostname}", "${dir:%s:../x}"],
-)  # fmt: skip
+    [
+        "${vault:a:b}",
+        "${env:OTHER}",
+        "${env:MY_B}",
+        "${file:%s/a.properties:missing}",
+        "${dir:/etc:hostname}",
+        "${dir:%s:../x}",
+    ],
+)
 def test_what_is_not_found_or_not_allowed_stays_a_placeholder(
     resolver: ConfigResolver, tmp_path: Path, text: str
 ) -> None:
@@ -58,8 +71,12 @@ def test_what_is_not_found_or_not_allowed_stays_a_placeholder(
     assert resolver.resolve({"k": text}) == {"k": text}
 
 
-def test_placeholders_in_resolved_values_are_not_expanded_again(resolver: ConfigResolver, tmp_path: Path) -> None:
-    assert resolver.resolve({"k": f"${{file:{tmp_path}/a.properties:nested}}"}) == {"k": "${env:HOME}"}
+def test_placeholders_in_resolved_values_are_not_expanded_again(
+    resolver: ConfigResolver, tmp_path: Path
+) -> None:
+    assert resolver.resolve({"k": f"${{file:{tmp_path}/a.properties:nested}}"}) == {
+        "k": "${env:HOME}"
+    }
 
 
 def test_unreadable_file_and_a_path_for_env_are_errors(resolver: ConfigResolver) -> None:
@@ -71,14 +88,17 @@ def test_unreadable_file_and_a_path_for_env_are_errors(resolver: ConfigResolver)
 
 def test_config_providers_are_refused_without_a_known_class() -> None:
     with pytest.raises(ConfigError, match="Could not load config provider class"):
-        ConfigResolver.of({"config.providers": "v", "config.providers.v.class": "com.example.Vault"})
+        ConfigResolver.of(
+            {"config.providers": "v", "config.providers.v.class": "com.example.Vault"}
+        )
     with pytest.raises(ConfigError, match=r"config\.providers\.v\.class"):
         ConfigResolver.of({"config.providers": "v"})
     with pytest.raises(ConfigError, match="not absolute"):
         FileConfigProvider({"allowed.paths": "relative"})
     assert named_providers(["config.providers", "config.providers.v.class", "x"]) == {
-        "config.providers", "config.providers.v.class",
-    }  # fmt: skip
+        "config.providers",
+        "config.providers.v.class",
+    }
 
 
 class CountingProvider(ConfigProvider):
@@ -106,7 +126,9 @@ def test_custom_provider_loads_by_class_and_runs_once_per_path() -> None:
     )
     provider = CountingProvider.made.pop()
     assert provider.params == {"address": "somewhere"}
-    resolved = resolver.transform({"a": "${mine:p:x}${mine:p:y}", "b": "${mine:p:missing} ${mine:q:x}", "c": "plain"})
+    resolved = resolver.transform(
+        {"a": "${mine:p:x}${mine:p:y}", "b": "${mine:p:missing} ${mine:q:x}", "c": "plain"}
+    )
     assert resolved.props == {"a": "p-xp-y", "b": "${mine:p:missing} q-x", "c": "plain"}
     assert resolved.ttl_ms == 5_000
     assert sorted(provider.asked) == [("p", {"x", "y", "missing"}), ("q", {"x"})]
@@ -116,13 +138,22 @@ def test_file_provider_values_have_a_ttl_only_when_configured(tmp_path: Path) ->
     (tmp_path / "a.properties").write_text("user=me\n")
     props = {"k": f"${{f:{tmp_path}/a.properties:user}}"}
     assert ConfigResolver({"f": FileConfigProvider({})}).transform(props).ttl_ms is None
-    assert ConfigResolver({"f": FileConfigProvider({"connect_py.ttl.ms": "250"})}).transform(props).ttl_ms == 250
+    assert (
+        ConfigResolver({"f": FileConfigProvider({"connect_py.ttl.ms": "250"})})
+        .transform(props)
+        .ttl_ms
+        == 250
+    )
     with pytest.raises(ConfigError, match="at least 1"):
         DirectoryConfigProvider({"connect_py.ttl.ms": "0"})
 
 
 def test_what_is_no_provider_is_refused() -> None:
-    for name in (f"{__name__}:test_what_is_no_provider_is_refused", f"{__name__}:Missing", "no_such_module:X"):
+    for name in (
+        f"{__name__}:test_what_is_no_provider_is_refused",
+        f"{__name__}:Missing",
+        "no_such_module:X",
+    ):
         with pytest.raises(ConfigError, match=r"config\.providers\.v\.class"):
             ConfigResolver.of({"config.providers": "v", "config.providers.v.class": name})
 
@@ -149,12 +180,18 @@ class UnconfiguredProvider(AwayProvider):
 def test_provider_exception_becomes_a_configuration_error() -> None:
     own = {"config.providers": "vault", "config.providers.vault.class": f"{__name__}:AwayProvider"}
     resolver = ConfigResolver.of(own)
-    with pytest.raises(ConfigError, match="config provider vault failed with ConnectionResetError") as raised:
+    with pytest.raises(
+        ConfigError, match="config provider vault failed with ConnectionResetError"
+    ) as raised:
         resolver.resolve({"password": "${vault:db:password}"})
     assert str(raised.value.__cause__) == "vault hung up"
     with pytest.raises(ConfigError, match="config provider vault failed with KeyError"):
-        ConfigResolver.of(own | {"config.providers.vault.class": f"{__name__}:UnconfiguredProvider"})
-    numbers = ConfigResolver.of(own | {"config.providers.vault.class": f"{__name__}:NumberProvider"})
+        ConfigResolver.of(
+            own | {"config.providers.vault.class": f"{__name__}:UnconfiguredProvider"}
+        )
+    numbers = ConfigResolver.of(
+        own | {"config.providers.vault.class": f"{__name__}:NumberProvider"}
+    )
     with pytest.raises(ConfigError, match="config provider vault failed with TypeError"):
         numbers.resolve({"port": "${vault:db:port}"})
 

@@ -29,7 +29,11 @@ def test_worker_property_defaults_equal_those_of_java() -> None:
     assert config["offset.flush.interval.ms"] == 60_000
     assert config["listeners"] == ["http://:8083"]
     assert config["header.converter"].endswith("SimpleHeaderConverter")
-    assert [config.storage_topic(s).partitions for s in ("config", "status", "offset")] == [1, 5, 25]
+    assert [config.storage_topic(s).partitions for s in ("config", "status", "offset")] == [
+        1,
+        5,
+        25,
+    ]
     assert config.storage_topic("offset").settings == {"cleanup.policy": "compact"}
     assert config.control_topic().name == "g-control"
     assert config.client_id_prefix == "g-"
@@ -40,23 +44,46 @@ def test_worker_property_defaults_equal_those_of_java() -> None:
     ("change", "text"),
     [
         ({"bootstrap.servers": " "}, "No resolvable bootstrap urls given in bootstrap.servers"),
-        ({"group.id": None}, 'Missing required configuration "group.id" which has no default value.'),
+        (
+            {"group.id": None},
+            'Missing required configuration "group.id" which has no default value.',
+        ),
         ({"config.storage.topic": " "}, "Must specify topic for connector configuration."),
         ({"status.storage.topic": ""}, "Must specify topic for connector status."),
         ({"offset.storage.topic": ""}, "Offset storage topic must be specified"),
-        ({"offset.storage.partitions": "0"}, "Invalid value 0 for configuration offset.storage.partitions: "),
-        ({"status.storage.replication.factor": "-2"}, "Invalid value -2 for configuration status.storage.replication"),
-        ({"offset.flush.interval.ms": "soon"}, "Invalid value soon for configuration offset.flush.interval.ms: Not a "),
+        (
+            {"offset.storage.partitions": "0"},
+            "Invalid value 0 for configuration offset.storage.partitions: ",
+        ),
+        (
+            {"status.storage.replication.factor": "-2"},
+            "Invalid value -2 for configuration status.storage.replication",
+        ),
+        (
+            {"offset.flush.interval.ms": "soon"},
+            "Invalid value soon for configuration offset.flush.interval.ms: Not a ",
+        ),
         ({"listeners": ""}, "Invalid value "),
         ({"plugin.path": "${env:X}"}, "Config providers can not be used in plugin.path"),
         ({"status.storage.topic": "c"}, "need different names"),
-        ({"inter.worker.signature.algorithm": "HmacMD5"}, "must be present in inter.worker.verification.algorithms"),
-        ({"heartbeat.interval.ms": "10000"}, "Heartbeat must be set lower than the session timeout"),
-        ({"connector.client.config.override.policy": "com.example.Mine"}, "Class com.example.Mine could not be found."),
+        (
+            {"inter.worker.signature.algorithm": "HmacMD5"},
+            "must be present in inter.worker.verification.algorithms",
+        ),
+        (
+            {"heartbeat.interval.ms": "10000"},
+            "Heartbeat must be set lower than the session timeout",
+        ),
+        (
+            {"connector.client.config.override.policy": "com.example.Mine"},
+            "Class com.example.Mine could not be found.",
+        ),
         ({"connect.protocol": "new"}, "Invalid Connect protocol compatibility"),
     ],
 )
-def test_bad_properties_are_refused_in_javas_words(change: dict[str, str | None], text: str) -> None:
+def test_bad_properties_are_refused_in_javas_words(
+    change: dict[str, str | None], text: str
+) -> None:
     props = {key: value for key, value in {**PROPS, **change}.items() if value is not None}
     with pytest.raises(ConfigError) as refused:
         DistributedConfig.of(props)
@@ -79,23 +106,35 @@ def test_storage_settings_reach_the_topic_except_the_fixed_ones() -> None:
     }
     config = DistributedConfig.of({**PROPS, **more})
     assert config.storage_topic("config").partitions == 1
-    assert config.storage_topic("status").settings == {"segment.bytes": "1000", "cleanup.policy": "compact"}
+    assert config.storage_topic("status").settings == {
+        "segment.bytes": "1000",
+        "cleanup.policy": "compact",
+    }
     assert config.storage_topic("offset").replication_factor == -1
 
 
 def test_kafka_settings_are_those_without_a_client_prefix() -> None:
-    more = {"security.protocol": "SSL", "producer.linger.ms": "5", "sasl.mechanism": "PLAIN", "some.thing": "kept"}
+    more = {
+        "security.protocol": "SSL",
+        "producer.linger.ms": "5",
+        "sasl.mechanism": "PLAIN",
+        "some.thing": "kept",
+    }
     config = DistributedConfig.of({**PROPS, **more})
     assert config.kafka_settings() == {
-        "bootstrap.servers": "a:9092,b:9092", "security.protocol": "SSL", "sasl.mechanism": "PLAIN",
-    }  # fmt: skip
+        "bootstrap.servers": "a:9092,b:9092",
+        "security.protocol": "SSL",
+        "sasl.mechanism": "PLAIN",
+    }
     assert config.unknown == ("some.thing",)
     assert config.props["some.thing"] == "kept"
 
 
 def test_secret_worker_properties_are_hidden_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    DistributedConfig.of({**PROPS, "ssl.key.password": "geheim", "config.storage.partitions": "2"}).log_values()
+    DistributedConfig.of(
+        {**PROPS, "ssl.key.password": "geheim", "config.storage.partitions": "2"}
+    ).log_values()
     assert "ssl.key.password = [hidden]" in caplog.text
     assert "geheim" not in caplog.text
     assert "config.storage.partitions is ignored" in caplog.text
@@ -103,7 +142,9 @@ def test_secret_worker_properties_are_hidden_in_the_log(caplog: pytest.LogCaptur
 
 def test_properties_files_are_read_with_the_syntax_of_java(tmp_path: Path) -> None:
     file = tmp_path / "worker.properties"
-    file.write_bytes(b"# comment\n! too\ngroup.id : g\nname=a\\u00e9 \\\n   b\nlatin=\xe9\nname2 x\nname2=y\n")
+    file.write_bytes(
+        b"# comment\n! too\ngroup.id : g\nname=a\\u00e9 \\\n   b\nlatin=\xe9\nname2 x\nname2=y\n"
+    )
     assert read_properties(file) == {"group.id": "g", "name": "aé b", "latin": "é", "name2": "y"}
 
 

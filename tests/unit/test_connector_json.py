@@ -38,22 +38,33 @@ def posted_with(folder: Path, key: str, value: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize("posted", [
-    {"name": "sink", "config": {"topics": "a"}},
-    {"name": "sink", "topics": "a"},
-    {"config": {"name": "sink", "topics": "a"}},
-    {"name": None, "config": {"name": "sink", "topics": "a"}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "posted",
+    [
+        {"name": "sink", "config": {"topics": "a"}},
+        {"name": "sink", "topics": "a"},
+        {"config": {"name": "sink", "topics": "a"}},
+        {"name": None, "config": {"name": "sink", "topics": "a"}},
+    ],
+)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_connector_has_its_name_in_each_shape(tmp_path: Path, posted: dict[str, Any], encoding: str) -> None:
+def test_connector_has_its_name_in_each_shape(
+    tmp_path: Path, posted: dict[str, Any], encoding: str
+) -> None:
     file = tmp_path / "sink.json"
     file.write_text(json.dumps(posted), encoding=encoding)
     assert read_connector(file) == {"name": "sink", "topics": "a"}
 
 
-@pytest.mark.parametrize("posted", [
-    {"config": {"topics": "a"}}, {"topics": "a"}, {"name": "", "topics": "a"}, {"name": None, "topics": "a"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "posted",
+    [
+        {"config": {"topics": "a"}},
+        {"topics": "a"},
+        {"name": "", "topics": "a"},
+        {"name": None, "topics": "a"},
+    ],
+)
 def test_connector_without_a_name_is_refused(tmp_path: Path, posted: dict[str, Any]) -> None:
     file = tmp_path / "sink.json"
     file.write_text(json.dumps(posted))
@@ -61,11 +72,14 @@ def test_connector_without_a_name_is_refused(tmp_path: Path, posted: dict[str, A
         read_connector(file)
 
 
-@pytest.mark.parametrize(("posted", "why"), [
-    ({"name": "sink", "config": {"topics": ["a"]}}, "topics: has to be a text"),
-    ({"name": ["sink"], "config": {"topics": "a"}}, "name: has to be a text"),
-    ([], "expected a connector as it is posted"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("posted", "why"),
+    [
+        ({"name": "sink", "config": {"topics": ["a"]}}, "topics: has to be a text"),
+        ({"name": ["sink"], "config": {"topics": "a"}}, "name: has to be a text"),
+        ([], "expected a connector as it is posted"),
+    ],
+)
 def test_value_that_a_worker_refuses_is_refused(tmp_path: Path, posted: Any, why: str) -> None:
     file = tmp_path / "sink.json"
     file.write_text(json.dumps(posted))
@@ -94,13 +108,23 @@ def test_placeholders_have_the_values_of_the_workers_providers(
         resolve_connector(file, worker)
     monkeypatch.setenv("SITE", "north")
     assert resolve_connector(file, worker)[STATIC] == "of north"
-    assert resolve_connector(posted_with(tmp_path, STATIC, "${vault:a:b}"), worker)[STATIC] == "${vault:a:b}"
+    assert (
+        resolve_connector(posted_with(tmp_path, STATIC, "${vault:a:b}"), worker)[STATIC]
+        == "${vault:a:b}"
+    )
 
 
-@pytest.mark.parametrize(("key", "value", "why"), [
-    (STATIC, "${env:NO_SUCH_SITE}", "worker.properties configures, does not have the value here"),
-    ("iceberg.catalog.token", "${vault:a:token}", "comes from a config provider"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        (
+            STATIC,
+            "${env:NO_SUCH_SITE}",
+            "worker.properties configures, does not have the value here",
+        ),
+        ("iceberg.catalog.token", "${vault:a:token}", "comes from a config provider"),
+    ],
+)
 def test_placeholder_without_a_value_is_refused_by_its_key(
     tmp_path: Path, worker: Path, key: str, value: str, why: str
 ) -> None:
@@ -116,7 +140,10 @@ def test_placeholder_without_a_workers_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_error_of_a_command_hides_values_of_providers(
-    tmp_path: Path, worker: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    worker: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("DOOR_KEY", "swordfish-4711")
     props = resolve_connector(posted_with(tmp_path, STATIC, "${env:DOOR_KEY}"), worker)
@@ -126,11 +153,16 @@ def test_error_of_a_command_hides_values_of_providers(
 
 
 @pytest.mark.parametrize("error", [KeyError("state"), RuntimeError("odd")])
-def test_unforeseen_error_has_the_status_of_a_command(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unforeseen_error_has_the_status_of_a_command(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(typer.Exit) as ended, errors_exit(2):
         raise error
     assert ended.value.exit_code == 2
-    assert capsys.readouterr().err == f"connect-py: {type(error).__name__}, which was not foreseen: {error}\n"
+    assert (
+        capsys.readouterr().err
+        == f"connect-py: {type(error).__name__}, which was not foreseen: {error}\n"
+    )
 
 
 def test_question_without_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

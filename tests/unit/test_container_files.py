@@ -1,4 +1,5 @@
-"""The files of `docker` and `deploy` fit each other, the worker, and the schemas of the programs that read them."""
+"""The files of `docker` and `deploy` fit each other, the worker, and the schemas of the programs
+that read them."""
 
 from __future__ import annotations
 
@@ -47,14 +48,19 @@ def entrypoint() -> ModuleType:
     [
         ("CONNECT_BOOTSTRAP_SERVERS", "bootstrap.servers"),
         ("CONNECT_CONNECT__PY_LOG_FORMAT", "connect_py.log.format"),
-        ("CONNECT_CONNECT__PY_DEFAULTS_ICEBERG_CATALOG_IO___IMPL", "connect_py.defaults.iceberg.catalog.io-impl"),
+        (
+            "CONNECT_CONNECT__PY_DEFAULTS_ICEBERG_CATALOG_IO___IMPL",
+            "connect_py.defaults.iceberg.catalog.io-impl",
+        ),
     ],
 )
 def test_variables_name_properties_as_java_images_do(variable: str, key: str) -> None:
     assert entrypoint().key_of(variable) == key
 
 
-def test_variables_win_over_the_file_of_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_win_over_the_file_of_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     program = entrypoint()
     environment = {"CONNECT_GROUP_ID": "lake", "CONNECT_PY_CACHE": "/cache", "HOME": "/tmp"}
@@ -77,7 +83,9 @@ def test_properties_of_containers_are_known_to_the_worker(file: str) -> None:
 def test_compose_file_fits_the_schema_of_compose() -> None:
     schema = json.loads((ROOT / "tests" / "fixtures" / "compose" / "compose-spec.json").read_text())
     validator = jsonschema.Draft7Validator(schema)
-    assert [f"{list(error.path)}: {error.message}" for error in validator.iter_errors(compose())] == []
+    assert [
+        f"{list(error.path)}: {error.message}" for error in validator.iter_errors(compose())
+    ] == []
     wrong = compose()
     wrong["services"]["kafka"]["healthcheck"]["intervall"] = "1s"
     assert not validator.is_valid(wrong)
@@ -87,19 +95,25 @@ def test_services_of_compose_refer_to_what_exists() -> None:
     services = compose()["services"]
     volumes = set(compose()["volumes"])
     for name, service in services.items():
-        assert re.search(r":v?\d+[\w.]*$", service["image"]), f"{name}: {service['image']} has no exact tag"
+        assert re.search(r":v?\d+[\w.]*$", service["image"]), (
+            f"{name}: {service['image']} has no exact tag"
+        )
         for volume in service.get("volumes", []):
             source = volume.split(":")[0]
             assert source in volumes or (DOCKER / source).resolve().exists(), f"{name}: {source}"
         wanted = service.get("depends_on", {})
         for other, condition in wanted.items() if isinstance(wanted, dict) else ():
             tested = services[other].get("healthcheck", {})
-            assert condition["condition"] != "service_healthy" or "test" in tested or other == "worker", other
+            assert (
+                condition["condition"] != "service_healthy" or "test" in tested or other == "worker"
+            ), other
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
     assert services["worker"]["image"] == f"connect-py:{VERSION}"
 
 
-@pytest.mark.parametrize("file", sorted((DOCKER / "connectors").glob("*-sink*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "file", sorted((DOCKER / "connectors").glob("*-sink*.json")), ids=lambda path: path.stem
+)
 def test_sinks_of_the_shop_are_valid_here(file: Path) -> None:
     """With the catalog of the worker, if they leave it to the worker."""
     posted = json.loads(file.read_text())
@@ -108,15 +122,29 @@ def test_sinks_of_the_shop_are_valid_here(file: Path) -> None:
     defaults = {key: value for key, value in properties.items() if key.startswith(DEFAULTS)}
     registry = PluginRegistry.discover()
     connector = registry.load(registry.find_connector(posted["config"]["connector.class"]))()
-    config = {"name": posted["name"], **with_worker_catalog(posted["config"], lambda prefix: defaults)}
-    assert {key: value.errors for key, value in connector.validate(config).items() if value.errors} == {}
+    config = {
+        "name": posted["name"],
+        **with_worker_catalog(posted["config"], lambda prefix: defaults),
+    }
+    assert {
+        key: value.errors for key, value in connector.validate(config).items() if value.errors
+    } == {}
 
 
 def test_image_takes_only_what_its_build_copies() -> None:
-    """A file that the build copies and that .dockerignore leaves out would end it, on the machine of a user."""
-    taken = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    """A file that the build copies and that .dockerignore leaves out would end it, on the machine
+    of a user."""
+    taken = {
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
     text = re.sub(r"\\\n", " ", (DOCKER / "Dockerfile").read_text())
-    copied = [line.split() for line in text.splitlines() if line.startswith("COPY") and "--from" not in line]
+    copied = [
+        line.split()
+        for line in text.splitlines()
+        if line.startswith("COPY") and "--from" not in line
+    ]
     sources = {word for words in copied for word in words[1:-1] if not word.startswith("--")}
     assert {source.split("/")[0] for source in sources} == taken
     assert [source for source in sources if not (ROOT / source).exists()] == []
@@ -137,7 +165,8 @@ def test_values_of_the_chart_have_a_schema_for_each(tmp_path: Path) -> None:
     values["properties"]["bootstrap.servers"] = "kafka:9092"
     assert jsonschema.Draft7Validator(schema).is_valid(values)
     properties = {key: str(value) for key, value in values["properties"].items()}
-    properties["config.providers.directory.param.allowed.paths"] = str(tmp_path)  # /run/secrets is there in the image
+    # /run/secrets is there in the image
+    properties["config.providers.directory.param.allowed.paths"] = str(tmp_path)
     assert DistributedConfig.of(properties).unknown == ()
 
 
@@ -145,11 +174,17 @@ def test_systemd_accepts_the_unit_of_a_worker(tmp_path: Path) -> None:
     if (systemd := shutil.which("systemd-analyze")) is None:
         pytest.skip("systemd-analyze is not installed")
     unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace("/opt/connect-py/bin/connect-distributed", "/bin/true"))
-    done = subprocess.run([systemd, "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False)
+    unit.write_text(
+        UNIT.read_text().replace("/opt/connect-py/bin/connect-distributed", "/bin/true")
+    )
+    done = subprocess.run(
+        [systemd, "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     unit.write_text(unit.read_text().replace("PrivateTmp", "PrivatTmp"))  # it complains at all
-    done = subprocess.run([systemd, "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [systemd, "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert "PrivatTmp" in done.stdout + done.stderr
 
 
@@ -160,7 +195,8 @@ def test_readme_of_the_image_names_each_of_its_files() -> None:
 
 
 def test_certificates_of_strimzi_reach_kafka_clients(tmp_path: Path) -> None:
-    """The properties of the page for Strimzi, with Secrets as Kubernetes mounts them: PEM with line ends."""
+    """The properties of the page for Strimzi, with Secrets as Kubernetes mounts them: PEM with line
+    ends."""
     authority = Authority.make()
     key, chain = authority.issue("connect-py")
     secrets = {
@@ -176,8 +212,14 @@ def test_certificates_of_strimzi_reach_kafka_clients(tmp_path: Path) -> None:
     assert len(shown) == 6
     values = yaml.safe_load((CHART / "values.yaml").read_text())["properties"]
     properties = {**values, "bootstrap.servers": "lake-kafka-bootstrap:9093", **shown}
-    properties = {name: value.replace("/run/secrets", str(tmp_path)) for name, value in properties.items()}
+    properties = {
+        name: value.replace("/run/secrets", str(tmp_path)) for name, value in properties.items()
+    }
     client = translate(DistributedConfig.of(properties).props, "consumer")
     assert client["security.protocol"] == "SSL"
-    for name, text in (("ssl.ca.pem", authority.certificate_pem), ("ssl.certificate.pem", chain), ("ssl.key.pem", key)):
+    for name, text in (
+        ("ssl.ca.pem", authority.certificate_pem),
+        ("ssl.certificate.pem", chain),
+        ("ssl.key.pem", key),
+    ):
         assert str(client[name]).split() == text.split()

@@ -7,14 +7,30 @@ import json
 from connect_py.api.schema import ALIASES
 from connect_py.converters.avro_schema import Options, avro_type
 
-RECORD = json.dumps({
-    "type": "record", "name": "R", "fields": [
-        {"name": "id", "type": "int"},
-        {"name": "b_new", "aliases": ["b", "older"], "type": ["null", "string"], "default": None},
-        {"name": "inner", "aliases": ["i"], "type": {"type": "record", "name": "I", "fields": [
-            {"name": "x", "aliases": ["y"], "type": "long"}]}},
-    ],
-})  # fmt: skip
+RECORD = json.dumps(
+    {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "id", "type": "int"},
+            {
+                "name": "b_new",
+                "aliases": ["b", "older"],
+                "type": ["null", "string"],
+                "default": None,
+            },
+            {
+                "name": "inner",
+                "aliases": ["i"],
+                "type": {
+                    "type": "record",
+                    "name": "I",
+                    "fields": [{"name": "x", "aliases": ["y"], "type": "long"}],
+                },
+            },
+        ],
+    }
+)
 
 
 def test_aliases_are_kept_beside_the_field_if_asked() -> None:

@@ -25,7 +25,11 @@ EVER_ON = b"\xff" * 11
 
 
 def record(*members: Any) -> Any:
-    return {"type": "record", "name": "R", "fields": [{"name": f"f{i}", "type": m} for i, m in enumerate(members)]}
+    return {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": f"f{i}", "type": m} for i, m in enumerate(members)],
+    }
 
 
 @pytest.mark.parametrize(
@@ -59,9 +63,17 @@ def test_a_damaged_body_is_a_data_error_at_once(schema: Any, body: bytes) -> Non
 
 
 def test_values_have_their_simplest_python_form() -> None:
-    plain = record("long", ["null", "string"], {"type": "array", "items": "int"}, ["int", "string"], "boolean")
+    plain = record(
+        "long", ["null", "string"], {"type": "array", "items": "int"}, ["int", "string"], "boolean"
+    )
     body = b"\xac\x02" + b"\x02\x04ab" + b"\x03\x04\x02\x04\x02\x06\0" + b"\x02\x02c" + b"\x02"
-    assert AvroBodyReader(plain).read(b"head" + body + b"tail", 4) == [150, "ab", [1, 2, 3], (1, "c"), False]
+    assert AvroBodyReader(plain).read(b"head" + body + b"tail", 4) == [
+        150,
+        "ab",
+        [1, 2, 3],
+        (1, "c"),
+        False,
+    ]
 
 
 def test_text_that_is_no_utf_8_is_replaced() -> None:
@@ -78,7 +90,10 @@ def test_arrays_of_nothing_have_no_type() -> None:
 def test_union_index_beyond_two_branches_fails_in_both_forms(decoder: str, index: bytes) -> None:
     made = AvroConverter()
     data = [b"\0\0\0\0\1" + body for body in (b"\x02\x0a", index + b"\x0a", b"\x00")]
-    with schema_registry({1: {"schema": json.dumps(record(["null", "int"]))}}) as stub, reading_by(decoder):
+    with (
+        schema_registry({1: {"schema": json.dumps(record(["null", "int"]))}}) as stub,
+        reading_by(decoder),
+    ):
         made.configure({"schema.registry.url": stub.url}, is_key=False)
         rows = by_reference(made, data)
         assert all(map(same, by_columns(made, data), rows))
@@ -103,7 +118,15 @@ def test_oversized_block_count_is_an_error_in_both_forms(decoder: str) -> None:
 
 DEEP = record(
     "string",
-    ["null", record(["long", "null"], ["null", {"type": "array", "items": ["null", "bytes"]}], "boolean", "float")],
+    [
+        "null",
+        record(
+            ["long", "null"],
+            ["null", {"type": "array", "items": ["null", "bytes"]}],
+            "boolean",
+            "float",
+        ),
+    ],
     {"type": "array", "items": record(["null", "double"], ["int", "null"])},
     ["null", {"type": "fixed", "name": "F", "size": 3}],
 )
@@ -116,7 +139,11 @@ def named(tree: Any, numbers: Iterator[int]) -> Any:
     if isinstance(tree, dict) and tree["type"] == "record":
         fields = [{**f, "type": named(f["type"], numbers)} for f in tree["fields"]]
         return {**tree, "name": f"R{next(numbers)}", "fields": fields}
-    return {**tree, "items": named(tree["items"], numbers)} if isinstance(tree, dict) and "items" in tree else tree
+    return (
+        {**tree, "items": named(tree["items"], numbers)}
+        if isinstance(tree, dict) and "items" in tree
+        else tree
+    )
 
 
 @with_and_without
@@ -126,9 +153,10 @@ def test_an_index_is_found_wherever_it_stands(decoder: str) -> None:
     empty = {"f0": None, "f1": None, "f2": False, "f3": 0.0}
     items = [{"f0": 1.0, "f1": 300}, {"f0": None, "f1": None}]
     values = [
-        {"f0": "", "f1": None, "f2": [], "f3": b"abc"}, {"f0": "é" * 100, "f1": inner, "f2": items, "f3": None},
+        {"f0": "", "f1": None, "f2": [], "f3": b"abc"},
+        {"f0": "é" * 100, "f1": inner, "f2": items, "f3": None},
         {"f0": "z", "f1": empty, "f2": items[:1], "f3": None},
-    ]  # fmt: skip
+    ]
     good = []
     for value in values:
         body = io.BytesIO()
@@ -152,11 +180,18 @@ def test_an_index_is_found_wherever_it_stands(decoder: str) -> None:
 
 
 @with_and_without
-@pytest.mark.parametrize("size", [1 << 20, (1 << 31) - 1, 1 << 31, 1 << 62, 1 << 70, -1, "many", None])
+@pytest.mark.parametrize(
+    "size", [1 << 20, (1 << 31) - 1, 1 << 31, 1 << 62, 1 << 70, -1, "many", None]
+)
 def test_a_fixed_type_of_any_size_costs_no_memory(decoder: str, size: Any) -> None:
-    schema = {"type": "record", "name": "R", "fields": [
-        {"name": "f", "type": ["null", {"type": "fixed", "name": "F", "size": size}]}, {"name": "i", "type": "int"}
-    ]}  # fmt: skip
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "f", "type": ["null", {"type": "fixed", "name": "F", "size": size}]},
+            {"name": "i", "type": "int"},
+        ],
+    }
     supported = isinstance(size, int) and 0 <= size < 1 << 31
     data = [b"\0\0\0\0\1\0\x02"] * (2000 if supported else 10)
     made = AvroConverter()

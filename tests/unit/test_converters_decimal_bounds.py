@@ -1,4 +1,5 @@
-"""Decimal schemas and numbers that no column could hold are bad records, in every format and in both forms."""
+"""Decimal schemas and numbers that no column could hold are bad records, in every format and in
+both forms."""
 
 from __future__ import annotations
 
@@ -66,7 +67,13 @@ def registered(made: Any, registry: Stub, kind: str, schema: str) -> bytes:
 
 
 def json_message(payload: str, **parameters: str) -> bytes:
-    field = {"field": "d", "type": "bytes", "optional": True, "name": DECIMAL, "parameters": parameters}
+    field = {
+        "field": "d",
+        "type": "bytes",
+        "optional": True,
+        "name": DECIMAL,
+        "parameters": parameters,
+    }
     schema = json.dumps({"type": "struct", "fields": [field]})
     return f'{{"schema":{schema},"payload":{{"d":{payload}}}}}'.encode()
 
@@ -80,7 +87,9 @@ def test_json_decimal_schema_with_absurd_bounds_is_a_bad_record(decoder: str, pa
         for scale in SCALES:
             refused(made, json_message(payload, scale=str(scale)), "scale", str(scale))
         for precision in PRECISIONS:
-            refused(made, json_message(payload, **{"scale": "2", PRECISION: precision}), "precision")
+            refused(
+                made, json_message(payload, **{"scale": "2", PRECISION: precision}), "precision"
+            )
         refused(made, json_message(payload), "scale")
 
 
@@ -95,16 +104,22 @@ def test_json_number_with_absurd_exponent_is_a_bad_record(decoder: str, number: 
 
 @with_and_without
 @pytest.mark.parametrize("kind", ["bytes", {"type": "fixed", "name": "F", "size": 4}])
-def test_avro_decimal_schema_with_absurd_bounds_is_a_bad_record(decoder: str, kind: Any, registry: Stub) -> None:
+def test_avro_decimal_schema_with_absurd_bounds_is_a_bad_record(
+    decoder: str, kind: Any, registry: Stub
+) -> None:
     plain = {"type": kind} if isinstance(kind, str) else kind
     absurd = [{"scale": scale, "precision": 10} for scale in SCALES]
     absurd += [{"scale": 2, "precision": int(p)} for p in PRECISIONS if p != "many"]
     absurd += [{"scale": "x", "precision": 10}, {"scale": float("inf"), "precision": 10}]
     with reading_by(decoder):
         for attributes in absurd:
-            tree = {"type": "record", "name": "R", "fields": [
-                {"name": "d", "type": {**plain, "logicalType": "decimal", **attributes}}
-            ]}  # fmt: skip
+            tree = {
+                "type": "record",
+                "name": "R",
+                "fields": [
+                    {"name": "d", "type": {**plain, "logicalType": "decimal", **attributes}}
+                ],
+            }
             made = AvroConverter()
             prefix = registered(made, registry, "AVRO", json.dumps(tree))
             body = io.BytesIO()
@@ -115,11 +130,20 @@ def test_avro_decimal_schema_with_absurd_bounds_is_a_bad_record(decoder: str, ki
 
 
 @with_and_without
-def test_registry_json_schema_with_absurd_decimal_makes_bad_records(decoder: str, registry: Stub) -> None:
-    absurd = [{"scale": str(scale)} for scale in SCALES] + [{"scale": "2", PRECISION: p} for p in PRECISIONS]
+def test_registry_json_schema_with_absurd_decimal_makes_bad_records(
+    decoder: str, registry: Stub
+) -> None:
+    absurd = [{"scale": str(scale)} for scale in SCALES] + [
+        {"scale": "2", PRECISION: p} for p in PRECISIONS
+    ]
     with reading_by(decoder):
         for parameters in absurd:
-            field = {"type": "number", "title": DECIMAL, "connect.type": "bytes", "connect.parameters": parameters}
+            field = {
+                "type": "number",
+                "title": DECIMAL,
+                "connect.type": "bytes",
+                "connect.parameters": parameters,
+            }
             made = JsonSchemaConverter()
             schema = json.dumps({"type": "object", "properties": {"d": field}})
             prefix = registered(made, registry, "JSON", schema)
@@ -142,7 +166,9 @@ def proto_message(scale: int) -> bytes:
 
 
 @pytest.mark.parametrize("scale", [*SCALES, "many"])
-def test_protobuf_decimal_with_absurd_scale_is_a_bad_record(scale: int | str, registry: Stub) -> None:
+def test_protobuf_decimal_with_absurd_scale_is_a_bad_record(
+    scale: int | str, registry: Stub
+) -> None:
     made = ProtobufConverter()
     prefix = registered(made, registry, "PROTOBUF", PROTO % f'{{key: "scale", value: "{scale}"}}')
     refused(made, prefix + b"\0" + proto_message(2))
@@ -156,9 +182,13 @@ def test_protobuf_decimal_with_absurd_scale_is_a_bad_record(scale: int | str, re
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_protobuf_decimal_with_absurd_precision_is_a_bad_record(precision: str, registry: Stub) -> None:
+def test_protobuf_decimal_with_absurd_precision_is_a_bad_record(
+    precision: str, registry: Stub
+) -> None:
     made = ProtobufConverter()
-    prefix = registered(made, registry, "PROTOBUF", PROTO % f'{{key: "precision", value: "{precision}"}}')
+    prefix = registered(
+        made, registry, "PROTOBUF", PROTO % f'{{key: "precision", value: "{precision}"}}'
+    )
     refused(made, prefix + b"\0" + proto_message(2))
     made.close()
 

@@ -39,7 +39,8 @@ def test_rows_of_null_structs_stay_null(null_at: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [["a", "b", "a"], ["a", "a", None], [None, None], ["a"], [], [1, 1], [msgspec.UNSET] * 2]
+    "values",
+    [["a", "b", "a"], ["a", "a", None], [None, None], ["a"], [], [1, 1], [msgspec.UNSET] * 2],
 )
 def test_other_columns_are_left_to_the_usual_way(values: list[object]) -> None:
     assert repeated_text(values, None) is None

@@ -1,4 +1,5 @@
-"""Values and schemas that are nested too deep are bad records, in every format and in both forms."""
+"""Values and schemas that are nested too deep are bad records, in every format and in both
+forms."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ def taken(made: Converter, message: bytes) -> None:
 
 @with_and_without
 @pytest.mark.parametrize("nested", [objects, lists])
-def test_json_that_is_nested_too_deep_is_a_bad_record(decoder: str, nested: Callable[[int], bytes]) -> None:
+def test_json_that_is_nested_too_deep_is_a_bad_record(
+    decoder: str, nested: Callable[[int], bytes]
+) -> None:
     with reading_by(decoder):
         made = JsonConverter()
         made.configure({"schemas.enable": "false"}, is_key=False)
@@ -95,7 +98,9 @@ def registered(made: Any, registry: Stub, kind: str, schema: str) -> bytes:
 
 @with_and_without
 @pytest.mark.parametrize("levels", [MAX_NESTING + 1, 300, 900, 5000])
-def test_registry_schemas_nested_too_deep_make_bad_records(decoder: str, levels: int, registry: Stub) -> None:
+def test_registry_schemas_nested_too_deep_make_bad_records(
+    decoder: str, levels: int, registry: Stub
+) -> None:
     with reading_by(decoder):
         avro = AvroConverter()
         tree = '{"type":"array","items":' * levels + '"int"' + "}" * levels
@@ -108,7 +113,12 @@ def test_registry_schemas_nested_too_deep_make_bad_records(decoder: str, levels:
 
 
 @pytest.mark.parametrize(
-    "schema", [{}, {"type": "object", "properties": {"x": {}}}, {"oneOf": [{}, {"type": "null"}, {"type": "string"}]}]
+    "schema",
+    [
+        {},
+        {"type": "object", "properties": {"x": {}}},
+        {"oneOf": [{}, {"type": "null"}, {"type": "string"}]},
+    ],
 )
 def test_untyped_json_value_nested_too_deep_is_a_bad_record(schema: Any, registry: Stub) -> None:
     made = JsonSchemaConverter()

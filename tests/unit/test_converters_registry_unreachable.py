@@ -15,5 +15,7 @@ def test_unreachable_registry_is_named_without_its_password() -> None:
             registry.by_id(1)
     finally:
         registry.close()
-    assert str(refused.value).startswith("the schema registry at http://127.0.0.1:1/api cannot be reached: ")
+    assert str(refused.value).startswith(
+        "the schema registry at http://127.0.0.1:1/api cannot be reached: "
+    )
     assert "secret" not in str(refused.value)

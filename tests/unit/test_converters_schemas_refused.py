@@ -1,4 +1,5 @@
-"""Schemas that are absurd, or none, make bad records: in both forms, at once, and for one reason."""
+"""Schemas that are absurd, or none, make bad records: in both forms, at once, and for one
+reason."""
 
 from __future__ import annotations
 
@@ -19,7 +20,16 @@ from fixtures.schema_registry_stub import Stub, schema_registry
 from connect_py.api import arrow
 from connect_py.api.converter import Converter
 from connect_py.api.errors import NotColumnar, SchemaBuilderError
-from connect_py.api.schema import INT32, MAX_SCHEMA_SIZE, PRECISION, Field, Schema, Type, decimal, struct
+from connect_py.api.schema import (
+    INT32,
+    MAX_SCHEMA_SIZE,
+    PRECISION,
+    Field,
+    Schema,
+    Type,
+    decimal,
+    struct,
+)
 from connect_py.converters.avro_converter import AvroConverter
 from connect_py.converters.json_schema.json_schema_converter import JsonSchemaConverter
 from connect_py.converters.protobuf import protobuf_converter
@@ -57,15 +67,24 @@ def refused(made: Converter, message: bytes, text: str) -> None:
 
 
 @with_and_without
-def test_avro_types_that_hold_each_other_twice_are_bad_records(decoder: str, registry: Stub) -> None:
+def test_avro_types_that_hold_each_other_twice_are_bad_records(
+    decoder: str, registry: Stub
+) -> None:
     tree: Any = "int"
     for level in range(LEVELS):
         again = f"D{level - 1}" if level else "int"
-        tree = {"type": "record", "name": f"D{level}", "fields": [
-            {"name": "a", "type": tree}, {"name": "b", "type": again}]}  # fmt: skip
+        tree = {
+            "type": "record",
+            "name": f"D{level}",
+            "fields": [{"name": "a", "type": tree}, {"name": "b", "type": again}],
+        }
     with reading_by(decoder):
         made = AvroConverter()
-        refused(made, registered(made, registry, "AVRO", json.dumps(tree)) + b"\0", f"{MAX_SCHEMA_SIZE} types")
+        refused(
+            made,
+            registered(made, registry, "AVRO", json.dumps(tree)) + b"\0",
+            f"{MAX_SCHEMA_SIZE} types",
+        )
         made.close()
 
 
@@ -73,10 +92,27 @@ def test_avro_types_that_hold_each_other_twice_are_bad_records(decoder: str, reg
 @pytest.mark.parametrize(
     ("tree", "text"),
     [
-        ({"type": "record", "name": "R", "fields": [{"name": 5, "type": "int"}]}, "name of a field"),
-        ({"type": "record", "name": "R", "connect.name": 7, "fields": [{"name": "a", "type": "int"}]}, "text"),
-        ({"type": "record", "name": "R", "fields": [{"name": "\ud800", "type": "int"}]}, "name of a field"),
-        ({"type": "record", "name": "R", "fields": [{"name": "a", "type": []}]}, "union of no types"),
+        (
+            {"type": "record", "name": "R", "fields": [{"name": 5, "type": "int"}]},
+            "name of a field",
+        ),
+        (
+            {
+                "type": "record",
+                "name": "R",
+                "connect.name": 7,
+                "fields": [{"name": "a", "type": "int"}],
+            },
+            "text",
+        ),
+        (
+            {"type": "record", "name": "R", "fields": [{"name": "\ud800", "type": "int"}]},
+            "name of a field",
+        ),
+        (
+            {"type": "record", "name": "R", "fields": [{"name": "a", "type": []}]},
+            "union of no types",
+        ),
         ({"type": "enum", "name": "E", "symbols": ["A", "\ud800"]}, "symbols of the enum E"),
         ({"type": "enum", "name": "E", "symbols": ["A", 5]}, "symbols of the enum E"),
         (["null", ["null", "float"]], "another one directly"),
@@ -88,7 +124,9 @@ def test_avro_types_that_hold_each_other_twice_are_bad_records(decoder: str, reg
         ({"type": "int", "logicalType": "date", "connect.name": "a.b"}, "cannot have the name a.b"),
     ],
 )
-def test_avro_schemas_of_no_sense_are_bad_records(decoder: str, tree: Any, text: str, registry: Stub) -> None:
+def test_avro_schemas_of_no_sense_are_bad_records(
+    decoder: str, tree: Any, text: str, registry: Stub
+) -> None:
     with reading_by(decoder):
         made = AvroConverter()
         refused(made, registered(made, registry, "AVRO", json.dumps(tree)) + b"\0", text)
@@ -107,7 +145,8 @@ def test_avro_fields_may_have_any_name(decoder: str, name: str, registry: Stub) 
 
 
 @pytest.mark.parametrize(
-    ("word", "levels"), [("allOf", LEVELS), ("oneOf", LEVELS), ("oneOf", 12), ("properties", LEVELS)]
+    ("word", "levels"),
+    [("allOf", LEVELS), ("oneOf", LEVELS), ("oneOf", 12), ("properties", LEVELS)],
 )
 def test_json_schema_references_that_grow_exponentially_make_bad_records(
     word: str, levels: int, registry: Stub
@@ -116,7 +155,9 @@ def test_json_schema_references_that_grow_exponentially_make_bad_records(
     for level in range(1, levels):
         below = {"$ref": f"#/definitions/d{level - 1}"}
         both = {"a": below, "b": below} if word == "properties" else [below, below]
-        definitions[f"d{level}"] = {"type": "object", word: both} if word == "properties" else {word: both}
+        definitions[f"d{level}"] = (
+            {"type": "object", word: both} if word == "properties" else {word: both}
+        )
     made = JsonSchemaConverter()
     tree = {"$ref": f"#/definitions/d{levels - 1}", "definitions": definitions}
     refused(made, registered(made, registry, "JSON", json.dumps(tree)) + b"{}", "more")
@@ -131,12 +172,20 @@ def test_protobuf_messages_that_hold_each_other_twice_are_bad_records(registry: 
     made.close()
 
 
-@pytest.mark.parametrize("text", ["no schema", 'syntax = "proto3"; message \udcff {}', 'import "a\n\xff";'])
+@pytest.mark.parametrize(
+    "text", ["no schema", 'syntax = "proto3"; message \udcff {}', 'import "a\n\xff";']
+)
 def test_refused_protobuf_schema_is_passed_to_the_compiler_once(text: str, registry: Stub) -> None:
     made = ProtobufConverter()
     prefix = registered(made, registry, "PROTOBUF", text)
-    with patch.object(protobuf_converter, "compile_proto", wraps=protobuf_converter.compile_proto) as asked:
-        rows = by_reference(made, [prefix + head for head in (b"\0", b"\0", b"\2\2")], told=lambda e: str(e.__cause__))
+    with patch.object(
+        protobuf_converter, "compile_proto", wraps=protobuf_converter.compile_proto
+    ) as asked:
+        rows = by_reference(
+            made,
+            [prefix + head for head in (b"\0", b"\0", b"\2\2")],
+            told=lambda e: str(e.__cause__),
+        )
         assert asked.call_count == 1
     assert rows[0] == rows[1] == rows[2]
     assert str(rows[0]).startswith("Not a Protobuf schema: schema.proto:1:")
@@ -148,7 +197,11 @@ def test_refused_protobuf_schema_is_passed_to_the_compiler_once(text: str, regis
 def test_protobuf_import_without_a_file_name_is_a_bad_record(name: str, registry: Stub) -> None:
     made = ProtobufConverter()
     prefix = registered(made, registry, "PROTOBUF", 'syntax = "proto3"; message A { int32 a = 1; }')
-    registry.schemas[10_000] = {"schema": "", "schemaType": "PROTOBUF", "subjects": [{"subject": "o", "version": 1}]}
+    registry.schemas[10_000] = {
+        "schema": "",
+        "schemaType": "PROTOBUF",
+        "subjects": [{"subject": "o", "version": 1}],
+    }
     latest = max(number for number in registry.schemas if number < 10_000)
     references = [{"name": name, "subject": "o", "version": 1}]
     registry.schemas[latest] = {**registry.schemas[latest], "references": references}
@@ -166,7 +219,8 @@ def test_compiler_message_with_invalid_utf_8_makes_a_bad_record(registry: Stub) 
 
 
 @pytest.mark.parametrize(
-    ("made", "kind"), [(AvroConverter(), "AVRO"), (JsonSchemaConverter(), "JSON"), (ProtobufConverter(), "PROTOBUF")]
+    ("made", "kind"),
+    [(AvroConverter(), "AVRO"), (JsonSchemaConverter(), "JSON"), (ProtobufConverter(), "PROTOBUF")],
 )
 def test_a_schema_without_a_text_makes_bad_records(made: Any, kind: str, registry: Stub) -> None:
     prefix = registered(made, registry, kind, "")
@@ -178,13 +232,19 @@ def test_unknown_schema_id_is_refused_each_time_with_same_message(registry: Stub
     made = AvroConverter()
     made.configure({"schema.registry.url": registry.url}, is_key=False)
     made._registry._grace_seconds = 0.0
-    told = [by_reference(made, [b"\0\0\1\0\0\2"], told=lambda e: repr(e.__cause__))[0] for _ in range(3)]
+    told = [
+        by_reference(made, [b"\0\0\1\0\0\2"], told=lambda e: repr(e.__cause__))[0] for _ in range(3)
+    ]
     assert len(set(map(str, told))) == 1
     made.close()
 
 
 def test_a_union_finds_what_its_types_refer_to(registry: Stub) -> None:
-    line = {"type": "object", "properties": {"sku": {"$ref": "#/definitions/sku"}}, "required": ["sku"]}
+    line = {
+        "type": "object",
+        "properties": {"sku": {"$ref": "#/definitions/sku"}},
+        "required": ["sku"],
+    }
     tree = {
         "type": "object",
         "properties": {"x": {"oneOf": [{"$ref": "#/definitions/line"}, {"type": "integer"}]}},
@@ -199,7 +259,9 @@ def test_a_union_finds_what_its_types_refer_to(registry: Stub) -> None:
     made.close()
 
 
-@pytest.mark.parametrize("inside", [{"$ref": "#/no/such"}, {"type": "string", "pattern": "("}, {"type": "x"}])
+@pytest.mark.parametrize(
+    "inside", [{"$ref": "#/no/such"}, {"type": "string", "pattern": "("}, {"type": "x"}]
+)
 def test_a_union_whose_types_are_none_makes_bad_records(inside: Any, registry: Stub) -> None:
     branches = [{"type": "array", "items": inside}, {"type": "integer"}]
     made = JsonSchemaConverter()
@@ -224,12 +286,18 @@ def test_schema_has_a_size_limit_and_only_text_names() -> None:
 @pytest.mark.parametrize(
     ("scale", "precision", "number"),
     [
-        (-2, None, "-8.57829165426E+39"), (-2, None, "-8.6705581010510197289135216153476440000E+39"),
-        (0, None, "-47985633486333933889297711428452174118.6"), (2, None, "-391668551987933350925999490054725848.3172"),
-        (2, None, "99999999999999999999999999999999999999"), (-2, "60", "1E+75"), (-2, None, "1.5E+3"),
+        (-2, None, "-8.57829165426E+39"),
+        (-2, None, "-8.6705581010510197289135216153476440000E+39"),
+        (0, None, "-47985633486333933889297711428452174118.6"),
+        (2, None, "-391668551987933350925999490054725848.3172"),
+        (2, None, "99999999999999999999999999999999999999"),
+        (-2, "60", "1E+75"),
+        (-2, None, "1.5E+3"),
     ],
-)  # fmt: skip
-def test_decimal_column_keeps_the_exact_value_or_is_not_made(scale: int, precision: str | None, number: str) -> None:
+)
+def test_decimal_column_keeps_the_exact_value_or_is_not_made(
+    scale: int, precision: str | None, number: str
+) -> None:
     schema = decimal(scale, parameters={} if precision is None else {PRECISION: precision})
     try:
         column = arrow.to_array(schema, [Decimal(number)])

@@ -31,10 +31,14 @@ from connect_py.api.schema import (
     struct,
     time,
     timestamp,
-)  # fmt: skip
+)
 from connect_py.converters import PLUGINS
 from connect_py.converters.byte_array_converter import ByteArrayConverter
-from connect_py.converters.primitive_converters import BooleanConverter, IntegerConverter, LongConverter
+from connect_py.converters.primitive_converters import (
+    BooleanConverter,
+    IntegerConverter,
+    LongConverter,
+)
 from connect_py.converters.simple_header_converter import SimpleHeaderConverter
 from connect_py.converters.string_converter import StringConverter
 
@@ -75,7 +79,10 @@ def test_an_unknown_character_set_is_a_config_error() -> None:
 
 def test_anything_is_written_as_java_prints_it() -> None:
     row = struct(("a", INT32), ("b", OPTIONAL_STRING), ("c", FLOAT32))
-    assert text().from_connect("t", row, Struct(row, [1, None, 1.100000023841858])) == b"Struct{a=1,c=1.1}"
+    assert (
+        text().from_connect("t", row, Struct(row, [1, None, 1.100000023841858]))
+        == b"Struct{a=1,c=1.1}"
+    )
     assert text().from_connect("t", None, {"a": [1, 1e10]}) == b"{a=[1, 1.0E10]}"
     assert text().from_connect("t", None, None) is None
 
@@ -96,7 +103,9 @@ def test_integer_converter_accepts_exactly_four_bytes_and_32_bit_values() -> Non
     assert made.from_connect("t", None, -1) == b"\xff\xff\xff\xff"
     with pytest.raises(DataError, match="Failed to deserialize integer: "):
         made.to_connect("t", b"\0\0\0")
-    with pytest.raises(DataError, match=r"Failed to serialize to integer .was class java.lang.Long.: "):
+    with pytest.raises(
+        DataError, match=r"Failed to serialize to integer .was class java.lang.Long.: "
+    ):
         made.from_connect("t", None, 1 << 31)
     data = [b"\0\0\1\0", None, b"", b"\xff\xff\xff\xff"]
     assert by_columns(made, data) == by_reference(made, data)
@@ -117,23 +126,61 @@ def test_long_converter_reads_eight_bytes_as_signed_number() -> None:
 
 
 HEADERS: list[tuple[str, Schema | None, object]] = [
-    ("123", INT8, 123), ("1234", INT16, 1234), ("70000", INT32, 70000), ("5000000000", INT64, 5000000000),
+    ("123", INT8, 123),
+    ("1234", INT16, 1234),
+    ("70000", INT32, 70000),
+    ("5000000000", INT64, 5000000000),
     ("9223372036854775808", decimal(0), Decimal("9223372036854775808")),
-    ("1e400", STRING, "1e400"), ("1e-400", FLOAT32, 0.0),
-    ("1.00", INT8, 1), ("1e5", INT32, 100000), ("+5", INT8, 5), (" 5 ", INT8, 5), ("007", INT8, 7), ("0", INT8, 0),
-    ("1.5", FLOAT32, 1.5), ("3.141592653589793", FLOAT32, 3.1415927410125732), ("true", BOOLEAN, True),
-    ("TRUE", STRING, "TRUE"), ("null", None, None), ("", STRING, ""), ("[1,2,3]", array(INT8), [1, 2, 3]),
-    ('[1,"a"]', None, [1, "a"]), ("[]", None, []), ('{"a":1}', map_of(STRING, INT8), {"a": 1}),
-    ('{"a":1,}', map_of(STRING, INT8), {"a": 1}), ("{}", None, {}), ("[1,1000]", array(INT16), [1, 1000]),
-    ("2024-01-15", date(), 19737), ("10:00:00.000Z", time(), 36_000_000),
-    ("2024-01-15T10:00:00.000Z", timestamp(), 1705312800000), ("2024-13-45", date(), 20133),
-    *[(t, STRING, t) for t in ("abc", "12abc", "0x1F", "1d", "NaN", "-", "[", "{", "a,b", '"quoted"', "[1,,]", "[0 1",
-                               "3b241101-e2bb-4255-8caf-4136c566a962")],
-]  # fmt: skip
+    ("1e400", STRING, "1e400"),
+    ("1e-400", FLOAT32, 0.0),
+    ("1.00", INT8, 1),
+    ("1e5", INT32, 100000),
+    ("+5", INT8, 5),
+    (" 5 ", INT8, 5),
+    ("007", INT8, 7),
+    ("0", INT8, 0),
+    ("1.5", FLOAT32, 1.5),
+    ("3.141592653589793", FLOAT32, 3.1415927410125732),
+    ("true", BOOLEAN, True),
+    ("TRUE", STRING, "TRUE"),
+    ("null", None, None),
+    ("", STRING, ""),
+    ("[1,2,3]", array(INT8), [1, 2, 3]),
+    ('[1,"a"]', None, [1, "a"]),
+    ("[]", None, []),
+    ('{"a":1}', map_of(STRING, INT8), {"a": 1}),
+    ('{"a":1,}', map_of(STRING, INT8), {"a": 1}),
+    ("{}", None, {}),
+    ("[1,1000]", array(INT16), [1, 1000]),
+    ("2024-01-15", date(), 19737),
+    ("10:00:00.000Z", time(), 36_000_000),
+    ("2024-01-15T10:00:00.000Z", timestamp(), 1705312800000),
+    ("2024-13-45", date(), 20133),
+    *[
+        (t, STRING, t)
+        for t in (
+            "abc",
+            "12abc",
+            "0x1F",
+            "1d",
+            "NaN",
+            "-",
+            "[",
+            "{",
+            "a,b",
+            '"quoted"',
+            "[1,,]",
+            "[0 1",
+            "3b241101-e2bb-4255-8caf-4136c566a962",
+        )
+    ],
+]
 
 
 @pytest.mark.parametrize(("given", "schema", "value"), HEADERS)
-def test_the_type_of_a_header_is_guessed_from_its_text(given: str, schema: Schema | None, value: object) -> None:
+def test_the_type_of_a_header_is_guessed_from_its_text(
+    given: str, schema: Schema | None, value: object
+) -> None:
     assert same(parse_string(given), SchemaAndValue(schema, value))
 
 
@@ -146,7 +193,9 @@ def test_headers_that_are_no_text_are_never_an_error() -> None:
     assert made.from_connect_header("t", "h", None, None) is None
 
 
-@pytest.mark.parametrize("given", ["2024-01-15", "10:00:00.000Z", "2024-01-15T10:00:00.123Z", '["a","b"]', '{"a":1}'])
+@pytest.mark.parametrize(
+    "given", ["2024-01-15", "10:00:00.000Z", "2024-01-15T10:00:00.123Z", '["a","b"]', '{"a":1}']
+)
 def test_what_was_parsed_is_written_again(given: str) -> None:
     assert to_text(*parse_string(given)) == given
 

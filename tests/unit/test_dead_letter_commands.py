@@ -97,22 +97,41 @@ class Kept:
         lake = Lakehouse(folder / "lake")
         lake.catalog.create_namespace("db")
         header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-        self.schema = pa.schema([
-            ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("attempt", pa.int32()),
-            ("timestamp", pa.timestamp("us", "UTC")), ("key", pa.binary()), ("value", pa.binary()),
-            ("headers", pa.list_(header)), ("_dlq_reason", pa.string()), ("stage", pa.string()),
-            ("failed_at", pa.timestamp("us", "UTC")),
-        ])  # fmt: skip
+        self.schema = pa.schema(
+            [
+                ("topic", pa.string()),
+                ("partition", pa.int32()),
+                ("offset", pa.int64()),
+                ("attempt", pa.int32()),
+                ("timestamp", pa.timestamp("us", "UTC")),
+                ("key", pa.binary()),
+                ("value", pa.binary()),
+                ("headers", pa.list_(header)),
+                ("_dlq_reason", pa.string()),
+                ("stage", pa.string()),
+                ("failed_at", pa.timestamp("us", "UTC")),
+            ]
+        )
         self.table = lake.catalog.create_table("db.dead", self.schema)
 
     def add(self, topic: str, offsets: range, reason: str, attempt: int = 0) -> None:
         now = datetime.fromtimestamp(1.5, UTC)
         rows = [
-            {"topic": topic, "partition": 0, "offset": offset, "attempt": attempt, "timestamp": now, "key": None,
-             "value": b"v", "headers": [{"key": "h", "value": b"x"}], "_dlq_reason": reason, "stage": "S",
-             "failed_at": now}
+            {
+                "topic": topic,
+                "partition": 0,
+                "offset": offset,
+                "attempt": attempt,
+                "timestamp": now,
+                "key": None,
+                "value": b"v",
+                "headers": [{"key": "h", "value": b"x"}],
+                "_dlq_reason": reason,
+                "stage": "S",
+                "failed_at": now,
+            }
             for offset in offsets
-        ]  # fmt: skip
+        ]
         self.table.append(pa.Table.from_pylist(rows, schema=self.schema))
 
     def location(self, _lake: object, name: str) -> tuple[str, dict[str, str]]:
@@ -125,7 +144,9 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
     made = Kept(tmp_path)
     monkeypatch.setattr(dead_letter_table, "LakeClient", NoJvm)
     monkeypatch.setattr(dead_letter_table, "command_services", FakeSharedServices)
-    monkeypatch.setattr(NoJvm, "metadata", lambda lake, name: made.location(lake, name), raising=False)
+    monkeypatch.setattr(
+        NoJvm, "metadata", lambda lake, name: made.location(lake, name), raising=False
+    )
     return made
 
 
@@ -151,7 +172,9 @@ def shown(folder: Path, *options: str) -> list[tuple[str, int, int]]:
     return sorted((letter["topic"], letter["offset"], letter["attempt"]) for letter in letters)
 
 
-def test_only_files_with_letters_that_are_asked_for_are_read(tmp_path: Path, kept: Kept, opened: list[str]) -> None:
+def test_only_files_with_letters_that_are_asked_for_are_read(
+    tmp_path: Path, kept: Kept, opened: list[str]
+) -> None:
     kept.add("orders", range(100), "value_converter")
     kept.add("orders", range(100, 200), "sink")
     kept.add("payments", range(100), "value_converter")
@@ -207,8 +230,9 @@ def test_letters_are_counted_by_topic_and_reason(tmp_path: Path, kept: Kept) -> 
     kept.add("payments", range(2), "value_converter")
     counts = json.loads(dlq(tmp_path, "list", "--json")[1])
     assert [(count["topic"], count["reason"], count["letters"]) for count in counts] == [
-        ("orders", "sink", 3), ("payments", "value_converter", 2),
-    ]  # fmt: skip
+        ("orders", "sink", 3),
+        ("payments", "value_converter", 2),
+    ]
 
 
 class Replayed:
@@ -256,14 +280,20 @@ def test_list_has_headings_and_the_state_of_each_dead_letter(
     ],
 )
 def test_letters_that_are_named_are_deleted(
-    tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch, options: list[str], gone: list[tuple[int, int]]
+    tmp_path: Path,
+    kept: Kept,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    gone: list[tuple[int, int]],
 ) -> None:
     kept.add("orders", range(4), "sink")
     kept.add("orders", range(1, 2), "does_not_fit", attempt=1)
     monkeypatch.setattr(replay_log, "ReplayLog", Replayed)
     deleted: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        DeadLetterTable, "delete", lambda _, found: deleted.extend((x.offset, x.attempt) for x in found)
+        DeadLetterTable,
+        "delete",
+        lambda _, found: deleted.extend((x.offset, x.attempt) for x in found),
     )
     status, told = dlq(tmp_path, "delete", *options, "--dry-run")
     assert (status, told) == (0, f"{len(gone)} of 5 letters would be deleted\n")
@@ -282,7 +312,9 @@ def test_letters_that_are_named_are_deleted(
         (["--older-than", "a month"], "is not of the form 30d, 12h or 45m"),
     ],
 )
-def test_a_delete_that_names_no_letters_is_refused(tmp_path: Path, options: list[str], said: str) -> None:
+def test_a_delete_that_names_no_letters_is_refused(
+    tmp_path: Path, options: list[str], said: str
+) -> None:
     status, told = dlq(tmp_path, "delete", *options)
     assert status == 1
     assert said in told
@@ -295,4 +327,7 @@ def test_delete_conditions_name_dead_letters_by_place_in_limited_chunks() -> Non
     first, second = dead_letter_table._naming(heads)
     mine = "(topic = 'it\\'s' AND partition = 0 AND coalesce(attempt, 0) = 0 AND `offset` IN "
     assert first.startswith(f"{mine}(0, 1, ")
-    assert second == (f"{mine}({DELETED})) OR (topic = 'orders' AND partition = 3 AND attempt = 2 AND `offset` IN (7))")
+    assert second == (
+        f"{mine}({DELETED})) OR (topic = 'orders' AND partition = 3 AND attempt = 2 AND `offset` "
+        f"IN (7))"
+    )

@@ -1,4 +1,5 @@
-"""Dead letters that are tried again: what travels, what converters and transformations see, what is refused."""
+"""Dead letters that are tried again: what travels, what converters and transformations see, what is
+refused."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ KEY = "errors.deadletterqueue.iceberg.replay.topic"
 
 
 def process(kept: Kept, *messages: Any) -> list[SinkRecord]:
-    errors = ErrorHandler(ErrorConfig(tolerate_all=True, replay_topic="again"), [kept], SystemClock(), lambda _: None)
+    errors = ErrorHandler(
+        ErrorConfig(tolerate_all=True, replay_topic="again"), [kept], SystemClock(), lambda _: None
+    )
     key, value = TextColumnConverter(), TextColumnConverter()
     for converter in (key, value):
         converter.configure({}, is_key=False)
@@ -43,14 +46,24 @@ def process(kept: Kept, *messages: Any) -> list[SinkRecord]:
 
 def message(value: bytes, *headers: tuple[str, bytes], topic: str = "again") -> Any:
     return Message(
-        topic=topic, partition=0, offset=5, key=b"k", value=value, headers=list(headers) or None,
+        topic=topic,
+        partition=0,
+        offset=5,
+        key=b"k",
+        value=value,
+        headers=list(headers) or None,
         timestamp=(TIMESTAMP_CREATE_TIME, 99),
-    )  # fmt: skip
+    )
 
 
 def test_replay_converts_under_original_coordinates_and_commits_under_its_own() -> None:
     (record,) = process(Kept(), message(b"v", ("h", b"x"), REPLAY.to_header()))
-    assert (record.topic, record.partition, record.kafka_offset, record.timestamp) == ("orders", 3, 17, 99)
+    assert (record.topic, record.partition, record.kafka_offset, record.timestamp) == (
+        "orders",
+        3,
+        17,
+        99,
+    )
     assert [header.key for header in record.headers] == ["h"]
     assert (record.origin.topic, record.origin.partition, record.origin.offset) == ("again", 0, 5)
 
@@ -103,32 +116,51 @@ def test_the_topic_is_consumed_beside_those_of_the_connector() -> None:
         ({KEY: "again"}, "has no effect without"),
         ({"errors.deadletterqueue.iceberg.table": "db.dead", KEY: "orders"}, "own topics"),
     ],
-)  # fmt: skip
+)
 def test_a_replay_topic_that_cannot_be_is_refused(props: dict[str, str], problem: str) -> None:
-    base = {"name": "c", "topics": "orders", "iceberg.catalog.type": "jdbc", "iceberg.tables": "db.orders"}
+    base = {
+        "name": "c",
+        "topics": "orders",
+        "iceberg.catalog.type": "jdbc",
+        "iceberg.tables": "db.orders",
+    }
     assert any(problem in error for error in validate(base | props)[KEY].errors)
 
 
 def letter(offset: int, attempt: int = 0, value: bytes | None = b"\xff") -> DeadLetterRecord:
     row = {
-        "topic": "orders", "partition": 3, "offset": offset, "attempt": attempt, "key": b"k", "value": value,
-        "timestamp": datetime.fromtimestamp(1.5, UTC), "headers": [{"key": "h", "value": b"x"}],
-        "_dlq_reason": "value_converter", "stage": "VALUE_CONVERTER", "error_message": "unreadable",
-    }  # fmt: skip
+        "topic": "orders",
+        "partition": 3,
+        "offset": offset,
+        "attempt": attempt,
+        "key": b"k",
+        "value": value,
+        "timestamp": datetime.fromtimestamp(1.5, UTC),
+        "headers": [{"key": "h", "value": b"x"}],
+        "_dlq_reason": "value_converter",
+        "stage": "VALUE_CONVERTER",
+        "error_message": "unreadable",
+    }
     return DeadLetterRecord.of(row)
 
 
 def test_dead_letter_json_has_readable_bytes_and_reads_back_unchanged() -> None:
     shown = letter(17).to_json()
     assert (shown["key"], shown["value"]) == ({"text": "k"}, {"base64": "/w=="})
-    assert (shown["timestamp"], shown["stage"], shown["headers"]) == (1500, "VALUE_CONVERTER", [["h", {"text": "x"}]])
+    assert (shown["timestamp"], shown["stage"], shown["headers"]) == (
+        1500,
+        "VALUE_CONVERTER",
+        [["h", {"text": "x"}]],
+    )
     fix = Fix.of(shown)
     assert fix.place == ("orders", 3, 17)
     assert fix.changes == {"key": b"k", "value": b"\xff", "headers": [("h", b"x")]}
 
 
 def test_fix_changes_only_named_fields_and_accepts_null() -> None:
-    assert Fix.of({"topic": "t", "partition": 0, "offset": 1, "value": None}).changes == {"value": None}
+    assert Fix.of({"topic": "t", "partition": 0, "offset": 1, "value": None}).changes == {
+        "value": None
+    }
     with pytest.raises(ConfigError, match="not of the form"):
         Fix.of({"topic": "t", "partition": 0, "offset": 1, "value": "text"})
 
@@ -143,4 +175,7 @@ def test_error_raised_in_put_has_the_reason_sink() -> None:
     origin = RecordOrigin("orders", 0, 1)
     assert FailedRecord(Stage.TASK_PUT, "T", DataError("x"), origin).reason.value == "sink"
     assert FailedRecord(Stage.TASK_PUT, "T", ValueError("x"), origin).reason.value == "sink"
-    assert FailedRecord(Stage.HEADER_CONVERTER, "H", DataError("x"), origin).reason.value == "header_converter"
+    assert (
+        FailedRecord(Stage.HEADER_CONVERTER, "H", DataError("x"), origin).reason.value
+        == "header_converter"
+    )

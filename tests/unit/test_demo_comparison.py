@@ -1,4 +1,5 @@
-"""PostgreSQL's rows beside Iceberg's: equal values are equal in either form, and every difference shows."""
+"""PostgreSQL's rows beside Iceberg's: equal values are equal in either form, and every difference
+shows."""
 
 from __future__ import annotations
 
@@ -17,18 +18,31 @@ from pyiceberg.catalog.sql import SqlCatalog
 from connect_py.demo.comparison import Comparison, TableComparison
 
 TYPES = {
-    "id": "int8", "price": "numeric", "sku": "uuid", "at": "timestamptz", "day": "date", "doc": "jsonb",
-    "tags": "_text", "weight": "float8",
-}  # fmt: skip
+    "id": "int8",
+    "price": "numeric",
+    "sku": "uuid",
+    "at": "timestamptz",
+    "day": "date",
+    "doc": "jsonb",
+    "tags": "_text",
+    "weight": "float8",
+}
 # As PostgreSQL prints it, and as PyIceberg reads it.
 SOURCE = (
-    '{"id": 1, "price": 12.50, "sku": "00000000-0000-0000-0000-000000000007", "at": "2026-01-01T08:00:00.5+00:00",'
+    '{"id": 1, "price": 12.50, "sku": "00000000-0000-0000-0000-000000000007", "at": '
+    '"2026-01-01T08:00:00.5+00:00",'
     ' "day": "2026-01-02", "doc": {"b": [1, 2.50], "a": null}, "tags": ["x", "y"], "weight": 0.125}'
 )
 ROW: dict[str, Any] = {
-    "id": 1, "price": Decimal("12.5"), "sku": UUID(int=7).bytes, "at": datetime(2026, 1, 1, 8, 0, 0, 500_000, UTC),
-    "day": date(2026, 1, 2), "doc": '{"a": null, "b": [1, 2.5]}', "tags": ["x", "y"], "weight": 0.125,
-}  # fmt: skip
+    "id": 1,
+    "price": Decimal("12.5"),
+    "sku": UUID(int=7).bytes,
+    "at": datetime(2026, 1, 1, 8, 0, 0, 500_000, UTC),
+    "day": date(2026, 1, 2),
+    "doc": '{"a": null, "b": [1, 2.5]}',
+    "tags": ["x", "y"],
+    "weight": 0.125,
+}
 SCHEMA = pa.schema(
     {
         "id": pa.int64(),
@@ -58,12 +72,19 @@ class FakePostgres:
 
 
 def compare(
-    folder: Path, rows: Sequence[str], iceberg: Sequence[dict[str, Any]], types: dict[str, str] = TYPES
+    folder: Path,
+    rows: Sequence[str],
+    iceberg: Sequence[dict[str, Any]],
+    types: dict[str, str] = TYPES,
 ) -> TableComparison:
-    catalog = SqlCatalog("shop", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
+    catalog = SqlCatalog(
+        "shop", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse"
+    )
     catalog.create_namespace("shop")
     if iceberg:
-        catalog.create_table('shop.or"ders', SCHEMA).append(pa.Table.from_pylist(list(iceberg), SCHEMA))
+        catalog.create_table('shop.or"ders', SCHEMA).append(
+            pa.Table.from_pylist(list(iceberg), SCHEMA)
+        )
     postgres: Any = FakePostgres(rows, types)
     (compared,) = Comparison(postgres, "shop", catalog, "shop").compare()
     catalog.close()
@@ -89,14 +110,23 @@ def test_equal_rows_of_all_types_have_no_difference(tmp_path: Path) -> None:
     ],
     ids=lambda changed: next(iter(changed)),
 )
-def test_one_other_value_is_a_difference_on_both_sides(tmp_path: Path, changed: dict[str, Any]) -> None:
+def test_one_other_value_is_a_difference_on_both_sides(
+    tmp_path: Path, changed: dict[str, Any]
+) -> None:
     found = compare(tmp_path, [SOURCE], [{**ROW, **changed}]).differences
-    assert [text.split(", for")[0] for text in found] == ["1 rows are missing or differ", "1 rows should not be there"]
+    assert [text.split(", for")[0] for text in found] == [
+        "1 rows are missing or differ",
+        "1 rows should not be there",
+    ]
 
 
 def test_missing_and_doubled_rows_are_both_differences(tmp_path: Path) -> None:
     assert compare(tmp_path / "a", [SOURCE], []).differences[0].startswith("1 rows are missing")
-    assert compare(tmp_path / "b", [SOURCE], [ROW, ROW]).differences[0].startswith("1 rows should not be there")
+    assert (
+        compare(tmp_path / "b", [SOURCE], [ROW, ROW])
+        .differences[0]
+        .startswith("1 rows should not be there")
+    )
 
 
 def test_columns_of_unknown_types_are_named_and_left_out(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The checks of `connect-py doctor` that need no Kafka, and what becomes of one that hangs or fails."""
+"""The checks of `connect-py doctor` that need no Kafka, and what becomes of one that hangs or
+fails."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def test_taken_port_is_reported_with_the_process_that_has_it() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         number = taken.getsockname()[1]
-        answers = threading.Thread(target=lambda: taken.accept()[0].close())  # what asks whether a worker is there
+        # what asks whether a worker is there
+        answers = threading.Thread(target=lambda: taken.accept()[0].close())
         answers.start()
         found = only(list(port(f"http://127.0.0.1:{number}")))
         answers.join(10)
@@ -112,27 +114,37 @@ def test_jars_that_were_never_fetched_are_not_fetched_by_doctor(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_connector_is_checked_with_what_the_worker_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connector_is_checked_with_what_the_worker_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The worker has the catalog, allows a setting, and knows the value of a placeholder."""
     for name in ("CONNECT_PY_JAVA", "CONNECT_PY_SPARK_JARS"):
         monkeypatch.setenv(name, sys.executable)
     monkeypatch.setenv("DOCTORS_TABLE", "db.orders")
     java_options = "iceberg.spark.driver.extraJavaOptions"
     gives = {
-        "connect_py.defaults.iceberg.catalog.type": "rest", "connect_py.spark.settings.allowed": java_options,
+        "connect_py.defaults.iceberg.catalog.type": "rest",
+        "connect_py.spark.settings.allowed": java_options,
         "config.providers": "env",
-        "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
-    }  # fmt: skip
+        "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",  # noqa: E501 - one literal
+    }
     path = tmp_path / "orders.json"
-    sink = {"name": "orders", "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": "orders"}
-    path.write_text(json.dumps(sink | {"iceberg.tables": "${env:DOCTORS_TABLE}", java_options: "-Da=b"}))
+    sink = {
+        "name": "orders",
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "topics": "orders",
+    }
+    path.write_text(
+        json.dumps(sink | {"iceberg.tables": "${env:DOCTORS_TABLE}", java_options: "-Da=b"})
+    )
 
     def findings(**worker: str) -> dict[str, Verdict]:
         files = Files.read(worker_file(tmp_path, **worker), path)
         assert not files.wrong
         with LocalServices("doctor", files.worker) as services:
             return {
-                each.subject: each.verdict for each in connector(files.connector, PluginRegistry.discover(), services)
+                each.subject: each.verdict
+                for each in connector(files.connector, PluginRegistry.discover(), services)
             }
 
     assert findings(**gives) == {"connector": Verdict.OK}
@@ -141,14 +153,19 @@ def test_connector_is_checked_with_what_the_worker_gives(tmp_path: Path, monkeyp
     assert only(Files.read(worker_file(tmp_path, **gives), path).wrong).subject == "placeholders"
 
 
-def test_scripts_get_findings_as_json_and_a_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scripts_get_findings_as_json_and_a_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CONNECT_PY_CACHE", str(tmp_path / "cache"))
     for name in ("CONNECT_PY_SPARK_JARS", "CONNECT_PY_JAVA"):  # as other tests export them
         monkeypatch.delenv(name, raising=False)
     worker = tmp_path / "worker.properties"
     worker.write_text("group.id=g\n")
     connector = tmp_path / "orders.json"
-    iceberg = {"name": "orders", "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector"}
+    iceberg = {
+        "name": "orders",
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+    }
     connector.write_text(json.dumps(iceberg))
     told = CliRunner().invoke(cli.app, ["doctor", str(worker), str(connector), "--json"])
     assert told.exit_code == 1
@@ -159,4 +176,5 @@ def test_scripts_get_findings_as_json_and_a_status(tmp_path: Path, monkeypatch: 
     assert verdicts["jars"] == "fail"  # an Iceberg sink needs them
     assert verdicts["iceberg.tables"] == "fail"
     assert document["failed"] == sum(each["verdict"] == "fail" for each in findings)
-    assert CliRunner().invoke(cli.app, ["doctor"]).exit_code == 0  # nothing but a warning: no sink was named
+    # nothing but a warning: no sink was named
+    assert CliRunner().invoke(cli.app, ["doctor"]).exit_code == 0

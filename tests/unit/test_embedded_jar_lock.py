@@ -1,4 +1,5 @@
-"""Locks: what they accept, and what is never kept. Fetching itself is replaced; see the integration tests."""
+"""Locks: what they accept, and what is never kept. Fetching itself is replaced; see the integration
+tests."""
 
 from __future__ import annotations
 
@@ -67,7 +68,10 @@ def test_line_that_pins_nothing_is_refused(text: str, complaint: str) -> None:
 def test_two_variants_of_one_artifact_are_two_files() -> None:
     pair = (jar("one"), Jar("org.example", "one", "1.0", "0" * 64, "nohive"))
     assert JarLock.parse("shop", lock_text(pair)).jars == pair
-    assert [one.file_name for one in pair] == ["org.example--one--1.0.jar", "org.example--one--1.0--nohive.jar"]
+    assert [one.file_name for one in pair] == [
+        "org.example--one--1.0.jar",
+        "org.example--one--1.0--nohive.jar",
+    ]
 
 
 def test_file_that_is_no_jar_says_its_extension() -> None:
@@ -101,7 +105,9 @@ def test_second_resolve_of_a_lock_fetches_nothing(repository: Repository, tmp_pa
     assert repository.calls == 1
 
 
-def test_file_with_another_digest_is_refused_and_not_kept(repository: Repository, tmp_path: Path) -> None:
+def test_file_with_another_digest_is_refused_and_not_kept(
+    repository: Repository, tmp_path: Path
+) -> None:
     repository.content["two"] = b"something else"
     with pytest.raises(JarLockError, match=r"org\.example:two:1\.0 has sha256"):
         LOCK.resolve(tmp_path)
@@ -114,7 +120,9 @@ def test_missing_jar_is_named_in_the_lock_error(repository: Repository, tmp_path
         LOCK.resolve(tmp_path)
 
 
-def test_damaged_cached_jar_is_replaced_by_a_new_fetch(repository: Repository, tmp_path: Path) -> None:
+def test_damaged_cached_jar_is_replaced_by_a_new_fetch(
+    repository: Repository, tmp_path: Path
+) -> None:
     first, _ = LOCK.resolve(tmp_path)
     first.write_bytes(b"bit rot")
     (first.parent / "stranger.jar").write_bytes(b"")

@@ -1,4 +1,5 @@
-"""Which Java is chosen, with installations made of a `release` file and an executable that is never run."""
+"""Which Java is chosen, with installations made of a `release` file and an executable that is never
+run."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def use_package(monkeypatch: pytest.MonkeyPatch, java: Path | None) -> None:
 def test_java_home_is_preferred_to_java_on_path(tmp_path: Path) -> None:
     java = install(tmp_path / "home", "17.0.15")
     install(tmp_path / "other", "21.0.8")
-    found = find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "other" / "bin")})
+    found = find_java(
+        {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "other" / "bin")}
+    )
     assert (found.path, found.version) == (java, 17)
     assert found.home == tmp_path / "home"
 
@@ -41,16 +44,23 @@ def test_java_that_spark_cannot_live_with_is_passed_over(
     assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": ""}).path == packaged
 
 
-def test_program_that_needs_newer_java_skips_an_older_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_that_needs_newer_java_skips_an_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(tmp_path / "home", "17.0.15")
     use_package(monkeypatch, install(tmp_path / "packaged", "21.0.8"))
     assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": ""}, oldest=21).version == 21
     use_package(monkeypatch, None)
-    with pytest.raises(JavaNotFoundError, match=r"no Java 21 to 21 was found: JAVA_HOME: .* and 21 or newer is needed"):
+    with pytest.raises(
+        JavaNotFoundError,
+        match=r"no Java 21 to 21 was found: JAVA_HOME: .* and 21 or newer is needed",
+    ):
         find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": ""}, oldest=21)
 
 
-def test_error_gives_a_reason_for_each_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_gives_a_reason_for_each_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(tmp_path / "home", "24.0.1")
     install(tmp_path / "other", "11.0.2")
     use_package(monkeypatch, None)
@@ -70,13 +80,17 @@ def test_missing_java_error_names_the_extra_and_a_command(monkeypatch: pytest.Mo
         find_java({"PATH": ""})
 
 
-def test_java_home_without_java_is_a_reason_not_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_without_java_is_a_reason_not_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     use_package(monkeypatch, None)
     with pytest.raises(JavaNotFoundError, match="not an executable file"):
         find_java({"JAVA_HOME": str(tmp_path), "PATH": ""})
 
 
-def test_link_on_path_leads_to_the_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_on_path_leads_to_the_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     use_package(monkeypatch, None)
     java = install(tmp_path / "jvm" / "java-21", "21.0.8")
     (tmp_path / "bin").mkdir()

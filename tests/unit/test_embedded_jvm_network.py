@@ -21,7 +21,10 @@ def test_no_proxy_variables_give_no_options() -> None:
 
 def test_proxy_with_password_and_exceptions_is_translated() -> None:
     options = jvm_network_options(
-        {"https_proxy": "http://ann:p%40ss@proxy.example:3128", "NO_PROXY": "localhost, .example.org"}
+        {
+            "https_proxy": "http://ann:p%40ss@proxy.example:3128",
+            "NO_PROXY": "localhost, .example.org",
+        }
     )
     assert "-Dhttps.proxyHost=proxy.example" in options
     assert "-Dhttps.proxyPort=3128" in options
@@ -42,7 +45,9 @@ def authority(name: str) -> bytes:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     start = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
-    builder = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+    builder = x509.CertificateBuilder(
+        subject, subject, key.public_key(), x509.random_serial_number()
+    )
     builder = builder.not_valid_before(start).not_valid_after(start.replace(year=2060))
     certificate = builder.sign(key, hashes.SHA256())
     return certificate.public_bytes(serialization.Encoding.PEM)

@@ -65,8 +65,12 @@ def test_dead_letter_is_sent_as_consumed_without_choosing_a_partition() -> None:
     (sent,) = producer.sent
     del sent["on_delivery"]
     assert sent == {
-        "topic": "dlq", "key": b"k", "value": None, "timestamp": 123, "headers": [("h", b"x"), ("h", None)],
-    }  # fmt: skip
+        "topic": "dlq",
+        "key": b"k",
+        "value": None,
+        "timestamp": 123,
+        "headers": [("h", b"x"), ("h", None)],
+    }
 
 
 def test_record_that_fails_again_makes_no_second_dead_letter() -> None:
@@ -117,7 +121,9 @@ def test_record_refused_by_producer_fails_task_naming_dead_letter_topic() -> Non
     producer = FakeProducer()
     producer.takes = False
     letters = queue(producer)
-    with pytest.raises(ConnectError, match="could not be written to dead-letter topic 'dlq': no such luck"):
+    with pytest.raises(
+        ConnectError, match="could not be written to dead-letter topic 'dlq': no such luck"
+    ):
         letters.report(failed(1))
     assert letters.failures == 1
     with pytest.raises(ConnectError, match="dlq"):

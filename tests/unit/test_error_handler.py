@@ -10,7 +10,12 @@ from kept_reports import Kept
 from connect_py.api.errors import ConnectError, DataError, RetriableError, UnavailableError
 from connect_py.api.record import RecordOrigin, TimestampType
 from connect_py.error_handling.error_config import ErrorConfig
-from connect_py.error_handling.error_handler import SKIPPED, ErrorHandler, ToleranceExceededError, UnhandledError
+from connect_py.error_handling.error_handler import (
+    SKIPPED,
+    ErrorHandler,
+    ToleranceExceededError,
+    UnhandledError,
+)
 from connect_py.error_handling.failed_record import FailedRecord, message_with_causes, stack_trace
 from connect_py.error_handling.log_reporter import LogReporter
 from connect_py.error_handling.stage import Stage
@@ -57,7 +62,9 @@ def raising(*errors: Exception) -> Callable[[], str]:
 def test_without_tolerance_a_record_is_reported_before_the_task_fails() -> None:
     clock, kept = FakeClock(), Kept()
     cause = DataError("x")
-    with pytest.raises(ToleranceExceededError, match="Tolerance exceeded in error handler") as exceeded:
+    with pytest.raises(
+        ToleranceExceededError, match="Tolerance exceeded in error handler"
+    ) as exceeded:
         handler(clock, kept).recover(Stage.VALUE_CONVERTER, "C", cause, failed)
     assert exceeded.value.__cause__ is cause
     assert [f.error for f in kept.reports] == [cause]
@@ -66,7 +73,10 @@ def test_without_tolerance_a_record_is_reported_before_the_task_fails() -> None:
 def test_with_tolerance_any_exception_of_a_converter_is_skipped() -> None:
     clock, kept = FakeClock(), Kept()
     handling = handler(clock, kept, tolerate_all=True)
-    assert handling.recover(Stage.TRANSFORMATION, "C", ZeroDivisionError(), failed, raising()) is SKIPPED
+    assert (
+        handling.recover(Stage.TRANSFORMATION, "C", ZeroDivisionError(), failed, raising())
+        is SKIPPED
+    )
     assert handling.counters.skipped == 1
     assert clock.waits == []  # only a retriable error is repeated
 
@@ -81,7 +91,9 @@ def test_retriable_error_is_retried_with_growing_backoff_until_success() -> None
     clock, kept = FakeClock(), Kept()
     again = raising(*[RetriableError("away")] * 3)
     handling = handler(clock, kept, retry_timeout_ms=-1)
-    assert handling.recover(Stage.KEY_CONVERTER, "C", RetriableError("away"), failed, again) == "done"
+    assert (
+        handling.recover(Stage.KEY_CONVERTER, "C", RetriableError("away"), failed, again) == "done"
+    )
     assert clock.waits == [0.3, 0.6, 1.2, 2.4]
     assert kept.reports == []
 
@@ -90,7 +102,9 @@ def test_waits_beyond_the_cap_are_random_below_it() -> None:
     clock, kept = FakeClock(), Kept()
     again = raising(*[RetriableError("away")] * 20)
     handling = handler(clock, kept, retry_timeout_ms=-1, retry_delay_max_ms=1000)
-    assert handling.recover(Stage.KEY_CONVERTER, "C", RetriableError("away"), failed, again) == "done"
+    assert (
+        handling.recover(Stage.KEY_CONVERTER, "C", RetriableError("away"), failed, again) == "done"
+    )
     assert clock.waits[:2] == [0.3, 0.6]
     assert all(wait < 1.0 for wait in clock.waits[2:])
 
@@ -99,7 +113,10 @@ def test_repetitions_end_at_the_deadline_and_the_last_error_counts() -> None:
     clock, kept = FakeClock(), Kept()
     again = raising(*[RetriableError(f"away {n}") for n in range(20)])
     handling = handler(clock, kept, retry_timeout_ms=1000, tolerate_all=True)
-    assert handling.recover(Stage.KEY_CONVERTER, "C", RetriableError("first"), failed, again) is SKIPPED
+    assert (
+        handling.recover(Stage.KEY_CONVERTER, "C", RetriableError("first"), failed, again)
+        is SKIPPED
+    )
     assert sum(clock.waits) == pytest.approx(1.0)
     assert str(kept.reports[0].error) == "away 2"
 
@@ -107,15 +124,21 @@ def test_repetitions_end_at_the_deadline_and_the_last_error_counts() -> None:
 def test_by_default_a_retriable_error_is_not_repeated() -> None:
     clock, kept = FakeClock(), Kept()
     with pytest.raises(ToleranceExceededError):
-        handler(clock, kept).recover(Stage.KEY_CONVERTER, "C", RetriableError("away"), failed, raising())
+        handler(clock, kept).recover(
+            Stage.KEY_CONVERTER, "C", RetriableError("away"), failed, raising()
+        )
     assert clock.waits == []
 
 
 def test_unavailable_server_is_retried_without_limit_at_short_intervals() -> None:
     clock, kept = FakeClock(), Kept()
     again = raising(*[UnavailableError("away")] * 100)
-    handling = handler(clock, kept, tolerate_all=True)  # the default, no repetition at all, is for other errors
-    assert handling.recover(Stage.VALUE_CONVERTER, "C", UnavailableError("away"), failed, again) == "done"
+    # the default, no repetition at all, is for other errors
+    handling = handler(clock, kept, tolerate_all=True)
+    assert (
+        handling.recover(Stage.VALUE_CONVERTER, "C", UnavailableError("away"), failed, again)
+        == "done"
+    )
     assert max(clock.waits) == 5.0
     assert kept.reports == []
 
@@ -127,7 +150,11 @@ def test_waiting_reason_is_reported_until_the_operation_succeeds_or_ends() -> No
     away = UnavailableError("away", server="schema registry")
     again = raising(UnavailableError("still away", server="schema registry"))
     assert made.recover(Stage.VALUE_CONVERTER, "C", away, failed, again) == "done"
-    assert told == [("schema registry", "away"), ("schema registry", "still away"), ("schema registry", None)]
+    assert told == [
+        ("schema registry", "away"),
+        ("schema registry", "still away"),
+        ("schema registry", None),
+    ]
     told.clear()
     busy = raising(*[RetriableError("busy")] * 100)
     assert made.recover(Stage.VALUE_CONVERTER, "C", RetriableError("busy"), failed, busy) is SKIPPED
@@ -135,7 +162,10 @@ def test_waiting_reason_is_reported_until_the_operation_succeeds_or_ends() -> No
     assert told[-1] == ("VALUE_CONVERTER", None)
     told.clear()
     assert (
-        made.recover(Stage.VALUE_CONVERTER, "C", RetriableError("busy"), failed, raising(DataError("bad"))) is SKIPPED
+        made.recover(
+            Stage.VALUE_CONVERTER, "C", RetriableError("busy"), failed, raising(DataError("bad"))
+        )
+        is SKIPPED
     )
     assert told == [("VALUE_CONVERTER", "busy"), ("VALUE_CONVERTER", None)]
 
@@ -144,10 +174,14 @@ def test_redelivered_bad_record_is_counted_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     log = LogReporter(ConnectorTaskId("c", 0), include_messages=False)
-    made = ErrorHandler(ErrorConfig.parse({"errors.tolerance": "all"}), [log], FakeClock(), lambda _: None)
+    made = ErrorHandler(
+        ErrorConfig.parse({"errors.tolerance": "all"}), [log], FakeClock(), lambda _: None
+    )
     for _ in range(3):
         made.report(failed(DataError("bad")))
-    assert made.counters.errors == made.counters.skipped == made.values()["total-errors-logged"] == 1
+    assert (
+        made.counters.errors == made.counters.skipped == made.values()["total-errors-logged"] == 1
+    )
     assert len(caplog.records) == 1
     made.report(FailedRecord(Stage.VALUE_CONVERTER, "C", DataError("of a source")))
     made.report(FailedRecord(Stage.VALUE_CONVERTER, "C", DataError("of a source")))
@@ -157,7 +191,8 @@ def test_redelivered_bad_record_is_counted_and_logged_once(
 def test_the_record_that_fails_the_task_is_named() -> None:
     clock, kept = FakeClock(), Kept()
     with pytest.raises(
-        ToleranceExceededError, match="VALUE_CONVERTER failed for topic 'orders' partition 3 at offset 17"
+        ToleranceExceededError,
+        match="VALUE_CONVERTER failed for topic 'orders' partition 3 at offset 17",
     ):
         handler(clock, kept).report(failed(DataError("x")))
 
@@ -170,7 +205,9 @@ def test_a_stop_during_a_wait_leaves_the_record_undecided() -> None:
         raise Stopped
 
     kept = Kept()
-    handling = ErrorHandler(ErrorConfig(retry_timeout_ms=-1, tolerate_all=True), [kept], FakeClock(), wait)
+    handling = ErrorHandler(
+        ErrorConfig(retry_timeout_ms=-1, tolerate_all=True), [kept], FakeClock(), wait
+    )
     with pytest.raises(Stopped):
         handling.recover(Stage.KEY_CONVERTER, "C", RetriableError("away"), failed, raising())
     assert kept.reports == []
@@ -180,20 +217,28 @@ def test_a_stop_during_a_wait_leaves_the_record_undecided() -> None:
 def test_log_line_has_connect_format_and_coordinates_only_when_asked() -> None:
     task = ConnectorTaskId("orders-sink", 0)
     short = LogReporter(task, include_messages=False).message(failed(DataError("x")))
-    assert short == "Error encountered in task orders-sink-0. Executing stage 'VALUE_CONVERTER' with class 'C'."
+    assert (
+        short
+        == "Error encountered in task orders-sink-0. Executing stage 'VALUE_CONVERTER' with class "
+        "'C'."
+    )
     long = LogReporter(task, include_messages=True).message(failed(DataError("x")))
     assert long == short[:-1] + (
-        ", where consumed record is {topic='orders', partition=3, offset=17, timestamp=1718000000000, "
-        "timestampType=CreateTime}."
+        ", where consumed record is {topic='orders', partition=3, offset=17, "
+        "timestamp=1718000000000, timestampType=CreateTime}."
     )
 
 
 def test_a_logged_failure_never_shows_key_or_value(caplog: pytest.LogCaptureFixture) -> None:
     reporter = LogReporter(ConnectorTaskId("c", 0), include_messages=True)
     secret = FailedRecord(
-        Stage.KEY_CONVERTER, "C", DataError("x"), RecordOrigin("t", 0, 1, b"topkey", b"topvalue"), None,
+        Stage.KEY_CONVERTER,
+        "C",
+        DataError("x"),
+        RecordOrigin("t", 0, 1, b"topkey", b"topvalue"),
+        None,
         TimestampType.NO_TIMESTAMP_TYPE,
-    )  # fmt: skip
+    )
     with caplog.at_level(logging.INFO):
         reporter.report(secret)
     assert "topkey" not in caplog.text
@@ -231,7 +276,11 @@ def test_error_message_includes_the_messages_of_its_causes() -> None:
             raise DataError("Failed to deserialize data for topic t to Avro: ") from inner
     except DataError as error:
         told = message_with_causes(error)
-    assert told == "Failed to deserialize data for topic t to Avro: \nCaused by: ValueError: unexpected byte 7"
+    assert (
+        told
+        == "Failed to deserialize data for topic t to Avro: \nCaused by: ValueError: unexpected "
+        "byte 7"
+    )
     assert message_with_causes(DataError("alone")) == "alone"
     assert message_with_causes(DataError()) == ""
 
@@ -243,11 +292,16 @@ def test_stack_trace_begins_with_java_class_and_all_causes() -> None:
         "Caused by: KeyError: 'missing'",
         "",
     ]
-    assert stack_trace(ConnectError()).splitlines()[0] == "org.apache.kafka.connect.errors.ConnectException"
+    assert (
+        stack_trace(ConnectError()).splitlines()[0]
+        == "org.apache.kafka.connect.errors.ConnectException"
+    )
 
 
 def test_stack_trace_after_java_part_is_python_without_markers() -> None:
     error = failed_twice()
-    without_marks = [line for line in traceback.format_exception(error) for line in line.splitlines()]
+    without_marks = [
+        line for line in traceback.format_exception(error) for line in line.splitlines()
+    ]
     without_marks = [line for line in without_marks if line.strip(" ^~") or not line]
     assert stack_trace(error).splitlines()[4:] == without_marks

@@ -21,7 +21,9 @@ class Kept(ErrorReporter):
 
 def failed(offset: int, partition: int = 0) -> FailedRecord:
     origin = RecordOrigin("orders", partition, offset, b"k", b"v", ())
-    return FailedRecord(Stage.VALUE_CONVERTER, "Json", DataError("bad"), origin, 0, TimestampType.CREATE_TIME)
+    return FailedRecord(
+        Stage.VALUE_CONVERTER, "Json", DataError("bad"), origin, 0, TimestampType.CREATE_TIME
+    )
 
 
 def test_failures_below_the_handled_offset_are_sent_once() -> None:

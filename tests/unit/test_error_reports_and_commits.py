@@ -1,4 +1,5 @@
-"""What becomes of records that failed: reports are awaited, offsets move past them, nobody swallows a failure."""
+"""What becomes of records that failed: reports are awaited, offsets move past them, nobody swallows
+a failure."""
 
 from __future__ import annotations
 
@@ -14,13 +15,24 @@ from connect_py.api.converter import Converter
 from connect_py.api.dead_letter import DeadLetter
 from connect_py.api.errors import ConnectError, DataError, FailureReason, RetriableError
 from connect_py.api.message_run import MessageRun
-from connect_py.api.record import OffsetAndMetadata, RecordOrigin, SinkRecord, TimestampType, TopicPartition
+from connect_py.api.record import (
+    OffsetAndMetadata,
+    RecordOrigin,
+    SinkRecord,
+    TimestampType,
+    TopicPartition,
+)
 from connect_py.api.task import SafeOffset, SinkTask
 from connect_py.error_handling.dead_letter_counter import DeadLetterCounter
 from connect_py.error_handling.dead_letter_queue import DeadLetterQueue
 from connect_py.error_handling.errant_record_reporter import TaskErrantRecordReporter
 from connect_py.error_handling.error_config import ErrorConfig
-from connect_py.error_handling.error_handler import SKIPPED, ErrorHandler, ErrorReporter, ToleranceExceededError
+from connect_py.error_handling.error_handler import (
+    SKIPPED,
+    ErrorHandler,
+    ErrorReporter,
+    ToleranceExceededError,
+)
 from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage
 from connect_py.error_handling.task_dead_letters import TaskDeadLetters
@@ -133,7 +145,9 @@ class Keeper(SinkTask):
             if str(record.value).startswith("odd"):
                 assert self.reporter is not None
                 try:
-                    self.reporter.report(record.replace(topic="elsewhere", value="changed"), DataError("odd"))
+                    self.reporter.report(
+                        record.replace(topic="elsewhere", value="changed"), DataError("odd")
+                    )
                 except ConnectError:
                     if not self.swallow:
                         raise
@@ -152,15 +166,20 @@ class Keeper(SinkTask):
             raise RetriableError("not now")
         self.calls.append(("end", dict(consumed)))
 
-    def pre_commit(self, current: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, SafeOffset]:
+    def pre_commit(
+        self, current: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, SafeOffset]:
         self.calls.append(("pre_commit", dict(current)))
         return current
 
 
 class Loop:
-    """A runner over a consumer of plain messages; values that begin with `bad` cannot be converted."""
+    """A runner over a consumer of plain messages; values that begin with `bad` cannot be
+    converted."""
 
-    def __init__(self, *, tolerate: bool = True, columnar: bool = True, retry: Converter | None = None) -> None:
+    def __init__(
+        self, *, tolerate: bool = True, columnar: bool = True, retry: Converter | None = None
+    ) -> None:
         self.clock = FakeClock()
         self.consumer = Consumer(self.clock)
         self.task = Keeper()
@@ -168,11 +187,18 @@ class Loop:
         self.metrics = FakePluginMetrics()
         control = TaskControl(TargetState.STARTED, lambda _: None)
         self.runner = SinkTaskRunner(
-            self.task, {}, TopicSelection({"topics": "t"}), LoopSettings(commit_interval_ms=60_000), control, self.clock
+            self.task,
+            {},
+            TopicSelection({"topics": "t"}),
+            LoopSettings(commit_interval_ms=60_000),
+            control,
+            self.clock,
         )
         reporters: list[ErrorReporter] = [
-            self.reports, TaskDeadLetters(self.task, self.clock), DeadLetterCounter(self.metrics),
-        ]  # fmt: skip
+            self.reports,
+            TaskDeadLetters(self.task, self.clock),
+            DeadLetterCounter(self.metrics),
+        ]
         config = ErrorConfig(tolerate_all=tolerate, retry_timeout_ms=-1)
         errors = ErrorHandler(config, reporters, self.clock, self.runner.wait_polling)
         self.task.reporter = TaskErrantRecordReporter(errors, "Keeper")
@@ -195,11 +221,20 @@ class Loop:
         self.consumer.assigned -= set(partitions)
 
     def poll(self, *records: tuple[int, int, bytes], headers: Any = None) -> None:
-        self.consumer.polls.append([
-            Message(topic="t", partition=p, offset=o, key=None, value=v, headers=headers,
-                    timestamp=(TIMESTAMP_CREATE_TIME, 1))
-            for p, o, v in records
-        ])  # fmt: skip
+        self.consumer.polls.append(
+            [
+                Message(
+                    topic="t",
+                    partition=p,
+                    offset=o,
+                    key=None,
+                    value=v,
+                    headers=headers,
+                    timestamp=(TIMESTAMP_CREATE_TIME, 1),
+                )
+                for p, o, v in records
+            ]
+        )
         self.runner.iterate()
 
     def commit(self) -> None:
@@ -212,9 +247,12 @@ def test_dead_letters_precede_rows_and_poll_end_covers_both(columnar: bool) -> N
     loop = Loop(columnar=columnar)
     loop.poll((0, 0, b"a"), (0, 1, b"bad"), (0, 2, b"odd"), (1, 0, b"a"), (1, 1, b"bad"))
     assert loop.task.calls == [
-        ("letter", 1, FailureReason.VALUE_CONVERTER), ("letter", 1, FailureReason.VALUE_CONVERTER),
-        ("letter", 2, FailureReason.SINK), ("put", [0, 2, 0]), ("end", {T0: 3, T1: 2}),
-    ]  # fmt: skip
+        ("letter", 1, FailureReason.VALUE_CONVERTER),
+        ("letter", 1, FailureReason.VALUE_CONVERTER),
+        ("letter", 2, FailureReason.SINK),
+        ("put", [0, 2, 0]),
+        ("end", {T0: 3, T1: 2}),
+    ]
 
 
 def test_poll_of_only_bad_records_ends_and_commits_its_offsets() -> None:
@@ -278,10 +316,20 @@ def test_records_of_partition_revoked_during_retry_are_not_put() -> None:
             return super().to_connect(topic, data, headers)
 
     loop = Loop(retry=Away())
-    loop.consumer.polls = [[
-        Message(topic="t", partition=p, offset=0, key=None, value=v, timestamp=(TIMESTAMP_CREATE_TIME, 1))
-        for p, v in ((0, b"bad"), (1, b"wait"))
-    ], []]  # fmt: skip
+    loop.consumer.polls = [
+        [
+            Message(
+                topic="t",
+                partition=p,
+                offset=0,
+                key=None,
+                value=v,
+                timestamp=(TIMESTAMP_CREATE_TIME, 1),
+            )
+            for p, v in ((0, b"bad"), (1, b"wait"))
+        ],
+        [],
+    ]
 
     def lose() -> None:
         loop.consumer.assigned -= {T0}
@@ -353,7 +401,10 @@ def test_retriable_error_beyond_its_retries_is_treated_like_other_errors(tolerat
         return FailedRecord(Stage.TRANSFORMATION, "C", error, RecordOrigin("t", 0, 1))
 
     if tolerate:
-        assert handler.recover(Stage.TRANSFORMATION, "C", RetriableError("away"), failed, again) is SKIPPED
+        assert (
+            handler.recover(Stage.TRANSFORMATION, "C", RetriableError("away"), failed, again)
+            is SKIPPED
+        )
     else:
         with pytest.raises(ToleranceExceededError):
             handler.recover(Stage.TRANSFORMATION, "C", RetriableError("away"), failed, again)
@@ -375,5 +426,7 @@ def test_headers_of_an_earlier_hop_stay_in_front() -> None:
     queue = DeadLetterQueue(ConnectorTaskId("c", 0), config, producer)  # type: ignore[arg-type] # a fake
     earlier = ("__connect.errors.topic", b"first")
     origin = RecordOrigin("second", 0, 1, None, None, (earlier,))
-    queue.report(FailedRecord(Stage.KEY_CONVERTER, "K", DataError("x"), origin, 1, TimestampType.CREATE_TIME))
+    queue.report(
+        FailedRecord(Stage.KEY_CONVERTER, "K", DataError("x"), origin, 1, TimestampType.CREATE_TIME)
+    )
     assert producer.sent["headers"][:2] == [earlier, ("__connect.errors.topic", b"second")]

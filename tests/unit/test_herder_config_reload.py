@@ -95,8 +95,12 @@ def test_a_provider_that_is_away_restarts_nobody(world: World) -> None:
     assert world.after(10) == ["c"]
 
 
-@pytest.mark.parametrize("config", [{**CONFIG, "config.action.reload": "NONE"}, {"name": "c", "password": "plain"}])
-def test_connector_without_reload_action_or_ttl_is_never_restarted(world: World, config: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "config", [{**CONFIG, "config.action.reload": "NONE"}, {"name": "c", "password": "plain"}]
+)
+def test_connector_without_reload_action_or_ttl_is_never_restarted(
+    world: World, config: dict[str, str]
+) -> None:
     world.reload.watch("c", config)
     world.vault.password = "two"
     assert world.after(30) == []

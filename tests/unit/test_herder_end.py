@@ -1,4 +1,5 @@
-"""The end of a herder: whoever asked, or asks afterwards, gets an answer, whatever else goes wrong."""
+"""The end of a herder: whoever asked, or asks afterwards, gets an answer, whatever else goes
+wrong."""
 
 from __future__ import annotations
 
@@ -53,6 +54,8 @@ def test_configuration_error_that_ends_herder_is_logged_without_trace(
     herder = standalone_herder(tmp_path, UnsuitableWorker)
     herder.start()
     assert herder.wait(SECONDS)
-    told = [record for record in caplog.records if record.getMessage().startswith("herder thread ends")]
+    told = [
+        record for record in caplog.records if record.getMessage().startswith("herder thread ends")
+    ]
     assert [record.getMessage() for record in told] == [f"herder thread ends: {herder.failure}"]
     assert not told[0].exc_info

@@ -16,9 +16,11 @@ SECONDS = 30.0
 def test_client_settings_refused_by_kafka_become_a_membership_problem() -> None:
     changed = threading.Event()
     settings = {
-        "bootstrap.servers": "localhost:1", "group.id": "g",
-        "session.timeout.ms": 400_000, "max.poll.interval.ms": 300_000,
-    }  # fmt: skip
+        "bootstrap.servers": "localhost:1",
+        "group.id": "g",
+        "session.timeout.ms": 400_000,
+        "max.poll.interval.ms": 300_000,
+    }
     member = GroupMember("control", settings, changed.set)
     member.start()
     assert changed.wait(SECONDS)

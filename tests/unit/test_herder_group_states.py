@@ -115,7 +115,11 @@ def test_member_that_cannot_stop_work_in_time_loses_its_lease() -> None:
 
 
 def hello_of(
-    name: str, turn: Turn = FIRST, assigned: Items = NOTHING, stopping: Items = NOTHING, number: int = 1
+    name: str,
+    turn: Turn = FIRST,
+    assigned: Items = NOTHING,
+    stopping: Items = NOTHING,
+    number: int = 1,
 ) -> Hello:
     return Hello(name, number, f"http://{name}/", turn.epoch, turn, 5, assigned, stopping)
 
@@ -126,7 +130,9 @@ def led(view: GroupView) -> LeaderState:
     return LeaderState(epoch, view, TIMINGS, 0.0, trusted=True)
 
 
-def decided(leader: LeaderState, view: GroupView, configured: Items, now: float, caught_up: float = -1.0) -> Decision:
+def decided(
+    leader: LeaderState, view: GroupView, configured: Items, now: float, caught_up: float = -1.0
+) -> Decision:
     decision = leader.decide(configured, 5, now, caught_up)
     assert decision is not None
     view.take_assignment(decision.assignment)
@@ -155,21 +161,30 @@ def test_item_moves_only_after_its_holder_said_that_it_stopped() -> None:
 
 
 def test_generation_rises_when_work_is_revoked_and_not_every_round() -> None:
-    """Java's workers go on with a number that rises with each change of members: ours must not be higher by then."""
+    """Java's workers go on with a number that rises with each change of members: ours must not be
+    higher by then."""
     view = GroupView()
     view.take_hello(hello_of("m1"), 0.0)
     leader = led(view)
     first = leader.epoch.generation
     both: Items = frozenset({"a", "b"})
-    seen = [decided(leader, view, items, at).assignment for at, items in ((0.0, NOTHING), (0.1, A), (0.2, both))]
-    assert [(one.turn.round, one.generation) for one in seen] == [(1, first), (2, first), (3, first)]
+    seen = [
+        decided(leader, view, items, at).assignment
+        for at, items in ((0.0, NOTHING), (0.1, A), (0.2, both))
+    ]
+    assert [(one.turn.round, one.generation) for one in seen] == [
+        (1, first),
+        (2, first),
+        (3, first),
+    ]
     view.take_hello(hello_of("m1", seen[-1].turn, both, number=2), 0.3)
     view.take_hello(hello_of("m2"), 0.4)
     revoked = decided(leader, view, both, 0.5).assignment
     assert revoked.generation == first + 1  # the farewell of who had it outranks what it said
     view.take_hello(hello_of("m1", revoked.turn, revoked.places["m1"].items, number=3), 0.6)
     assert decided(leader, view, both, 0.7).assignment.generation == first + 1
-    assert decided(leader, view, A, 0.8).assignment.generation == first + 1  # what is deleted leaves no status
+    # what is deleted leaves no status
+    assert decided(leader, view, A, 0.8).assignment.generation == first + 1
 
 
 def test_work_of_silent_member_moves_only_after_its_lease_end() -> None:
@@ -204,7 +219,9 @@ def test_leader_yields_to_a_higher_epoch_of_any_member() -> None:
 def test_repeated_report_of_same_work_notifies_no_listener_during_outage() -> None:
     clock = FakeClock()
     changes: list[float] = []
-    group = WorkerGroup(URL, TIMINGS, clock, lambda: 5, lambda: changes.append(clock.monotonic()), lambda _: None)
+    group = WorkerGroup(
+        URL, TIMINGS, clock, lambda: 5, lambda: changes.append(clock.monotonic()), lambda _: None
+    )
     assert group.join()
     hello = group.hello()
     assert hello is not None

@@ -69,7 +69,9 @@ def test_level_reaches_all_child_loggers_and_lists_the_changed_ones(
     assert levels.of(f"{name}.a") == LoggerLevel("DEBUG", None)
 
 
-def test_setting_the_same_again_changes_nothing(name: str, levels: LoggerLevels, children: Children) -> None:
+def test_setting_the_same_again_changes_nothing(
+    name: str, levels: LoggerLevels, children: Children
+) -> None:
     assert levels.set(name, "TRACE") == [name]
     FixedClock.now = 2000
     assert levels.set(name, "TRACE") == []
@@ -78,7 +80,9 @@ def test_setting_the_same_again_changes_nothing(name: str, levels: LoggerLevels,
     assert len(children.told) == 2  # at the beginning, and once
 
 
-def test_logger_set_to_its_inherited_level_exists_afterwards(name: str, levels: LoggerLevels) -> None:
+def test_logger_set_to_its_inherited_level_exists_afterwards(
+    name: str, levels: LoggerLevels
+) -> None:
     logging.getLogger(f"{name}.below")  # makes a placeholder of the name, which is no logger
     with pytest.raises(NotFoundError, match=f"Logger {name} not found."):
         levels.of(name)

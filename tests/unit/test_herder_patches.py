@@ -26,7 +26,9 @@ class SlowlyValidating(FakeWorker):
         self.together = threading.Barrier(1)
         self.validated = 0
 
-    def validate_connector(self, class_name: str, props: Mapping[str, str | None]) -> Future[ConnectorValidation]:
+    def validate_connector(
+        self, class_name: str, props: Mapping[str, str | None]
+    ) -> Future[ConnectorValidation]:
         self.validated += 1
         if self.validated <= self.together.parties:
             self.together.wait(SECONDS)
@@ -53,10 +55,16 @@ def test_patches_validated_at_the_same_time_are_both_applied(herder: StandaloneH
     first = herder.patch_connector("a", {"demo.x": "1"})
     second = herder.patch_connector("a", {"tasks.max": "2"})
     first.result(SECONDS), second.result(SECONDS)
-    assert herder.connector_info("a").result(SECONDS).config == {**SINK, "demo.x": "1", "tasks.max": "2"}
+    assert herder.connector_info("a").result(SECONDS).config == {
+        **SINK,
+        "demo.x": "1",
+        "tasks.max": "2",
+    }
 
 
-def test_patch_meeting_a_new_configuration_applies_before_or_after_it(herder: StandaloneHerder) -> None:
+def test_patch_meeting_a_new_configuration_applies_before_or_after_it(
+    herder: StandaloneHerder,
+) -> None:
     meet(herder, 2)
     patch = herder.patch_connector("a", {"demo.x": "1"})
     put = herder.put_connector("a", {**SINK, "topics": "other"}, replace=True)

@@ -43,9 +43,12 @@ def test_running_task_status_is_published_when_waiting_begins_and_ends() -> None
     publisher.on_state(TASK, State.PAUSED)
     publisher.on_state(TASK, State.RUNNING)
     assert shown(store) == [
-        (State.RUNNING, CATALOG), (State.RUNNING, None), (State.RUNNING, CATALOG), (State.PAUSED, None),
         (State.RUNNING, CATALOG),
-    ]  # fmt: skip
+        (State.RUNNING, None),
+        (State.RUNNING, CATALOG),
+        (State.PAUSED, None),
+        (State.RUNNING, CATALOG),
+    ]
 
 
 def test_restarted_task_status_shows_no_earlier_waiting_reason() -> None:
@@ -84,5 +87,11 @@ def test_warnings_are_shown_while_the_task_runs() -> None:
     publisher.on_state(TASK, State.FAILED, "trace")
     publisher.on_state(TASK, State.RUNNING)
     assert [status.warnings for _, status in store.written] == [
-        ("many snapshots",), (), ("many snapshots",), (), ("many files",), (), (),
-    ]  # fmt: skip
+        ("many snapshots",),
+        (),
+        ("many snapshots",),
+        (),
+        ("many files",),
+        (),
+        (),
+    ]

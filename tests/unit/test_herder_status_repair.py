@@ -52,8 +52,11 @@ def said() -> Said:
 
 
 @pytest.mark.parametrize("worker", [HERE, THERE])
-def test_overwritten_status_is_published_again_for_any_worker_named(said: Said, worker: str) -> None:
-    """A leader that believes a worker gone writes UNASSIGNED in that worker's name, perhaps after its return."""
+def test_overwritten_status_is_published_again_for_any_worker_named(
+    said: Said, worker: str
+) -> None:
+    """A leader that believes a worker gone writes UNASSIGNED in that worker's name, perhaps after
+    its return."""
     for item in ("a", TASK):
         said.store.put(item, Status(State.UNASSIGNED, worker, 7))
     said.repair_later()

@@ -20,9 +20,11 @@ SECONDS = 30.0
 SINK: dict[str, str | None] = {"name": "a", "connector.class": "DemoSink", "topics": "t"}
 TASK = ConnectorTaskId("a", 0)
 STATE = ClusterConfigState(
-    configs={"a": {"x": "1"}}, applied_configs={"a": {"x": "1"}}, start_numbers={"a": 7},
+    configs={"a": {"x": "1"}},
+    applied_configs={"a": {"x": "1"}},
+    start_numbers={"a": 7},
     target_states={"a": TargetState.STARTED},
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -42,7 +44,8 @@ def ask(herder: StandaloneHerder, start: int, reason: str = "all is read") -> No
     """As the worker passes on what a task says; returns once the herder has done what follows."""
     herder._publisher.on_stop_requested(TASK, start, reason)
     herder._request(lambda: None).result(SECONDS)
-    herder._request(lambda: None).result(SECONDS)  # behind the request that the first one may have put there
+    # behind the request that the first one may have put there
+    herder._request(lambda: None).result(SECONDS)
 
 
 def state(herder: StandaloneHerder) -> State:
@@ -93,6 +96,7 @@ def test_start_counts_until_the_configuration_or_the_target_changes() -> None:
     assert is_current(replace(STATE, configs={"a": {"x": "1"}}), "a", 7)  # written again as it was
     assert not is_current(STATE, "a", 6)
     assert not is_current(STATE, "b", 7)
-    assert not is_current(replace(STATE, configs={"a": {"x": "2"}}), "a", 7)  # its tasks are not known yet
+    # its tasks are not known yet
+    assert not is_current(replace(STATE, configs={"a": {"x": "2"}}), "a", 7)
     assert not is_current(replace(STATE, target_states={"a": TargetState.PAUSED}), "a", 7)
     assert not is_current(replace(STATE, target_states={"a": TargetState.STOPPED}), "a", 7)

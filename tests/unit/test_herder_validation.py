@@ -21,23 +21,46 @@ from connect_py.herder.validation import Validator
 SINK: dict[str, str | None] = {"connector.class": "DemoSink", "name": "a", "topics": "t"}
 SOURCE: dict[str, str | None] = {"connector.class": "DemoSource", "name": "a"}
 COMMON = [
-    "name", "connector.class", "connector.plugin.version", "tasks.max", "tasks.max.enforce", "key.converter",
-    "key.converter.plugin.version", "value.converter", "value.converter.plugin.version", "header.converter",
-    "header.converter.plugin.version", "transforms", "predicates", "config.action.reload", "errors.retry.timeout",
-    "errors.retry.delay.max.ms", "errors.tolerance", "errors.log.enable", "errors.log.include.messages",
-]  # fmt: skip
+    "name",
+    "connector.class",
+    "connector.plugin.version",
+    "tasks.max",
+    "tasks.max.enforce",
+    "key.converter",
+    "key.converter.plugin.version",
+    "value.converter",
+    "value.converter.plugin.version",
+    "header.converter",
+    "header.converter.plugin.version",
+    "transforms",
+    "predicates",
+    "config.action.reload",
+    "errors.retry.timeout",
+    "errors.retry.delay.max.ms",
+    "errors.tolerance",
+    "errors.log.enable",
+    "errors.log.include.messages",
+]
 SINK_KEYS = [
-    "topics", "topics.regex", "errors.deadletterqueue.topic.name", "errors.deadletterqueue.topic.replication.factor",
+    "topics",
+    "topics.regex",
+    "errors.deadletterqueue.topic.name",
+    "errors.deadletterqueue.topic.replication.factor",
     "errors.deadletterqueue.context.headers.enable",
-]  # fmt: skip
+]
 
 
 def validator(tmp_path: Path | None = None, **more: str) -> Validator:
     props = {
-        "bootstrap.servers": "x:1", "group.id": "connect-g", "config.storage.topic": "c", "status.storage.topic": "s",
-        "offset.storage.topic": "o", "key.converter": "DemoConverter", "value.converter": "com.example.DemoConverter",
+        "bootstrap.servers": "x:1",
+        "group.id": "connect-g",
+        "config.storage.topic": "c",
+        "status.storage.topic": "s",
+        "offset.storage.topic": "o",
+        "key.converter": "DemoConverter",
+        "value.converter": "com.example.DemoConverter",
         "header.converter": "com.example.DemoHeaderConverter",
-    }  # fmt: skip
+    }
     config = DistributedConfig.of({**props, **more})
     return Validator(config, FakeWorker(None))  # type: ignore[arg-type]  # validation tells no listener
 
@@ -47,7 +70,9 @@ def check(config: dict[str, str | None], **worker: str) -> ConfigInfos:
 
 
 def value(infos: ConfigInfos, name: str) -> ConfigValueInfo:
-    (found,) = [info.value for info in infos.configs if info.value is not None and info.value.name == name]
+    (found,) = [
+        info.value for info in infos.configs if info.value is not None and info.value.name == name
+    ]
     return found
 
 
@@ -55,7 +80,11 @@ def test_good_sink_has_all_rows_in_order_and_no_errors() -> None:
     infos = check(SINK)
     assert infos.error_count == 0
     assert infos.name == "DemoSink"
-    assert [info.value.name for info in infos.configs if info.value] == [*COMMON, *SINK_KEYS, "demo.x"]
+    assert [info.value.name for info in infos.configs if info.value] == [
+        *COMMON,
+        *SINK_KEYS,
+        "demo.x",
+    ]
     assert infos.groups == ["Common", "Transforms", "Predicates", "Error Handling"]
     tasks = infos.configs[3].definition
     assert tasks is not None
@@ -74,9 +103,13 @@ def test_good_sink_has_all_rows_in_order_and_no_errors() -> None:
 def test_sources_have_their_own_keys_and_groups() -> None:
     infos = check(SOURCE)
     assert [info.value.name for info in infos.configs if info.value][19:] == [
-        "topic.creation.groups", "exactly.once.support", "transaction.boundary", "transaction.boundary.interval.ms",
-        "offsets.storage.topic", "demo.x",
-    ]  # fmt: skip
+        "topic.creation.groups",
+        "exactly.once.support",
+        "transaction.boundary",
+        "transaction.boundary.interval.ms",
+        "offsets.storage.topic",
+        "demo.x",
+    ]
     assert infos.groups[4:] == ["Topic Creation", "Exactly Once Support", "offsets.topic"]
 
 
@@ -106,30 +139,50 @@ NOT_ENABLED = "This worker does not have exactly-once source support enabled."
         (
             "disabled",
             ExactlyOnceSupport.UNSUPPORTED,
-            [NOT_ENABLED, "The connector does not support exactly-once semantics with the provided configuration."],
+            [
+                NOT_ENABLED,
+                "The connector does not support exactly-once semantics with the provided "
+                "configuration.",
+            ],
         ),
-        ("enabled", None, ["The connector does not implement the API required for preflight validation of"]),
-        ("enabled", ConnectError("no idea"), ["An unexpected error occurred during validation: no idea"]),
+        (
+            "enabled",
+            None,
+            ["The connector does not implement the API required for preflight validation of"],
+        ),
+        (
+            "enabled",
+            ConnectError("no idea"),
+            ["An unexpected error occurred during validation: no idea"],
+        ),
     ],
 )
 def test_required_exactly_once_needs_support_of_worker_and_connector(
     worker: str, answer: object, errors: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeWorker, "call_connector", Answers(answer), raising=False)
-    infos = check({**SOURCE, "exactly.once.support": "REQUIRED"}, **{"exactly.once.source.support": worker})
+    infos = check(
+        {**SOURCE, "exactly.once.support": "REQUIRED"}, **{"exactly.once.source.support": worker}
+    )
     assert len(infos.errors()) == len(errors)
     assert all(told.startswith(text) for told, text in zip(infos.errors(), errors, strict=True))
     assert check({**SOURCE, "exactly.once.support": "requested"}).errors() == []
 
 
-def test_only_a_connector_that_can_may_define_transaction_boundaries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_connector_that_can_may_define_transaction_boundaries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     config: dict[str, str | None] = {**SOURCE, "transaction.boundary": "Connector"}
-    monkeypatch.setattr(FakeWorker, "call_connector", Answers(TransactionBoundarySupport.SUPPORTED), raising=False)
+    monkeypatch.setattr(
+        FakeWorker, "call_connector", Answers(TransactionBoundarySupport.SUPPORTED), raising=False
+    )
     assert check(config).errors() == []
-    monkeypatch.setattr(FakeWorker, "call_connector", Answers(TransactionBoundarySupport.UNSUPPORTED), raising=False)
+    monkeypatch.setattr(
+        FakeWorker, "call_connector", Answers(TransactionBoundarySupport.UNSUPPORTED), raising=False
+    )
     assert check(config).errors() == [
-        "The connector does not support connector-defined transaction boundaries with the given configuration. Please "
-        "reconfigure it to use a different transaction boundary definition."
+        "The connector does not support connector-defined transaction boundaries with the given "
+        "configuration. Please reconfigure it to use a different transaction boundary definition."
     ]
 
 
@@ -143,7 +196,10 @@ def test_only_a_connector_that_can_may_define_transaction_boundaries(monkeypatch
                 "Invalid value null for configuration tasks.max: Value must be non-null",
             ],
         ),
-        ({"tasks.max": "0"}, ["Invalid value 0 for configuration tasks.max: Value must be at least 1"]),
+        (
+            {"tasks.max": "0"},
+            ["Invalid value 0 for configuration tasks.max: Value must be at least 1"],
+        ),
         ({"topics": None, "x": "y"}, None),
         ({"topics": ""}, ["Must configure one of topics or topics.regex"] * 2),
         (
@@ -153,14 +209,15 @@ def test_only_a_connector_that_can_may_define_transaction_boundaries(monkeypatch
         (
             {"errors.deadletterqueue.topic.name": "t"},
             [
-                "The DLQ topic 't' may not be included in the list of topics ('topics=[t]') consumed by the connector",
+                "The DLQ topic 't' may not be included in the list of topics ('topics=[t]') "
+                "consumed by the connector",
             ],
         ),
         (
             {"topics": "", "topics.regex": "d.*", "errors.deadletterqueue.topic.name": "dlq"},
             [
-                "The DLQ topic 'dlq' may not be matched by the regex for the topics ('topics.regex=d.*') "
-                "consumed by the connector",
+                "The DLQ topic 'dlq' may not be matched by the regex for the topics "
+                "('topics.regex=d.*') consumed by the connector",
             ],
         ),
         (
@@ -175,13 +232,17 @@ def test_only_a_connector_that_can_may_define_transaction_boundaries(monkeypatch
         (
             {"name": "a\nb\x7f"},
             [
-                "Invalid value a\nb\x7f for configuration name: String may not contain control sequences but had the "
+                "Invalid value a\nb\x7f for configuration name: String may not contain control "
+                "sequences but had the "
                 "following ASCII chars: 10, 127",
             ],
         ),
         (
             {"name": "g"},
-            ["Consumer group for sink connector named g conflicts with Connect worker group connect-g"],
+            [
+                "Consumer group for sink connector named g conflicts with Connect worker group "
+                "connect-g"
+            ],
         ),
         (
             {"consumer.override.group.id": "connect-g"},
@@ -189,20 +250,29 @@ def test_only_a_connector_that_can_may_define_transaction_boundaries(monkeypatch
         ),
         (
             {"errors.tolerance": "some"},
-            ["Invalid value some for configuration errors.tolerance: String must be one of: none, all"],
+            [
+                "Invalid value some for configuration errors.tolerance: String must be one of: "
+                "none, all"
+            ],
         ),
         (
             {"key.converter": "Nope"},
             ["Invalid value Nope for configuration key.converter: Class Nope could not be found."],
         ),
-        ({"key.converter": "Insert"}, ["Class class com.example.Insert does not implement the Converter interface"]),
+        (
+            {"key.converter": "Insert"},
+            ["Class class com.example.Insert does not implement the Converter interface"],
+        ),
         ({"topics": "a,,b"}, ["Configuration 'topics' values must not be empty."]),
         ({"topics": "a,a"}, ["Configuration 'topics' values must not be duplicated."]),
         (
             {"transforms": "t", "transforms.t.type": "Insert"},
             ['Missing required configuration "transforms.t.field" which has no default value.'],
         ),
-        ({"transforms": "t"}, ['Missing required configuration "transforms.t.type" which has no default value.']),
+        (
+            {"transforms": "t"},
+            ['Missing required configuration "transforms.t.type" which has no default value.'],
+        ),
         (
             {"transforms": "t", "transforms.t.type": "X"},
             ["Invalid value X for configuration transforms.t.type: Class X could not be found."],
@@ -215,12 +285,17 @@ def test_only_a_connector_that_can_may_define_transaction_boundaries(monkeypatch
                 "transforms.t.negate": "true",
             },
             [
-                "Config 'transforms.t.negate' was provided but there is no config 'transforms.t.predicate' defining a "
-                "predicate to be negated.",
+                "Config 'transforms.t.negate' was provided but there is no config "
+                "'transforms.t.predicate' defining a predicate to be negated.",
             ],
         ),
         (
-            {"transforms": "t", "transforms.t.type": "Insert", "transforms.t.field": "f", "transforms.t.size": "x"},
+            {
+                "transforms": "t",
+                "transforms.t.type": "Insert",
+                "transforms.t.field": "f",
+                "transforms.t.size": "x",
+            },
             ["Invalid value x for configuration size: Not a number of type INT"],
         ),
         (
@@ -232,7 +307,10 @@ def test_only_a_connector_that_can_may_define_transaction_boundaries(monkeypatch
         ),
         (
             {"value.converter": "DemoConverter", "value.converter.schemas.enable": "zzz"},
-            ["Invalid value zzz for configuration schemas.enable: Expected value to be either true or false"],
+            [
+                "Invalid value zzz for configuration schemas.enable: Expected value to be either "
+                "true or false"
+            ],
         ),
         ({"demo.x": None}, ["Null value can not be supplied as the configuration value."]),
         ({"unknown": None}, ["Null value can not be supplied as the configuration value."]),
@@ -246,7 +324,9 @@ def test_only_a_connector_that_can_may_define_transaction_boundaries(monkeypatch
         ),
     ],
 )
-def test_errors_have_connects_words_and_count(change: dict[str, str | None], errors: list[str] | None) -> None:
+def test_errors_have_connects_words_and_count(
+    change: dict[str, str | None], errors: list[str] | None
+) -> None:
     infos = check({**SINK, **change})
     if errors is None:
         assert "Must configure one of topics or topics.regex" in infos.errors()
@@ -256,16 +336,25 @@ def test_errors_have_connects_words_and_count(change: dict[str, str | None], err
 
 
 def test_transformation_named_twice_appears_once_in_the_validation() -> None:
-    infos = check({**SINK, "transforms": "t, t", "transforms.t.type": "Insert", "transforms.t.field": "f"})
-    assert infos.errors() == ["Invalid value [t, t] for configuration transforms: Duplicate alias provided."]
+    infos = check(
+        {**SINK, "transforms": "t, t", "transforms.t.type": "Insert", "transforms.t.field": "f"}
+    )
+    assert infos.errors() == [
+        "Invalid value [t, t] for configuration transforms: Duplicate alias provided."
+    ]
     rows = [
         info.definition
         for info in infos.configs
         if info.definition and info.definition.name.startswith("transforms.t.")
     ]
     assert [(row.name.rpartition(".")[2], row.order_in_group) for row in rows] == [
-        ("type", 0), ("version", 1), ("field", 2), ("negate", 3), ("predicate", 4), ("size", 5),
-    ]  # fmt: skip
+        ("type", 0),
+        ("version", 1),
+        ("field", 2),
+        ("negate", 3),
+        ("predicate", 4),
+        ("size", 5),
+    ]
     assert {row.group for row in rows} == {"Transforms: t"}
     assert rows[0].display_name == "Transformation type for t"
 
@@ -277,7 +366,9 @@ def test_converter_keys_follow_with_their_prefix() -> None:
 
 
 def test_classes_are_shown_with_full_names_and_effective_versions() -> None:
-    infos = check({**SINK, "key.converter": "DemoConverter", "transforms": "t", "transforms.t.type": "Insert"})
+    infos = check(
+        {**SINK, "key.converter": "DemoConverter", "transforms": "t", "transforms.t.type": "Insert"}
+    )
     assert value(infos, "key.converter").value == "com.example.DemoConverter"
     assert value(infos, "key.converter.converter.type").value == "key"
     assert value(infos, "transforms.t.type").value == "com.example.Insert"
@@ -306,13 +397,18 @@ def names(infos: ConfigInfos) -> set[str]:
 
 
 def test_override_policies_name_what_they_refuse() -> None:
-    config = {**SINK, "consumer.override.max.poll.records": "5", "consumer.override.sasl.mechanism": "PLAIN"}
+    config = {
+        **SINK,
+        "consumer.override.max.poll.records": "5",
+        "consumer.override.sasl.mechanism": "PLAIN",
+    }
     assert check(config).error_count == 0
     infos = check(config, **{"connector.client.config.override.policy": "None"})
     assert infos.error_count == 2
     infos = check(config, **{"connector.client.config.override.policy": "Principal"})
     assert infos.errors() == [
-        "The 'Principal' policy does not allow 'max.poll.records' to be overridden in the connector configuration."
+        "The 'Principal' policy does not allow 'max.poll.records' to be overridden in the "
+        "connector configuration."
     ]
     allow = {
         "connector.client.config.override.policy": "Allowlist",
@@ -323,16 +419,21 @@ def test_override_policies_name_what_they_refuse() -> None:
 
 def test_overrides_are_shown_as_java_s_clients_define_them() -> None:
     config: dict[str, str | None] = {
-        **SINK, "consumer.override.max.poll.records": " 5 ",
+        **SINK,
+        "consumer.override.max.poll.records": " 5 ",
         "consumer.override.sasl.jaas.config": "x.PlainLoginModule required a=secret;",
         "consumer.override.no.such.key": "as it is",
-    }  # fmt: skip
+    }
     infos = check(config)
     shown = {info.value.name: info for info in infos.configs if info.value is not None}
     records = shown["consumer.override.max.poll.records"]
     assert records.value is not None
     assert records.definition is not None
-    assert (records.value.value, records.definition.type, records.definition.default_value) == ("5", "INT", "500")
+    assert (records.value.value, records.definition.type, records.definition.default_value) == (
+        "5",
+        "INT",
+        "500",
+    )
     assert records.definition.name == "consumer.override.max.poll.records"
     assert value(infos, "consumer.override.sasl.jaas.config").value == "[hidden]"
     assert shown["consumer.override.no.such.key"].definition is None
@@ -340,13 +441,18 @@ def test_overrides_are_shown_as_java_s_clients_define_them() -> None:
 
 
 def test_java_only_login_is_refused_in_validation_with_an_alternative() -> None:
-    infos = check({
-        **SINK, "consumer.override.sasl.mechanism": "AWS_MSK_IAM",
-        "consumer.override.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
-    })  # fmt: skip
+    infos = check(
+        {
+            **SINK,
+            "consumer.override.sasl.mechanism": "AWS_MSK_IAM",
+            "consumer.override.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule "
+            "required;",
+        }
+    )
     (text,) = infos.errors()
     assert text.startswith(
-        "consumer.override.sasl.mechanism: AWS_MSK_IAM is of Java and cannot be used here; use OAUTH"
+        "consumer.override.sasl.mechanism: AWS_MSK_IAM is of Java and cannot be used here; use "
+        "OAUTH"
     )
 
 
@@ -356,7 +462,9 @@ def test_override_of_wrong_type_makes_validation_itself_fail() -> None:
         check({**SINK, "consumer.override.max.poll.records": "x"})
 
 
-def test_override_refusal_hides_the_value_from_config_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_override_refusal_hides_the_value_from_config_provider(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HOLDS_A_SECRET", "s3cret")
     providers = {"config.providers": "env", "config.providers.env.class": "EnvVarConfigProvider"}
     with pytest.raises(ConfigError, match="resolved from the config provider") as refusal:
@@ -366,7 +474,10 @@ def test_override_refusal_hides_the_value_from_config_provider(monkeypatch: pyte
 
 def test_missing_plugin_version_skips_all_other_checks() -> None:
     infos = check({**SINK, "topics": "", "connector.plugin.version": "99"})
-    text = f"Plugin {DEMO_SINK} not found that matches the version range [99,99], available versions: [1.0]"
+    text = (
+        f"Plugin {DEMO_SINK} not found that matches the version range [99,99], available "
+        f"versions: [1.0]"
+    )
     assert infos.errors() == [text, text]
     assert (infos.error_count, len(infos.configs)) == (2, 19)
     assert value(infos, "connector.plugin.version").recommended_values == ["1.0"]
@@ -383,8 +494,8 @@ def test_values_of_providers_are_never_shown(tmp_path: Path) -> None:
     providers = {"config.providers": "file", "config.providers.file.class": "FileConfigProvider"}
     infos = check({**SINK, "tasks.max": placeholder, "config.providers": "x"}, **providers)
     assert infos.errors() == [
-        "Invalid value for configuration 'tasks.max': the value resolved from the config provider reference failed "
-        "validation"
+        "Invalid value for configuration 'tasks.max': the value resolved from the config provider "
+        "reference failed validation"
     ]
     assert infos.error_count == 1
     assert value(infos, "tasks.max").value == placeholder
@@ -394,7 +505,10 @@ def test_values_of_providers_are_never_shown(tmp_path: Path) -> None:
 def test_connectors_without_or_of_unknown_class_are_bad_requests() -> None:
     with pytest.raises(BadRequestError, match="Connector config contains no connector type"):
         check({"name": "a"})
-    with pytest.raises(BadRequestError, match="Failed to find any class that implements Connector and which name matc"):
+    with pytest.raises(
+        BadRequestError,
+        match="Failed to find any class that implements Connector and which name matc",
+    ):
         check({**SINK, "connector.class": "Nope"})
 
 
@@ -410,22 +524,36 @@ def test_refused_configuration_answer_contains_all_error_texts() -> None:
 
 
 def test_every_text_of_a_refused_configuration_names_its_key() -> None:
-    infos = check({**SINK, "demo.x": None, "transforms": "t", "transforms.t.type": "Insert", "transforms.t.size": "x"})
+    infos = check(
+        {
+            **SINK,
+            "demo.x": None,
+            "transforms": "t",
+            "transforms.t.type": "Insert",
+            "transforms.t.size": "x",
+        }
+    )
     told = invalid_text(infos).splitlines()
     assert "demo.x: Null value can not be supplied as the configuration value." in told
-    assert any(text.startswith("transforms.t.size: Invalid value x for configuration size") for text in told), told
+    assert any(
+        text.startswith("transforms.t.size: Invalid value x for configuration size")
+        for text in told
+    ), told
 
 
 def test_plugin_configuration_lists_its_own_keys_first() -> None:
     keys = validator().plugin_config("DemoSink", None)
     assert [key.name for key in keys] == ["demo.x", *COMMON, *SINK_KEYS]
     assert next(key for key in keys if key.name == "key.converter").default_value is None
-    assert next(key for key in keys if key.name == "connector.plugin.version").default_value == "1.0"
+    assert (
+        next(key for key in keys if key.name == "connector.plugin.version").default_value == "1.0"
+    )
     assert [key.name for key in validator().plugin_config("Insert", "1.0")] == ["field", "size"]
     with pytest.raises(NotFoundError, match=r"Unknown plugin demosink\."):
         validator().plugin_config("demosink", None)
     with pytest.raises(
-        BadRequestError, match=r"Plugin com.example.Insert not found that matches the version range \[2,2\]"
+        BadRequestError,
+        match=r"Plugin com.example.Insert not found that matches the version range \[2,2\]",
     ):
         validator().plugin_config("Insert", "2")
     with pytest.raises(BadRequestError, match=r"Invalid version specification: \[1"):

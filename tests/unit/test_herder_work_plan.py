@@ -49,7 +49,8 @@ def test_worker_starts_its_assigned_tasks_and_stops_the_others() -> None:
     assert plan(STATE, held(), frozenset({"a", A1})) == [StopTasks("a", (A0,))]
     assert plan(STATE, held(), frozenset({A0, A1})) == [StopConnector("a")]
     assert plan(STATE, held(tasks={A0: 5}), frozenset({"a", A0, A1})) == [StartTasks("a", (A1,))]
-    assert plan(STATE, held(stopping={A0}), frozenset({"a", A0, A1})) == []  # it comes back when it has stopped
+    # it comes back when it has stopped
+    assert plan(STATE, held(stopping={A0}), frozenset({"a", A0, A1})) == []
     assert plan(STATE, {}, frozenset({"b"})) == []
 
 
@@ -68,7 +69,9 @@ def test_new_task_set_stops_the_old_one_first() -> None:
 def test_paused_connector_is_told_and_keeps_its_tasks() -> None:
     paused = replace(STATE, target_states={"a": TargetState.PAUSED})
     assert plan(paused, held()) == [SetTarget("a", TargetState.PAUSED)]
-    assert plan(paused, held(config_offset=-1, tasks={A0: 5}), frozenset({A0})) == [SetTarget("a", TargetState.PAUSED)]
+    assert plan(paused, held(config_offset=-1, tasks={A0: 5}), frozenset({A0})) == [
+        SetTarget("a", TargetState.PAUSED)
+    ]
 
 
 def test_stopped_connector_stops_tasks_before_its_task_set_is_empty() -> None:
@@ -87,7 +90,8 @@ def test_deleted_connector_stops_after_its_tasks_and_once() -> None:
     assert plan(gone, held(stopping={A0, A1})) == []
     assert plan(gone, held(tasks={})) == [StopConnector("a")]
     assert plan(gone, held(tasks={}, leaving=True)) == []
-    assert plan(STATE, held(leaving=True)) == []  # made again meanwhile: starts when the old one has ended
+    # made again meanwhile: starts when the old one has ended
+    assert plan(STATE, held(leaving=True)) == []
 
 
 def test_task_sets_differ_by_count_content_and_connector_configuration() -> None:
@@ -97,18 +101,27 @@ def test_task_sets_differ_by_count_content_and_connector_configuration() -> None
     assert differs(STATE, "a", [{"t": "0"}, {"t": "2"}]) == "task configurations changed"
     changed = replace(STATE, configs={"a": {"x": "2"}})
     assert differs(changed, "a", same) == "the connector's configuration changed"
-    assert differs(replace(STATE, inconsistent=frozenset("a")), "a", same) == "its task configurations are incomplete"
+    assert (
+        differs(replace(STATE, inconsistent=frozenset("a")), "a", same)
+        == "its task configurations are incomplete"
+    )
 
 
 def test_restart_plan_chooses_connector_and_tasks_by_their_state() -> None:
     running, failed = Status(State.RUNNING, "w", 1), Status(State.FAILED, "w", 1, "boom")
     tasks = {1: running, 0: failed}
-    all_of_it = plan_restart(RestartRequest("a", include_tasks=True, only_failed=False), running, tasks)
+    all_of_it = plan_restart(
+        RestartRequest("a", include_tasks=True, only_failed=False), running, tasks
+    )
     assert (all_of_it.connector, all_of_it.tasks) == (True, (A0, A1))
     assert list(all_of_it.task_statuses) == [0, 1]
-    only_failed = plan_restart(RestartRequest("a", include_tasks=True, only_failed=True), running, tasks)
+    only_failed = plan_restart(
+        RestartRequest("a", include_tasks=True, only_failed=True), running, tasks
+    )
     assert (only_failed.connector, only_failed.tasks) == (False, (A0,))
     assert only_failed.task_statuses[0] == replace(failed, state=State.RESTARTING)
     assert only_failed.connector_status is running
-    nothing = plan_restart(RestartRequest("a", include_tasks=False, only_failed=True), running, tasks)
+    nothing = plan_restart(
+        RestartRequest("a", include_tasks=False, only_failed=True), running, tasks
+    )
     assert (nothing.connector, nothing.tasks) == (False, ())

@@ -73,7 +73,9 @@ class SlowWorker(FakeWorker):
 
     answers: list[Future[list[dict[str, str]]]]
 
-    def task_configs(self, name: str, config: Mapping[str, str], max_tasks: int) -> Future[list[dict[str, str]]]:
+    def task_configs(
+        self, name: str, config: Mapping[str, str], max_tasks: int
+    ) -> Future[list[dict[str, str]]]:
         self.answers.append(Future())
         return self.answers[-1]
 
@@ -88,12 +90,19 @@ class Bench:
     def __post_init__(self) -> None:
         self.queue = RequestQueue(self.clock)
         publisher = StatusPublisher(self.statuses, "w:1", track_topics=True)  # type: ignore[arg-type]
-        publisher.on_tasks_wanted = lambda name: self.queue.put(lambda: self.work.ask_task_configs(name))
+        publisher.on_tasks_wanted = lambda name: self.queue.put(
+            lambda: self.work.ask_task_configs(name)
+        )
         self.worker = SlowWorker(publisher)
         self.worker.answers = []
         self.work = WorkRunner(
-            self.worker, self.configs, publisher, self.resolver, self.queue, lambda name: None  # type: ignore[arg-type]
-        )  # fmt: skip
+            self.worker,
+            self.configs,
+            publisher,
+            self.resolver,
+            self.queue,
+            lambda name: None,  # type: ignore[arg-type]
+        )
 
     def turn(self, seconds: float = 0.0) -> None:
         """Let the herder's thread do what is due."""
@@ -129,7 +138,8 @@ def test_the_herder_does_not_wait_for_config_providers() -> None:
     bench.configs.state = replace(STATE, configs={"a": config})
     bench.work.reconcile()
     bench.turn()
-    assert (bench.worker.calls, len(bench.worker.answers)) == (["start a"], 1)  # after a wait nobody would be asked
+    # after a wait nobody would be asked
+    assert (bench.worker.calls, len(bench.worker.answers)) == (["start a"], 1)
     provider.over.set()
 
 
@@ -213,12 +223,18 @@ def test_connector_that_is_gone_or_paused_is_not_asked_again(bench: Bench) -> No
     assert len(bench.worker.answers) == 1
 
 
-@pytest.mark.parametrize("state", [
-    pytest.param(replace(STATE, target_states={"a": TargetState.STOPPED}), id="stopped"),
-    pytest.param(replace(STATE, configs={}, config_offsets={}), id="deleted"),
-])  # fmt: skip
-def test_answer_is_not_published_once_the_connector_is_stopped(bench: Bench, state: ClusterConfigState) -> None:
-    """The leader's thread may stop or delete it between the answer and the write; then its tasks would come back."""
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param(replace(STATE, target_states={"a": TargetState.STOPPED}), id="stopped"),
+        pytest.param(replace(STATE, configs={}, config_offsets={}), id="deleted"),
+    ],
+)
+def test_answer_is_not_published_once_the_connector_is_stopped(
+    bench: Bench, state: ClusterConfigState
+) -> None:
+    """The leader's thread may stop or delete it between the answer and the write; then its tasks
+    would come back."""
     published: Future[None] = Future()
     bench.work.publish = lambda name, configs: published
     bench.worker.answers[0].set_result([{"n": "0"}])
@@ -235,7 +251,9 @@ def test_answer_is_not_published_once_the_connector_is_stopped(bench: Bench, sta
 def test_stored_task_above_the_limit_fails_at_its_start() -> None:
     bench = Bench()
     a1 = ConnectorTaskId("a", 1)
-    bench.configs.state = replace(STATE, task_counts={"a": 2}, task_configs={A0: {}, a1: {}}, start_numbers={"a": 3})
+    bench.configs.state = replace(
+        STATE, task_counts={"a": 2}, task_configs={A0: {}, a1: {}}, start_numbers={"a": 3}
+    )
     bench.work.reconcile()
     assert bench.statuses.last[a1].state is State.FAILED
     assert bench.statuses.last[A0].state is State.RUNNING
@@ -245,7 +263,9 @@ def test_null_in_a_configuration_fails_the_connector_in_connects_words() -> None
     bench = Bench()
     bench.configs.state = replace(STATE, configs={"a": {"file": None}})
     bench.work.reconcile()
-    assert "Non-string value found in original settings for key file: null" in (bench.statuses.last["a"].trace or "")
+    assert "Non-string value found in original settings for key file: null" in (
+        bench.statuses.last["a"].trace or ""
+    )
 
 
 def test_restart_ignores_connectors_and_tasks_that_do_not_run_here(bench: Bench) -> None:

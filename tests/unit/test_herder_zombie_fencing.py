@@ -20,9 +20,11 @@ class Bench:
 
     def __init__(self, *, record: int | None, count: int) -> None:
         self.state = ClusterConfigState(
-            task_counts={"c": count}, task_count_records={} if record is None else {"c": record},
-            pending_fencing=frozenset({"c"}), start_numbers={"c": 5},
-        )  # fmt: skip
+            task_counts={"c": count},
+            task_count_records={} if record is None else {"c": record},
+            pending_fencing=frozenset({"c"}),
+            start_numbers={"c": 5},
+        )
         self.written: list[int] = []
         self.fenced: list[tuple[int, Future[None]]] = []
         self.refusal: ConnectError | None = None
@@ -36,7 +38,9 @@ class Bench:
         if self.refusal is not None:
             raise self.refusal
         self.written.append(count)
-        self.state = replace(self.state, task_count_records={name: count}, pending_fencing=frozenset())
+        self.state = replace(
+            self.state, task_count_records={name: count}, pending_fencing=frozenset()
+        )
 
     def _fence(self, name: str, count: int) -> Future[None]:
         self.fenced.append((count, Future()))
@@ -79,7 +83,9 @@ def test_failed_fencing_fails_waiting_tasks_and_next_task_retries_it() -> None:
     waiting = bench.fencing.fence("c")
     bench.fenced[0][1].set_exception(ConnectError("no broker"))
     bench.run()
-    with pytest.raises(ConnectError, match="Failed to fence the zombie tasks of connector c: no broker"):
+    with pytest.raises(
+        ConnectError, match="Failed to fence the zombie tasks of connector c: no broker"
+    ):
         waiting.result(0)
     assert bench.written == []
     bench.fencing.fence("c")

@@ -84,5 +84,9 @@ def test_worker_allows_what_its_property_names() -> None:
     def settings(prefix: str) -> Mapping[str, str]:
         return {ALLOWED: "iceberg.spark.jars, iceberg.catalog.*"}
 
-    props = {"iceberg.spark.jars": "x.jar", "iceberg.catalog.io-impl": "a.B", "iceberg.spark.files": "x"}
+    props = {
+        "iceberg.spark.jars": "x.jar",
+        "iceberg.catalog.io-impl": "a.B",
+        "iceberg.spark.files": "x",
+    }
     assert [key for key, _ in refused_settings(props, settings)] == ["iceberg.spark.files"]

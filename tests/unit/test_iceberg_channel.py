@@ -17,7 +17,10 @@ from connectors.iceberg.protocol.positions import Epoch
 def test_a_message_that_is_too_large_fails_with_its_size() -> None:
     writer = ChannelWriter(lambda _: {"message.max.bytes": 1000}, "channel")
     writer.send([EpochStarted(Epoch(1, "n"))])
-    with pytest.raises(ConnectError, match=r"topic channel: a EpochStarted of 2\d{3} bytes cannot be written: .*size"):
+    with pytest.raises(
+        ConnectError,
+        match=r"topic channel: a EpochStarted of 2\d{3} bytes cannot be written: .*size",
+    ):
         writer.send([EpochStarted(Epoch(1, "n" * 2000))])
 
 

@@ -16,14 +16,21 @@ from connectors.iceberg.protocol.ledger import TableVersion
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.schema.table import StagedFile, StagedKind, TableDescription, WriteMode
 
-APPEND, MERGE, FULL, OVERWRITE = EngineName.APPEND, EngineName.MERGE, EngineName.FULL_MERGE, EngineName.OVERWRITE
+APPEND, MERGE, FULL, OVERWRITE = (
+    EngineName.APPEND,
+    EngineName.MERGE,
+    EngineName.FULL_MERGE,
+    EngineName.OVERWRITE,
+)
 
 
 def staged(kind: StagedKind) -> StagedFile:
     return StagedFile(kind, "file:///x.parquet", 1, 1, 0, 0)
 
 
-ROWS, DELETES, TRUNCATES = ([staged(kind)] for kind in (StagedKind.ROWS, StagedKind.DELETES, StagedKind.TRUNCATES))
+ROWS, DELETES, TRUNCATES = (
+    [staged(kind)] for kind in (StagedKind.ROWS, StagedKind.DELETES, StagedKind.TRUNCATES)
+)
 ON_READ = {"write.merge.mode": "merge-on-read"}
 
 
@@ -33,17 +40,34 @@ def metadata_of(version: int, files: int, **properties: str) -> TableMetadata:
     schemas = {"schemas": [{"schema-id": 0, "fields": []}], "current-schema-id": 0}
     specs = {"partition-specs": [{"spec-id": 0, "fields": []}], "default-spec-id": 0}
     snapshots = {"snapshots": [snapshot], "current-snapshot-id": 1}
-    table = {"table-uuid": "u", "format-version": version, "location": "file:/t", "properties": properties}
+    table = {
+        "table-uuid": "u",
+        "format-version": version,
+        "location": "file:/t",
+        "properties": properties,
+    }
     return TableMetadata({**table, **schemas, **specs, **snapshots})
 
 
-def choose(metadata: TableMetadata, mode: WriteMode, files: list[StagedFile], full: bool = False) -> EngineName:
+def choose(
+    metadata: TableMetadata, mode: WriteMode, files: list[StagedFile], full: bool = False
+) -> EngineName:
     version = TableVersion("u", None, None)
     keys = ("id",) if mode is WriteMode.MERGE else ()
     request = CommitRequest(
-        "db.t", "c", version, "ledger", "{}", {"ledger": "{}"}, files=files, mode=mode, key_columns=keys
+        "db.t",
+        "c",
+        version,
+        "ledger",
+        "{}",
+        {"ledger": "{}"},
+        files=files,
+        mode=mode,
+        key_columns=keys,
     )
-    table: Any = SimpleNamespace(has_data_files=lambda head: head["summary"]["total-data-files"] != "0")
+    table: Any = SimpleNamespace(
+        has_data_files=lambda head: head["summary"]["total-data-files"] != "0"
+    )
     strategy, reason = choose_strategy(table, metadata, request, EngineSettings(full_merge=full))
     assert reason
     return strategy
@@ -101,7 +125,9 @@ def test_table_that_cannot_be_merged_names_its_write_merge_mode(
     version: int, mode: str | None, says: str | None
 ) -> None:
     properties = {"write.merge.mode": mode} if mode else {}
-    table = TableDescription("db.t", "u", version, "", "", 0, "", "", WriteMode.MERGE, properties=properties)
+    table = TableDescription(
+        "db.t", "u", version, "", "", 0, "", "", WriteMode.MERGE, properties=properties
+    )
     why = why_not_merged(table)
     assert (why is None) if says is None else (why is not None and says in why)
 
@@ -111,7 +137,9 @@ def test_request_without_its_ledger_or_its_key_is_refused() -> None:
     with pytest.raises(ValueError, match="lacks ledger"):
         CommitRequest("db.t", "c", version, "ledger", "{}", {})
     with pytest.raises(ValueError, match="key columns"):
-        CommitRequest("db.t", "c", version, "ledger", "{}", {"ledger": "{}"}, files=ROWS, mode=WriteMode.MERGE)
+        CommitRequest(
+            "db.t", "c", version, "ledger", "{}", {"ledger": "{}"}, files=ROWS, mode=WriteMode.MERGE
+        )
 
 
 def test_catalog_keys_reach_spark_under_the_catalogs_name() -> None:
@@ -134,7 +162,10 @@ def test_catalog_keys_reach_spark_under_the_catalogs_name() -> None:
 
 def test_static_driver_settings_are_kept_apart_from_session_settings() -> None:
     of_the_jvm = {"spark.driver.memory": "2g", "spark.sql.extensions": "x.Mine"}
-    of_a_session = {"spark.sql.shuffle.partitions": "7", "spark.sql.catalog.lake.uri": "jdbc:sqlite:/y"}
+    of_a_session = {
+        "spark.sql.shuffle.partitions": "7",
+        "spark.sql.catalog.lake.uri": "jdbc:sqlite:/y",
+    }
     config = SparkConfig("lake", SQLITE, spark_properties={**of_the_jvm, **of_a_session})
     static, session = config.static_settings(), config.session_settings()
     assert of_the_jvm.items() <= static.items()
@@ -156,17 +187,27 @@ def test_sqlite_forces_the_end_of_its_journals_unless_told_otherwise() -> None:
 
     assert synchronous("jdbc:sqlite:/x") == "EXTRA"
     assert synchronous("jdbc:sqlite:/x", synchronous="NORMAL") == "NORMAL"
-    assert synchronous("jdbc:sqlite:/x?synchronous=NORMAL") is None, "ours would win over what the address says"
+    assert synchronous("jdbc:sqlite:/x?synchronous=NORMAL") is None, (
+        "ours would win over what the address says"
+    )
     assert synchronous("jdbc:postgresql://far/lake") is None
-    in_sparks_words = {"spark.sql.catalog.lake.type": "jdbc", "spark.sql.catalog.lake.uri": "jdbc:sqlite:/x"}
+    in_sparks_words = {
+        "spark.sql.catalog.lake.type": "jdbc",
+        "spark.sql.catalog.lake.uri": "jdbc:sqlite:/x",
+    }
     settings = SparkConfig("lake", spark_properties=in_sparks_words).session_settings()
     assert settings["spark.sql.catalog.lake.jdbc.synchronous"] == "EXTRA"
 
 
-def test_cluster_executors_get_our_jars_unless_they_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_executors_get_our_jars_unless_they_have_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CONNECT_PY_SPARK_JARS", "/jars/a.jar:/jars/b.jar")
     cluster = {"spark.master": "spark://far:7077"}
-    assert SparkConfig(spark_properties=cluster).static_settings()["spark.jars"] == "/jars/a.jar,/jars/b.jar"
+    assert (
+        SparkConfig(spark_properties=cluster).static_settings()["spark.jars"]
+        == "/jars/a.jar,/jars/b.jar"
+    )
     assert "spark.jars" not in SparkConfig().static_settings()
     there = {**cluster, "spark.executor.extraClassPath": "/opt/iceberg.jar"}
     assert "spark.jars" not in SparkConfig(spark_properties=there).static_settings()
@@ -175,8 +216,11 @@ def test_cluster_executors_get_our_jars_unless_they_have_them(monkeypatch: pytes
 def test_heap_becomes_an_option_of_the_jvm() -> None:
     config = SparkConfig(spark_properties={"spark.driver.memory": "3g"})
     assert config.jvm_options() == [
-        "-Xmx3g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m",
-    ]  # fmt: skip
+        "-Xmx3g",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        "-XX:ReservedCodeCacheSize=240m",
+    ]
 
 
 SQLITE = {"type": "jdbc", "uri": "jdbc:sqlite:/x"}
@@ -185,11 +229,14 @@ SQLITE = {"type": "jdbc", "uri": "jdbc:sqlite:/x"}
 def test_merge_statements_quote_names_and_leave_later_rows_alone() -> None:
     sources = [MergeSource("s1", deletes=True), MergeSource("s2", deletes=False)]
     assert delete_matched("`c`.`t`", ["odd`id"], sources) == (
-        "MERGE INTO `c`.`t` t USING (SELECT `odd``id` FROM s1 UNION ALL SELECT `odd``id` FROM s2) s "
-        "ON t.`odd``id` = s.`odd``id` WHEN MATCHED THEN DELETE"
+        "MERGE INTO `c`.`t` t USING (SELECT `odd``id` FROM s1 UNION ALL SELECT `odd``id` FROM s2) "
+        "s ON t.`odd``id` = s.`odd``id` WHEN MATCHED THEN DELETE"
     )
     checked = delete_matched("t", ["id"], sources, checks_keys=True, in_one_task=True)
-    assert "/*+ COALESCE(1) */ `id` FROM (SELECT `id` FROM s1 UNION ALL SELECT `id` FROM s2)" in checked
+    assert (
+        "/*+ COALESCE(1) */ `id` FROM (SELECT `id` FROM s1 UNION ALL SELECT `id` FROM s2)"
+        in checked
+    )
     assert "GROUP BY `id`) WHERE assert_true(" in checked
     text = full_merge("`c`.`t`", ["id", "odd`name", "at"], ["id"], sources, order="at")
     assert "SELECT `id`, NULL AS `odd``name`, `at`, true AS" in text

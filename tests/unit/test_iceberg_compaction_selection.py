@@ -26,7 +26,9 @@ POLICY = MaintenancePolicy()
 
 
 def data_files(*sizes: int, partition: str = "p", deleted: float = 0.0) -> list[DataFileStats]:
-    return [DataFileStats(index, partition, size, 1000, deleted) for index, size in enumerate(sizes)]
+    return [
+        DataFileStats(index, partition, size, 1000, deleted) for index, size in enumerate(sizes)
+    ]
 
 
 def merged(*sizes: int) -> list[int]:
@@ -64,7 +66,9 @@ def test_partition_with_enough_files_is_compacted_and_others_are_not() -> None:
     selection = select_files([*crowded, *other], POLICY, TARGET, ANY_COST)
     assert {file.partition for file in selection.files} == {"a"}
     assert selection.reasons == ["10 small data files in one partition, at least 10"]
-    assert select_files(other, POLICY, TARGET, ANY_COST) == select_files([], POLICY, TARGET, ANY_COST)
+    assert select_files(other, POLICY, TARGET, ANY_COST) == select_files(
+        [], POLICY, TARGET, ANY_COST
+    )
 
 
 def test_files_with_many_deletes_come_first() -> None:
@@ -104,12 +108,14 @@ def test_deletes_of_several_files_are_divided_among_them() -> None:
         return {"spec-id": 0, "partition": [], "file-size-in-bytes": 10, "record-count": rows}
 
     deletes = [
-        {"content": "POSITION_DELETES", "record-count": 40}, {"content": "EQUALITY_DELETES", "record-count": 40},
-    ]  # fmt: skip
+        {"content": "POSITION_DELETES", "record-count": 40},
+        {"content": "EQUALITY_DELETES", "record-count": 40},
+    ]
     tasks = [
         {"data-file": data(300), "delete-file-references": [0, 1]},
-        {"data-file": data(100), "delete-file-references": [0]}, {"data-file": data(5)},
-    ]  # fmt: skip
+        {"data-file": data(100), "delete-file-references": [0]},
+        {"data-file": data(5)},
+    ]
     files, users, positions = _read_plan({"delete-files": deletes, "file-scan-tasks": tasks})
     assert [file.deleted_rows for file in files] == [30.0, 10.0, 0.0]
     assert users == {0: {0, 1}, 1: {0}}
@@ -155,8 +161,13 @@ def test_oldest_expire_beyond_a_thousand_but_not_within_an_hour() -> None:
 def test_snapshots_of_tags_branches_and_ledgers_never_expire() -> None:
     ages = [30 * DAYS] * 30
     refs = {
-        "main": {"snapshot-id": 30, "type": "branch"}, "monthly": {"snapshot-id": 2, "type": "tag"},
+        "main": {"snapshot-id": 30, "type": "branch"},
+        "monthly": {"snapshot-id": 2, "type": "tag"},
         "audit": {"snapshot-id": 4, "type": "branch"},
-    }  # fmt: skip
-    properties = {KEY: LedgerProperty(CYCLE_1, 6, {}).to_json(), "connect-py.aggregate.ledger.x": "damaged"}
-    assert expired(line(ages, refs=refs, properties=properties)) == [5, 7, 8, 9, 10]  # branch `audit` has 1 to 4
+    }
+    properties = {
+        KEY: LedgerProperty(CYCLE_1, 6, {}).to_json(),
+        "connect-py.aggregate.ledger.x": "damaged",
+    }
+    # branch `audit` has 1 to 4
+    assert expired(line(ages, refs=refs, properties=properties)) == [5, 7, 8, 9, 10]

@@ -11,7 +11,11 @@ from iceberg_staging_rows import APACHE, BASE, TABULAR, config
 from connect_py.api.errors import ConfigError
 from connect_py.config.config_provider import ConfigResolver
 from connectors.iceberg.config.java_pattern import compile_java_pattern
-from connectors.iceberg.config.partition_by import PartitionTerm, parse_partition_by, split_outside_brackets
+from connectors.iceberg.config.partition_by import (
+    PartitionTerm,
+    parse_partition_by,
+    split_outside_brackets,
+)
 from connectors.iceberg.config.sink_config import IcebergSinkConfig, validate
 from connectors.iceberg.config.sink_options import CONFIG_DEF, ClassFamily, LogicalTypes, Unrouted
 from connectors.iceberg.connector import IcebergSinkConnector
@@ -22,7 +26,9 @@ STATIC = BASE | {"iceberg.tables": "db.a"}
 
 
 def parse(**more: str) -> IcebergSinkConfig:
-    return IcebergSinkConfig.parse(STATIC | {k.replace("__", ".").replace("_", "-"): v for k, v in more.items()})
+    return IcebergSinkConfig.parse(
+        STATIC | {k.replace("__", ".").replace("_", "-"): v for k, v in more.items()}
+    )
 
 
 def test_defaults_are_those_of_the_java_sinks() -> None:
@@ -32,7 +38,8 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
     assert config.control_group == "cg-control-orders-sink"
     assert config.commit_interval_ms == 300_000
     assert config.commit_timeout_ms == 30_000
-    assert config.commit_max_failures is None  # whatever the definition says: it must be set to count
+    # whatever the definition says: it must be set to count
+    assert config.commit_max_failures is None
     assert config.catalog_name == "iceberg"
     assert not any((config.auto_create, config.force_optional, config.case_insensitive))
     assert {config.evolution[kind] for kind in ChangeKind} == {ChangeAction.IGNORE}
@@ -47,27 +54,55 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
     ("props", "message"),
     [
         ({"iceberg.tables": "db.a", "iceberg.ext.envelope": "debezium"}, "needs MERGE"),
-        ({"iceberg.tables": "db.a", "iceberg.catalog.type": None}, "Must specify Iceberg catalog properties"),
+        (
+            {"iceberg.tables": "db.a", "iceberg.catalog.type": None},
+            "Must specify Iceberg catalog properties",
+        ),
         (
             {"iceberg.tables": "db.a", "iceberg.tables.dynamic-enabled": "true"},
             "Cannot specify both static and dynamic table names",
         ),
-        ({"iceberg.tables.dynamic-enabled": "true"}, "Must specify a route field if using dynamic table names"),
+        (
+            {"iceberg.tables.dynamic-enabled": "true"},
+            "Must specify a route field if using dynamic table names",
+        ),
         ({}, "Must specify table name(s)"),
         ({"iceberg.tables": ""}, "Must specify table name(s)"),
-        ({"iceberg.tables": "db.a", "iceberg.control.commit.max-consecutive-failures": "0"}, "at least 1"),
-        ({"iceberg.tables": "db..a"}, "db..a is not a table name"),
-        ({"iceberg.tables": "db.a", "iceberg.catalog.catalog-impl": "x.Y"}, "both type and catalog-impl are set"),
-        ({"iceberg.tables": "db.a", "iceberg.tables.default-partition-by": "days(ts"}, "Invalid partition field"),
-        ({"iceberg.tables": "db.a", "iceberg.table.db.a.partition-by": "weeks(ts)"}, "Unsupported transform: weeks"),
         (
-            {"iceberg.tables": "db.a", "iceberg.tables.route-field": "f", "iceberg.table.db.a.route-regex": "("},
+            {"iceberg.tables": "db.a", "iceberg.control.commit.max-consecutive-failures": "0"},
+            "at least 1",
+        ),
+        ({"iceberg.tables": "db..a"}, "db..a is not a table name"),
+        (
+            {"iceberg.tables": "db.a", "iceberg.catalog.catalog-impl": "x.Y"},
+            "both type and catalog-impl are set",
+        ),
+        (
+            {"iceberg.tables": "db.a", "iceberg.tables.default-partition-by": "days(ts"},
+            "Invalid partition field",
+        ),
+        (
+            {"iceberg.tables": "db.a", "iceberg.table.db.a.partition-by": "weeks(ts)"},
+            "Unsupported transform: weeks",
+        ),
+        (
+            {
+                "iceberg.tables": "db.a",
+                "iceberg.tables.route-field": "f",
+                "iceberg.table.db.a.route-regex": "(",
+            },
             "Invalid regex",
         ),
-        ({"iceberg.tables": "db.a", "iceberg.table.db.a.route-regex": "x"}, "has no effect without"),
+        (
+            {"iceberg.tables": "db.a", "iceberg.table.db.a.route-regex": "x"},
+            "has no effect without",
+        ),
         ({"iceberg.tables": "db.a", "iceberg.ext.topic-to-table": "a:b"}, "cannot be combined"),
         ({"iceberg.ext.topic-to-table": "a:{1}"}, "names no group"),
-        ({"iceberg.tables": "db.a", "iceberg.ext.snapshot-events": "ignore"}, "needs iceberg.ext.envelope=debezium"),
+        (
+            {"iceberg.tables": "db.a", "iceberg.ext.snapshot-events": "ignore"},
+            "needs iceberg.ext.envelope=debezium",
+        ),
         (
             {
                 "iceberg.tables": "db.a",
@@ -77,11 +112,16 @@ def test_defaults_are_those_of_the_java_sinks() -> None:
             "Debezium's own op or __op",
         ),
         ({"iceberg.ext.topic-to-table": "no-template"}, "not of the form pattern:template"),
-        ({"iceberg.tables": "db.a", "iceberg.ext.commit-engine": "merge"}, "merge needs keys; rows are appended here"),
+        (
+            {"iceberg.tables": "db.a", "iceberg.ext.commit-engine": "merge"},
+            "merge needs keys; rows are appended here",
+        ),
         ({"iceberg.tables": "db.a", "iceberg.ext.unrouted": "explode"}, "must be one of"),
     ],
 )
-def test_bad_combinations_say_what_users_search_for(props: dict[str, str | None], message: str) -> None:
+def test_bad_combinations_say_what_users_search_for(
+    props: dict[str, str | None], message: str
+) -> None:
     given = {k: v for k, v in {**BASE, **props}.items() if v is not None}
     with pytest.raises(ConfigError) as raised:
         IcebergSinkConfig.parse(given)
@@ -100,7 +140,11 @@ def test_problems_are_shown_under_the_key_that_has_them() -> None:
 @pytest.mark.parametrize("key", ["iceberg.spark.remote", "iceberg.spark.spark.remote"])
 @pytest.mark.parametrize("value", ["sc://spark:15002", ""])
 def test_spark_connect_is_refused_with_the_alternatives(key: str, value: str) -> None:
-    errors = {name: entry.errors for name, entry in validate(STATIC | {key: value}).items() if entry.errors}
+    errors = {
+        name: entry.errors
+        for name, entry in validate(STATIC | {key: value}).items()
+        if entry.errors
+    }
     message = (
         "Spark Connect is no longer supported; to run commits on a Spark cluster, "
         "set iceberg.spark.master to spark://host:port, yarn, or k8s://https://host:port"
@@ -125,7 +169,7 @@ def test_placeholders_below_a_prefix_are_resolved_before_parsing(tmp_path: Path)
     resolver = ConfigResolver.of(
         {
             "config.providers": "file",
-            "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+            "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",  # noqa: E501 - one literal
         }
     )
     config = IcebergSinkConfig.parse(resolver.resolve(given))
@@ -135,8 +179,11 @@ def test_placeholders_below_a_prefix_are_resolved_before_parsing(tmp_path: Path)
 
 
 def test_table_settings_match_the_full_table_name_despite_shared_prefixes() -> None:
-    config = parse(iceberg__tables="db.a,db.a.b", iceberg__table__db__a__id_columns="x",
-                   iceberg__table__db__a__b__id_columns="y , z")  # fmt: skip
+    config = parse(
+        iceberg__tables="db.a,db.a.b",
+        iceberg__table__db__a__id_columns="x",
+        iceberg__table__db__a__b__id_columns="y , z",
+    )
     assert config.table("db.a").id_columns == ("x",)
     assert config.table("db.a.b").id_columns == ("y", "z")
 
@@ -149,8 +196,11 @@ def test_short_table_name_in_settings_is_accepted_with_a_warning() -> None:
 
 def test_defaults_apply_to_tables_without_own_settings() -> None:
     partition_by = "day(ts),bucket(id, 4)"
-    config = parse(iceberg__tables__default_id_columns="id, v", iceberg__tables__default_partition_by=partition_by,
-                   iceberg__tables__default_commit_branch="audit")  # fmt: skip
+    config = parse(
+        iceberg__tables__default_id_columns="id, v",
+        iceberg__tables__default_partition_by=partition_by,
+        iceberg__tables__default_commit_branch="audit",
+    )
     table = config.table("db.other")
     assert table.id_columns == ("id", "v")
     assert [t.name for t in table.partition_by] == ["ts_day", "id_bucket"]
@@ -185,9 +235,15 @@ def test_old_spellings_of_keys_are_read_with_a_warning() -> None:
         ("iceberg.tables.auto-create-enable", "did you mean iceberg.tables.auto-create-enabled?"),
         ("iceberg.tabels.dynamic-enabled", "did you mean iceberg.tables.dynamic-enabled?"),
         ("iceberg.catlog.type", "did you mean iceberg.catalog.type?"),
-        ("iceberg.tables.auto-create-prop.a.b", "did you mean iceberg.tables.auto-create-props.a.b?"),
+        (
+            "iceberg.tables.auto-create-prop.a.b",
+            "did you mean iceberg.tables.auto-create-props.a.b?",
+        ),
         ("iceberg.table.default-partition-by", "did you mean iceberg.tables.default-partition-by?"),
-        ("iceberg.table.namespace", "the namespace is part of a table's name, as in iceberg.tables=sales.orders"),
+        (
+            "iceberg.table.namespace",
+            "the namespace is part of a table's name, as in iceberg.tables=sales.orders",
+        ),
         ("iceberg.ext.snapshot-event", "did you mean iceberg.ext.snapshot-events?"),
         ("iceberg.ext.uri", "iceberg.ext.uri is not known and has no effect"),
         ("iceberg.ext.nonsense", "iceberg.ext.nonsense is not known and has no effect"),
@@ -205,25 +261,42 @@ def test_unknown_key_warning_gives_nearest_key_or_a_reason(key: str, said: str) 
 @pytest.mark.parametrize(
     "key",
     [
-        "iceberg.catalog.anything", "iceberg.hadoop.fs.x", "iceberg.kafka.acks", "iceberg.spark.master",
-        "iceberg.tables.auto-create-props.write.x", "iceberg.table.write-props.x", "iceberg.tables.write-props.x",
-        "iceberg.table.db.a.commit-branch", "iceberg.table.db.a-changes.commit-branch",
-        "iceberg.table.db.letters.partition-by", "icebergs", "transforms.iceberg.x", *CONFIG_DEF.keys,
+        "iceberg.catalog.anything",
+        "iceberg.hadoop.fs.x",
+        "iceberg.kafka.acks",
+        "iceberg.spark.master",
+        "iceberg.tables.auto-create-props.write.x",
+        "iceberg.table.write-props.x",
+        "iceberg.tables.write-props.x",
+        "iceberg.table.db.a.commit-branch",
+        "iceberg.table.db.a-changes.commit-branch",
+        "iceberg.table.db.letters.partition-by",
+        "icebergs",
+        "transforms.iceberg.x",
+        *CONFIG_DEF.keys,
     ],
-)  # fmt: skip
+)
 def test_a_key_that_is_read_is_not_told_as_unknown(key: str) -> None:
     props = STATIC | {
-        "iceberg.ext.changelog-suffix": "-changes", "iceberg.ext.envelope": "debezium",
-        "iceberg.tables.upsert-mode-enabled": "true", "errors.tolerance": "all",
+        "iceberg.ext.changelog-suffix": "-changes",
+        "iceberg.ext.envelope": "debezium",
+        "iceberg.tables.upsert-mode-enabled": "true",
+        "errors.tolerance": "all",
         "errors.deadletterqueue.iceberg.table": "db.letters",
-    }  # fmt: skip
-    config = IcebergSinkConfig.parse(props if key in CONFIG_DEF.keys else props | {key: "bucket(4, x)"})
+    }
+    config = IcebergSinkConfig.parse(
+        props if key in CONFIG_DEF.keys else props | {key: "bucket(4, x)"}
+    )
     assert not [w for w in config.warnings if "has no effect" in w]
 
 
-def test_connector_logs_configuration_warnings_once_and_its_tasks_do_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_connector_logs_configuration_warnings_once_and_its_tasks_do_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     connector = IcebergSinkConnector()
-    connector.start(STATIC | {"iceberg.ext.nonsense": "x", "iceberg.control.commitIntervalMs": "1000"})
+    connector.start(
+        STATIC | {"iceberg.ext.nonsense": "x", "iceberg.control.commitIntervalMs": "1000"}
+    )
     assert len(connector.task_configs(3)) == 3
     told = [record.getMessage().split()[0] for record in caplog.records]
     assert told == ["iceberg.control.commitIntervalMs", "iceberg.ext.nonsense"]
@@ -252,7 +325,9 @@ def test_channels_of_connectors_with_long_names_are_topics_and_differ() -> None:
 
 
 def test_keys_that_never_had_an_effect_warn() -> None:
-    config = IcebergSinkConfig.parse(STATIC | {"iceberg.tables.id-columns": "x", "iceberg.control.group.id": "g"})
+    config = IcebergSinkConfig.parse(
+        STATIC | {"iceberg.tables.id-columns": "x", "iceberg.control.group.id": "g"}
+    )
     assert any("iceberg.tables.id-columns" in w for w in config.warnings)
     assert any("iceberg.control.group.id has no effect" in w for w in config.warnings)
 
@@ -278,7 +353,10 @@ def test_cdc_keys_turn_on_merge_under_either_class_name() -> None:
     assert tabular.family is ClassFamily.TABULAR
     assert tabular.format_version() == 2
     assert tabular.logical_types is LogicalTypes.CONNECT
-    assert parse(iceberg__tables__cdc_field="op", iceberg__ext__write_mode="append").mode is WriteMode.APPEND
+    assert (
+        parse(iceberg__tables__cdc_field="op", iceberg__ext__write_mode="append").mode
+        is WriteMode.APPEND
+    )
 
 
 def test_prefixed_settings_pass_through_and_write_props_accept_both_spellings() -> None:
@@ -313,7 +391,11 @@ def test_secrets_do_not_show_in_the_configuration_or_in_validation() -> None:
 
 def test_topics_map_to_tables_by_the_first_full_match() -> None:
     config = IcebergSinkConfig.parse(
-        BASE | {"iceberg.ext.topic-to-table": r"shop\.(?<schema>\w+)\.(\w{1,20}):{schema}.{2}_raw, (?:a|b):db.{topic}"}
+        BASE
+        | {
+            "iceberg.ext.topic-to-table": r"shop\.(?<schema>\w+)\.(\w{1,20}):{schema}.{2}_raw, "
+            r"(?:a|b):db.{topic}"
+        }
     )
     shop, other = config.topic_rules
     assert shop.tables("shop.public.orders") == ("public.orders_raw",)
@@ -364,13 +446,21 @@ def test_partition_fields_that_make_no_sense_are_refused(text: str, message: str
 
 def test_lists_of_columns_may_stand_in_brackets() -> None:
     made = config(
-        tables__default_id_columns="[a, b]", tables__default_partition_by="[bucket(a, 4), hour(ts)]",
-        **{"table__db.orders__id_columns": " [ event_id ] ", "table__db.orders__partition_by": "[days(ts),region]"},
-    )  # fmt: skip
+        tables__default_id_columns="[a, b]",
+        tables__default_partition_by="[bucket(a, 4), hour(ts)]",
+        **{
+            "table__db.orders__id_columns": " [ event_id ] ",
+            "table__db.orders__partition_by": "[days(ts),region]",
+        },
+    )
     plain = config(
-        tables__default_id_columns="a,b", tables__default_partition_by="bucket(a, 4),hour(ts)",
-        **{"table__db.orders__id_columns": "event_id", "table__db.orders__partition_by": "days(ts),region"},
-    )  # fmt: skip
+        tables__default_id_columns="a,b",
+        tables__default_partition_by="bucket(a, 4),hour(ts)",
+        **{
+            "table__db.orders__id_columns": "event_id",
+            "table__db.orders__partition_by": "days(ts),region",
+        },
+    )
     assert made.table("db.orders") == plain.table("db.orders")
     assert made.table("db.others") == plain.table("db.others")
     assert config(tables__default_id_columns="[]").table("db.orders").id_columns == ()
@@ -384,7 +474,11 @@ def test_brackets_elsewhere_are_refused_by_name(key: str, text: str) -> None:
 
 
 def test_commas_inside_brackets_do_not_split() -> None:
-    assert split_outside_brackets("days(ts), bucket(id, 4) ,x{1,2}") == ["days(ts)", "bucket(id, 4)", "x{1,2}"]
+    assert split_outside_brackets("days(ts), bucket(id, 4) ,x{1,2}") == [
+        "days(ts)",
+        "bucket(id, 4)",
+        "x{1,2}",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -401,7 +495,9 @@ def test_commas_inside_brackets_do_not_split() -> None:
         ("[a-z&&[^b]]", "b", False),
     ],
 )
-def test_java_regex_patterns_match_the_same_texts_in_python(pattern: str, text: str, matches: bool) -> None:
+def test_java_regex_patterns_match_the_same_texts_in_python(
+    pattern: str, text: str, matches: bool
+) -> None:
     assert bool(compile_java_pattern(pattern).fullmatch(text)) is matches
 
 
@@ -418,7 +514,9 @@ def test_the_class_name_decides_the_family() -> None:
 
 @pytest.mark.parametrize("engine", ["append", "delta"])
 def test_former_commit_engine_is_read_as_auto_with_a_warning(engine: str) -> None:
-    made = IcebergSinkConfig.parse(STATIC | {"iceberg.tables.cdc-field": "op", "iceberg.ext.commit-engine": engine})
+    made = IcebergSinkConfig.parse(
+        STATIC | {"iceberg.tables.cdc-field": "op", "iceberg.ext.commit-engine": engine}
+    )
     assert [w for w in made.warnings if f"commit-engine={engine} means auto" in w]
 
 

@@ -128,7 +128,10 @@ class Cycle:
     def __init__(self, tables: Tables, executor: Any, *names: str) -> None:
         self.channel, self.names = Channel(), names
         metrics = IcebergMetrics(FakePluginMetrics())
-        made: Any = (config(tables=",".join(names)), FakeSinkTaskContext(connector="c", topics={"orders": 1}))
+        made: Any = (
+            config(tables=",".join(names)),
+            FakeSinkTaskContext(connector="c", topics={"orders": 1}),
+        )
         troubles = RetryTracker(metrics, FakeSinkTaskContext(), None, 1000)
         listener: Any = Silent()
         manager: Any = tables
@@ -139,19 +142,31 @@ class Cycle:
         writer: Any = self.channel
         self.state = CoordinatorState(settings, "x", new_uuid=iter("abcdefgh").__next__)
         self.run._state, self.run._executor, self.run._writer = self.state, executor, writer
-        self.state.begin({"orders": TopicInfo("id", (0,))}, {}, {name: tables.view(name) for name in names}, None, 0)
+        self.state.begin(
+            {"orders": TopicInfo("id", (0,))},
+            {},
+            {name: tables.view(name) for name in names},
+            None,
+            0,
+        )
 
     def start(self) -> None:
         """Begin the cycle and report five rows for each table."""
         self.run._carry_out(self.state.on_tick(1000))
         file = StagedFile(StagedKind.ROWS, "f", 5, 1, 0, 0)
         parts = {name: TablePart(name, 0, 0, (file,)) for name in self.names}
-        report = Report("task", 0, self.state.epoch, 1, {ORDERS_0: Range("id", 0, 0, "n", 0, 5, parts)})
+        report = Report(
+            "task", 0, self.state.epoch, 1, {ORDERS_0: Range("id", 0, 0, "n", 0, 5, parts)}
+        )
         self.run._carry_out(self.state.on_message(report))
 
     def finish(self) -> CommitComplete:
         """Carry out answers until the cycle is complete."""
-        while not (complete := [message for message in self.channel.sent if isinstance(message, CommitComplete)]):
+        while not (
+            complete := [
+                message for message in self.channel.sent if isinstance(message, CommitComplete)
+            ]
+        ):
             self.run._carry_out(self.run._answers.get(timeout=10)())
         return complete[0]
 

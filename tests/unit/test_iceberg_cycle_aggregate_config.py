@@ -27,8 +27,14 @@ def test_aggregate_follows_the_table_that_it_names() -> None:
 
 
 def test_only_its_own_table_has_the_aggregate() -> None:
-    given = {f"{PREFIX}{key}": text for key, text in settings(keys="region", **{"from": "db.lines"}).items()}
-    made = config(tables="db.orders,db.lines", **{key.removeprefix("iceberg."): text for key, text in given.items()})
+    given = {
+        f"{PREFIX}{key}": text
+        for key, text in settings(keys="region", **{"from": "db.lines"}).items()
+    }
+    made = config(
+        tables="db.orders,db.lines",
+        **{key.removeprefix("iceberg."): text for key, text in given.items()},
+    )
     assert [each.table for each in made.table("db.lines").aggregates] == ["db.regions"]
     assert made.table("db.orders").aggregates == ()
     assert not [text for text in made.warnings if "aggregate" in text]
@@ -40,16 +46,38 @@ def test_only_its_own_table_has_the_aggregate() -> None:
         (settings(), ("db.orders",), r"regions\.keys: is missing"),
         (settings(keys="region"), ("db.orders", "db.lines"), r"regions\.from: is missing"),
         (settings(keys="region"), None, r"regions\.from: is missing"),
-        (settings(keys="region") | {"db.regions.from": "db.x"}, ("db.orders",), "no rows go to a table db.x"),
-        (settings(keys="region", add="region"), ("db.orders",), r"regions\.add: region is a key column"),
-        (settings(keys="region") | {"db.regions": "SELECT 1"}, ("db.orders",), "does not read staged, removed"),
-        (settings(keys="region") | {"db.regions": "DROP TABLE x"}, ("db.orders",), "expected a query"),
+        (
+            settings(keys="region") | {"db.regions.from": "db.x"},
+            ("db.orders",),
+            "no rows go to a table db.x",
+        ),
+        (
+            settings(keys="region", add="region"),
+            ("db.orders",),
+            r"regions\.add: region is a key column",
+        ),
+        (
+            settings(keys="region") | {"db.regions": "SELECT 1"},
+            ("db.orders",),
+            "does not read staged, removed",
+        ),
+        (
+            settings(keys="region") | {"db.regions": "DROP TABLE x"},
+            ("db.orders",),
+            "expected a query",
+        ),
         (settings(keys="region"), ("db.regions",), "is a table of the records"),
         (settings(keys="[region"), ("db.orders",), "regions"),
-        ({"db.regions.keys": "region"}, ("db.orders",), r"there is no iceberg\.ext\.cycle-aggregate\.db\.regions"),
+        (
+            {"db.regions.keys": "region"},
+            ("db.orders",),
+            r"there is no iceberg\.ext\.cycle-aggregate\.db\.regions",
+        ),
     ],
 )
-def test_aggregate_that_makes_no_sense_is_refused(given: dict[str, str], tables: tuple[str, ...], why: str) -> None:
+def test_aggregate_that_makes_no_sense_is_refused(
+    given: dict[str, str], tables: tuple[str, ...], why: str
+) -> None:
     with pytest.raises(ConfigError, match=why):
         parse_aggregates(given, tables)
 
@@ -69,13 +97,23 @@ def test_queries_of_aggregates_need_the_workers_leave() -> None:
         ("FROM staged AS s, db.x, current c", True),
         ("FROM /* as it is */ current WHERE EXISTS (SELECT 1 FROM staged)", True),
         ("FROM staged WHERE region IN (TABLE current)", True),
-        ("FROM staged WHERE day = CURRENT_DATE AND day < current_date() -- not FROM current", False),
+        (
+            "FROM staged WHERE day = CURRENT_DATE AND day < current_date() -- not FROM current",
+            False,
+        ),
         ("FROM staged WHERE state IN ('it''s', 'current') OR note = 'from current'", False),
         ('FROM staged WHERE note = "the \\" join current"', False),
-        ("FROM (SELECT sum(n) OVER (ORDER BY n ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM staged)", False),
+        (
+            "FROM (SELECT sum(n) OVER (ORDER BY n ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM "
+            "staged)",
+            False,
+        ),
         ("FROM staged s, lateral_view v, current.lines", False),
         ("FROM staged WHERE staged.current", False),
     ],
 )
 def test_only_a_relation_of_this_name_reads_the_aggregate(rest: str, reads: bool) -> None:
-    assert CycleAggregate("db.regions", f"SELECT * {rest}", ("region",), (), "db.lines").reads_current is reads
+    assert (
+        CycleAggregate("db.regions", f"SELECT * {rest}", ("region",), (), "db.lines").reads_current
+        is reads
+    )

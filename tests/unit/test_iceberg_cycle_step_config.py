@@ -1,4 +1,5 @@
-"""`iceberg.ext.cycle-sql` and `iceberg.ext.cycle-transform`: how they are read, and who may set them."""
+"""`iceberg.ext.cycle-sql` and `iceberg.ext.cycle-transform`: how they are read, and who may set
+them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,11 @@ SQL = "SELECT * FROM staged WHERE n > 0"
 
 
 def test_step_of_a_table_wins_over_the_connectors() -> None:
-    made = config(ext__cycle_sql=SQL, table__orders__cycle_transform="shop.steps:rates", tables="db.orders,db.lines")
+    made = config(
+        ext__cycle_sql=SQL,
+        table__orders__cycle_transform="shop.steps:rates",
+        tables="db.orders,db.lines",
+    )
     assert made.table("db.lines").step == CycleStep(sql=SQL)
     assert made.table("db.orders").step == CycleStep(function="shop.steps:rates")
     assert config().table("db.orders").step is None
@@ -39,7 +44,11 @@ def test_step_that_makes_no_sense_is_refused(settings: dict[str, str], why: str)
 
 
 def test_steps_need_the_leave_of_the_worker() -> None:
-    props = {"iceberg.ext.cycle-sql": SQL, "iceberg.table.db.orders.cycle-transform": "a:b", "iceberg.ext.tags": ""}
+    props = {
+        "iceberg.ext.cycle-sql": SQL,
+        "iceberg.table.db.orders.cycle-transform": "a:b",
+        "iceberg.ext.tags": "",
+    }
 
     def refused(allowed: str) -> dict[str, str]:
         return dict(refused_code(props, lambda _: {"connect_py.spark.user-code.allowed": allowed}))
@@ -47,4 +56,6 @@ def test_steps_need_the_leave_of_the_worker() -> None:
     assert refused("*") == {}
     assert list(refused("iceberg.ext.*")) == ["iceberg.table.db.orders.cycle-transform"]
     assert refused("")["iceberg.ext.cycle-sql"].startswith("is SQL that runs in the worker's Spark")
-    assert refused("")["iceberg.table.db.orders.cycle-transform"].startswith("names code that runs in")
+    assert refused("")["iceberg.table.db.orders.cycle-transform"].startswith(
+        "names code that runs in"
+    )

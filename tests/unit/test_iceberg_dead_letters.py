@@ -1,4 +1,5 @@
-"""Dead letters of the Iceberg sink: rows of a table of their own, in the cycles and under the ledger of all others."""
+"""Dead letters of the Iceberg sink: rows of a table of their own, in the cycles and under the
+ledger of all others."""
 
 from __future__ import annotations
 
@@ -33,24 +34,46 @@ from connectors.iceberg.staging.stage import Stage as Stage_
 TABLE = "db.dead_letters"
 PROPS = {"errors.deadletterqueue.iceberg.table": TABLE, "errors.tolerance": "all"}
 HEADERS = {
-    "type": "list", "element-id": 21, "element-required": False, "element": {"type": "struct", "fields": [
-        {"id": 22, "name": "key", "type": "string", "required": True},
-        {"id": 23, "name": "value", "type": "binary", "required": False},
-    ]},
-}  # fmt: skip
+    "type": "list",
+    "element-id": 21,
+    "element-required": False,
+    "element": {
+        "type": "struct",
+        "fields": [
+            {"id": 22, "name": "key", "type": "string", "required": True},
+            {"id": 23, "name": "value", "type": "binary", "required": False},
+        ],
+    },
+}
 COLUMNS: list[tuple[str, Any]] = [
-    ("topic", "string"), ("partition", "int"), ("offset", "long"), ("timestamp", "timestamptz"), ("key", "binary"),
-    ("value", "binary"), ("headers", HEADERS), ("_dlq_reason", "string"), ("stage", "string"),
-    ("error_message", "string"), ("error_stacktrace", "string"), ("config_hash", "string"),
-]  # fmt: skip
+    ("topic", "string"),
+    ("partition", "int"),
+    ("offset", "long"),
+    ("timestamp", "timestamptz"),
+    ("key", "binary"),
+    ("value", "binary"),
+    ("headers", HEADERS),
+    ("_dlq_reason", "string"),
+    ("stage", "string"),
+    ("error_message", "string"),
+    ("error_stacktrace", "string"),
+    ("config_hash", "string"),
+]
 
 
 def letter(offset: int, reason: FailureReason = FailureReason.VALUE_CONVERTER) -> DeadLetter:
     origin = RecordOrigin("orders", 0, offset, b"k", b"\xff", (("h", b"x"), ("h", None)))
     return DeadLetter(
-        origin, 1_700_000_000_123, TimestampType.CREATE_TIME, reason, "VALUE_CONVERTER", "org.x.Converter",
-        "org.x.DataException", "not readable", 1_700_000_001_000,
-    )  # fmt: skip
+        origin,
+        1_700_000_000_123,
+        TimestampType.CREATE_TIME,
+        reason,
+        "VALUE_CONVERTER",
+        "org.x.Converter",
+        "org.x.DataException",
+        "not readable",
+        1_700_000_001_000,
+    )
 
 
 def test_record_headers_are_kept_even_if_named_like_replay_headers() -> None:
@@ -60,7 +83,9 @@ def test_record_headers_are_kept_even_if_named_like_replay_headers() -> None:
     mine = replace(found, origin=found.origin._replace(headers=(own, ("h", b"x"))))
     replay = Replay("orders", 0, 3, 1)
     again = replace(
-        mine, origin=mine.origin._replace(headers=(*mine.origin.headers, replay.to_header())), replay=replay
+        mine,
+        origin=mine.origin._replace(headers=(*mine.origin.headers, replay.to_header())),
+        replay=replay,
     )
     for dead in (mine, again):
         (batch,) = rows.batches([dead])
@@ -124,8 +149,10 @@ def test_a_letter_is_staged_with_the_rows_around_it(stand: Stand) -> None:
     assert (row["key"], row["value"]) == (b"k", b"\xff")
     assert row["headers"] == [{"key": "h", "value": b"x"}, {"key": "h", "value": None}]
     assert (row["_dlq_reason"], row["stage"], row["error_message"]) == (
-        "value_converter", "VALUE_CONVERTER", "not readable",
-    )  # fmt: skip
+        "value_converter",
+        "VALUE_CONVERTER",
+        "not readable",
+    )
     assert len(row["config_hash"]) == 16
 
 
@@ -156,7 +183,8 @@ def test_letters_of_a_partition_that_was_given_up_are_forgotten(stand: Stand) ->
     stand.task.put_dead_letter(letter(0))
     stand.task.close([ORDERS_0])
     stand.task.open([ORDERS_0])
-    stand.task.put_dead_letter(letter(1))  # of the same poll, reported while nobody knows where the partition stands
+    # of the same poll, reported while nobody knows where the partition stands
+    stand.task.put_dead_letter(letter(1))
     stand.attach()
     stand.task.end_poll({})
     poll(stand, 0, 1, {})
@@ -165,7 +193,9 @@ def test_letters_of_a_partition_that_was_given_up_are_forgotten(stand: Stand) ->
 
 def test_misfit_rows_become_dead_letters_of_the_same_cycle(stand: Stand) -> None:
     clock = FakeClock()
-    handler = ErrorHandler(ErrorConfig(tolerate_all=True), [TaskDeadLetters(stand.task, clock)], clock, clock.sleep)
+    handler = ErrorHandler(
+        ErrorConfig(tolerate_all=True), [TaskDeadLetters(stand.task, clock)], clock, clock.sleep
+    )
     stand.context.errant_record_reporter = TaskErrantRecordReporter(handler, "Task")  # type: ignore[assignment] # the real one
     stand.open_table(TABLE, COLUMNS)
     stand.task.put([record({"n": 0}, 0), record({"n": "many"}, 1), record({"n": 2}, 2)])
@@ -203,7 +233,8 @@ def test_dead_letter_has_all_cause_messages_and_counts_once() -> None:
     for _ in range(2):  # its partition waited, and it was read again
         reporter.report(FailedRecord(Stage.VALUE_CONVERTER, "org.x.Converter", error, place))
     assert keeper.letters[1].error_message == (
-        "Failed to deserialize data for topic orders to Avro: \nCaused by: ValueError: unexpected byte 7"
+        "Failed to deserialize data for topic orders to Avro: \nCaused by: ValueError: unexpected "
+        "byte 7"
     )
     trace = keeper.letters[1].error_trace
     assert trace is not None
@@ -214,7 +245,9 @@ def test_dead_letter_has_all_cause_messages_and_counts_once() -> None:
 
 def test_message_without_a_change_event_has_its_own_failure_reason() -> None:
     events = {"iceberg.ext.envelope": "debezium", "iceberg.tables.upsert-mode-enabled": "true"}
-    stage = Stage_(IcebergSinkConfig.parse(BASE | PROPS | {"iceberg.tables": "db.orders", **events}), "0")
+    stage = Stage_(
+        IcebergSinkConfig.parse(BASE | PROPS | {"iceberg.tables": "db.orders", **events}), "0"
+    )
     refused = stage.not_creating("db.orders", batch([record({"some": "text"}, 0)]))
     assert refused is not None
     (error,) = refused.errors.values()
@@ -224,11 +257,14 @@ def test_message_without_a_change_event_has_its_own_failure_reason() -> None:
 
 def test_row_that_its_table_passed_still_becomes_a_dead_letter(stand: Stand) -> None:
     clock = FakeClock()
-    handler = ErrorHandler(ErrorConfig(tolerate_all=True), [TaskDeadLetters(stand.task, clock)], clock, clock.sleep)
+    handler = ErrorHandler(
+        ErrorConfig(tolerate_all=True), [TaskDeadLetters(stand.task, clock)], clock, clock.sleep
+    )
     stand.context.errant_record_reporter = TaskErrantRecordReporter(handler, "Task")  # type: ignore[assignment] # the real one
     stand.open_table(TABLE, COLUMNS, position=1)
     for name in TABLES:
-        stand.open_table(name, [("n", "long")], position=4)  # their commit came first, and then somebody died
+        # their commit came first, and then somebody died
+        stand.open_table(name, [("n", "long")], position=4)
     values = ["bad", 1, "bad", 3, 4]
     stand.task.put([record({"n": value}, offset) for offset, value in enumerate(values)])
     stand.task.end_poll({ORDERS_0: 5})
@@ -246,11 +282,15 @@ def test_skipped_missing_dead_letter_table_fails_the_task(stand: Stand) -> None:
 
 def test_unusable_dead_letter_table_fails_task_and_names_the_record(stand: Stand) -> None:
     stand.open_table(TABLE, [*COLUMNS, ("owner", "string")], required=["owner"])
-    with pytest.raises(ConnectError, match=r"dead letter of topic 'orders' partition 0 at offset 0.*owner"):
+    with pytest.raises(
+        ConnectError, match=r"dead letter of topic 'orders' partition 0 at offset 0.*owner"
+    ):
         poll(stand, 0, 1, {0: letter(0)})
 
 
-def test_rows_routed_to_the_dead_letter_table_fail_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_routed_to_the_dead_letter_table_fail_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stand = make_stand(tmp_path, monkeypatch, PROPS)
     routed = {"iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "t"}
     config = IcebergSinkConfig.parse(BASE | PROPS | routed)
@@ -276,9 +316,14 @@ def test_a_task_that_keeps_no_letters_refuses_the_key() -> None:
 def test_the_table_is_appended_to_and_created_in_every_mode() -> None:
     base = {"name": "c", "iceberg.catalog.type": "jdbc", "iceberg.tables": "db.orders", **PROPS}
     config = IcebergSinkConfig.parse(
-        base | {"iceberg.tables.upsert-mode-enabled": "true", "iceberg.tables.default-id-columns": "id",
-                "iceberg.tables.default-partition-by": "id", "connector.class": "org.apache.iceberg.connect.X"}
-    )  # fmt: skip
+        base
+        | {
+            "iceberg.tables.upsert-mode-enabled": "true",
+            "iceberg.tables.default-id-columns": "id",
+            "iceberg.tables.default-partition-by": "id",
+            "connector.class": "org.apache.iceberg.connect.X",
+        }
+    )
     assert config.mode_of("db.orders") is WriteMode.MERGE
     assert config.mode_of(TABLE) is WriteMode.APPEND
     assert config.may_create(TABLE)
@@ -290,7 +335,10 @@ def test_the_table_is_appended_to_and_created_in_every_mode() -> None:
 
 @pytest.mark.parametrize(
     ("table", "problem"),
-    [("letters", "is not of the form namespace.table"), ("db.orders", "dead letters need their own")],
+    [
+        ("letters", "is not of the form namespace.table"),
+        ("db.orders", "dead letters need their own"),
+    ],
 )
 def test_a_table_that_cannot_hold_letters_is_refused(table: str, problem: str) -> None:
     key = "errors.deadletterqueue.iceberg.table"

@@ -32,11 +32,14 @@ def chosen(values: list[Any], type_: pa.DataType | None = None) -> bool:
         (["constant"] * ROWS, True),
         ([None] * ROWS, True),
         ([row // 50 for row in range(ROWS)], True),
-        ([f"{row % 1499} " + "x" * 2000 for row in range(ROWS)], False),  # more than fit in a dictionary
+        # more than fit in a dictionary
+        ([f"{row % 1499} " + "x" * 2000 for row in range(ROWS)], False),
     ],
     ids=["unique", "unique texts", "pairs", "few", "some", "one", "none", "runs", "long"],
 )
-def test_values_that_repeat_get_a_dictionary_and_others_do_not(values: list[Any], wanted: bool) -> None:
+def test_values_that_repeat_get_a_dictionary_and_others_do_not(
+    values: list[Any], wanted: bool
+) -> None:
     assert chosen(values, pa.string() if values[0] is None else None) is wanted
 
 
@@ -44,7 +47,9 @@ def test_leaves_of_nested_columns_are_judged_one_by_one(tmp_path: Path) -> None:
     unique, few = list(range(ROWS)), [row % 3 for row in range(ROWS)]
     struct = pa.StructArray.from_arrays([pa.array(unique), pa.array(few)], names=["u", "f"])
     lists = pa.array([[value] for value in few])
-    maps = pa.array([[(f"key {value % 2}", value)] for value in unique], pa.map_(pa.string(), pa.int64()))
+    maps = pa.array(
+        [[(f"key {value % 2}", value)] for value in unique], pa.map_(pa.string(), pa.int64())
+    )
     rows = pa.table({"s": struct, "l": lists, "m": maps, "id": pa.array(unique)})
     found = dictionary_columns(rows)
     assert found == ["s.f", "l.list.element", "m.key_value.key"]
@@ -56,7 +61,9 @@ def test_leaves_of_nested_columns_are_judged_one_by_one(tmp_path: Path) -> None:
 
 
 def test_files_without_rows_or_with_few_are_no_trouble() -> None:
-    empty = pa.table({"a": pa.array([], pa.int64()), "s": pa.array([], pa.struct([("x", pa.string())]))})
+    empty = pa.table(
+        {"a": pa.array([], pa.int64()), "s": pa.array([], pa.struct([("x", pa.string())]))}
+    )
     assert set(dictionary_columns(empty)) <= {"a", "s.x"}
     assert dictionary_columns(pa.table({"a": [1, 2, 3]})) == []
 

@@ -22,7 +22,14 @@ def list_of(element: Any, field_id: int = 3) -> dict[str, Any]:
 
 
 STRUCT = {"type": "struct", "fields": [UUID]}
-MAP = {"type": "map", "key-id": 7, "key": "string", "value-id": 8, "value-required": False, "value": list_of(STRUCT)}
+MAP = {
+    "type": "map",
+    "key-id": 7,
+    "key": "string",
+    "value-id": 8,
+    "value-required": False,
+    "value": list_of(STRUCT),
+}
 COLUMNS = [
     (list_of(STRUCT), array(INNER, optional=True), []),
     (list_of(list_of(STRUCT), 9), array(array(INNER), optional=True), [[]]),
@@ -39,18 +46,26 @@ def test_files_without_list_elements_are_written_despite_required_uuids(
     for keys in ([], ["id"]):
         made = stager(table([("id", "long"), ("l", type_)], keys=keys, folder=tmp_path))
         values = [None, empty, None]
-        files = stage(made, batch([record(Struct(row, [i, v]), i, key=i) for i, v in enumerate(values)]))
+        files = stage(
+            made, batch([record(Struct(row, [i, v]), i, key=i) for i, v in enumerate(values)])
+        )
         found = [None if r["l"] is None else len(r["l"]) for r in read(files)]
         assert found == [None, len(empty), None]
         made.discard()
 
 
 def test_empty_lists_get_the_fields_of_a_newer_schema() -> None:
-    new = {"type": "struct", "fields": [UUID, {"id": 5, "name": "n", "required": False, "type": "long"}]}
+    new = {
+        "type": "struct",
+        "fields": [UUID, {"id": 5, "name": "n", "required": False, "type": "long"}],
+    }
     old_schema, new_schema = (
-        arrow_schema([{"id": 1, "name": "l", "required": False, "type": list_of(element)}]) for element in (STRUCT, new)
+        arrow_schema([{"id": 1, "name": "l", "required": False, "type": list_of(element)}])
+        for element in (STRUCT, new)
     )
-    rows = pa.Table.from_batches([pa.record_batch([pa.nulls(2, old_schema.field(0).type)], schema=old_schema)])
+    rows = pa.Table.from_batches(
+        [pa.record_batch([pa.nulls(2, old_schema.field(0).type)], schema=old_schema)]
+    )
     made = project(rows, new_schema)
     assert made.schema.equals(new_schema, check_metadata=True)
     assert made.column("l").to_pylist() == [None, None]

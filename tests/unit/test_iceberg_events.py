@@ -11,7 +11,11 @@ from typing import Any
 
 import fastavro
 
-from connectors.iceberg.channel.control_events import COMMIT_COMPLETE, COMMIT_TO_TABLE, EventPublisher
+from connectors.iceberg.channel.control_events import (
+    COMMIT_COMPLETE,
+    COMMIT_TO_TABLE,
+    EventPublisher,
+)
 from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.ledger import Ledger, LedgerEntry, TableVersion, TopicLedger
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
@@ -48,10 +52,16 @@ class Topic:
 
 def request(files: int = 1, partitions: int = 1) -> CommitTable:
     entries = {number: LedgerEntry(0, 0, 5) for number in range(partitions)}
-    ledger = Ledger(Epoch(7, "a"), COMMIT, 1, TABLE, "k-1", {"orders": TopicLedger("id-1", entries)})
-    staged = [StagedFile(StagedKind.ROWS, f"s3://lake/{n}.parquet", 1, 1, 0, 0) for n in range(files)]
+    ledger = Ledger(
+        Epoch(7, "a"), COMMIT, 1, TABLE, "k-1", {"orders": TopicLedger("id-1", entries)}
+    )
+    staged = [
+        StagedFile(StagedKind.ROWS, f"s3://lake/{n}.parquet", 1, 1, 0, 0) for n in range(files)
+    ]
     version = TableVersion(TABLE, None, None)
-    return CommitTable("a.b.orders", COMMIT, version, ledger, {}, {TopicPartition("orders", 0): staged}, None)
+    return CommitTable(
+        "a.b.orders", COMMIT, version, ledger, {}, {TopicPartition("orders", 0): staged}, None
+    )
 
 
 def test_both_commit_events_are_read_back_with_their_schema() -> None:
@@ -63,14 +73,20 @@ def test_both_commit_events_are_read_back_with_their_schema() -> None:
     assert event["payload"] == {
         "commit_id": uuid.UUID(COMMIT).bytes,
         "table_reference": {
-            "catalog": "lake", "namespace": ["a", "b"], "name": "orders", "uuid": uuid.UUID(TABLE).bytes,
+            "catalog": "lake",
+            "namespace": ["a", "b"],
+            "name": "orders",
+            "uuid": uuid.UUID(TABLE).bytes,
         },
         "snapshot_id": 9,
         "valid_through_ts": THROUGH,
-    }  # fmt: skip
+    }
     publisher.on_cycle_complete(COMMIT, None)
     event = topic.event()
-    assert (event["type"], event["payload"]["commit_id"]) == (COMMIT_COMPLETE, uuid.UUID(COMMIT).bytes)
+    assert (event["type"], event["payload"]["commit_id"]) == (
+        COMMIT_COMPLETE,
+        uuid.UUID(COMMIT).bytes,
+    )
     assert event["payload"]["valid_through_ts"] is None
 
 

@@ -1,4 +1,5 @@
-"""What a table lacks for rows of a schema, what is done about it, and which columns fields mean afterwards."""
+"""What a table lacks for rows of a schema, what is done about it, and which columns fields mean
+afterwards."""
 
 from __future__ import annotations
 
@@ -49,8 +50,15 @@ from connectors.iceberg.staging.types import TypeOptions
 
 CONNECT = TypeOptions()
 FULL = TypeOptions(LogicalTypes.FULL)
-LIST = {"type": "list", "element-id": 20, "element-required": False, "element": {
-    "type": "struct", "fields": [{"id": 21, "name": "a", "required": True, "type": "int"}]}}  # fmt: skip
+LIST = {
+    "type": "list",
+    "element-id": 20,
+    "element-required": False,
+    "element": {
+        "type": "struct",
+        "fields": [{"id": 21, "name": "a", "required": True, "type": "int"}],
+    },
+}
 
 
 def changes(
@@ -88,21 +96,32 @@ def test_changes_are_additions_widenings_and_relaxations_at_every_depth() -> Non
 
 
 def test_a_required_column_whose_field_is_gone_becomes_optional() -> None:
-    inner = {"type": "struct", "fields": [{"id": 30, "name": "gone", "required": True, "type": "int"}]}
+    inner = {
+        "type": "struct",
+        "fields": [{"id": 30, "name": "gone", "required": True, "type": "int"}],
+    }
     have = table([("id", "int"), ("gone", "int"), ("s", inner)], required=["id", "gone", "s"])
     row = struct(("id", INT32), ("s", struct(("more", STRING))))
-    relaxed = (SchemaChange(ChangeKind.OPTIONAL, ("s", "gone")), SchemaChange(ChangeKind.OPTIONAL, ("gone",)))
+    relaxed = (
+        SchemaChange(ChangeKind.OPTIONAL, ("s", "gone")),
+        SchemaChange(ChangeKind.OPTIONAL, ("gone",)),
+    )
     found = tuple(c for c in changes(have, row) if c.kind is ChangeKind.OPTIONAL)
     assert found == relaxed
-    assert not changes(have, row, ext__evolution__make_optional="ignore", ext__evolution__add_column="ignore")
+    assert not changes(
+        have, row, ext__evolution__make_optional="ignore", ext__evolution__add_column="ignore"
+    )
     schemaless = changes(have, None, pa.struct([("id", pa.int32())]))
     assert schemaless == (), "the row may lack what others have"
-    # Neither the key nor what Iceberg knows a row by can be null, and a column with a default is not.
+    # Neither the key nor what Iceberg knows a row by can be null, and a column with a default is
+    # not.
     for key_columns in (["gone"], []):
         schema = json.loads(table([("id", "int"), ("gone", "int")], required=["id", "gone"]).schema)
         if not key_columns:
             schema["identifier-field-ids"] = [2]
-        kept = replace(table([("id", "int")]), schema=json.dumps(schema), key_columns=tuple(key_columns))
+        kept = replace(
+            table([("id", "int")]), schema=json.dumps(schema), key_columns=tuple(key_columns)
+        )
         assert changes(kept, struct(("id", INT32))) == ()
     schema = json.loads(have.schema)
     schema["fields"][1]["write-default"] = 7
@@ -111,9 +130,10 @@ def test_a_required_column_whose_field_is_gone_becomes_optional() -> None:
 
 def test_a_version_that_is_there_makes_the_first_column_optional() -> None:
     have = table(
-        [("id", "int"), ("c", "int"), ("c_v2", "string")], required=["id", "c"],
+        [("id", "int"), ("c", "int"), ("c_v2", "string")],
+        required=["id", "c"],
         properties={HISTORY: json.dumps({"versions": {"2": [3]}})},
-    )  # fmt: skip
+    )
     text = struct(("id", INT32), ("c", STRING))
     assert changes(have, text) == (SchemaChange(ChangeKind.OPTIONAL, ("c",)),)
 
@@ -127,7 +147,9 @@ def test_schemaless_rows_add_columns_and_widen_nothing() -> None:
             ("o", pa.struct([("z", pa.float64())])),
         ]
     )
-    assert changes(table([("id", "int"), ("o", {"type": "struct", "fields": []})]), None, incoming) == (
+    assert changes(
+        table([("id", "int"), ("o", {"type": "struct", "fields": []})]), None, incoming
+    ) == (
         SchemaChange(ChangeKind.ADD, ("y",), '"string"'),
         SchemaChange(ChangeKind.ADD, ("o", "z"), '"double"'),
     )
@@ -159,8 +181,12 @@ def test_each_schema_change_follows_its_own_evolution_policy() -> None:
         ("widen", ChangeKind.WIDEN),
         ("make_optional", ChangeKind.OPTIONAL),
     ):
-        assert {c.kind for c in changes(have, row, **{f"ext__evolution__{key}": "ignore"})} == kinds - {kind}
-        only = changes(have, row, tables__evolve_schema_enabled="false", **{f"ext__evolution__{key}": "hold"})
+        assert {
+            c.kind for c in changes(have, row, **{f"ext__evolution__{key}": "ignore"})
+        } == kinds - {kind}
+        only = changes(
+            have, row, tables__evolve_schema_enabled="false", **{f"ext__evolution__{key}": "hold"}
+        )
         assert {c.kind for c in only} == {kind}
     assert changes(have, row, tables__evolve_schema_enabled="false") == ()
 
@@ -190,7 +216,9 @@ def test_configured_rename_applies_together_with_a_wider_type() -> None:
         SchemaChange(ChangeKind.WIDEN, ("b",), '"long"'),
     )
     schemaless = pa.struct([("id", pa.int64()), ("b_new", pa.int64())])
-    assert changes(have, None, schemaless, **props) == (SchemaChange(ChangeKind.RENAME, ("b",), name="b_new"),)
+    assert changes(have, None, schemaless, **props) == (
+        SchemaChange(ChangeKind.RENAME, ("b",), name="b_new"),
+    )
     with pytest.raises(ConfigError, match="new:old"):
         changes(have, None, schemaless, **{**props, "table__db__orders__renamed": "b_new"})
 
@@ -208,10 +236,15 @@ def test_rows_under_a_former_name_go_to_the_renamed_column(tmp_path: Any) -> Non
     made = stager(table([("id", "int"), ("b_new", "string")], folder=tmp_path, properties=history))
     old, new = struct(("id", INT32), ("b", STRING)), struct(("id", INT32), ("b_new", STRING))
     files = stage(
-        made, batch([record(Struct(old, [1, "x"]), 0)]), batch([record(Struct(new, [2, "y"]), 1)]),
-    )  # fmt: skip
+        made,
+        batch([record(Struct(old, [1, "x"]), 0)]),
+        batch([record(Struct(new, [2, "y"]), 1)]),
+    )
 
-    assert pq.read_table(files[0].path).to_pylist() == [{"id": 1, "b_new": "x"}, {"id": 2, "b_new": "y"}]
+    assert pq.read_table(files[0].path).to_pylist() == [
+        {"id": 1, "b_new": "x"},
+        {"id": 2, "b_new": "y"},
+    ]
 
 
 # --- incompatible changes
@@ -250,12 +283,28 @@ def test_rows_under_a_former_name_go_to_the_renamed_column(tmp_path: Any) -> Non
         ("variant", struct(("x", INT32)), True),
         (LIST, INT32, False),
         (LIST, array(STRING), False),
-        ({"type": "list", "element-id": 2, "element": "long", "element-required": False}, array(INT32), True),
-        ({"type": "map", "key-id": 2, "key": "string", "value-id": 3, "value": "int", "value-required": False},
-         map_of(STRING, BOOLEAN), False),
+        (
+            {"type": "list", "element-id": 2, "element": "long", "element-required": False},
+            array(INT32),
+            True,
+        ),
+        (
+            {
+                "type": "map",
+                "key-id": 2,
+                "key": "string",
+                "value-id": 3,
+                "value": "int",
+                "value-required": False,
+            },
+            map_of(STRING, BOOLEAN),
+            False,
+        ),
     ],
-)  # fmt: skip
-def test_column_accepts_a_field_only_without_loss_of_values(column: Any, schema: Schema, fits: bool) -> None:
+)
+def test_column_accepts_a_field_only_without_loss_of_values(
+    column: Any, schema: Schema, fits: bool
+) -> None:
     options = FULL if column == "uuid" or (schema.name or "").startswith("io.") else CONNECT
     assert takes(column, schema, pa.null(), options) is fits
 
@@ -274,7 +323,10 @@ def test_incompatible_field_gets_its_own_versioned_column() -> None:
     assert changes(have, row, ext__logical_types="full") == ()
     version = SchemaChange(ChangeKind.VERSION, ("c",), '"decimal(12, 4)"', name="c_v3")
     assert changes(have, row, **props) == (version,)
-    assert str(version) == "add column c_v3 of type decimal(12, 4) beside c, which cannot take such values"
+    assert (
+        str(version)
+        == "add column c_v3 of type decimal(12, 4) beside c, which cannot take such values"
+    )
     schemaless = pa.struct([("id", pa.string())])
     assert changes(have, None, schemaless, **props) == (
         SchemaChange(ChangeKind.VERSION, ("id",), '"string"', name="id_v2"),
@@ -285,12 +337,16 @@ def test_versioned_columns_take_fitting_rows_and_third_type_adds_another(tmp_pat
     history = {HISTORY: '{"versions":{"2":[3]}}'}
     have = table(
         [("id", "int"), ("c", "int"), ("c_v2", "string")], folder=tmp_path, properties=history
-    )  # fmt: skip
+    )
     props = {"tables__evolve_schema_enabled": "true", "ext__evolution__incompatible": "apply"}
     made = stager(have, **props)
     numbers, texts = struct(("id", INT32), ("c", INT32)), struct(("id", INT32), ("c", STRING))
     assert wanted_by(made, batch([record(Struct(texts, [1, "x"]), 0)]).value) == ()
-    files = stage(made, batch([record(Struct(numbers, [1, 7]), 0)]), batch([record(Struct(texts, [2, "x"]), 1)]))
+    files = stage(
+        made,
+        batch([record(Struct(numbers, [1, 7]), 0)]),
+        batch([record(Struct(texts, [2, "x"]), 1)]),
+    )
 
     assert pq.read_table(files[0].path).to_pylist() == [
         {"id": 1, "c": 7, "c_v2": None},
@@ -304,12 +360,16 @@ def test_versioned_columns_take_fitting_rows_and_third_type_adds_another(tmp_pat
 def test_unavailable_value_applies_to_every_version_of_its_column(tmp_path: Any) -> None:
     history = {HISTORY: '{"versions":{"2":[3]}}'}
     have = table(
-        [("id", "int"), ("c", "int"), ("c_v2", "string")], keys=["id"], folder=tmp_path, properties=history
-    )  # fmt: skip
+        [("id", "int"), ("c", "int"), ("c_v2", "string")],
+        keys=["id"],
+        folder=tmp_path,
+        properties=history,
+    )
     row = struct(("id", INT32), ("c", STRING))
     value = Struct(row, [1, "__debezium_unavailable_value"])
     (patch,) = stage(
-        stager(have, tables__upsert_mode_enabled="true"), batch([record(value, 0, key=1, key_schema=INT32)])
+        stager(have, tables__upsert_mode_enabled="true"),
+        batch([record(value, 0, key=1, key_schema=INT32)]),
     )
     assert set(patch.unavailable) == {"c", "c_v2"}
 
@@ -323,9 +383,17 @@ def test_a_property_that_is_not_ours_is_no_history(text: str) -> None:
 
 
 def test_rows_that_need_a_refused_change_are_bad_rows() -> None:
-    evolution = TableEvolution(table([("id", "int")]), config(ext__evolution__add_column="dead-letter"))
+    evolution = TableEvolution(
+        table([("id", "int")]), config(ext__evolution__add_column="dead-letter")
+    )
     row = struct(("id", INT32), ("new", OPTIONAL_STRING))
-    rows = batch([record(Struct(row, [1, None]), 0), record(Struct(row, [2, "x"]), 1), record(None, 2, schema=row)])
+    rows = batch(
+        [
+            record(Struct(row, [1, None]), 0),
+            record(Struct(row, [2, "x"]), 1),
+            record(None, 2, schema=row),
+        ]
+    )
     with pytest.raises(BadRows) as raised:
         evolution.wanted(rows.value)
     assert {at: str(e) for at, e in raised.value.errors.items()} == {
@@ -336,11 +404,22 @@ def test_rows_that_need_a_refused_change_are_bad_rows() -> None:
 
 
 def test_rows_with_column_names_that_iceberg_refuses_are_bad() -> None:
-    inner = {"type": "struct", "fields": [{"id": 20, "name": "b", "required": False, "type": "long"}]}
+    inner = {
+        "type": "struct",
+        "fields": [{"id": 20, "name": "b", "required": False, "type": "long"}],
+    }
     evolution = TableEvolution(
-        table([("id", "long"), ("a", inner), ("c.d", "long")]), config(tables__evolve_schema_enabled="true")
+        table([("id", "long"), ("a", inner), ("c.d", "long")]),
+        config(tables__evolve_schema_enabled="true"),
     )
-    refused = [{"a.b": 1}, {"": 1}, {"a": {"": 1}}, {"c": {"d": 1}}, {"x.y": 1, "x": {"y": 2}}, {"l": [{"": 1}]}]
+    refused = [
+        {"a.b": 1},
+        {"": 1},
+        {"a": {"": 1}},
+        {"c": {"d": 1}},
+        {"x.y": 1, "x": {"y": 2}},
+        {"l": [{"": 1}]},
+    ]
     fine = [{"id": 1}, {"a": {"b": 1}}, {"a": {"n": 1}}, {"c.d": 1}, {"x.z": 1}]
     rows = [*refused, *fine]
     column = schemaless_column(rows)
@@ -351,11 +430,14 @@ def test_rows_with_column_names_that_iceberg_refuses_are_bad() -> None:
     assert "two columns a.b" in str(bad.value.errors[0])
     wanted = evolution.wanted(column.where(pa.array([n >= len(refused) for n in range(len(rows))])))
     assert [(c.kind, c.path) for c in wanted if c.path[0] != "x.y"] == [
-        (ChangeKind.ADD, ("a", "n")), (ChangeKind.ADD, ("x.z",)),
-    ]  # fmt: skip
+        (ChangeKind.ADD, ("a", "n")),
+        (ChangeKind.ADD, ("x.z",)),
+    ]
 
 
-def test_held_changes_are_listed_until_the_table_has_changed(caplog: pytest.LogCaptureFixture) -> None:
+def test_held_changes_are_listed_until_the_table_has_changed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     metrics = FakePluginMetrics()
     held = PendingSchemaChanges(IcebergMetrics(metrics))
     change = SchemaChange(ChangeKind.ADD, ("new",), '"string"')
@@ -393,21 +475,32 @@ def test_held_changes_are_listed_until_the_table_has_changed(caplog: pytest.LogC
         (date(default=18_321), "date", '"2020-02-29"'),
         (date(default=99_999_999), "date", None),
         (timestamp(default=1), "timestamptz", '"1970-01-01T00:00:00.001000+00:00"'),
-        (Schema(Type.INT64, name="io.debezium.time.MicroTimestamp", default=-1), "timestamp",
-         '"1969-12-31T23:59:59.999999"'),
-        (Schema(Type.INT64, name="io.debezium.time.MicroTime", default=1), "time", '"00:00:00.000001"'),
+        (
+            Schema(Type.INT64, name="io.debezium.time.MicroTimestamp", default=-1),
+            "timestamp",
+            '"1969-12-31T23:59:59.999999"',
+        ),
+        (
+            Schema(Type.INT64, name="io.debezium.time.MicroTime", default=1),
+            "time",
+            '"00:00:00.000001"',
+        ),
         (Schema(Type.INT64, name="io.debezium.time.MicroTime", default=1), "long", "1"),
         (Schema(Type.BYTES, default=b"x"), "binary", None),
         (Schema(Type.STRING), "string", None),
     ],
-)  # fmt: skip
-def test_defaults_of_fields_become_defaults_of_columns(schema: Schema, type_: str, text: str | None) -> None:
+)
+def test_defaults_of_fields_become_defaults_of_columns(
+    schema: Schema, type_: str, text: str | None
+) -> None:
     assert column_default(schema, type_) == text
 
 
 def test_schemaless_rows_of_one_batch_may_have_either_name(tmp_path: Any) -> None:
     rename = {"ext__evolution__rename": "apply", "table__db__orders__renamed": "b_new:b"}
-    rows = batch([record({"id": 1, "b": "x"}, 0), record({"id": 2, "b_new": "y"}, 1), record({"id": 3}, 2)])
+    rows = batch(
+        [record({"id": 1, "b": "x"}, 0), record({"id": 2, "b_new": "y"}, 1), record({"id": 3}, 2)]
+    )
     have = table([("id", "long"), ("b", "string")])
     assert changes(have, None, rows.value.data.type, **rename) == (
         SchemaChange(ChangeKind.RENAME, ("b",), name="b_new"),
@@ -419,7 +512,8 @@ def test_schemaless_rows_of_one_batch_may_have_either_name(tmp_path: Any) -> Non
 
 
 def test_buffered_rows_get_the_default_of_a_column_added_later(tmp_path: Any) -> None:
-    """They are older than the column: read from a file without it they would show the default too."""
+    """They are older than the column: read from a file without it they would show the default
+    too."""
     made = stager(table([("id", "int")], folder=tmp_path))
     row = struct(("id", INT32))
     made.add(made.prepare(batch([record(Struct(row, [1]), 0)])))
@@ -434,7 +528,14 @@ def test_buffered_rows_get_the_default_of_a_column_added_later(tmp_path: Any) ->
 
 def test_list_and_map_members_are_widened_before_being_versioned() -> None:
     numbers = {"type": "list", "element-id": 20, "element": "int", "element-required": False}
-    by_name = {"type": "map", "key-id": 21, "key": "string", "value-id": 22, "value": "float", "value-required": False}
+    by_name = {
+        "type": "map",
+        "key-id": 21,
+        "key": "string",
+        "value-id": 22,
+        "value": "float",
+        "value-required": False,
+    }
     have = table([("l", numbers), ("m", by_name)])
     row = struct(("l", array(OPTIONAL_INT64)), ("m", map_of(STRING, FLOAT64)))
     assert changes(have, row, ext__evolution__incompatible="apply") == (

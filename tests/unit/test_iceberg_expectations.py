@@ -13,7 +13,11 @@ from connectors.iceberg.config.expectations import Expectation, ExpectationActio
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.protocol.ledger import Ledger, LedgerEntry, TopicLedger
 from connectors.iceberg.protocol.positions import Epoch, Position
-from connectors.iceberg.protocol.unpublished_commits import ComesAgain, Unpublished, UnpublishedCommit
+from connectors.iceberg.protocol.unpublished_commits import (
+    ComesAgain,
+    Unpublished,
+    UnpublishedCommit,
+)
 
 BASE = {
     "name": "sink",
@@ -28,7 +32,9 @@ A = ExpectationAction
 
 
 def parsed(**more: str) -> IcebergSinkConfig:
-    return IcebergSinkConfig.parse({**BASE, **{key.replace("__", "."): value for key, value in more.items()}})
+    return IcebergSinkConfig.parse(
+        {**BASE, **{key.replace("__", "."): value for key, value in more.items()}}
+    )
 
 
 def of_table(props: Mapping[str, str], table: str) -> dict[str, tuple[str, ExpectationAction]]:
@@ -80,20 +86,48 @@ def test_dead_letters_and_change_logs_have_no_expectations() -> None:
     [
         ({"expect.paid.action": "drop"}, "expect.paid.action", "there is no"),
         ({"expect.paid.tables": "x"}, "expect.paid.tables", "there is no"),
-        ({"expect.paid": "true", "expect.paid.action": "log"}, "expect.paid.action", "log is none of drop"),
-        ({"expect.paid": "true", "expect.paid.tables": "("}, "expect.paid.tables", "is no regular expression"),
-        ({"expect.paid": "true", "expect.paid.severity": "x"}, "expect.paid.severity", "is not known"),
+        (
+            {"expect.paid": "true", "expect.paid.action": "log"},
+            "expect.paid.action",
+            "log is none of drop",
+        ),
+        (
+            {"expect.paid": "true", "expect.paid.tables": "("},
+            "expect.paid.tables",
+            "is no regular expression",
+        ),
+        (
+            {"expect.paid": "true", "expect.paid.severity": "x"},
+            "expect.paid.severity",
+            "is not known",
+        ),
         ({"expect.paid": " "}, "expect.paid", "is empty"),
         ({"expect.pa id": "true"}, "expect.pa id", "may have letters"),
-        ({"expect.x": "SELECT true", "expect.x.action": "drop"}, "expect.x", "is a query, which names no rows"),
-        ({"expect.x": "reflect('java.lang.Runtime', 'exit') = ''"}, "expect.x", "must not contain reflect"),
+        (
+            {"expect.x": "SELECT true", "expect.x.action": "drop"},
+            "expect.x",
+            "is a query, which names no rows",
+        ),
+        (
+            {"expect.x": "reflect('java.lang.Runtime', 'exit') = ''"},
+            "expect.x",
+            "must not contain reflect",
+        ),
         ({"expect.x": "JAVA_METHOD('a', 'b') = ''"}, "expect.x", "must not contain JAVA_METHOD"),
-        ({"expect.x": "SELECT count(*) > 0 FROM text.`/etc/passwd`"}, "expect.x", "must not contain `/etc/passwd`"),
+        (
+            {"expect.x": "SELECT count(*) > 0 FROM text.`/etc/passwd`"},
+            "expect.x",
+            "must not contain `/etc/passwd`",
+        ),
     ],
 )
-def test_expectations_that_make_no_sense_are_refused(props: Mapping[str, str], key: str, why: str) -> None:
+def test_expectations_that_make_no_sense_are_refused(
+    props: Mapping[str, str], key: str, why: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
-        IcebergSinkConfig.parse({**BASE, **{f"iceberg.ext.{name}": text for name, text in props.items()}})
+        IcebergSinkConfig.parse(
+            {**BASE, **{f"iceberg.ext.{name}": text for name, text in props.items()}}
+        )
     assert refused.value.key == f"iceberg.ext.{key}"
     assert why in refused.value.why
 
@@ -106,8 +140,9 @@ def test_sql_of_a_connector_needs_the_workers_leave() -> None:
     }
     nothing: dict[str, str] = {}
     assert [key for key, _ in refused_code(props, lambda _: nothing)] == [
-        "iceberg.ext.expect.paid", "iceberg.table.shop.orders.expect.known",
-    ]  # fmt: skip
+        "iceberg.ext.expect.paid",
+        "iceberg.table.shop.orders.expect.known",
+    ]
     allowed = {USER_CODE: "iceberg.ext.expect.*"}
     [(key, why)] = refused_code(props, lambda _: allowed)
     assert (key, USER_CODE in why) == ("iceberg.table.shop.orders.expect.known", True)
@@ -117,18 +152,31 @@ def test_sql_of_a_connector_needs_the_workers_leave() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "is_query"), [("SELECT true", True), ("\n with x as (select 1) select true from x", True),
-                          ("selected", False), ("amount > (SELECT 1)", False)]
-)  # fmt: skip
+    ("sql", "is_query"),
+    [
+        ("SELECT true", True),
+        ("\n with x as (select 1) select true from x", True),
+        ("selected", False),
+        ("amount > (SELECT 1)", False),
+    ],
+)
 def test_queries_are_told_from_conditions_by_their_beginning(sql: str, is_query: bool) -> None:
     assert Expectation("x", sql).is_query is is_query
 
 
 def test_decision_about_rows_is_for_expectations_that_failed() -> None:
-    rules = [Expectation("paid", "x > 0"), Expectation("known", "y > 0"), Expectation("paid", "x > 0", A.ALERT)]
+    rules = [
+        Expectation("paid", "x > 0"),
+        Expectation("known", "y > 0"),
+        Expectation("paid", "x > 0", A.ALERT),
+    ]
     of_earlier_release = ComesAgain(A.DROP, {})
     assert [of_earlier_release.applies_to(each) for each in rules] == [True, True, False]
-    assert [ComesAgain(A.DROP, {}, frozenset({"paid"})).applies_to(each) for each in rules] == [True, False, False]
+    assert [ComesAgain(A.DROP, {}, frozenset({"paid"})).applies_to(each) for each in rules] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def ledger(base: int, next_: int, generation: int = 0) -> Ledger:
@@ -138,9 +186,15 @@ def ledger(base: int, next_: int, generation: int = 0) -> Ledger:
 
 def test_decision_about_rows_ends_where_they_end() -> None:
     again = ComesAgain(A.DROP, {TopicPartition("orders", 0): Position(0, 20)})
-    assert [again.covers(ledger(base, base + 5)) for base in (0, 15, 19, 20)] == [True, True, True, False]
+    assert [again.covers(ledger(base, base + 5)) for base in (0, 15, 19, 20)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     assert [again.is_over(ledger(0, next_)) for next_ in (19, 20)] == [False, True]
-    assert not again.covers(ledger(3, 5, generation=1))  # a user rewound the topic since: another matter
+    # a user rewound the topic since: another matter
+    assert not again.covers(ledger(3, 5, generation=1))
     text = Unpublished((UnpublishedCommit(7, "c", 1, {"paid": 2}),), again).to_text()
     assert Unpublished.of_text(text).again == again
     some = ComesAgain(A.DROP, again.through, frozenset({"paid"}))

@@ -7,7 +7,12 @@ import pytest
 
 from connect_py.api.errors import CommitStateUnknownError
 from connectors.iceberg.errors import CatalogUnavailableError, TableForbiddenError
-from connectors.iceberg.faults import FaultInjected, fault_point, parse_faults, read_environment_again
+from connectors.iceberg.faults import (
+    FaultInjected,
+    fault_point,
+    parse_faults,
+    read_environment_again,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +41,9 @@ def test_point_acts_at_the_named_hit_only(monkeypatch: pytest.MonkeyPatch) -> No
             fault_point("b")
 
 
-def test_every_hit_is_recorded_for_the_test_to_see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_hit_is_recorded_for_the_test_to_see(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     log = tmp_path / "hits"
     monkeypatch.setenv("CONNECT_PY_FAULTS_LOG", str(log))
     read_environment_again()
@@ -45,7 +52,9 @@ def test_every_hit_is_recorded_for_the_test_to_see(monkeypatch: pytest.MonkeyPat
     assert log.read_text() == f"a 1 {os.getpid()}\na 2 {os.getpid()}\n"
 
 
-@pytest.mark.parametrize("spec", ["a", "a=explode", "a=delay", "a=kill:5", "a=raise@x", "a=delay:soon", "a=raise:x"])
+@pytest.mark.parametrize(
+    "spec", ["a", "a=explode", "a=delay", "a=kill:5", "a=raise@x", "a=delay:soon", "a=raise:x"]
+)
 def test_unreadable_fault_plan_raises_an_error(spec: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         parse_faults(spec)
@@ -77,14 +86,18 @@ def test_process_ends_or_sleeps_at_the_point(action: str, signal: int) -> None:
         ("full", OSError),
     ],
 )
-def test_point_raises_what_the_world_would(word: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_point_raises_what_the_world_would(
+    word: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CONNECT_PY_FAULTS", f"a=raise:{word}")
     read_environment_again()
     with pytest.raises(error, match="injected at a"):
         fault_point("a")
 
 
-def test_fault_plan_file_is_reread_and_each_item_acts_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_fault_plan_file_is_reread_and_each_item_acts_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     plan = tmp_path / "plan"
     monkeypatch.setenv("CONNECT_PY_FAULTS", f"@{plan}")
     read_environment_again()

@@ -9,7 +9,10 @@ from iceberg_staging_rows import config
 
 from connect_py.api.errors import ConfigError
 
-SITE = "<?xml version='1.0'?><configuration><property><name>{}</name><value> {} </value></property></configuration>"
+SITE = (
+    "<?xml version='1.0'?><configuration><property><name>{}</name><value> {} "
+    "</value></property></configuration>"
+)
 
 
 def test_hadoop_files_are_read_in_order_and_connector_keys_win(tmp_path: Path) -> None:
@@ -18,7 +21,10 @@ def test_hadoop_files_are_read_in_order_and_connector_keys_win(tmp_path: Path) -
     (tmp_path / "hive-site.xml").write_text(SITE.format("hive.metastore.uris", "thrift://hive"))
     (tmp_path / "yarn-site.xml").write_text("not read")
     made = config(hadoop_conf_dir=str(tmp_path), hadoop__hive__metastore__uris="thrift://mine")
-    assert made.hadoop_settings() == {"fs.defaultFS": "hdfs://hdfs", "hive.metastore.uris": "thrift://mine"}
+    assert made.hadoop_settings() == {
+        "fs.defaultFS": "hdfs://hdfs",
+        "hive.metastore.uris": "thrift://mine",
+    }
     assert config(hadoop__a="b").hadoop_settings() == {"a": "b"}
 
 

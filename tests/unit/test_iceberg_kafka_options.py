@@ -17,7 +17,11 @@ class Host:
 
     def client_config(self, kind: str) -> dict[str, Any]:
         assert kind == "admin"
-        return {"bootstrap.servers": "worker:9093", "security.protocol": "ssl", "client.id": "worker"}
+        return {
+            "bootstrap.servers": "worker:9093",
+            "security.protocol": "ssl",
+            "client.id": "worker",
+        }
 
 
 HOST = cast("SinkHost", Host())
@@ -28,8 +32,11 @@ def test_options_win_over_the_file_which_wins_over_the_worker(tmp_path: Path) ->
     file.write_text("# ours\nclient.id=file\nclient.rack = a\n")
     assert client_settings(None, None, None, HOST) == Host().client_config("admin")
     assert client_settings("other:9093", ["client.rack=b"], file, HOST) == {
-        "bootstrap.servers": "other:9093", "security.protocol": "ssl", "client.id": "file", "client.rack": "b",
-    }  # fmt: skip
+        "bootstrap.servers": "other:9093",
+        "security.protocol": "ssl",
+        "client.id": "file",
+        "client.rack": "b",
+    }
 
 
 def test_missing_address_of_kafka_names_both_options(tmp_path: Path) -> None:

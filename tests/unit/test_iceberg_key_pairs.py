@@ -12,7 +12,9 @@ def image(row: int, pair: str, lacking: frozenset[str] = frozenset(), **more: ob
     return PairRow(row, lacking, DELETE, pair, (row,), **more)  # type: ignore[arg-type]
 
 
-def insert(row: int, pair: str, number: int = 1, half: int = INSERT, lacking: frozenset[str] = BOTH) -> PairRow:
+def insert(
+    row: int, pair: str, number: int = 1, half: int = INSERT, lacking: frozenset[str] = BOTH
+) -> PairRow:
     begun = (half, pair, number)
     return PairRow(row, lacking, half, pair, (row,), partial=bool(lacking), begun_by=begun)
 
@@ -26,7 +28,8 @@ def test_insert_is_filled_from_the_row_of_its_paired_delete() -> None:
 def test_equal_pairs_match_in_order_including_halves_from_before() -> None:
     plan = match([image(1, "x"), insert(2, "x", 1), insert(3, "x", 2)], [image(-1, "x")])
     assert plan.fills == {2: [(-1, BOTH)], 3: [(1, BOTH)]}
-    earlier = PairRow(-1, half=INSERT, pair="x", place=(-1,))  # lacked nothing, and came before its delete
+    # lacked nothing, and came before its delete
+    earlier = PairRow(-1, half=INSERT, pair="x", place=(-1,))
     plan = match([image(1, "x"), image(2, "x"), insert(3, "x", 1)], [earlier])
     assert plan.fills == {3: [(2, BOTH)]}
     assert (plan.open_deletes, plan.open_inserts) == ([], [])

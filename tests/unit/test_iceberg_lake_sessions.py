@@ -1,4 +1,5 @@
-"""Sessions of a coordinator in one driver: opened on demand, kept, and opened again after the death of the driver."""
+"""Sessions of a coordinator in one driver: opened on demand, kept, and opened again after the death
+of the driver."""
 
 from __future__ import annotations
 
@@ -15,7 +16,12 @@ from connectors.iceberg.coordinator.table_manager import TableManager
 from connectors.iceberg.driver.lake_sessions import LakeSessions
 from connectors.iceberg.errors import CatalogUnavailableError, SparkDiedError, TableUnsuitableError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest, CommitStatus, EngineName
+from connectors.iceberg.protocol.commit_request import (
+    CommitOutcome,
+    CommitRequest,
+    CommitStatus,
+    EngineName,
+)
 from connectors.iceberg.protocol.ledger import TableVersion
 
 SECONDS = 10.0  # until a test gives up
@@ -77,7 +83,10 @@ class Client:
             driver.in_progress[request.table] = self
             driver.changed.notify_all()
             driver.changed.wait_for(
-                lambda: driver.released.is_set() or driver.generation != generation or self.is_stopped, SECONDS
+                lambda: (
+                    driver.released.is_set() or driver.generation != generation or self.is_stopped
+                ),
+                SECONDS,
             )
             del driver.in_progress[request.table]
         if driver.generation != generation or self.is_stopped:
@@ -94,15 +103,26 @@ class Case:
         self.driver = Driver()
         self.metrics = FakePluginMetrics()
         events: Any = None
-        self.tables = TableManager(config(), events, IcebergMetrics(self.metrics), FakeSinkTaskContext())
-        self.tables._sessions = LakeSessions(self.driver.client, lambda _: None, self.tables._metrics.driver_replaced)
+        self.tables = TableManager(
+            config(), events, IcebergMetrics(self.metrics), FakeSinkTaskContext()
+        )
+        self.tables._sessions = LakeSessions(
+            self.driver.client, lambda _: None, self.tables._metrics.driver_replaced
+        )
         self.executor = TableExecutor(4)
 
     def commit(self, table: str) -> Future[CommitOutcome]:
         request = CommitRequest(
-            table, f"commit-{table}", TableVersion("u", None, None), "ledger", "{}", {"ledger": "{}"}
+            table,
+            f"commit-{table}",
+            TableVersion("u", None, None),
+            "ledger",
+            "{}",
+            {"ledger": "{}"},
         )
-        return self.executor.submit(self.tables.tables_of_commit(table), self.tables._commit, request)
+        return self.executor.submit(
+            self.tables.tables_of_commit(table), self.tables._commit, request
+        )
 
     def release(self) -> None:
         with self.driver.changed:
@@ -110,7 +130,11 @@ class Case:
             self.driver.changed.notify_all()
 
     def replaced_drivers(self) -> float:
-        return sum(each.value for (name, _), each in self.metrics.made.items() if "driver_replacements" in name)
+        return sum(
+            each.value
+            for (name, _), each in self.metrics.made.items()
+            if "driver_replacements" in name
+        )
 
 
 @pytest.fixture
@@ -176,7 +200,9 @@ def test_all_sessions_are_opened_again_after_the_death_of_the_driver(
     assert not case.tables.is_suspect("db.a")
     assert [client.starts for client in case.driver.clients] == [2, 2]
     assert case.replaced_drivers() == 1
-    assert [each.getMessage() for each in caplog.records] == ["the Spark driver died; continuing with a new one"]
+    assert [each.getMessage() for each in caplog.records] == [
+        "the Spark driver died; continuing with a new one"
+    ]
 
 
 def test_idle_session_of_a_driver_that_died_costs_no_attempt(case: Case) -> None:
@@ -201,10 +227,15 @@ def test_stop_ends_all_commits_and_opens_no_new_session(case: Case) -> None:
 
 
 def test_tables_that_follow_a_table_belong_to_its_commits() -> None:
-    prefix, sql = "ext__cycle_aggregate__db__totals", "SELECT id, count(*) AS n FROM staged GROUP BY id"
+    prefix, sql = (
+        "ext__cycle_aggregate__db__totals",
+        "SELECT id, count(*) AS n FROM staged GROUP BY id",
+    )
     props = {prefix: sql, f"{prefix}__keys": "id", f"{prefix}__from": "db.a"}
     events: Any = None
     metrics = IcebergMetrics(FakePluginMetrics())
-    tables = TableManager(config(tables="db.a,db.b", **props), events, metrics, FakeSinkTaskContext())
+    tables = TableManager(
+        config(tables="db.a,db.b", **props), events, metrics, FakeSinkTaskContext()
+    )
     assert tables.tables_of_commit("db.a") == {"db.a", "db.a_rejected", "db.totals"}
     assert tables.tables_of_commit("db.b") == {"db.b", "db.b_rejected"}

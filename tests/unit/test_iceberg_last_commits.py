@@ -25,7 +25,9 @@ def known(**newest: tuple[int, int]) -> LastCommits:
 
 
 def test_offset_metadata_yields_the_newest_commit_of_each_table() -> None:
-    merged = LastCommits.of_marks([mark(known(a=(7, 3), b=(6, 900))), mark(known(a=(7, 5), c=(1, 1)))])
+    merged = LastCommits.of_marks(
+        [mark(known(a=(7, 3), b=(6, 900))), mark(known(a=(7, 5), c=(1, 1)))]
+    )
     for uuid, epoch, cycle in (("a", 7, 5), ("b", 6, 900), ("c", 1, 1)):
         assert not merged.is_above(uuid, commit(epoch, cycle))
         assert merged.is_above(uuid, commit(epoch, cycle - 1))
@@ -45,7 +47,8 @@ def test_marks_of_before_all_offsets_were_altered_do_not_count() -> None:
     assert not LastCommits.of_marks([mark(known(a=(7, 5))), altered]).is_above("a", commit(7, 4))
     after = LastCommits.of_marks([altered])
     after.note("a", commit(9, 1))
-    again = LastCommits.of_marks([mark(known(b=(7, 5))), mark(after, epoch=9)])  # the first was never written anew
+    # the first was never written anew
+    again = LastCommits.of_marks([mark(known(b=(7, 5))), mark(after, epoch=9)])
     assert not again.is_above("b", None)
     assert again.is_above("a", commit(8, 1))
 
@@ -53,7 +56,8 @@ def test_marks_of_before_all_offsets_were_altered_do_not_count() -> None:
 def test_marks_that_know_of_no_commits_say_nothing() -> None:
     assert LastCommits().to_text(1) == ""
     unknown = [
-        OffsetMetadata(Epoch(7, "a"), 0, "id-1", commits=text) for text in ("", "later form", "7:", "7:AAAA", "x:", "é")
+        OffsetMetadata(Epoch(7, "a"), 0, "id-1", commits=text)
+        for text in ("", "later form", "7:", "7:AAAA", "x:", "é")
     ]
     assert not LastCommits.of_marks(unknown).is_above("a", None)
 
@@ -94,6 +98,8 @@ def test_text_that_many_marks_have_is_read_once(monkeypatch: pytest.MonkeyPatch)
         return unpacked(text, columns)
 
     monkeypatch.setattr(last_commits, "unpack", unpack)
-    merged = LastCommits.of_marks([mark(known(a=(7, 5))) for _ in range(500)] + [mark(known(a=(7, 6)))])
+    merged = LastCommits.of_marks(
+        [mark(known(a=(7, 5))) for _ in range(500)] + [mark(known(a=(7, 6)))]
+    )
     assert len(read) == 2
     assert merged.is_above("a", commit(7, 5))

@@ -1,4 +1,5 @@
-"""Keys to the storage that a catalog lent with a table are replaced in the tasks before they end."""
+"""Keys to the storage that a catalog lent with a table are replaced in the tasks before they
+end."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ OWN = {"s3.secret-access-key": "in the configuration", "s3.endpoint": "http://12
 @pytest.fixture(params=["iceberg.catalog.", "iceberg.spark.sql.catalog.iceberg."])
 def stand(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stand:
     """With keys of its own to the storage, in Iceberg's words or in Spark's."""
-    return make_stand(tmp_path, monkeypatch, {f"{request.param}{key}": value for key, value in OWN.items()})
+    return make_stand(
+        tmp_path, monkeypatch, {f"{request.param}{key}": value for key, value in OWN.items()}
+    )
 
 
 def lend(stand: Stand, name: str, key: str, seconds: float) -> None:
@@ -58,7 +61,8 @@ def test_table_is_requested_again_shortly_before_its_credentials_expire(
     assert asked(stand) == []
     pass_time(stand, monkeypatch, 3400)
     [message] = asked(stand)
-    assert (message.table, message.need) == ("db.first", Need.EVOLVE)  # with CREATE the answer of before would do
+    # with CREATE the answer of before would do
+    assert (message.table, message.need) == ("db.first", Need.EVOLVE)
     assert TableRequest.from_text(message.schema).changes == ()
 
 
@@ -74,7 +78,9 @@ def test_table_without_new_rows_is_not_requested_again_after_answer(
     assert storage(stand, "db.first")[KEY] == "new"
 
 
-def test_short_keys_are_not_asked_for_during_their_whole_life(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_keys_are_not_asked_for_during_their_whole_life(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lend(stand, "db.first", "old", seconds=120)
     stand.put(0)
     assert asked(stand) == []
@@ -111,7 +117,9 @@ def test_rows_with_expired_credentials_wait_for_newer_ones_to_arrive(
     assert stand.rows(report) == {"db.first": 3, "db.second": 3}
 
 
-def test_keys_of_a_table_without_rows_may_end(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_a_table_without_rows_may_end(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lend(stand, "db.first", "old", seconds=60)
     stand.put(0, 1)
     stand.hear(StartCommit(EPOCH, 1, {}))
@@ -124,4 +132,5 @@ def test_configured_storage_credentials_apply_beside_the_vended_ones(stand: Stan
     lend(stand, "db.first", "lent", seconds=60)
     stand.put(0)
     assert OWN.items() <= storage(stand, "db.first").items()
-    assert "s3.region" not in storage(stand, "db.first")  # a guess, where the catalog does not say one
+    # a guess, where the catalog does not say one
+    assert "s3.region" not in storage(stand, "db.first")

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from connectors.iceberg.config.maintenance_policy import HourWindow, MaintenanceMode, MaintenancePolicy
+from connectors.iceberg.config.maintenance_policy import (
+    HourWindow,
+    MaintenanceMode,
+    MaintenancePolicy,
+)
 from connectors.iceberg.coordinator.maintenance_schedule import (
     SHARE,
     MaintenanceKind,
     MaintenanceSchedule,
     MaintenanceTask,
 )
-from connectors.iceberg.maintenance.compaction import OPEN_FILE_BYTES, CompactionOutcome, CompactionStatus, TableHealth
+from connectors.iceberg.maintenance.compaction import (
+    OPEN_FILE_BYTES,
+    CompactionOutcome,
+    CompactionStatus,
+    TableHealth,
+)
 from connectors.iceberg.maintenance.expiration import ExpirationOutcome
 from connectors.iceberg.protocol.commit_request import CommitCounts
 
@@ -21,11 +30,15 @@ CROWDED = replace(HEALTHY, data_files=40, small_files=40, mergeable_files=40)
 AT = 1_800_000_000_000  # milliseconds since 1970: 2027-01-15 08:00 UTC
 
 
-def schedule(interval: float = 10.0, policy: MaintenancePolicy | None = None) -> MaintenanceSchedule:
+def schedule(
+    interval: float = 10.0, policy: MaintenancePolicy | None = None
+) -> MaintenanceSchedule:
     return MaintenanceSchedule(interval, lambda _: policy or MaintenancePolicy())
 
 
-def measured(health: TableHealth, made: MaintenanceSchedule | None = None, at: float = 0.0) -> MaintenanceSchedule:
+def measured(
+    health: TableHealth, made: MaintenanceSchedule | None = None, at: float = 0.0
+) -> MaintenanceSchedule:
     """A schedule that has measured the table after a commit."""
     made = made or schedule()
     made.committed(TABLE, CommitCounts(added_files=1, added_rows=100))
@@ -84,7 +97,9 @@ def test_limit_follows_the_measured_throughput() -> None:
         assert task is not None
         limits.append(task.cost_limit)
         seconds = 0.3 + task.cost_limit / (64 << 20)  # a fast machine
-        outcome = CompactionOutcome(CompactionStatus.COMMITTED, CROWDED, cost=task.cost_limit, seconds=seconds)
+        outcome = CompactionOutcome(
+            CompactionStatus.COMMITTED, CROWDED, cost=task.cost_limit, seconds=seconds
+        )
         made.ended(task, outcome, float(at))
     assert limits[0] < 10 * (8 << 20)
     assert limits[-1] > 5 * limits[0]
@@ -98,7 +113,11 @@ def test_canceled_compactions_get_smaller_until_one_succeeds() -> None:
         assert task is not None
         limits.append(task.cost_limit)
         made.ended(
-            task, CompactionOutcome(CompactionStatus.CANCELED, CROWDED, cost=task.cost_limit, seconds=20.0), float(at)
+            task,
+            CompactionOutcome(
+                CompactionStatus.CANCELED, CROWDED, cost=task.cost_limit, seconds=20.0
+            ),
+            float(at),
         )
     assert limits[1] < limits[0] / 1.9
     assert limits[2] < limits[1] / 1.9
@@ -109,7 +128,9 @@ def test_files_too_large_for_the_limit_wait_for_a_longer_gap() -> None:
     task = made.next(1.0, AT, 4.0)
     assert task is not None
     needed = 2 * task.cost_limit
-    made.ended(task, CompactionOutcome(CompactionStatus.TOO_LARGE, CROWDED, cost=needed, seconds=0.2), 1.2)
+    made.ended(
+        task, CompactionOutcome(CompactionStatus.TOO_LARGE, CROWDED, cost=needed, seconds=0.2), 1.2
+    )
     assert made.next(2.0, AT, 4.0) is None
     large = made.next(3.0, AT, 30.0)
     assert large is not None
@@ -125,7 +146,12 @@ class Driver:
     busy: dict[bool, float] = field(default_factory=lambda: {True: 0.0, False: 0.0})
     done: list[MaintenanceTask] = field(default_factory=list)
 
-    def run(self, task: MaintenanceTask, seconds: float, status: CompactionStatus = CompactionStatus.COMMITTED) -> None:
+    def run(
+        self,
+        task: MaintenanceTask,
+        seconds: float,
+        status: CompactionStatus = CompactionStatus.COMMITTED,
+    ) -> None:
         seconds = min(seconds, task.seconds)
         self.now += seconds
         self.busy[task.delays_commits] += seconds
@@ -188,7 +214,11 @@ def test_tables_take_turns() -> None:
         task = made.next(float(at), AT, 60.0)
         assert task is not None
         served.append(task.table)
-        made.ended(task, CompactionOutcome(CompactionStatus.COMMITTED, CROWDED, cost=1, seconds=0.5), float(at))
+        made.ended(
+            task,
+            CompactionOutcome(CompactionStatus.COMMITTED, CROWDED, cost=1, seconds=0.5),
+            float(at),
+        )
     assert served == ["db.a", "db.b"] * 3
 
 
@@ -203,7 +233,11 @@ def test_snapshots_expire_in_batches_or_once_an_hour() -> None:
     commits(made, 50)
     measure = made.next(10.0, AT, 60.0)
     assert measure is not None
-    made.ended(measure, CompactionOutcome(CompactionStatus.NOT_DUE, replace(HEALTHY, expirable=50), seconds=0.1), 10.0)
+    made.ended(
+        measure,
+        CompactionOutcome(CompactionStatus.NOT_DUE, replace(HEALTHY, expirable=50), seconds=0.1),
+        10.0,
+    )
     batch = made.next(11.0, AT, 60.0)
     assert batch is not None
     assert batch.kind is MaintenanceKind.EXPIRE
@@ -233,7 +267,9 @@ def test_refused_and_failed_actions_wait() -> None:
     made = measured(CROWDED)
     task = made.next(1.0, AT, 60.0)
     assert task is not None
-    made.ended(task, CompactionOutcome(CompactionStatus.REFUSED, CROWDED, "rows changed", seconds=1.0), 2.0)
+    made.ended(
+        task, CompactionOutcome(CompactionStatus.REFUSED, CROWDED, "rows changed", seconds=1.0), 2.0
+    )
     assert made.next(3.0, AT, 60.0) is None
     task = made.next(40.0, AT, 60.0)
     assert task is not None

@@ -23,13 +23,20 @@ from connectors.iceberg.maintenance.table_state import TableState
 
 def result_of(counts: dict[str, int]) -> MaintenanceResult:
     """A compaction that its procedure says this of."""
-    action, state = MaintenanceAction(MaintenanceKind.COMPACT, "small files"), TableState(2, 1, most_small_files=6)
+    action, state = (
+        MaintenanceAction(MaintenanceKind.COMPACT, "small files"),
+        TableState(2, 1, most_small_files=6),
+    )
     return MaintenanceResult(action, state, state, 1.0, counts)
 
 
 def ended(metrics: FakePluginMetrics) -> dict[tuple[str, str], float]:
     """How often maintenance ended in which way, by action and outcome."""
-    found = [(dict(key[1]), each) for key, each in metrics.made.items() if key[0] == "iceberg_maintenance_total"]
+    found = [
+        (dict(key[1]), each)
+        for key, each in metrics.made.items()
+        if key[0] == "iceberg_maintenance_total"
+    ]
     return {(labels["action"], labels["outcome"]): each.value for labels, each in found}
 
 
@@ -57,11 +64,16 @@ def maintenance(monkeypatch: pytest.MonkeyPatch) -> MaintenanceThread:
     monkeypatch.setattr(maintenance_thread, "YIELD_SECONDS", 0.2)
     monkeypatch.setattr(maintenance_thread, "LONGEST_YIELD_SECONDS", 0.9)
     metrics = IcebergMetrics(FakePluginMetrics())
-    return MaintenanceThread(config(), SparkConfig("c", {"type": "rest"}), FakeSharedServices(), metrics)
+    return MaintenanceThread(
+        config(), SparkConfig("c", {"type": "rest"}), FakeSharedServices(), metrics
+    )
 
 
 def meet(
-    maintenance: MaintenanceThread, driver: SlowDriver, watched: _Watched, commit: tuple[str, ...] = ("db.t",)
+    maintenance: MaintenanceThread,
+    driver: SlowDriver,
+    watched: _Watched,
+    commit: tuple[str, ...] = ("db.t",),
 ) -> float:
     """Let a commit come while an action on `db.t` is under way; returns how long it waited."""
     action = MaintenanceAction(MaintenanceKind.COMPACT, "small files")
@@ -78,22 +90,31 @@ def meet(
 
 
 def test_commits_wait_twice_as_long_after_each_interruption(maintenance: MaintenanceThread) -> None:
-    watched = maintenance._tables["db.t"] = _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main", yield_seconds=0.2)
+    watched = maintenance._tables["db.t"] = _Watched(
+        MaintenancePolicy(MaintenanceMode.TRUE), "main", yield_seconds=0.2
+    )
     slow = SlowDriver(30)
     for expected in (0.2, 0.4, 0.8, 0.9, 0.9):
         assert meet(maintenance, slow, watched) >= expected * 0.9
     assert watched.yield_seconds == 0.9
     quick = SlowDriver(0.5)
-    assert meet(maintenance, quick, watched) < 0.85  # it ends by itself, because the commit waits that long now
+    # it ends by itself, because the commit waits that long now
+    assert meet(maintenance, quick, watched) < 0.85
     assert watched.yield_seconds == 0.2
     other = time.monotonic()
     with maintenance.commit("db.other"):
         assert time.monotonic() - other < 0.2
 
 
-def test_commits_wait_for_actions_on_tables_that_follow_them(maintenance: MaintenanceThread) -> None:
-    watched = maintenance._tables["db.t"] = _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main", yield_seconds=0.2)
-    maintenance._tables["db.orders"] = _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main", yield_seconds=30)
+def test_commits_wait_for_actions_on_tables_that_follow_them(
+    maintenance: MaintenanceThread,
+) -> None:
+    watched = maintenance._tables["db.t"] = _Watched(
+        MaintenancePolicy(MaintenanceMode.TRUE), "main", yield_seconds=0.2
+    )
+    maintenance._tables["db.orders"] = _Watched(
+        MaintenancePolicy(MaintenanceMode.TRUE), "main", yield_seconds=30
+    )
     assert 0.18 <= meet(maintenance, SlowDriver(30), watched, ("db.orders", "db.t")) < 5
     assert watched.yield_seconds == 0.4
     action, quick = MaintenanceAction(MaintenanceKind.COMPACT, "small files"), SlowDriver(0)
@@ -106,10 +127,13 @@ def test_commits_wait_for_actions_on_tables_that_follow_them(maintenance: Mainte
 
 
 def test_opened_tables_are_looked_after_before_any_commit() -> None:
-    """What was due when an earlier coordinator died is due after a restart, though nothing comes."""
+    """What was due when an earlier coordinator died is due after a restart, though nothing
+    comes."""
     metrics = IcebergMetrics(FakePluginMetrics())
     settings = config(ext__maintenance__enabled="true", table__other__maintenance__enabled="false")
-    made = MaintenanceThread(settings, SparkConfig("c", {"type": "rest"}), FakeSharedServices(), metrics)
+    made = MaintenanceThread(
+        settings, SparkConfig("c", {"type": "rest"}), FakeSharedServices(), metrics
+    )
     try:
         made.watch("db.orders")
         made.watch("db.other")
@@ -146,17 +170,25 @@ def test_compaction_that_could_not_rewrite_files_counts_as_failed(
     maintenance._metrics = IcebergMetrics(metrics := FakePluginMetrics())
     watched, group = _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main"), _Watched.group_bytes
     action = MaintenanceAction(MaintenanceKind.COMPACT, "small files")
-    for counts in ({"failed_data_files_count": 6}, {"failed_data_files_count": 0, "rewritten_data_files_count": 6}):
+    for counts in (
+        {"failed_data_files_count": 6},
+        {"failed_data_files_count": 0, "rewritten_data_files_count": 6},
+    ):
         driver: Any = Answering(result_of(counts))
         assert not maintenance._act(driver, "db.t", watched, action)
         group //= 2 if counts["failed_data_files_count"] else 1
     assert watched.group_bytes == 2 * group
-    assert ended(metrics) == {("compact data files", "failed"): 1, ("compact data files", "done"): 1}
+    assert ended(metrics) == {
+        ("compact data files", "failed"): 1,
+        ("compact data files", "done"): 1,
+    }
     [warned] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "6 data files could not be rewritten" in warned
 
 
-def test_maintenance_that_cannot_even_begin_counts_as_failed(maintenance: MaintenanceThread) -> None:
+def test_maintenance_that_cannot_even_begin_counts_as_failed(
+    maintenance: MaintenanceThread,
+) -> None:
     maintenance._metrics = IcebergMetrics(metrics := FakePluginMetrics())
     driver: Any = Answering(ConnectError("the Spark driver does not start"))
     watched = _Watched(MaintenancePolicy(MaintenanceMode.TRUE), "main")

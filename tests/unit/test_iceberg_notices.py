@@ -1,4 +1,5 @@
-"""Lineage and notices: what is sent, when something turns, and that nothing waits for a server of others."""
+"""Lineage and notices: what is sent, when something turns, and that nothing waits for a server of
+others."""
 
 from __future__ import annotations
 
@@ -22,12 +23,22 @@ from connectors.iceberg.notices.lineage import Lineage, LineageJob, dataset_of, 
 from connectors.iceberg.notices.noticed_metrics import NoticedMetrics
 from connectors.iceberg.notices.notices import Notices, to_webhook
 from connectors.iceberg.protocol.actions import CommitTable
-from connectors.iceberg.protocol.commit_request import CommitCounts, CommitOutcome, CommitStatus, EngineName
+from connectors.iceberg.protocol.commit_request import (
+    CommitCounts,
+    CommitOutcome,
+    CommitStatus,
+    EngineName,
+)
 from connectors.iceberg.protocol.ledger import Ledger, LedgerEntry, TableVersion, TopicLedger
 from connectors.iceberg.protocol.positions import Epoch
 
 JOB = LineageJob(
-    "kafka-connect", "orders-sink", "11111111-1111-4111-8111-111111111111", "kafka://b:9092", "http://c", "1"
+    "kafka-connect",
+    "orders-sink",
+    "11111111-1111-4111-8111-111111111111",
+    "kafka://b:9092",
+    "http://c",
+    "1",
 )
 
 
@@ -50,9 +61,17 @@ def outcome(**more: Any) -> CommitOutcome:
 
 def described() -> Any:
     made = table(
-        [("id", "int"), ("tags", {"type": "list", "element-id": 9, "element-required": False, "element": "int"})]
+        [
+            ("id", "int"),
+            (
+                "tags",
+                {"type": "list", "element-id": 9, "element-required": False, "element": "int"},
+            ),
+        ]
     )
-    return dataclasses.replace(made, name="shop.orders", location="s3a://bucket/warehouse/shop/orders")
+    return dataclasses.replace(
+        made, name="shop.orders", location="s3a://bucket/warehouse/shop/orders"
+    )
 
 
 def emitted(**props: str) -> None:
@@ -77,7 +96,10 @@ def check(events: list[dict[str, Any]]) -> None:
     assert target["facets"]["symlinks"]["identifiers"] == [
         {"namespace": "http://c", "name": "shop.orders", "type": "TABLE"}
     ]
-    assert [(f["name"], f["type"]) for f in target["facets"]["schema"]["fields"]] == [("id", "int"), ("tags", "list")]
+    assert [(f["name"], f["type"]) for f in target["facets"]["schema"]["fields"]] == [
+        ("id", "int"),
+        ("tags", "list"),
+    ]
     assert target["facets"]["version"]["datasetVersion"] == "99"
     assert target["outputFacets"]["outputStatistics"]["rowCount"] == 50
 
@@ -113,7 +135,10 @@ def test_tables_are_named_by_their_location(location: str, dataset: tuple[str, s
     [
         ({"ext__openlineage__url": "localhost:5000"}, "iceberg.ext.openlineage.url"),
         ({"ext__notices__webhook": "ftp://x"}, "iceberg.ext.notices.webhook"),
-        ({"ext__openlineage__url": "http://x", "ext__openlineage__file": "/f"}, "iceberg.ext.openlineage.file"),
+        (
+            {"ext__openlineage__url": "http://x", "ext__openlineage__file": "/f"},
+            "iceberg.ext.openlineage.file",
+        ),
     ],
 )
 def test_addresses_that_make_no_sense_are_refused(props: dict[str, str], key: str) -> None:
@@ -156,9 +181,17 @@ def test_notices_tell_of_turns_and_not_of_states() -> None:
         told.metrics.committed("shop.orders", outcome(failed={"paid": 3}))
         told.metrics.committed("shop.orders", outcome())
         assert told.kinds() == [
-            "unpublished", "published", "waiting", "working", "schema-change-pending", "schema-change-done", "stale",
-            "fresh", "schema-changed", "not-as-expected",
-        ]  # fmt: skip
+            "unpublished",
+            "published",
+            "waiting",
+            "working",
+            "schema-change-pending",
+            "schema-change-done",
+            "stale",
+            "fresh",
+            "schema-changed",
+            "not-as-expected",
+        ]
     assert {body["connector"] for body in server.bodies} == {"orders-sink"}
     assert server.bodies[2]["text"] == "catalog is away"
     assert server.bodies[-1]["expectations"] == {"paid": 3}

@@ -25,10 +25,22 @@ from connectors.iceberg.protocol.positions import Epoch
 
 P0, P1, OLD = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("gone", 0)
 CONFIG = IcebergSinkConfig.parse(
-    {"name": "c", "iceberg.tables": "db.t", "iceberg.catalog.type": "rest", "iceberg.catalog.uri": "http://h"}
+    {
+        "name": "c",
+        "iceberg.tables": "db.t",
+        "iceberg.catalog.type": "rest",
+        "iceberg.catalog.uri": "http://h",
+    }
 )
 NOBODY = FakeSharedServices()  # is not asked
-LEDGER = Ledger(Epoch(7, "x"), "c1", 1, "t1", "k", {"orders": TopicLedger("id-of-orders", {0: LedgerEntry(2, 0, 90)})})
+LEDGER = Ledger(
+    Epoch(7, "x"),
+    "c1",
+    1,
+    "t1",
+    "k",
+    {"orders": TopicLedger("id-of-orders", {0: LedgerEntry(2, 0, 90)})},
+)
 
 
 def table(ledger: Ledger) -> Lookup:
@@ -52,10 +64,14 @@ def cluster() -> FakeSinkTaskContext:
 
 
 def marked(offset: int, generation: int = 0) -> OffsetAndMetadata:
-    return OffsetAndMetadata(offset, OffsetMetadata(Epoch(6, "y"), generation, "id-of-orders").to_text())
+    return OffsetAndMetadata(
+        offset, OffsetMetadata(Epoch(6, "y"), generation, "id-of-orders").to_text()
+    )
 
 
-def seen(answer: Mapping[TopicPartition, OffsetAndMetadata | None]) -> dict[TopicPartition, tuple[int, int] | None]:
+def seen(
+    answer: Mapping[TopicPartition, OffsetAndMetadata | None],
+) -> dict[TopicPartition, tuple[int, int] | None]:
     """Offset and generation of each partition."""
     found: dict[TopicPartition, tuple[int, int] | None] = {}
     for tp, at in answer.items():
@@ -83,12 +99,18 @@ def test_full_reset_includes_lost_partitions_and_drops_unconsumed_ones(
 ) -> None:
     cluster.group_offsets = {P0: marked(90)}
     tables["db.t"] = table(LEDGER)
-    assert seen(alter(CONFIG, cluster, NOBODY, {P0: None, OLD: None})) == {P0: (10, 3), P1: (0, 1), OLD: None}
+    assert seen(alter(CONFIG, cluster, NOBODY, {P0: None, OLD: None})) == {
+        P0: (10, 3),
+        P1: (0, 1),
+        OLD: None,
+    }
     cluster.group_offsets = {}
     assert seen(alter(CONFIG, cluster, NOBODY, {})) == {P0: (10, 3), P1: (0, 1)}
 
 
-def test_a_reset_begins_where_a_new_connector_would(cluster: FakeSinkTaskContext, tables: dict[str, Lookup]) -> None:
+def test_a_reset_begins_where_a_new_connector_would(
+    cluster: FakeSinkTaskContext, tables: dict[str, Lookup]
+) -> None:
     cluster.client_settings["auto.offset.reset"] = "latest"
     assert alter(CONFIG, cluster, NOBODY, {}) == {}  # it never ran: nothing is to be reset
     assert seen(alter(CONFIG, cluster, NOBODY, {P0: 30})) == {P0: (30, 1), P1: (50, 1)}
@@ -97,20 +119,34 @@ def test_a_reset_begins_where_a_new_connector_would(cluster: FakeSinkTaskContext
     cluster.open_transactions = {P0: 95}
     assert seen(alter(CONFIG, cluster, NOBODY, {P0: None})) == {P0: (100, 1)}
     cluster.client_settings["isolation.level"] = "read_committed"
-    assert seen(alter(CONFIG, cluster, NOBODY, {P0: None})) == {P0: (95, 1)}, "its rows are still to be read"
+    assert seen(alter(CONFIG, cluster, NOBODY, {P0: None})) == {P0: (95, 1)}, (
+        "its rows are still to be read"
+    )
 
 
 @pytest.mark.parametrize(
     ("where", "offset", "why"),
     [
-        (P0, 9, "offset 9 is not in the log of partition 0 of topic orders, which goes from 10 to 100"),
-        (P1, 51, "offset 51 is not in the log of partition 1 of topic orders, which goes from 0 to 50"),
+        (
+            P0,
+            9,
+            "offset 9 is not in the log of partition 0 of topic orders, which goes from 10 to 100",
+        ),
+        (
+            P1,
+            51,
+            "offset 51 is not in the log of partition 1 of topic orders, which goes from 0 to 50",
+        ),
         (OLD, 0, "does not consume partition 0 of topic gone"),
         (TopicPartition("orders", 2), 0, "does not consume partition 2 of topic orders"),
     ],
 )
 def test_offset_that_no_coordinator_can_continue_from_is_refused(
-    cluster: FakeSinkTaskContext, tables: dict[str, Lookup], where: TopicPartition, offset: int, why: str
+    cluster: FakeSinkTaskContext,
+    tables: dict[str, Lookup],
+    where: TopicPartition,
+    offset: int,
+    why: str,
 ) -> None:
     with pytest.raises(ConnectError, match=why):
         alter(CONFIG, cluster, NOBODY, {where: offset})

@@ -1,4 +1,5 @@
-"""Operations of the Iceberg sink over REST, as far as they need no catalog: names, arguments, approved changes."""
+"""Operations of the Iceberg sink over REST, as far as they need no catalog: names, arguments,
+approved changes."""
 
 from __future__ import annotations
 
@@ -18,11 +19,17 @@ SCHEMA = {
     "fields": [
         {"id": 1, "name": "id", "type": "int", "required": True},
         {"id": 2, "name": "price.net", "type": "int", "required": False},
-        {"id": 3, "name": "who", "required": False, "type": {
-            "type": "struct", "fields": [{"id": 4, "name": "name", "type": "string", "required": True}],
-        }},
+        {
+            "id": 3,
+            "name": "who",
+            "required": False,
+            "type": {
+                "type": "struct",
+                "fields": [{"id": 4, "name": "name", "type": "string", "required": True}],
+            },
+        },
     ],
-}  # fmt: skip
+}
 PROPS = {"name": "s", "topics": "t", "iceberg.tables": "db.t", "iceberg.catalog.type": "rest"}
 
 
@@ -65,18 +72,26 @@ def test_other_words_than_those_of_a_change_are_refused(words: str, why: str) ->
     [
         ("table", {}, "table: must be a text"),
         ("table", {"table": "db.t", "limit": "0"}, "limit: must be a number from 1 to 1000"),
-        ("table", {"table": "db.t", "color": "red"}, "color: unknown argument; table takes table, limit"),
+        (
+            "table",
+            {"table": "db.t", "color": "red"},
+            "color: unknown argument; table takes table, limit",
+        ),
         ("reject", {"table": "db.t", "rows": "eat"}, "rows: must be one of"),
         ("replay", {"records": []}, "errors.deadletterqueue.iceberg.replay.topic: is not set"),
         ("try", {}, "only a worker has"),
         ("dead-letters", {}, "errors.deadletterqueue.iceberg.table: is not set"),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(operation: str, arguments: dict[str, Any], why: str) -> None:
+def test_arguments_that_make_no_sense_are_refused(
+    operation: str, arguments: dict[str, Any], why: str
+) -> None:
     with pytest.raises(ConfigError, match=why):
         operate(request(**arguments), operation)
 
 
 def test_unknown_operation_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(NotFoundError, match="no operation dance: it has at, audit, change-ref, change-table"):
+    with pytest.raises(
+        NotFoundError, match="no operation dance: it has at, audit, change-ref, change-table"
+    ):
         operate(request(), "dance")

@@ -19,7 +19,9 @@ GROUP = "connect-orders"
 
 
 def staged(connector: str, epoch: int) -> str:
-    return f"/t/data/{StagedFileName(connector, Epoch(epoch, 'a1'), 'U1', 1, 'orders-0', 0).encode()}"
+    return (
+        f"/t/data/{StagedFileName(connector, Epoch(epoch, 'a1'), 'U1', 1, 'orders-0', 0).encode()}"
+    )
 
 
 def made(connector: str, epoch: int) -> str:
@@ -46,12 +48,16 @@ def test_files_that_properties_and_summaries_name_are_kept() -> None:
     """Whatever epoch wrote them."""
     names = ["pairs", "old-pairs", "rejected", "north", "south", "lost"]
     paths = {name: f"{made('orders', 6).rpartition('/')[0]}/{name}.parquet" for name in names}
-    aggregates = [{"table": "shop.sums", "files": [{"path": paths["north"]}, {"path": ""}]},
-                  {"table": "shop.counts", "files": [{"path": paths["south"]}]}]  # fmt: skip
+    aggregates = [
+        {"table": "shop.sums", "files": [{"path": paths["north"]}, {"path": ""}]},
+        {"table": "shop.counts", "files": [{"path": paths["south"]}]},
+    ]
     properties = {
         KEY: WHOLE.properties[KEY],
         f"connect-py.open-pairs.{GROUP}": paths["pairs"],
-        f"{rejected_rows.REJECTED}{GROUP}": json.dumps({"commit": "c4", "path": paths["rejected"], "rows": 1}),
+        f"{rejected_rows.REJECTED}{GROUP}": json.dumps(
+            {"commit": "c4", "path": paths["rejected"], "rows": 1}
+        ),
         f"{PENDING}{GROUP}": json.dumps({"made": aggregates}, separators=(",", ":")),
     }
     first = snapshot(1, CYCLE_1, None)

@@ -20,7 +20,12 @@ def column(name: str, type_: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("action", ChangeAction)
 def test_new_columns_do_as_the_policy_says(action: ChangeAction) -> None:
-    found = judge(TABLE, [column("ID", "int"), column("price", "double")], {ChangeKind.ADD: action}, begins=False)
+    found = judge(
+        TABLE,
+        [column("ID", "int"), column("price", "double")],
+        {ChangeKind.ADD: action},
+        begins=False,
+    )
     by_action = {
         ChangeAction.APPLY: found.apply,
         ChangeAction.IGNORE: found.ignore,
@@ -32,7 +37,9 @@ def test_new_columns_do_as_the_policy_says(action: ChangeAction) -> None:
 
 
 def test_table_that_begins_gets_every_column() -> None:
-    found = judge(TABLE, [column("price", "double")], {ChangeKind.ADD: ChangeAction.IGNORE}, begins=True)
+    found = judge(
+        TABLE, [column("price", "double")], {ChangeKind.ADD: ChangeAction.IGNORE}, begins=True
+    )
     assert [(change.path, change.type) for change in found.apply] == [(("price",), '"double"')]
 
 
@@ -49,8 +56,12 @@ def test_table_that_begins_gets_every_column() -> None:
     ],
 )
 def test_wider_types_widen_the_column_of_a_table(name: str, type_: object, widens: bool) -> None:
-    found = judge(TABLE, [column(name, type_)], {ChangeKind.WIDEN: ChangeAction.APPLY}, begins=False)
-    assert [(change.kind, change.path) for change in found.apply] == [(ChangeKind.WIDEN, (name,))] * widens
+    found = judge(
+        TABLE, [column(name, type_)], {ChangeKind.WIDEN: ChangeAction.APPLY}, begins=False
+    )
+    assert [(change.kind, change.path) for change in found.apply] == [
+        (ChangeKind.WIDEN, (name,))
+    ] * widens
     assert not found.refuse
 
 

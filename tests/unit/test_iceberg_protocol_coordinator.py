@@ -63,18 +63,24 @@ FACTS = "db.facts"
 M = TypeVar("M")
 
 
-def ledger(entries: Mapping[int, tuple[int, int, int]], epoch: Epoch = E6, topic_id: str = "id-1") -> Ledger:
+def ledger(
+    entries: Mapping[int, tuple[int, int, int]], epoch: Epoch = E6, topic_id: str = "id-1"
+) -> Ledger:
     topic = TopicLedger(topic_id, {p: LedgerEntry(*e) for p, e in entries.items()})
     return Ledger(epoch, "c-old", 1, "t-1", "k-1", {"orders": topic})
 
 
-def table(found: Ledger | None = None, *, named: int = 10, newest: int = 10, uuid: str = "t-1") -> TableView:
+def table(
+    found: Ledger | None = None, *, named: int = 10, newest: int = 10, uuid: str = "t-1"
+) -> TableView:
     """One snapshot `newest` with the ledger; the property names `named`."""
     if found is None:
         return TableView(uuid, (), True, frozenset(), None)
     opened = {P0: Position(0, 0), P1: Position(0, 0)}
     prop = LedgerProperty(found, named, opened).to_json()
-    return TableView(uuid, [SnapshotView(newest, found.to_json())], True, frozenset({named, newest}), prop)
+    return TableView(
+        uuid, [SnapshotView(newest, found.to_json())], True, frozenset({named, newest}), prop
+    )
 
 
 def landed(request: CommitTable, snapshot: int = 11) -> TableView:
@@ -83,7 +89,9 @@ def landed(request: CommitTable, snapshot: int = 11) -> TableView:
     return TableView(request.expected.uuid, ancestors, True, frozenset({snapshot}), text)
 
 
-def mark(offset: int, generation: int = 0, epoch: Epoch = E6, topic_id: str = "id-1") -> GroupOffset:
+def mark(
+    offset: int, generation: int = 0, epoch: Epoch = E6, topic_id: str = "id-1"
+) -> GroupOffset:
     return GroupOffset(offset, OffsetMetadata(epoch, generation, topic_id))
 
 
@@ -133,7 +141,9 @@ class Life:
         return self.state.on_message(message)
 
     def attach(self, *partitions: TopicPartition) -> Attached:
-        return only(self.tell(Attach("sink-0", 5, "n1", dict.fromkeys(partitions, self.topic_id))), Attached)
+        return only(
+            self.tell(Attach("sink-0", 5, "n1", dict.fromkeys(partitions, self.topic_id))), Attached
+        )
 
     def cycle(self, *reports: Report) -> list[CoordinatorAction]:
         """Start a cycle and report; returns what follows from the last report."""
@@ -148,11 +158,23 @@ class Life:
         return self.clock
 
     def report(self, **ranges: Range) -> Report:
-        return Report("sink-0", 5, self.epoch, 1, {{"p0": P0, "p1": P1}[name]: r for name, r in ranges.items()})
+        return Report(
+            "sink-0",
+            5,
+            self.epoch,
+            1,
+            {{"p0": P0, "p1": P1}[name]: r for name, r in ranges.items()},
+        )
 
 
 def rows(
-    start: int, following: int, *, filtered_at: int = 0, first: int | None = None, uuid: str = "t-1", **more: object
+    start: int,
+    following: int,
+    *,
+    filtered_at: int = 0,
+    first: int | None = None,
+    uuid: str = "t-1",
+    **more: object,
 ) -> Range:
     """A range with rows for db.facts, the first at `first` (default: `start`)."""
     file = StagedFile(StagedKind.ROWS, f"f{start}", following - start, 1, 0, 0)
@@ -165,10 +187,15 @@ def idle(at: int, following: int | None = None) -> Range:
 
 
 def entries(request: CommitTable) -> dict[int, tuple[int, int, int]]:
-    return {p: (e.generation, e.base, e.next) for p, e in request.ledger.topics["orders"].partitions.items()}
+    return {
+        p: (e.generation, e.base, e.next)
+        for p, e in request.ledger.topics["orders"].partitions.items()
+    }
 
 
-def commit_of(life: Life, actions: list[CoordinatorAction], view: TableView | None = None) -> CommitTable:
+def commit_of(
+    life: Life, actions: list[CoordinatorAction], view: TableView | None = None
+) -> CommitTable:
     """Carry out the load; returns the request that follows."""
     assert only(actions, LoadTable).table == FACTS
     return only(life.state.on_table_loaded(FACTS, view or life.tables[FACTS], 1000), CommitTable)
@@ -196,10 +223,13 @@ def test_position_of_a_quiet_table_is_the_floor() -> None:
 def test_foreign_group_offset_is_ignored_once_a_ledger_exists() -> None:
     group = {P0: GroupOffset(500, None), P1: GroupOffset(500, None)}
     assert Life(group=group).attach(P0).partitions[P0].position == 100  # the lowest ledger
-    assert Life(group=group, dynamic=True).attach(P0).partitions[P0].position == 0  # some table may be unknown
+    # some table may be unknown
+    assert Life(group=group, dynamic=True).attach(P0).partitions[P0].position == 0
+    # migration
     assert (
-        Life(group=group, tables={FACTS: table(), "db.b": None}).attach(P0).partitions[P0].position == 500
-    )  # migration
+        Life(group=group, tables={FACTS: table(), "db.b": None}).attach(P0).partitions[P0].position
+        == 500
+    )
 
 
 def test_ledger_of_a_lower_generation_opens_at_the_floor() -> None:
@@ -285,7 +315,8 @@ def test_partition_reported_by_two_owners_in_one_cycle_counts_once() -> None:
     life.cycle(life.report(p0=rows(100, 130)))
     heir = only(life.tell(Attach("sink-1", 5, "n2", {P0: "id-1"})), Attached)
     assert heir.partitions[P0].position == 130
-    again = life.report(p0=rows(100, 135))  # the one before has not noticed that it lost the partition
+    # the one before has not noticed that it lost the partition
+    again = life.report(p0=rows(100, 135))
     assert only(life.tell(again), Rewind).nonce == "n1"
     life.tell(replace(life.report(p0=rows(130, 150, nonce="n2")), task="sink-1"))
     request = commit_of(life, life.tell(life.report(p1=idle(200))))
@@ -298,7 +329,8 @@ def test_slow_partition_does_not_delay_other_partitions_past_the_timeout() -> No
     assert life.cycle(life.report(p0=rows(100, 130))) == []
     assert life.state.on_tick(1299) == []
     request = commit_of(life, life.state.on_tick(1300))
-    assert entries(request) == {0: (0, 100, 130), 1: (0, 200, 200)}  # all partitions, also those without rows
+    # all partitions, also those without rows
+    assert entries(request) == {0: (0, 100, 130), 1: (0, 200, 200)}
 
 
 def test_late_report_joins_the_next_commit_before_any_later_one() -> None:
@@ -324,13 +356,17 @@ def test_landed_commit_releases_offsets_and_cleans_older_epochs_once() -> None:
     life = Life()
     request = full_cycle(life)
     assert entries(request) == {0: (0, 100, 130), 1: (0, 200, 210)}
-    actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000)
+    actions = life.state.on_commit_outcome(
+        FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000
+    )
     assert only(actions, CleanFiles) == CleanFiles(FACTS, "t-1", life.epoch)
     assert only(actions, CommitComplete).releases == {P0: Release(130, 0), P1: Release(210, 0)}
     view = landed(request)
     again = life.cycle(life.report(p0=rows(130, 140), p1=idle(210)))
     request = commit_of(life, again, view)
-    actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 12, 1000)
+    actions = life.state.on_commit_outcome(
+        FACTS, request.commit, CommitStatus.COMMITTED, "", 12, 1000
+    )
     assert not any(isinstance(a, CleanFiles) for a in actions)
 
 
@@ -362,7 +398,9 @@ def test_range_that_loses_or_doubles_rows_is_refused_and_reread(bad: Range) -> N
     request = commit_of(life, actions)
     assert set(request.files) == {P1}
     assert entries(request)[0] == (0, 100, 100)
-    actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000)
+    actions = life.state.on_commit_outcome(
+        FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000
+    )
     told = only(actions, Rewind)
     assert told.nonce is None
     assert (told.partitions[P0].position, told.partitions[P0].rewind) == (100, 1)
@@ -372,13 +410,17 @@ def test_range_that_loses_or_doubles_rows_is_refused_and_reread(bad: Range) -> N
 def test_rows_filtered_by_a_stale_position_are_not_idle() -> None:
     life = Life()
     stale = Range("id-1", 0, 0, "n1", 100, 130, {FACTS: TablePart("t-1", 150, None)})
-    assert only(life.cycle(life.report(p0=stale, p1=idle(200))), Rewind).partitions[P0].position == 100
+    assert (
+        only(life.cycle(life.report(p0=stale, p1=idle(200))), Rewind).partitions[P0].position == 100
+    )
 
 
 def test_unknown_outcome_is_found_by_the_commit_id() -> None:
     life = Life()
     request = full_cycle(life)
-    actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.UNKNOWN, "timeout", None, 1000)
+    actions = life.state.on_commit_outcome(
+        FACTS, request.commit, CommitStatus.UNKNOWN, "timeout", None, 1000
+    )
     only(actions, LoadTable)
     actions = life.state.on_table_loaded(FACTS, landed(request), 1000)
     assert only(actions, CommitComplete).releases[P0] == Release(130, 0)
@@ -389,7 +431,8 @@ def test_commit_of_unknown_outcome_is_retried_on_the_same_base() -> None:
     request = full_cycle(life)
     life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.UNKNOWN, "timeout", None, 1000)
     assert commit_of(life, [LoadTable(FACTS)]) is request
-    life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.CONFLICT, "moved", None, 1000)  # the late one
+    # the late one
+    life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.CONFLICT, "moved", None, 1000)
     assert life.state.on_tick(1009) == []
     only(life.state.on_tick(1010), LoadTable)
     only(life.state.on_table_loaded(FACTS, landed(request), 1010), CommitComplete)
@@ -401,7 +444,9 @@ def test_unknown_outcome_is_never_given_up() -> None:
     told = []
     for tries in range(20):
         now = 1000 + 100 * tries
-        actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.UNKNOWN, "timeout", None, now)
+        actions = life.state.on_commit_outcome(
+            FACTS, request.commit, CommitStatus.UNKNOWN, "timeout", None, now
+        )
         told += [a.consecutive for a in actions if isinstance(a, ReportFailure)]
         loads = [a for a in actions if isinstance(a, LoadTable)] or life.state.on_tick(now + 10)
         assert commit_of(life, loads) is request
@@ -411,8 +456,11 @@ def test_unknown_outcome_is_never_given_up() -> None:
 def test_conflict_opens_again_and_takes_what_still_fits() -> None:
     life = Life()
     request = full_cycle(life)
-    actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.CONFLICT, "moved", None, 1000)
-    sleeper = table(ledger({0: (0, 100, 120), 1: (0, 200, 200)}), named=12, newest=12)  # it got in before
+    actions = life.state.on_commit_outcome(
+        FACTS, request.commit, CommitStatus.CONFLICT, "moved", None, 1000
+    )
+    # it got in before
+    sleeper = table(ledger({0: (0, 100, 120), 1: (0, 200, 200)}), named=12, newest=12)
     only(actions, LoadTable)
     actions = life.state.on_table_loaded(FACTS, sleeper, 1000)
     assert only(actions, Rewind).partitions[P0].position == 120  # first row 100 lies below: refused
@@ -423,7 +471,9 @@ def test_foreign_conflict_is_tried_a_bounded_number_of_times() -> None:
     actions = life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
     for tries in range(3):
         request = commit_of(life, actions or life.state.on_tick(1000 + 10 * tries))
-        actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.CONFLICT, "compaction", None, 1000)
+        actions = life.state.on_commit_outcome(
+            FACTS, request.commit, CommitStatus.CONFLICT, "compaction", None, 1000
+        )
     assert only(actions, ReportFailure) == ReportFailure(FACTS, "compaction", 1)
     assert only(actions, Rewind).partitions[P0].position == 100
 
@@ -494,21 +544,32 @@ def test_rolled_back_quiet_table_warns_and_is_refilled_when_checked() -> None:
     assert life.state.on_table_seen(FACTS, table(FILLED, named=12, newest=12)) == []
     seen = life.state.on_table_seen(FACTS, ROLLED_BACK)
     told = only(seen, Warn).text
-    assert told.startswith(f"table {FACTS} was rolled back to snapshot 10, the newest commit of this connector was ")
-    assert told.endswith("snapshot 12: it is filled again from the positions that its ledger has there, 40 offsets are "
-                         "read again")  # fmt: skip
+    assert told.startswith(
+        f"table {FACTS} was rolled back to snapshot 10, the newest commit of this connector was "
+    )
+    assert told.endswith(
+        "snapshot 12: it is filled again from the positions that its ledger has there, 40 offsets "
+        "are read again"
+    )
     assert only(seen, Rewind).partitions.keys() == {P0}
     assert life.state.on_table_seen(FACTS, ROLLED_BACK) == [], "once"
 
 
 def test_rollback_is_logged_at_start_and_by_the_next_commit() -> None:
-    assert "was rolled back to snapshot 10" in only(Life(tables={FACTS: ROLLED_BACK}).begun, Warn).text
+    assert (
+        "was rolled back to snapshot 10" in only(Life(tables={FACTS: ROLLED_BACK}).begun, Warn).text
+    )
     nothing = TableView("t-1", (), True, frozenset({12}), ROLLED_BACK.property)
-    assert "to before its first commit, or replaced by an" in only(Life(tables={FACTS: nothing}).begun, Warn).text
+    assert (
+        "to before its first commit, or replaced by an"
+        in only(Life(tables={FACTS: nothing}).begun, Warn).text
+    )
     life = Life()
     life.attach(P0)
     life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
-    assert "was rolled back" in only(life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000), Warn).text
+    assert (
+        "was rolled back" in only(life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000), Warn).text
+    )
 
 
 @pytest.mark.parametrize("view", [None, table(uuid="t-2"), table(FILLED, named=11, newest=11)])
@@ -546,7 +607,8 @@ def test_rolled_back_table_waits_for_owners_that_may_still_commit() -> None:
     life.state.on_tick(1000)
     life.tell(life.report(p0=rows(100, 130), p1=idle(200)))
     only(life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000), Rewind)  # from 60 on, as rewind 1
-    seen = {P0: mark(60, epoch=life.epoch), P1: mark(200, epoch=life.epoch)}  # at 60 by chance: 100 is on its way
+    # at 60 by chance: 100 is on its way
+    seen = {P0: mark(60, epoch=life.epoch), P1: mark(200, epoch=life.epoch)}
     for rewind, follows in ((0, ReportFailure), (1, CommitTable)):
         seen[P0] = GroupOffset(60, OffsetMetadata(life.epoch, 0, "id-1", rewind))
         life.state.on_tick(life.now() + 1000)
@@ -557,11 +619,13 @@ def test_rolled_back_table_waits_for_owners_that_may_still_commit() -> None:
 
 def test_replacement_of_a_rolled_back_table_waits_for_lowered_offsets() -> None:
     life = Life()
-    assert life.attach(P0).partitions[P0].floor == 100  # the owner may have committed it under this epoch's mark
+    # the owner may have committed it under this epoch's mark
+    assert life.attach(P0).partitions[P0].floor == 100
     life.cycle(life.report(p0=rows(100, 130), p1=idle(200)))
     life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000)  # from 60 on
     life.cycle(life.report(p0=rows(60, 130), p1=idle(200)))
-    only(life.state.on_table_loaded(FACTS, table(uuid="t-2"), 1000), Rewind)  # replaced: opened at the floor, 60
+    # replaced: opened at the floor, 60
+    only(life.state.on_table_loaded(FACTS, table(uuid="t-2"), 1000), Rewind)
     seen = {P0: mark(100, epoch=life.epoch), P1: mark(200, epoch=life.epoch)}
     for lowered, follows in ((100, ReportFailure), (60, ProveLeadership)):
         seen[P0] = GroupOffset(lowered, OffsetMetadata(life.epoch, 0, "id-1", 2))
@@ -573,7 +637,8 @@ def test_replacement_of_a_rolled_back_table_waits_for_lowered_offsets() -> None:
 def test_roll_back_noticed_at_the_commit_rewinds_the_readers() -> None:
     life = Life()
     only(life.cycle(life.report(p0=rows(100, 130), p1=idle(200))), LoadTable)
-    actions = life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000)  # rows of [60, 100) would be missing
+    # rows of [60, 100) would be missing
+    actions = life.state.on_table_loaded(FACTS, ROLLED_BACK, 1000)
     assert only(actions, Rewind).partitions[P0].position == 60
 
 
@@ -596,7 +661,9 @@ def test_table_with_other_rows_fails_naming_the_snapshot_to_restore() -> None:
 
 
 def test_branch_dropped_before_publishing_fails_with_its_last_snapshot() -> None:
-    main = replace(table(FILLED), ancestors=[SnapshotView(50, None)], complete=False, branch_missing=True)
+    main = replace(
+        table(FILLED), ancestors=[SnapshotView(50, None)], complete=False, branch_missing=True
+    )
     told = "create the branch again at snapshot 10, or at main's head if all of it was published"
     assert told in only(Life({FACTS: main}).begun, Fail).reason
 
@@ -604,7 +671,8 @@ def test_branch_dropped_before_publishing_fails_with_its_last_snapshot() -> None
 # --- a catalog that goes back in time
 
 
-OLDER = replace(FILLED, commit="c-older", topics=ledger({0: (0, 0, 60), 1: (0, 0, 150)}).topics)  # cycle 1
+# cycle 1
+OLDER = replace(FILLED, commit="c-older", topics=ledger({0: (0, 0, 60), 1: (0, 0, 150)}).topics)
 NEWER = replace(FILLED, cycle=2)
 
 
@@ -614,7 +682,9 @@ def marks_of(*commits: Ledger, uuid: str = "t-1", **more: int) -> dict[TopicPart
         newest.note(uuid, each)
     text = newest.to_text(2)
     marks = {p: at.mark for p, at in GROUP.items() if at.mark}
-    return {p: GroupOffset(GROUP[p].offset, replace(m, commits=text, **more)) for p, m in marks.items()}  # type: ignore[arg-type]
+    return {
+        p: GroupOffset(GROUP[p].offset, replace(m, commits=text, **more)) for p, m in marks.items()
+    }  # type: ignore[arg-type]
 
 
 def needs(life: Life) -> dict[TopicPartition, int]:
@@ -627,7 +697,9 @@ def test_restored_table_is_refilled_from_its_ledger_with_a_warning() -> None:
     assert "gone back in time" in only(life.begun, Warn).text
     assert needs(life) == {P0: 60, P1: 150}
     request_waits = life.cycle(life.report(p0=rows(60, 130), p1=idle(150)))
-    assert only(life.state.on_table_loaded(FACTS, table(OLDER), 1000) or request_waits, ReadGroupOffsets)
+    assert only(
+        life.state.on_table_loaded(FACTS, table(OLDER), 1000) or request_waits, ReadGroupOffsets
+    )
 
 
 def test_quiet_table_with_its_known_newest_commit_continues_at_floor() -> None:
@@ -636,7 +708,8 @@ def test_quiet_table_with_its_known_newest_commit_continues_at_floor() -> None:
     assert needs(life) == {P0: 100, P1: 200}
 
 
-@pytest.mark.parametrize("group", [GROUP, marks_of(NEWER, uuid="t-2")])  # marks of before; another table's
+# marks of before; another table's
+@pytest.mark.parametrize("group", [GROUP, marks_of(NEWER, uuid="t-2")])
 def test_offset_metadata_without_the_table_leaves_it_at_the_floor(
     group: Mapping[TopicPartition, GroupOffset],
 ) -> None:
@@ -647,14 +720,18 @@ def test_table_restored_before_its_first_commit_fails_with_a_repair() -> None:
     group = marks_of(NEWER)
     reason = only(Life({FACTS: table()}, group).begun, Fail).reason
     assert "Alter the offsets of all partitions" in reason
-    altered = altered_group({P0: 60, P1: 150}, group, {FACTS: look_up(table())}, {"orders": "id-1"}, 5, "y")
+    altered = altered_group(
+        {P0: 60, P1: 150}, group, {FACTS: look_up(table())}, {"orders": "id-1"}, 5, "y"
+    )
     assert needs(Life({FACTS: table()}, altered)) == {P0: 60, P1: 150}
 
 
 def test_table_restored_before_the_log_continues_at_altered_offsets() -> None:
     def begin(group: Mapping[TopicPartition, GroupOffset]) -> list[CoordinatorAction]:
         state = CoordinatorState(CoordinatorSettings("k-1", 5, 1000, 300), "x", lambda: "c")
-        return state.begin({"orders": TopicInfo("id-1", (80, 0))}, group, {FACTS: table(OLDER)}, None, 0)
+        return state.begin(
+            {"orders": TopicInfo("id-1", (80, 0))}, group, {FACTS: table(OLDER)}, None, 0
+        )
 
     group = marks_of(NEWER)
     assert "from offset 60, but the log starts at 80" in only(begin(group), Fail).reason
@@ -671,16 +748,24 @@ def test_partition_younger_than_a_restored_table_is_reread_from_start() -> None:
     def begin(log_start: int) -> list[CoordinatorAction]:
         state = CoordinatorState(CoordinatorSettings("k-1", 5, 1000, 300), "x", lambda: "c")
         return state.begin(
-            {"orders": TopicInfo("id-1", (0, log_start))}, marks_of(NEWER), {FACTS: table(older)}, None, 0
+            {"orders": TopicInfo("id-1", (0, log_start))},
+            marks_of(NEWER),
+            {FACTS: table(older)},
+            None,
+            0,
         )
 
-    assert "from offset 0, but the log starts at 6" in only(begin(6), Fail).reason, "nobody can tell what went"
+    assert "from offset 0, but the log starts at 6" in only(begin(6), Fail).reason, (
+        "nobody can tell what went"
+    )
     assert only(begin(0), Warn)
 
 
 def test_partly_altered_offsets_do_not_hide_a_restored_table() -> None:
     group = marks_of(NEWER)
-    altered = altered_group({P0: 30}, group, {FACTS: look_up(table(OLDER))}, {"orders": "id-1"}, 5, "y")
+    altered = altered_group(
+        {P0: 30}, group, {FACTS: look_up(table(OLDER))}, {"orders": "id-1"}, 5, "y"
+    )
     assert needs(Life({FACTS: table(OLDER)}, {**group, **altered})) == {P0: 30, P1: 150}
 
 
@@ -698,9 +783,13 @@ def test_newest_commits_go_out_with_every_floor() -> None:
     request = full_cycle(life)
     before = life.attach(P0).commits
     complete = only(
-        life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000), CommitComplete
+        life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000),
+        CommitComplete,
     )
-    told = [LastCommits.of_marks([OffsetMetadata(E6, 0, "id-1", commits=text)]) for text in (before, complete.commits)]
+    told = [
+        LastCommits.of_marks([OffsetMetadata(E6, 0, "id-1", commits=text)])
+        for text in (before, complete.commits)
+    ]
     assert [known.is_above("t-1", FILLED) for known in told] == [False, True]
     assert all(known.is_above("not opened yet", FILLED) for known in told)
 
@@ -726,7 +815,9 @@ def test_renamed_table_opens_under_new_name_once_old_is_missing() -> None:
 def test_table_that_cannot_be_opened_is_refused_with_its_reason() -> None:
     life = Life()
     life.tell(OpenTable("sink-0", life.epoch, "db.new", Need.CREATE, "{}"))
-    assert only(life.state.on_table_refused("db.new", "forbidden"), TableRefused).error == "forbidden"
+    assert (
+        only(life.state.on_table_refused("db.new", "forbidden"), TableRefused).error == "forbidden"
+    )
 
 
 def test_table_prepared_while_it_is_committed_is_prepared_again_afterwards() -> None:
@@ -737,7 +828,9 @@ def test_table_prepared_while_it_is_committed_is_prepared_again_afterwards() -> 
     assert actions == [Send(TableOpened(life.epoch, FACTS, "t-1", {}, '{"keys":2}'))], (
         "no position is told, and no rewind"
     )
-    actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000)
+    actions = life.state.on_commit_outcome(
+        FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000
+    )
     assert only(actions, PrepareTable).need is Need.EVOLVE
 
 
@@ -753,7 +846,8 @@ def test_added_partition_is_read_from_its_start_and_waited_for() -> None:
     life.state.on_topics({"orders": TopicInfo("id-1", (0, 0, 0))})
     added = TopicPartition("orders", 2)
     assert life.attach(added).partitions[added].position == 0
-    assert life.cycle(life.report(p0=rows(100, 130), p1=idle(200))) == []  # the third has not reported
+    # the third has not reported
+    assert life.cycle(life.report(p0=rows(100, 130), p1=idle(200))) == []
 
 
 def test_partition_attached_during_a_cycle_is_not_awaited_in_it() -> None:
@@ -785,7 +879,9 @@ def test_partition_added_during_a_commit_keeps_its_place() -> None:
     life = Life()
     request = full_cycle(life)
     life.state.on_topics({"orders": TopicInfo("id-1", (0, 0, 0))})
-    actions = life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000)
+    actions = life.state.on_commit_outcome(
+        FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000
+    )
     assert only(actions, CommitComplete).releases[TopicPartition("orders", 2)] == Release(0, 0)
 
 
@@ -799,7 +895,8 @@ def test_valid_through_needs_a_time_of_every_partition() -> None:
     assert commit_of(life, life.state.on_tick(1300)).valid_through_ms is None  # a partition is late
     life = Life()
     ranges["p1"] = rows(200, 210, first=199, timestamp_ms=40)
-    assert commit_of(life, life.cycle(life.report(**ranges))).valid_through_ms is None  # refused: it is read again
+    # refused: it is read again
+    assert commit_of(life, life.cycle(life.report(**ranges))).valid_through_ms is None
 
 
 @pytest.mark.parametrize(
@@ -811,7 +908,9 @@ def test_idle_partition_is_valid_through_the_observed_end_of_log(
 ) -> None:
     life = Life()
     life.state.on_topics({"orders": TopicInfo("id-1", (0, 0), (160, end), described_ms)})
-    request = commit_of(life, life.cycle(life.report(p0=rows(100, 130, timestamp_ms=60), p1=idle(200))))
+    request = commit_of(
+        life, life.cycle(life.report(p0=rows(100, 130, timestamp_ms=60), p1=idle(200)))
+    )
     assert request.valid_through_ms == expected
 
 
@@ -832,8 +931,12 @@ def test_quiet_table_is_as_old_as_its_log_end_check() -> None:
     life.state.on_topics({"orders": TopicInfo("id-1", (0, 0), (100, 200), 100)})
     assert life.state.ages() == {FACTS: TableAge(100, complete=True)}
     life.state.on_topics({"orders": TopicInfo("id-1", (0, 0), (130, 200), 130)})
-    assert life.state.ages() == {FACTS: TableAge(None, complete=False)}, "rows came that nobody has read"
-    request = commit_of(life, life.cycle(life.report(p0=rows(100, 120, timestamp_ms=110), p1=idle(200))))
+    assert life.state.ages() == {FACTS: TableAge(None, complete=False)}, (
+        "rows came that nobody has read"
+    )
+    request = commit_of(
+        life, life.cycle(life.report(p0=rows(100, 120, timestamp_ms=110), p1=idle(200)))
+    )
     life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000)
     assert life.state.ages() == {FACTS: TableAge(110, complete=False)}
     life.state.on_topics({"orders": TopicInfo("id-1", (0, 0), (120, 200), 160)})
@@ -857,7 +960,9 @@ def test_deleted_topic_is_not_waited_for() -> None:
 def test_ledger_beyond_the_end_of_the_log_fails_with_repair() -> None:
     state = CoordinatorState(CoordinatorSettings("k-1", 5, 1000, 300), "x", lambda: "c")
     topics = {"orders": TopicInfo("id-1", (0, 0))}
-    failure = only(state.begin(topics, GROUP, {FACTS: table(FILLED)}, None, 0, {P0: 99, P1: 500}), Fail)
+    failure = only(
+        state.begin(topics, GROUP, {FACTS: table(FILLED)}, None, 0, {P0: 99, P1: 500}), Fail
+    )
     assert "alter the connector's offsets" in failure.reason
 
 
@@ -879,13 +984,20 @@ def test_foreign_offsets_stay_when_another_partition_is_altered() -> None:
 
 
 def test_table_without_rows_follows_altered_offsets_by_an_empty_commit() -> None:
-    altered = altered_group({P0: 30}, GROUP, {FACTS: look_up(table(FILLED))}, {"orders": "id-1"}, 5, "y")
+    altered = altered_group(
+        {P0: 30}, GROUP, {FACTS: look_up(table(FILLED))}, {"orders": "id-1"}, 5, "y"
+    )
     life = Life(tables={FACTS: table(FILLED)}, group={P0: altered[P0], P1: mark(200)})
     assert life.attach(P0).partitions[P0].needs[FACTS].next == 30
-    request = commit_of(life, life.cycle(life.report(p0=replace(idle(30), generation=1), p1=idle(200))))
+    request = commit_of(
+        life, life.cycle(life.report(p0=replace(idle(30), generation=1), p1=idle(200)))
+    )
     assert entries(request) == {0: (1, 30, 30), 1: (0, 200, 200)}
     assert request.files == {}
-    only(life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000), CommitComplete)
+    only(
+        life.state.on_commit_outcome(FACTS, request.commit, CommitStatus.COMMITTED, "", 11, 1000),
+        CommitComplete,
+    )
     again = life.cycle(life.report(p0=replace(idle(30), generation=1), p1=idle(200)))
     only(again, CommitComplete)  # once is enough
 

@@ -83,8 +83,14 @@ def wide(partitions: int, generation: int = 0) -> Ledger:
     chance = random.Random(partitions)
     topics = {}
     for topic, step in (("orders", 1), ("a.b", 3)):
-        bases = {p: chance.randrange(10 ** chance.randrange(1, 13)) for p in range(0, partitions * step, step)}
-        entries = {p: LedgerEntry(generation + p % 2, b, b + chance.randrange(5000)) for p, b in bases.items()}
+        bases = {
+            p: chance.randrange(10 ** chance.randrange(1, 13))
+            for p in range(0, partitions * step, step)
+        }
+        entries = {
+            p: LedgerEntry(generation + p % 2, b, b + chance.randrange(5000))
+            for p, b in bases.items()
+        }
         topics[topic] = TopicLedger(f"id-{topic}", entries)
     return replace(LEDGER, topics=topics)
 
@@ -92,9 +98,15 @@ def wide(partitions: int, generation: int = 0) -> Ledger:
 @pytest.mark.parametrize("partitions", [1, 99, 100, 101, 700])
 def test_ledger_of_many_partitions_comes_back_as_it_was(partitions: int) -> None:
     ledger = wide(partitions)
-    opened = {TopicPartition(t, p): e.position for t, held in ledger.topics.items() for p, e in held.partitions.items()}
+    opened = {
+        TopicPartition(t, p): e.position
+        for t, held in ledger.topics.items()
+        for p, e in held.partitions.items()
+    }
     assert Ledger.from_json(ledger.to_json()) == ledger
-    assert LedgerProperty.from_json(LedgerProperty(ledger, 20, opened).to_json()) == LedgerProperty(ledger, 20, opened)
+    assert LedgerProperty.from_json(LedgerProperty(ledger, 20, opened).to_json()) == LedgerProperty(
+        ledger, 20, opened
+    )
     assert json.loads(ledger.to_json())["v"] == (1 if partitions < PACKED_PARTITIONS else 2)
 
 
@@ -102,7 +114,10 @@ def test_ledger_of_an_older_version_is_read_at_any_size() -> None:
     ledger = wide(300)
     document = json.loads(replace(ledger, topics={}).to_json())
     document["topics"] = {
-        name: {"id": topic.topic_id, "p": {str(p): [e.generation, e.base, e.next] for p, e in topic.partitions.items()}}
+        name: {
+            "id": topic.topic_id,
+            "p": {str(p): [e.generation, e.base, e.next] for p, e in topic.partitions.items()},
+        }
         for name, topic in ledger.topics.items()
     }
     assert document["v"] == 1
@@ -113,11 +128,14 @@ def test_ledger_of_an_older_version_is_read_at_any_size() -> None:
 
 
 def test_ledger_of_five_thousand_partitions_stays_below_forty_kilobytes() -> None:
-    chance = random.Random(1)  # offsets that tell as much as they can: on a real topic they resemble each other
+    # offsets that tell as much as they can: on a real topic they resemble each other
+    chance = random.Random(1)
     topics = {}
     for number in range(5):
         bases = [chance.randrange(10**9) for _ in range(1000)]
-        entries = {p: LedgerEntry(0, base, base + chance.randrange(5000)) for p, base in enumerate(bases)}
+        entries = {
+            p: LedgerEntry(0, base, base + chance.randrange(5000)) for p, base in enumerate(bases)
+        }
         topics[f"shop.public.orders_{number}"] = TopicLedger("jJFbNPdLQf2wgIIdXF3_Nw", entries)
     ledger = replace(LEDGER, topics=topics)
     assert len(ledger.to_json()) < 40_000  # 149,000 as plain JSON
@@ -132,18 +150,31 @@ def test_ledger_of_few_partitions_is_told_to_people() -> None:
 
 @pytest.mark.parametrize("packed", ["", "AAAA", "é", 7, None, pack([1], [2], [3])])
 def test_packed_partitions_that_are_damaged_are_an_error(packed: object) -> None:
-    document = json.loads(LEDGER.to_json()) | {"v": 2, "topics": {"orders": {"id": "id-1", "packed": packed}}}
+    document = json.loads(LEDGER.to_json()) | {
+        "v": 2,
+        "topics": {"orders": {"id": "id-1", "packed": packed}},
+    }
     with pytest.raises(LedgerFormatError):
         Ledger.from_json(json.dumps(document))
 
 
 def test_superseded_ledgers_only_yield_the_commit_that_wrote_them() -> None:
     document = json.loads(replace(LEDGER, commit="c-0").to_json()) | {"topics": "whatever"}
-    views = TableView("t-1", [SnapshotView(20, LEDGER.to_json()), SnapshotView(10, json.dumps(document))], True,
-                      frozenset({10, 20}), PROPERTY.to_json())  # fmt: skip
+    views = TableView(
+        "t-1",
+        [SnapshotView(20, LEDGER.to_json()), SnapshotView(10, json.dumps(document))],
+        True,
+        frozenset({10, 20}),
+        PROPERTY.to_json(),
+    )
     assert look_up(views).commits == {"c-1", "c-0"}
-    too_new = TableView("t-1", [SnapshotView(20, LEDGER.to_json()), SnapshotView(10, '{"v":3}')], True,
-                        frozenset({10, 20}), PROPERTY.to_json())  # fmt: skip
+    too_new = TableView(
+        "t-1",
+        [SnapshotView(20, LEDGER.to_json()), SnapshotView(10, '{"v":3}')],
+        True,
+        frozenset({10, 20}),
+        PROPERTY.to_json(),
+    )
     with pytest.raises(LedgerFormatError, match="newer"):
         look_up(too_new)
 
@@ -186,19 +217,26 @@ def test_ledger_that_is_not_the_named_one_was_rolled_back() -> None:
 
 def test_rollback_before_the_first_commit_knows_the_opening_positions() -> None:
     found = look_up(view((1, None), present=frozenset({20})))
-    assert (found.standing, found.ledger, found.opened) == (Standing.ROLLED_BACK, None, {ORDERS_0: Position(0, 5)})
+    assert (found.standing, found.ledger, found.opened) == (
+        Standing.ROLLED_BACK,
+        None,
+        {ORDERS_0: Position(0, 5)},
+    )
 
 
 def test_table_with_other_rows_is_replaced_and_not_rolled_back() -> None:
     made_of_itself = replace(view((50, None), present=frozenset({10, 20})), replaced=True)
     assert look_up(made_of_itself).standing is Standing.REPLACED
-    assert look_up(replace(made_of_itself, replaced=False)).standing is Standing.ROLLED_BACK  # an empty one
+    # an empty one
+    assert look_up(replace(made_of_itself, replaced=False)).standing is Standing.ROLLED_BACK
     assert look_up(replace(view((50, None), prop=None), replaced=True)).standing is Standing.NONE
 
 
 @pytest.mark.parametrize("complete", [True, False])
 @pytest.mark.parametrize("present", [frozenset[int](), frozenset({20})])
-def test_dropped_branch_with_our_commits_is_reported_as_lost(complete: bool, present: frozenset[int]) -> None:
+def test_dropped_branch_with_our_commits_is_reported_as_lost(
+    complete: bool, present: frozenset[int]
+) -> None:
     dropped = replace(view((50, None), complete=complete, present=present), branch_missing=True)
     assert look_up(dropped).standing is Standing.BRANCH_LOST
     assert look_up(replace(dropped, property=None)).standing is Standing.NONE
@@ -214,7 +252,9 @@ def test_dropped_branch_restarts_at_main_when_its_contents_are_known() -> None:
 
 
 def test_rolled_back_below_an_expired_ledger_is_not_guessed_at() -> None:
-    assert look_up(view((15, None), complete=False, present=frozenset({20}))).standing is Standing.LOST
+    assert (
+        look_up(view((15, None), complete=False, present=frozenset({20}))).standing is Standing.LOST
+    )
 
 
 def test_ledger_of_another_table_counts_for_nothing_but_its_epoch() -> None:
@@ -232,7 +272,10 @@ def test_table_never_written_has_no_ledger() -> None:
 @pytest.mark.parametrize("key", [unpublished_key, rejected_key, open_pairs_key])
 def test_groups_whose_names_end_alike_have_properties_apart(key: Callable[[str], str]) -> None:
     """A connector may be named `of-ledger.orders`."""
-    names = {key(ledger_key(group)) for group in ("connect-of-ledger.orders", "connect-my-ledger.orders", "orders")}
+    names = {
+        key(ledger_key(group))
+        for group in ("connect-of-ledger.orders", "connect-my-ledger.orders", "orders")
+    }
     assert len(names) == 3
 
 

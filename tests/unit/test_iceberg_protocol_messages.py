@@ -41,7 +41,16 @@ EPOCH = Epoch(7, "a1b2")
 P0, P1 = TopicPartition("orders", 0), TopicPartition("a.b", 12)
 FILE = StagedFile(StagedKind.CHANGES, "s3://w/f.parquet", 3, 999, 1, 0, ("x", None), ("note",))
 PART = TablePart("t-1", 90, 101, (FILE,))
-RANGE = Range("id-1", 2, 3, "n1", 100, 130, {"db.t": PART, "db.quiet": TablePart("t-2", 125, None)}, 1_700_000_000_000)
+RANGE = Range(
+    "id-1",
+    2,
+    3,
+    "n1",
+    100,
+    130,
+    {"db.t": PART, "db.quiet": TablePart("t-2", 125, None)},
+    1_700_000_000_000,
+)
 ATTACHMENT = Attachment("id-1", 2, 130, 100, 3, {"db.t": TableNeed("t-1", 90)})
 
 MESSAGES: list[Message] = [
@@ -87,7 +96,11 @@ def test_what_is_not_known_is_ignored(data: bytes | None) -> None:
 
 
 def many(partitions: int) -> list[TopicPartition]:
-    return [TopicPartition(topic, number) for topic in ("orders", "lines") for number in range(partitions // 2)]
+    return [
+        TopicPartition(topic, number)
+        for topic in ("orders", "lines")
+        for number in range(partitions // 2)
+    ]
 
 
 def file(table: str, partition: TopicPartition) -> StagedFile:
@@ -103,19 +116,48 @@ def large() -> list[Message]:
     files = {P0: ("db.t000",), **{tp: tuple(tables) for tp in many(150)}}
     return [
         Attach("sink-0", 5, "n1", dict.fromkeys(many(5000), "id-1"), EPOCH),
-        Report("sink-0", 5, EPOCH, 17, {
-            tp: Range("id-1", 0, 0, "n1", 4, 9, {t: TablePart(tables[t], 4, 4, (file(t, tp),)) for t in names}, 7)
-            for tp, names in files.items()
-        }),
-        Attached(EPOCH, "n1", {
-            tp: Attachment("id-1", 0, 10 * tp.partition, 3, 0, {
-                table: TableNeed(uuid, 10 * tp.partition - places[table] % 2) for table, uuid in tables.items()
-            })
-            for tp in many(400)
-        }),
+        Report(
+            "sink-0",
+            5,
+            EPOCH,
+            17,
+            {
+                tp: Range(
+                    "id-1",
+                    0,
+                    0,
+                    "n1",
+                    4,
+                    9,
+                    {t: TablePart(tables[t], 4, 4, (file(t, tp),)) for t in names},
+                    7,
+                )
+                for tp, names in files.items()
+            },
+        ),
+        Attached(
+            EPOCH,
+            "n1",
+            {
+                tp: Attachment(
+                    "id-1",
+                    0,
+                    10 * tp.partition,
+                    3,
+                    0,
+                    {
+                        table: TableNeed(uuid, 10 * tp.partition - places[table] % 2)
+                        for table, uuid in tables.items()
+                    },
+                )
+                for tp in many(400)
+            },
+        ),
         StartCommit(EPOCH, 18, {tp: Release(random.randrange(10**9), 3) for tp in many(5000)}),
-        TableOpened(EPOCH, "db.t", "t-1", {tp: random.randrange(10**9) for tp in many(5000)}, "x" * 400_000),
-    ]  # fmt: skip
+        TableOpened(
+            EPOCH, "db.t", "t-1", {tp: random.randrange(10**9) for tp in many(5000)}, "x" * 400_000
+        ),
+    ]
 
 
 @pytest.mark.parametrize("message", large(), ids=lambda m: type(m).__name__)
@@ -137,11 +179,14 @@ def test_attachments_of_many_tables_are_told_as_columns() -> None:
     attached = large()[2]
     assert isinstance(attached, Attached)
     assert sum(map(len, encode_all(attached))) < 30_000  # 2 MB as plain JSON
-    for changed in (TableNeed("other", 3), None):  # no columns, if one table is not as the others say
+    # no columns, if one table is not as the others say
+    for changed in (TableNeed("other", 3), None):
         first, *_ = attached.partitions
         needs = {**attached.partitions[first].needs, "db.t007": changed} if changed else {}
         odd = {**attached.partitions, first: replace(attached.partitions[first], needs=needs)}
-        assert decode(encode(replace(attached, partitions=odd))) == replace(attached, partitions=odd)
+        assert decode(encode(replace(attached, partitions=odd))) == replace(
+            attached, partitions=odd
+        )
 
 
 def test_small_messages_stay_readable_for_older_versions() -> None:
@@ -150,7 +195,9 @@ def test_small_messages_stay_readable_for_older_versions() -> None:
         assert json.loads(encode(message))["v"] == 1
 
 
-@pytest.mark.parametrize("data", [zlib.compress(b"{}")[:-3], zlib.compress(b"nonsense"), b"x nothing of ours"])
+@pytest.mark.parametrize(
+    "data", [zlib.compress(b"{}")[:-3], zlib.compress(b"nonsense"), b"x nothing of ours"]
+)
 def test_compressed_bytes_that_cannot_be_decoded_are_ignored(data: bytes) -> None:
     assert decode(data) is None
 
@@ -180,7 +227,8 @@ def test_messages_and_marks_of_before_know_of_no_newest_commits() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [None, "", "-", "{}", "[]", "7", '{"connect-py":1}', '{"connect-py":99,"epoch":[1,"a"]}']
+    "text",
+    [None, "", "-", "{}", "[]", "7", '{"connect-py":1}', '{"connect-py":99,"epoch":[1,"a"]}'],
 )
 def test_foreign_offset_metadata_is_not_parsed_as_ours(text: str | None) -> None:
     assert OffsetMetadata.from_text(text) is None

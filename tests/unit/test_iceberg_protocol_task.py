@@ -53,12 +53,15 @@ def sent(actions: list[TaskAction]) -> list[Message]:
     return [action.message for action in actions if isinstance(action, Send)]
 
 
-def attachment(position: int = 100, rewind: int = 0, needed: int = 90, topic_id: str = "id-1") -> Attachment:
+def attachment(
+    position: int = 100, rewind: int = 0, needed: int = 90, topic_id: str = "id-1"
+) -> Attachment:
     return Attachment(topic_id, 0, position, position, rewind, {"db.t": TableNeed("t-1", needed)})
 
 
 def attached_task(max_staged_cycles: int = 2) -> TaskState:
-    """One partition, attached under nonce n2 (the first question preceded the epoch), table db.t open."""
+    """One partition, attached under nonce n2 (the first question preceded the epoch), table db.t
+    open."""
     task = TaskState("sink-0", 5, nonces(), max_staged_cycles=max_staged_cycles)
     task.assign({P0: "id-1"}, {}, 0)
     task.on_message(EpochStarted(E7), 0)
@@ -120,7 +123,9 @@ def test_unanswered_question_is_repeated_with_the_topic_described_again() -> Non
     task.assign({P0: "id-1"}, {}, 0)
     assert task.on_tick(99) == []
     assert task.on_tick(100) == [DescribeTopics()]
-    assert sent(task.on_topic_ids({"orders": "id-2"}, 100)) == [Attach("sink-0", 5, "n2", {P0: "id-2"}, None)]
+    assert sent(task.on_topic_ids({"orders": "id-2"}, 100)) == [
+        Attach("sink-0", 5, "n2", {P0: "id-2"}, None)
+    ]
     assert task.on_tick(150) == []
 
 
@@ -160,7 +165,9 @@ def test_row_of_an_unopened_table_pauses_partition_until_answer() -> None:
         Send(OpenTable("sink-0", E7, "db.new", Need.CREATE, "{}")),
     ]
     assert not task.is_reading(P0)
-    assert task.on_message(TableOpened(E7, "db.new", "t-9", {P0: 100}, '{"a":1}'), 0) == [Resume(frozenset({P0}))]
+    assert task.on_message(TableOpened(E7, "db.new", "t-9", {P0: 100}, '{"a":1}'), 0) == [
+        Resume(frozenset({P0}))
+    ]
     assert (task.filter_position("db.new", P0), task.answer("db.new")) == (100, '{"a":1}')
 
 
@@ -168,7 +175,9 @@ def test_refused_table_fails_only_tasks_that_wait_for_it() -> None:
     task = attached_task()
     assert task.on_message(TableRefused(E7, "db.new", "forbidden"), 0) == []
     task.hold(P0, "db.new", Need.CREATE, "{}", 0)
-    assert task.on_message(TableRefused(E7, "db.new", "forbidden"), 0) == [Fail("table db.new: forbidden")]
+    assert task.on_message(TableRefused(E7, "db.new", "forbidden"), 0) == [
+        Fail("table db.new: forbidden")
+    ]
 
 
 def test_table_replaced_since_counts_as_unopened() -> None:
@@ -224,7 +233,10 @@ def test_partition_pauses_at_too_many_staged_cycles_until_a_release() -> None:
     assert not any(isinstance(a, Pause) for a in report(task, 1))
     task.advance(P0, 120)
     assert Pause(frozenset({P0})) in report(task, 2)
-    assert task.on_message(StartCommit(E7, 3, {P0: Release(110, 0)}), 0) == [Resume(frozenset({P0})), CloseFiles(3)]
+    assert task.on_message(StartCommit(E7, 3, {P0: Release(110, 0)}), 0) == [
+        Resume(frozenset({P0})),
+        CloseFiles(3),
+    ]
     assert task.offsets_to_commit()[P0].offset == 110
 
 
@@ -276,7 +288,9 @@ def test_task_knows_its_next_offset_when_rows_are_delivered_again() -> None:
 def test_skipped_table_stays_skipped_until_opened_or_epoch_ends() -> None:
     task = attached_task()
     task.hold(P0, "db.new", Need.CREATE, "{}", 0)
-    assert task.on_message(TableRefused(E7, "db.new", "gone", skip=True), 0) == [Resume(frozenset({P0}))]
+    assert task.on_message(TableRefused(E7, "db.new", "gone", skip=True), 0) == [
+        Resume(frozenset({P0}))
+    ]
     assert task.is_skipped("db.new")
     task.on_message(TableOpened(E7, "db.new", "t-9", {P0: 100}, "{}"), 0)
     assert not task.is_skipped("db.new")
@@ -287,9 +301,8 @@ def test_skipped_table_stays_skipped_until_opened_or_epoch_ends() -> None:
 
 def test_coordinator_that_missed_altered_offsets_is_refused_and_must_restart() -> None:
     task = TaskState("sink-0", 5, nonces())
-    task.assign(
-        {P0: "id-1"}, {P0: OffsetMetadata(E7, 1, "id-1")}, 0
-    )  # it read the group before generation 1 was written
+    # it read the group before generation 1 was written
+    task.assign({P0: "id-1"}, {P0: OffsetMetadata(E7, 1, "id-1")}, 0)
     task.on_message(EpochStarted(E8), 0)
     rejected = task.on_message(Attached(E8, "n2", {P0: attachment()}), 0)
     [told] = sent(rejected)

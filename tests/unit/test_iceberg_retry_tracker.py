@@ -1,4 +1,5 @@
-"""What keeps rows waiting is told once, shown by a metric, and ends the task when it lasts too long."""
+"""What keeps rows waiting is told once, shown by a metric, and ends the task when it lasts too
+long."""
 
 from __future__ import annotations
 
@@ -13,7 +14,12 @@ from connectors.iceberg.catalog.java_errors import translated
 from connectors.iceberg.channel.channel_topic import FencedError
 from connectors.iceberg.coordinator import coordinator
 from connectors.iceberg.coordinator.coordinator import Coordinator, _why
-from connectors.iceberg.coordinator.retry_tracker import FORGET_SECONDS, LOG_SECONDS, QUIET_SECONDS, RetryTracker
+from connectors.iceberg.coordinator.retry_tracker import (
+    FORGET_SECONDS,
+    LOG_SECONDS,
+    QUIET_SECONDS,
+    RetryTracker,
+)
 from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 
@@ -31,7 +37,13 @@ def troubles(
     limit: int | None = None, context: FakeSinkTaskContext | None = None
 ) -> tuple[RetryTracker, FakePluginMetrics, Clock]:
     metrics, clock = FakePluginMetrics(), Clock()
-    return RetryTracker(IcebergMetrics(metrics), context or FakeSinkTaskContext(), limit, 10_000, clock), metrics, clock
+    return (
+        RetryTracker(
+            IcebergMetrics(metrics), context or FakeSinkTaskContext(), limit, 10_000, clock
+        ),
+        metrics,
+        clock,
+    )
 
 
 def waits(metrics: FakePluginMetrics, reason: str, table: str = "") -> float:
@@ -50,10 +62,11 @@ def test_repeated_error_is_logged_once_and_then_every_minute(
     told.cannot_open("db.t", "another reason")
     assert [record.getMessage() for record in caplog.records] == [
         "table db.t is not available now, its partitions wait: " + AWAY.format(0),
-        "table db.t is not available now, its partitions wait: " + AWAY.format(4)
+        "table db.t is not available now, its partitions wait: "
+        + AWAY.format(4)
         + " (and 3 times more since this was logged last)",
         "table db.t is not available now, its partitions wait: another reason",
-    ]  # fmt: skip
+    ]
 
 
 def test_a_metric_shows_what_waits_until_it_does_no_longer() -> None:
@@ -115,7 +128,9 @@ def test_error_within_one_commit_interval_does_not_reach_the_limit() -> None:
     clock.now += 10
     told.cannot_begin("away")
     clock.now += 10
-    with pytest.raises(ConnectError, match="the coordinator could not begin in 1 commit intervals in a row: away"):
+    with pytest.raises(
+        ConnectError, match="the coordinator could not begin in 1 commit intervals in a row: away"
+    ):
         told.cannot_begin("away")
 
 
@@ -139,7 +154,10 @@ def test_table_preparation_is_retried_forever_unless_a_limit_is_set() -> None:
     for _ in range(3):
         told.cannot_open("db.t", "read-only")
         clock.now += 10
-    with pytest.raises(ConnectError, match=r"table db\.t was not available in 3 commit intervals in a row: read-only"):
+    with pytest.raises(
+        ConnectError,
+        match=r"table db\.t was not available in 3 commit intervals in a row: read-only",
+    ):
         told.cannot_open("db.t", "read-only")
     for _ in range(100):
         patient.cannot_open("db.t", "read-only")
@@ -157,7 +175,11 @@ class FailedLife:
 
     def run(self) -> None:
         FailedLife.lives += 1
-        raise FencedError("newer") if FailedLife.lives == 2 else CatalogUnavailableError("the catalog: away")
+        raise (
+            FencedError("newer")
+            if FailedLife.lives == 2
+            else CatalogUnavailableError("the catalog: away")
+        )
 
 
 def test_coordinator_that_cannot_begin_fails_task_after_configured_intervals(
@@ -177,12 +199,13 @@ def test_coordinator_that_cannot_begin_fails_task_after_configured_intervals(
     )
     made.start()
     made._thread.join(30)
-    with pytest.raises(ConnectError, match="could not begin in 3 commit intervals in a row: the catalog: away"):
+    with pytest.raises(
+        ConnectError, match="could not begin in 3 commit intervals in a row: the catalog: away"
+    ):
         made.check()
     counter: Any = metrics.counter("iceberg_coordinator_beginnings_total", "")
-    assert (
-        counter.value == FailedLife.lives == 5
-    )  # who is overtaken did not fail, and the first failure is not an interval
+    # who is overtaken did not fail, and the first failure is not an interval
+    assert counter.value == FailedLife.lives == 5
     assert waits(metrics, "begin") == 1
 
 
@@ -215,12 +238,22 @@ class JavaException:
 @pytest.mark.parametrize(
     ("message", "cause", "hint"),
     [
-        ("Failed to connect: sqlite:////a.db", "No suitable driver found for sqlite:////a.db", "iceberg.catalog.uri"),
-        ("Failed to get file system", 'No FileSystem for scheme "abc"', "iceberg.catalog.warehouse"),
+        (
+            "Failed to connect: sqlite:////a.db",
+            "No suitable driver found for sqlite:////a.db",
+            "iceberg.catalog.uri",
+        ),
+        (
+            "Failed to get file system",
+            'No FileSystem for scheme "abc"',
+            "iceberg.catalog.warehouse",
+        ),
     ],
 )
 def test_what_no_waiting_can_mend_is_not_tried_again(message: str, cause: str, hint: str) -> None:
-    thrown = JavaException("org.apache.iceberg.jdbc.Unchecked", message, JavaException("java.sql.SQLException", cause))
+    thrown = JavaException(
+        "org.apache.iceberg.jdbc.Unchecked", message, JavaException("java.sql.SQLException", cause)
+    )
     error = translated("the catalog", thrown)
     assert isinstance(error, TableUnsuitableError)
     assert cause in str(error)

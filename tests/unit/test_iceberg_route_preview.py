@@ -31,14 +31,21 @@ def test_preview_shows_topics_with_their_tables_and_write_settings() -> None:
     assert shown == [
         "shop.orders -> db.orders, audit.orders",
         "other -> no table: counted and left out",
-        "  db.orders: merge, key id, partitioned by day(at), bucket[16](id), branch main, created if missing",
-        "  audit.orders: merge, key id, partitioned by day(at), bucket[16](id), branch raw, created if missing",
+        "  db.orders: merge, key id, partitioned by day(at), bucket[16](id), branch main, created "
+        "if missing",
+        "  audit.orders: merge, key id, partitioned by day(at), bucket[16](id), branch raw, "
+        "created if missing",
     ]
 
 
 def test_rows_that_are_routed_by_a_field_need_a_value() -> None:
-    regex = {"tables": "db.a,db.b", "tables__route_field": "kind", "table__db__a__route_regex": "a|ab",
-             "table__db__b__route_regex": "ab", "ext__unrouted": "dlq"}  # fmt: skip
+    regex = {
+        "tables": "db.a,db.b",
+        "tables__route_field": "kind",
+        "table__db__a__route_regex": "a|ab",
+        "table__db__b__route_regex": "ab",
+        "ext__unrouted": "dlq",
+    }
     assert lines(["t"], ["ab", "a", "x"], **regex)[:3] == [
         "t (ab) -> db.a, db.b",
         "t (a) -> db.a",
@@ -63,7 +70,9 @@ def test_the_command_reads_a_connector_as_it_is_posted(tmp_path: Path) -> None:
     ]
     answer = CliRunner().invoke(app, [str(file), "--topics", "a"])
     assert (answer.exit_code, answer.stdout.splitlines()[0]) == (0, "a -> db.a")
-    file.write_text(json.dumps({"name": "orders", "config": {**props, "iceberg.ext.topic-to-table": "("}}))
+    file.write_text(
+        json.dumps({"name": "orders", "config": {**props, "iceberg.ext.topic-to-table": "("}})
+    )
     answer = CliRunner().invoke(app, [str(file)])
     assert answer.exit_code == 1
     assert "topic-to-table" in answer.output

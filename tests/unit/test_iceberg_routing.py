@@ -82,12 +82,19 @@ def test_nested_route_fields_walk_structs_and_maps_and_schemaless_objects() -> N
     made = router.route(batch([record(Struct.of(nested, a=Struct.of(nested["a"], b="db.s")), 0)]))
     assert where(made) == {"db.s": [0]}
     mapped = struct(("a", map_of(STRING, STRING)))
-    made = router.route(batch([record(Struct(mapped, [{"b": "db.m"}]), 0), record(Struct(mapped, [{}]), 1)]))
+    made = router.route(
+        batch([record(Struct(mapped, [{"b": "db.m"}]), 0), record(Struct(mapped, [{}]), 1)])
+    )
     assert where(made) == {"db.m": [0]}
     assert where(router.route(batch([record({"a": {"b": "db.j"}}, 0)]))) == {"db.j": [0]}
     assert router.route(batch([record({"x": 1}, 0)])).unrouted == 1
     without = struct(("a", struct(("other", STRING))))
-    assert router.route(batch([record(Struct.of(without, a=Struct.of(without["a"], other="x")), 0)])).unrouted == 1
+    assert (
+        router.route(
+            batch([record(Struct.of(without, a=Struct.of(without["a"], other="x")), 0)])
+        ).unrouted
+        == 1
+    )
 
 
 def test_a_path_through_something_without_members_makes_bad_rows() -> None:
@@ -106,7 +113,11 @@ def test_topics_go_to_tables_by_pattern_as_rerouted() -> None:
 @pytest.mark.parametrize("unrouted", ["dlq", "fail"])
 def test_tombstones_read_ahead_are_judged_in_their_turn(unrouted: str) -> None:
     """No dead letter is sent for one whose table is named by a row before it."""
-    more = {"tables__dynamic_enabled": "true", "tables__route_field": "kind", "tables__upsert_mode_enabled": "true"}
+    more = {
+        "tables__dynamic_enabled": "true",
+        "tables__route_field": "kind",
+        "tables__upsert_mode_enabled": "true",
+    }
     router = Router(config(**more, ext__unrouted=unrouted))
     router.is_ahead = True
     with pytest.raises(ConnectError) as refused:
@@ -129,7 +140,11 @@ def test_unrouted_rows_fail_or_become_dead_letters_if_asked() -> None:
 
 def test_merge_mode_tombstone_follows_the_rows_of_its_topic() -> None:
     router = Router(
-        config(tables__dynamic_enabled="true", tables__route_field="kind", tables__upsert_mode_enabled="true")
+        config(
+            tables__dynamic_enabled="true",
+            tables__route_field="kind",
+            tables__upsert_mode_enabled="true",
+        )
     )
     assert router.route(batch([record(None, 0)])).unrouted == 1
     router.route(batch(rows("db.x", "db.y")))
@@ -168,10 +183,16 @@ def test_tombstone_goes_to_every_table_with_a_route_regex() -> None:
 
 def test_tombstone_goes_to_the_table_named_by_its_key() -> None:
     router = Router(
-        config(tables__dynamic_enabled="true", tables__route_field="kind", tables__upsert_mode_enabled="true")
+        config(
+            tables__dynamic_enabled="true",
+            tables__route_field="kind",
+            tables__upsert_mode_enabled="true",
+        )
     )
     key = struct(("kind", STRING), ("id", INT32))
-    deleted = [record(None, i, key=Struct(key, [kind, i])) for i, kind in enumerate(("db.x", "DB.Y"))]
+    deleted = [
+        record(None, i, key=Struct(key, [kind, i])) for i, kind in enumerate(("db.x", "DB.Y"))
+    ]
     assert where(router.route(batch(deleted))) == {"db.x": [0], "db.y": [1]}
 
 

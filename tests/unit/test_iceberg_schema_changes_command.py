@@ -43,7 +43,10 @@ def serving(pages: Mapping[str, str]) -> Iterator[str]:
 
 
 def sample(connector: str, change: str, value: int = 1) -> str:
-    return f'{METRIC}{{change="{change}",connector="{connector}",table="db.{connector}",task="0"}} {value}\n'
+    return (
+        f'{METRIC}{{change="{change}",connector="{connector}",table="db.{connector}",task="0"}} '
+        f"{value}\n"
+    )
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -56,7 +59,10 @@ def run(*arguments: str) -> tuple[int, str]:
 @pytest.fixture
 def cluster() -> Iterator[str]:
     """Two workers, each with the first task of a connector; the URL of one."""
-    other = {"/metrics": sample("lines", "widen column n to long") + sample("gone", "add column x of type int")}
+    other = {
+        "/metrics": sample("lines", "widen column n to long")
+        + sample("gone", "add column x of type int")
+    }
     with ExitStack() as stack:
         second = stack.enter_context(serving(other))
         pages = {
@@ -91,12 +97,20 @@ def test_nothing_that_waits_is_told_by_the_exit_status(cluster: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("http://127.0.0.1:1",), ("--connector", "unknown")])
-def test_unreachable_worker_is_an_error_and_not_an_empty_list(cluster: str, arguments: tuple[str, ...]) -> None:
+def test_unreachable_worker_is_an_error_and_not_an_empty_list(
+    cluster: str, arguments: tuple[str, ...]
+) -> None:
     status, text = run(*(arguments if arguments[0].startswith("http") else (cluster, *arguments)))
     assert (status, text[:18]) == (2, "connect-py: http:/")
 
 
 def test_failed_request_is_reported_with_its_address_in_one_line(cluster: str) -> None:
-    assert run(cluster, "--connector", "nosuch") == (2, f"connect-py: {cluster}: there is no connector nosuch\n")
-    assert run(f"{cluster}/x") == (2, f"connect-py: {cluster}/x/connectors answers 404: {MISSING}\n")
+    assert run(cluster, "--connector", "nosuch") == (
+        2,
+        f"connect-py: {cluster}: there is no connector nosuch\n",
+    )
+    assert run(f"{cluster}/x") == (
+        2,
+        f"connect-py: {cluster}/x/connectors answers 404: {MISSING}\n",
+    )
     assert "connect-py: http://127.0.0.1:1/connectors: " in run("http://127.0.0.1:1")[1]

@@ -1,4 +1,5 @@
-"""The sink task between a coordinator of plain messages and a folder: what it reports, and when it must not."""
+"""The sink task between a coordinator of plain messages and a folder: what it reports, and when it
+must not."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ def test_nothing_is_reported_once_the_storage_failed_between_two_tables(
     assert stand.reports() == []
 
 
-def test_partly_staged_rows_fail_the_task_without_any_report(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partly_staged_rows_fail_the_task_without_any_report(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add, added = stand.task._stage.add, [0]
 
     def add_or_fail(rows: Any) -> None:
@@ -128,10 +131,13 @@ def test_unrepresentable_record_is_not_reported_again_when_redelivered(stand: St
     assert stand.reporter.reports == []
 
 
-ITEM = {"type": "struct", "fields": [
-    {"id": 5, "name": "b", "required": False, "type": "double"},
-    {"id": 6, "name": "c", "required": False, "type": "long"},
-]}  # fmt: skip
+ITEM = {
+    "type": "struct",
+    "fields": [
+        {"id": 5, "name": "b", "required": False, "type": "double"},
+        {"id": 6, "name": "c", "required": False, "type": "long"},
+    ],
+}
 LIST = {"type": "list", "element-id": 3, "element-required": False, "element": "double"}
 ITEMS = {"type": "list", "element-id": 4, "element-required": False, "element": ITEM}
 
@@ -154,10 +160,17 @@ def test_lists_of_mixed_items_are_staged_alike_alone_and_together(stand: Stand) 
         stand.task.end_poll({ORDERS_0: start + len(rows)})
         stand.hear(StartCommit(EPOCH, len(made) + 1, {}))
         made.append(read(stand.files(stand.reports()[-1], "db.first")))
-    assert made[0] == made[1] == [
-        {"a": [1.0, 2.5], "items": None},
-        {"a": [1.0], "items": None},
-        {"a": None, "items": [{"b": 1.0, "c": None}, {"b": None, "c": 1}]},
-        {"a": None, "items": [{"b": 1.0, "c": None}, {"b": None, "c": None}, {"b": 2.5, "c": 3}]},
-        {"a": None, "items": [None, {"b": None, "c": None}]},
-    ]  # fmt: skip
+    assert (
+        made[0]
+        == made[1]
+        == [
+            {"a": [1.0, 2.5], "items": None},
+            {"a": [1.0], "items": None},
+            {"a": None, "items": [{"b": 1.0, "c": None}, {"b": None, "c": 1}]},
+            {
+                "a": None,
+                "items": [{"b": 1.0, "c": None}, {"b": None, "c": None}, {"b": 2.5, "c": 3}],
+            },
+            {"a": None, "items": [None, {"b": None, "c": None}]},
+        ]
+    )

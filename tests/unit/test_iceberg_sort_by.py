@@ -28,10 +28,16 @@ def column(name: str, *more: bool) -> SortTerm:
         ("", ()),
         ("region", (column("region"),)),
         (" region ASC , placed desc", (column("region"), column("placed", True, False))),
-        ("[a nulls last, b.c desc NULLS FIRST]", (column("a", False, False), column("b.c", True, True))),
+        (
+            "[a nulls last, b.c desc NULLS FIRST]",
+            (column("a", False, False), column("b.c", True, True)),
+        ),
         (
             "days(placed) desc, bucket(id, 16)",
-            (SortTerm(PartitionTerm("placed", "day"), True, False), SortTerm(PartitionTerm("id", "bucket", 16))),
+            (
+                SortTerm(PartitionTerm("placed", "day"), True, False),
+                SortTerm(PartitionTerm("id", "bucket", 16)),
+            ),
         ),
     ],
 )
@@ -54,7 +60,9 @@ def test_sort_orders_that_make_no_sense_are_refused(text: str) -> None:
     assert refused.value.key == "iceberg.table.shop.orders.sort-by"
 
 
-VALUES = st.lists(st.tuples(st.none() | st.integers(0, 3), st.none() | st.sampled_from("abc")), max_size=12)
+VALUES = st.lists(
+    st.tuples(st.none() | st.integers(0, 3), st.none() | st.sampled_from("abc")), max_size=12
+)
 
 
 @given(rows=VALUES, directions=st.tuples(*[st.booleans()] * 4))
@@ -69,7 +77,9 @@ def test_files_are_sorted_as_python_would_sort_them(
             "at": pa.array(range(len(rows)), pa.int64()),
         }
     )
-    order = FileOrder([("n", descending, nulls_first), ("s.t", second_descending, second_nulls_first)])
+    order = FileOrder(
+        [("n", descending, nulls_first), ("s.t", second_descending, second_nulls_first)]
+    )
     found = order.sorted(table)["at"].to_pylist()
 
     def rank(value: int | None, down: bool, first: bool) -> float:
@@ -81,17 +91,26 @@ def test_files_are_sorted_as_python_would_sort_them(
         range(len(rows)),
         key=lambda at: (
             rank(rows[at][0], descending, nulls_first),
-            rank(None if rows[at][1] is None else ord(str(rows[at][1])), second_descending, second_nulls_first),
+            rank(
+                None if rows[at][1] is None else ord(str(rows[at][1])),
+                second_descending,
+                second_nulls_first,
+            ),
         ),
     )
 
 
 def test_columns_that_are_not_there_order_nothing() -> None:
     table = pa.table({"a": [2, 1], "list": [[1], [0]]})
-    assert FileOrder([("b", False, True), ("list", False, True), ("a.b", True, True)]).sorted(table) is table
+    assert (
+        FileOrder([("b", False, True), ("list", False, True), ("a.b", True, True)]).sorted(table)
+        is table
+    )
     assert FileOrder([]).sorted(table) is table
 
 
 def test_order_of_files_travels_to_the_tasks() -> None:
-    made = TableDescription("t", "u", 2, "l", "d", 0, "{}", "{}", WriteMode.APPEND, sort_by=(("a", True, False),))
+    made = TableDescription(
+        "t", "u", 2, "l", "d", 0, "{}", "{}", WriteMode.APPEND, sort_by=(("a", True, False),)
+    )
     assert TableDescription.from_json(json.loads(json.dumps(made.to_json()))) == made

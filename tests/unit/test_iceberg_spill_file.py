@@ -1,4 +1,5 @@
-"""Rows on disk: each table comes back as it was, and a process that is killed leaves no file behind."""
+"""Rows on disk: each table comes back as it was, and a process that is killed leaves no file
+behind."""
 
 from __future__ import annotations
 

@@ -16,14 +16,36 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from iceberg_staging_rows import ORDERS_0, batch, config, field_ids, read, record, stage, stager, table, wanted_by
+from iceberg_staging_rows import (
+    ORDERS_0,
+    batch,
+    config,
+    field_ids,
+    read,
+    record,
+    stage,
+    stager,
+    table,
+    wanted_by,
+)
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import IcebergType
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows, DataError
-from connect_py.api.schema import BYTES, INT32, INT64, STRING, Schema, Struct, Type, array, struct, timestamp
+from connect_py.api.schema import (
+    BYTES,
+    INT32,
+    INT64,
+    STRING,
+    Schema,
+    Struct,
+    Type,
+    array,
+    struct,
+    timestamp,
+)
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema.schema_change import ChangeKind
 from connectors.iceberg.schema.table import StagedFile
@@ -50,7 +72,9 @@ def spec(*fields: tuple[str, str, int]) -> list[dict[str, Any]]:
 
 def test_every_record_is_a_row_and_tombstones_are_none(tmp_path: Path) -> None:
     made = stager(table(COLUMNS, required=["id"], folder=tmp_path))
-    files = stage(made, batch([row(1, 1), record(None, 2), row(3, 1, None)]), batch([record(None, 4)]))
+    files = stage(
+        made, batch([row(1, 1), record(None, 2), row(3, 1, None)]), batch([record(None, 4)])
+    )
     assert read(files) == [{"id": 1, "v": "x"}, {"id": 1, "v": None}]
     assert made.ignored_rows == 2
     (file,) = files
@@ -66,7 +90,9 @@ def test_staged_file_path_has_the_data_location_and_its_origin(tmp_path: Path) -
     folder, name = file.path.rsplit("/", 1)
     digits = table_digits(made.description.uuid)
     assert folder == f"{tmp_path}/data"
-    assert StagedFileName.decode(name) == StagedFileName("orders-sink", Epoch(7, "a1b2"), digits, 17, "0", 0)
+    assert StagedFileName.decode(name) == StagedFileName(
+        "orders-sink", Epoch(7, "a1b2"), digits, 17, "0", 0
+    )
     assert name.startswith(StagedFileName.epoch_prefix("orders-sink", Epoch(7, "a1b2"), digits))
 
 
@@ -91,13 +117,17 @@ def test_staged_file_and_its_folder_are_synced_before_the_report(
         state = os.fstat(file)
         forced.append((state.st_ino, state.st_size))
         writable = fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
-        assert writable is stat.S_ISREG(state.st_mode), "some file systems pass over a file that is open to be read"
+        assert writable is stat.S_ISREG(state.st_mode), (
+            "some file systems pass over a file that is open to be read"
+        )
         really(file)
 
     monkeypatch.setattr(os, "fsync", fsync)
     output = FileOutput(table([("n", "long")], folder=tmp_path / "shop" / "orders"), {})
     folders = [tmp_path, tmp_path / "shop", tmp_path / "shop" / "orders"]
-    assert [file for file, _ in forced] == [folder.stat().st_ino for folder in folders], "each took a new name"
+    assert [file for file, _ in forced] == [folder.stat().st_ino for folder in folders], (
+        "each took a new name"
+    )
     forced.clear()
     uri, size = output.write("one.parquet", pa.table({"n": pa.array(range(1000), pa.int64())}))
     assert forced[0] == (Path(uri).stat().st_ino, size)
@@ -157,7 +187,11 @@ def test_failed_folder_sync_is_tolerated_but_file_sync_is_not(
 def test_a_file_uri_is_written_locally(tmp_path: Path) -> None:
     description = table(COLUMNS, folder=Path(f"file://{tmp_path}"))
     description = type(description).from_json(
-        {**description.to_json(), "location": f"file://{tmp_path}", "data_location": f"file://{tmp_path}/d"}
+        {
+            **description.to_json(),
+            "location": f"file://{tmp_path}",
+            "data_location": f"file://{tmp_path}/d",
+        }
     )
     (file,) = stage(stager(description), batch([row(0, 1)]))
     assert file.path.startswith(f"file://{tmp_path}/d/connect-py-")
@@ -188,14 +222,20 @@ def partitions(files: list[StagedFile]) -> dict[tuple[str | None, ...], list[Any
 
 def test_rows_are_split_by_the_table_s_partitions(tmp_path: Path) -> None:
     value = struct(
-        ("ts", Schema(Type.INT64, name="org.apache.kafka.connect.data.Timestamp", optional=True)), ("n", INT32)
+        ("ts", Schema(Type.INT64, name="org.apache.kafka.connect.data.Timestamp", optional=True)),
+        ("n", INT32),
     )
     description = table(
-        [("n", "int"), ("ts", "timestamptz")], folder=tmp_path, spec=spec(("ts_day", "day", 2), ("n", "identity", 1))
+        [("n", "int"), ("ts", "timestamptz")],
+        folder=tmp_path,
+        spec=spec(("ts_day", "day", 2), ("n", "identity", 1)),
     )
     day = 86_400_000
     values = [(0, 1), (day, 1), (1, 1), (None, 1), (-1, 2), (day + 5, 1)]
-    files = stage(stager(description), batch([record(Struct(value, list(v)), i) for i, v in enumerate(values)]))
+    files = stage(
+        stager(description),
+        batch([record(Struct(value, list(v)), i) for i, v in enumerate(values)]),
+    )
     assert partitions(files) == {
         ('"1970-01-01"', "1"): [1, 1],
         ('"1970-01-02"', "1"): [1, 1],
@@ -214,11 +254,17 @@ VALUES: list[tuple[str, pa.Array]] = [
     ("timestamp", pa.array([0, 1_510_871_468_000_001, -1, None]).view(pa.timestamp("us"))),
     ("timestamptz", pa.array([0, 1_510_871_468_000_001, -1, None]).view(pa.timestamp("us", "UTC"))),
     ("timestamp_ns", pa.array([0, 1_510_871_468_000_000_001, -1, None]).view(pa.timestamp("ns"))),
-    ("timestamptz_ns", pa.array([0, 1_510_871_468_000_000_001, -1, None]).view(pa.timestamp("ns", "UTC"))),
+    (
+        "timestamptz_ns",
+        pa.array([0, 1_510_871_468_000_000_001, -1, None]).view(pa.timestamp("ns", "UTC")),
+    ),
     ("time", pa.array([0, 81_068_000_000, 1, None]).view(pa.time64("us"))),
-    ("decimal(9, 2)", pa.array([Decimal("14.20"), Decimal("-0.05"), Decimal("0.00"), None], pa.decimal128(9, 2))),
+    (
+        "decimal(9, 2)",
+        pa.array([Decimal("14.20"), Decimal("-0.05"), Decimal("0.00"), None], pa.decimal128(9, 2)),
+    ),
     ("uuid", pa.ExtensionArray.from_storage(pa.uuid(), UUIDS)),
-]  # fmt: skip
+]
 TRANSFORMS = ["identity", "bucket[16]", "truncate[3]", "year", "month", "day", "hour", "void"]
 
 
@@ -255,21 +301,30 @@ def test_transforms_on_columns_equal_those_of_pyiceberg_value_by_value(
         expected.setdefault((key,), []).append(value)
     rows = pa.table({"c": data, "i": storage})
     spec_json = json.dumps({"spec-id": 3, "fields": spec(("p", transform, 1))})
-    got = {values: part.column("i").to_pylist() for values, part in Partitioner(schema_json, spec_json).split(rows)}
+    got = {
+        values: part.column("i").to_pylist()
+        for values, part in Partitioner(schema_json, spec_json).split(rows)
+    }
     assert got == expected
 
 
 @pytest.mark.parametrize(
     ("value", "type_", "text"),
     [
-        (5, "int", "5"), ("a\"b", "string", '"a\\"b"'), (-1, "date", '"1969-12-31"'), (True, "boolean", "true"),
-        (1, "timestamp", '"1970-01-01T00:00:00.000001"'), (1, "timestamptz", '"1970-01-01T00:00:00.000001+00:00"'),
+        (5, "int", "5"),
+        ('a"b', "string", '"a\\"b"'),
+        (-1, "date", '"1969-12-31"'),
+        (True, "boolean", "true"),
+        (1, "timestamp", '"1970-01-01T00:00:00.000001"'),
+        (1, "timestamptz", '"1970-01-01T00:00:00.000001+00:00"'),
         (1, "timestamp_ns", '"1970-01-01T00:00:00.000000001"'),
         (-1, "timestamptz_ns", '"1969-12-31T23:59:59.999999999+00:00"'),
-        (3_600_000_000, "time", '"01:00:00.000000"'), (Decimal("14.20"), "decimal(9, 2)", '"14.20"'),
-        (b"\x00\xff", "binary", '"00ff"'), (bytes(16), "uuid", '"00000000-0000-0000-0000-000000000000"'),
+        (3_600_000_000, "time", '"01:00:00.000000"'),
+        (Decimal("14.20"), "decimal(9, 2)", '"14.20"'),
+        (b"\x00\xff", "binary", '"00ff"'),
+        (bytes(16), "uuid", '"00000000-0000-0000-0000-000000000000"'),
     ],
-)  # fmt: skip
+)
 def test_partition_values_are_written_as_iceberg_s_json(value: Any, type_: str, text: str) -> None:
     assert single_value_json(value, type_) == text
 
@@ -277,12 +332,20 @@ def test_partition_values_are_written_as_iceberg_s_json(value: Any, type_: str, 
 def test_void_and_nested_partition_fields_work(tmp_path: Path) -> None:
     inner = struct(("k", STRING))
     value = struct(("id", INT64), ("in", inner))
-    nested = {"type": "struct", "fields": [{"id": 9, "name": "k", "required": False, "type": "string"}]}
+    nested = {
+        "type": "struct",
+        "fields": [{"id": 9, "name": "k", "required": False, "type": "string"}],
+    }
     description = table(
-        [("id", "long"), ("in", nested)], folder=tmp_path, spec=spec(("in.k", "identity", 9), ("id_null", "void", 1))
+        [("id", "long"), ("in", nested)],
+        folder=tmp_path,
+        spec=spec(("in.k", "identity", 9), ("id_null", "void", 1)),
     )
     rows = [record(Struct(value, [i, Struct(inner, [k])]), i) for i, k in enumerate("aba")]
-    assert partitions(stage(stager(description), batch(rows))) == {('"a"', None): [0, 2], ('"b"', None): [1]}
+    assert partitions(stage(stager(description), batch(rows))) == {
+        ('"a"', None): [0, 2],
+        ('"b"', None): [1],
+    }
 
 
 def test_rows_beyond_the_memory_budget_spill_and_keep_their_order(tmp_path: Path) -> None:
@@ -319,15 +382,25 @@ def test_rows_buffered_during_table_evolution_use_the_new_schema(tmp_path: Path)
     second = batch([record(Struct(wide, [2**40, "y", [Struct(wide_item, [2, "q"])], "new"]), 1)])
     kinds = [(c.kind, ".".join(c.path)) for c in wanted_by(made, second.value)]
     assert kinds == [
-        (ChangeKind.WIDEN, "id"), (ChangeKind.WIDEN, "l.element.a"), (ChangeKind.ADD, "l.element.b"),
+        (ChangeKind.WIDEN, "id"),
+        (ChangeKind.WIDEN, "l.element.a"),
+        (ChangeKind.ADD, "l.element.b"),
         (ChangeKind.ADD, "n"),
-    ]  # fmt: skip
-    new_item = {"type": "struct", "fields": [
-        {"id": 5, "name": "a", "required": False, "type": "long"},
-        {"id": 6, "name": "b", "required": False, "type": "string"}]}  # fmt: skip
+    ]
+    new_item = {
+        "type": "struct",
+        "fields": [
+            {"id": 5, "name": "a", "required": False, "type": "long"},
+            {"id": 6, "name": "b", "required": False, "type": "string"},
+        ],
+    }
     new_list = {**old_list, "element": new_item}
     made.evolve(
-        table([("id", "long"), ("v", "string"), ("l", new_list), ("n", "string")], folder=tmp_path, schema_id=1)
+        table(
+            [("id", "long"), ("v", "string"), ("l", new_list), ("n", "string")],
+            folder=tmp_path,
+            schema_id=1,
+        )
     )
     assert wanted_by(made, second.value) == ()
     files = stage(made, second)
@@ -347,7 +420,9 @@ def test_discard_forgets_rows_but_leaves_reported_files(tmp_path: Path) -> None:
     assert made.close_cycle(2, ORDERS_0) == []
 
 
-def test_a_failing_storage_leaves_no_files_and_keeps_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_storage_leaves_no_files_and_keeps_the_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = stager(table(COLUMNS, folder=tmp_path, spec=spec(("id", "identity", 1))))
     made.add(made.prepare(batch([row(i, i) for i in range(3)])))
     write = made._files.output.write
@@ -385,7 +460,8 @@ def test_moments_uuids_and_decimals_have_the_parquet_types_of_iceberg(tmp_path: 
     (file,) = stage(made, batch([record(Struct(value, [1, text, "1.25", b"ab"]), 0)]))
     schema = pq.ParquetFile(file.path).schema
     shown = {
-        schema.column(i).name: (schema.column(i).physical_type, str(schema.column(i).logical_type)) for i in range(4)
+        schema.column(i).name: (schema.column(i).physical_type, str(schema.column(i).logical_type))
+        for i in range(4)
     }
     assert shown["ts"][0] == "INT64"
     assert "isAdjustedToUTC=true" in shown["ts"][1]
@@ -413,20 +489,36 @@ def test_a_null_struct_with_required_fields_is_written(tmp_path: Path) -> None:
     deep = struct(("m", struct(("k", STRING))), ("n", INT32), optional=True)
     value = struct(("s", deep), ("l", array(deep, optional=True)))
     fields = [
-        {"id": 10, "name": "m", "required": True, "type": {
-            "type": "struct", "fields": [{"id": 11, "name": "k", "required": True, "type": "string"}]}},
+        {
+            "id": 10,
+            "name": "m",
+            "required": True,
+            "type": {
+                "type": "struct",
+                "fields": [{"id": 11, "name": "k", "required": True, "type": "string"}],
+            },
+        },
         {"id": 12, "name": "n", "required": True, "type": "int"},
-    ]  # fmt: skip
+    ]
     inner = {"type": "struct", "fields": fields}
-    items = {"type": "list", "element-id": 20, "element-required": False, "element": json.loads(
-        json.dumps(inner).replace('"id": 1', '"id": 3'))}  # fmt: skip
+    items = {
+        "type": "list",
+        "element-id": 20,
+        "element-required": False,
+        "element": json.loads(json.dumps(inner).replace('"id": 1', '"id": 3')),
+    }
     made = stager(table([("s", inner), ("l", items)], folder=tmp_path))
     full = Struct(deep, [Struct(deep["m"], ["x"]), 1])
-    rows = [record(Struct(value, v), i) for i, v in enumerate([[None, None], [full, [None, full]], [None, []]])]
+    rows = [
+        record(Struct(value, v), i)
+        for i, v in enumerate([[None, None], [full, [None, full]], [None, []]])
+    ]
     shown = {"m": {"k": "x"}, "n": 1}
     assert read(stage(made, batch(rows))) == [
-        {"s": None, "l": None}, {"s": shown, "l": [None, shown]}, {"s": None, "l": []},
-    ]  # fmt: skip
+        {"s": None, "l": None},
+        {"s": shown, "l": [None, shown]},
+        {"s": None, "l": []},
+    ]
 
 
 def test_storage_that_is_not_local_is_written_through_pyiceberg(
@@ -447,13 +539,20 @@ def test_storage_that_is_not_local_is_written_through_pyiceberg(
 def test_schemaless_rows_of_changing_types_go_to_one_table(tmp_path: Path) -> None:
     made = stager(table([("id", "long"), ("v", "string"), ("f", "double")], folder=tmp_path))
     batches = Batch.of(
-        [record(v, i) for i, v in enumerate([{"id": 1}, {"id": 2, "v": 5}, {"id": 3, "v": "x", "f": 1}, {"f": 1.5}])]
+        [
+            record(v, i)
+            for i, v in enumerate(
+                [{"id": 1}, {"id": 2, "v": 5}, {"id": 3, "v": "x", "f": 1}, {"f": 1.5}]
+            )
+        ]
     )
     files = stage(made, *batches)
     assert read(files) == [
-        {"id": 1, "v": None, "f": None}, {"id": 2, "v": "5", "f": None}, {"id": 3, "v": "x", "f": 1.0},
+        {"id": 1, "v": None, "f": None},
+        {"id": 2, "v": "5", "f": None},
+        {"id": 3, "v": "x", "f": 1.0},
         {"id": None, "v": None, "f": 1.5},
-    ]  # fmt: skip
+    ]
 
 
 def test_unwritable_column_stays_null_and_rows_with_it_are_bad(tmp_path: Path) -> None:

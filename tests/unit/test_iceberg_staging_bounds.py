@@ -15,7 +15,10 @@ MEGABYTE = 1 << 20
 
 @pytest.fixture
 def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stand:
-    bounds = {"iceberg.ext.max-staged-bytes": str(2 * MEGABYTE), "iceberg.ext.staging-memory-bytes": str(MEGABYTE)}
+    bounds = {
+        "iceberg.ext.max-staged-bytes": str(2 * MEGABYTE),
+        "iceberg.ext.staging-memory-bytes": str(MEGABYTE),
+    }
     made = make_stand(tmp_path, monkeypatch, bounds)
     for name in TABLES:
         made.open_table(name, [("n", "long"), ("note", "string")])
@@ -24,7 +27,9 @@ def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stand:
 
 def fill(stand: Stand, first: int, rows: int) -> None:
     """A kilobyte each, for both tables."""
-    stand.task.put([record({"n": offset, "note": "x" * 1024}, offset) for offset in range(first, first + rows)])
+    stand.task.put(
+        [record({"n": offset, "note": "x" * 1024}, offset) for offset in range(first, first + rows)]
+    )
     stand.task.end_poll({ORDERS_0: first + rows})
 
 

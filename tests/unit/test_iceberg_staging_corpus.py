@@ -1,4 +1,5 @@
-"""Real Debezium records, staged: the last state per key is what Postgres held at the end of the recording."""
+"""Real Debezium records, staged: the last state per key is what Postgres held at the end of the
+recording."""
 
 from __future__ import annotations
 
@@ -56,11 +57,15 @@ def records(topic: str) -> list[SinkRecord]:
         for line in map(json.loads, lines):
             if line["topic"] != topic:
                 continue
-            key, value = (None if line[side] is None else line[side].encode() for side in ("key", "value"))
+            key, value = (
+                None if line[side] is None else line[side].encode() for side in ("key", "value")
+            )
             key_schema, key_value = key_reader.to_connect(topic, key)
             value_schema, value_value = value_reader.to_connect(topic, value)
             origin = RecordOrigin(topic, 0, line["offset"], key, value)
-            record = SinkRecord(topic, 0, key_schema, key_value, value_schema, value_value, 0, origin=origin)
+            record = SinkRecord(
+                topic, 0, key_schema, key_value, value_schema, value_value, 0, origin=origin
+            )
             out = apply_rows([unwrap], record)
             if isinstance(out, Exception):
                 raise out
@@ -91,7 +96,9 @@ def evolved(description: TableDescription, changes: Sequence[SchemaChange]) -> T
     return replace(description, schema=json.dumps(schema), schema_id=description.schema_id + 1)
 
 
-def staged(topic: str, folder: Path, keys: Sequence[str], cut: int | None = None) -> list[StagedFile]:
+def staged(
+    topic: str, folder: Path, keys: Sequence[str], cut: int | None = None
+) -> list[StagedFile]:
     """All records of a topic in one cycle, into a table that the first of them creates."""
     batches = Batch.of(records(topic))
     if cut is not None:
@@ -100,9 +107,17 @@ def staged(topic: str, folder: Path, keys: Sequence[str], cut: int | None = None
     first = next(b for b in batches if b.value.schema is not None)
     schema = new_table_schema(first.value.schema, first.value.data.type, TypeOptions.of(sink), keys)
     description = TableDescription(
-        "db.t", "u", 3, str(folder), f"{folder}/data", 0, json.dumps(schema), '{"spec-id":0,"fields":[]}',
-        WriteMode.MERGE, tuple(keys),
-    )  # fmt: skip
+        "db.t",
+        "u",
+        3,
+        str(folder),
+        f"{folder}/data",
+        0,
+        json.dumps(schema),
+        '{"spec-id":0,"fields":[]}',
+        WriteMode.MERGE,
+        tuple(keys),
+    )
     made: TableStager = stager(description, **MERGE)
     for batch in batches:
         changes = wanted_by(made, batch.value)
@@ -112,7 +127,9 @@ def staged(topic: str, folder: Path, keys: Sequence[str], cut: int | None = None
     return made.close_cycle(1, TopicPartition(topic, 0))
 
 
-def final_rows(files: Sequence[StagedFile], keys: Sequence[str]) -> dict[tuple[str, ...], dict[str, Any]]:
+def final_rows(
+    files: Sequence[StagedFile], keys: Sequence[str]
+) -> dict[tuple[str, ...], dict[str, Any]]:
     """Upserts and patches by the text of their key; moments as integers."""
     found = {}
     for file in files:
@@ -131,7 +148,11 @@ def final_rows(files: Sequence[StagedFile], keys: Sequence[str]) -> dict[tuple[s
 def _numbers(column: pa.ChunkedArray) -> list[Any]:
     data = column.combine_chunks()
     storage = storage_type(data.type)
-    return list((data if storage == data.type or pa.types.is_nested(data.type) else data.view(storage)).to_pylist())
+    return list(
+        (
+            data if storage == data.type or pa.types.is_nested(data.type) else data.view(storage)
+        ).to_pylist()
+    )
 
 
 def like_postgres(value: Any, text: str | None) -> bool:
@@ -152,9 +173,12 @@ def like_postgres(value: Any, text: str | None) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("topic", "table"), [("pgs.public.orders", "public.orders"), ("pgs.public.Mixed_Case", "public.Mixed Case")]
+    ("topic", "table"),
+    [("pgs.public.orders", "public.orders"), ("pgs.public.Mixed_Case", "public.Mixed Case")],
 )
-def test_upserts_and_deletes_leave_the_rows_of_the_source(tmp_path: Path, topic: str, table: str) -> None:
+def test_upserts_and_deletes_leave_the_rows_of_the_source(
+    tmp_path: Path, topic: str, table: str
+) -> None:
     keys = EXPECTED[table]["primary_key"]
     for cut in (None, 3, 1):
         found = final_rows(staged(topic, tmp_path / str(cut), keys, cut), keys)
@@ -164,7 +188,8 @@ def test_upserts_and_deletes_leave_the_rows_of_the_source(tmp_path: Path, topic:
         for key, source in expected.items():
             row = found[key]
             for column, text in source.items():
-                if column in ("created_at", "note", "qty"):  # a moment; defaults in place of nulls, by the producer
+                # a moment; defaults in place of nulls, by the producer
+                if column in ("created_at", "note", "qty"):
                     continue
                 assert like_postgres(row[column], text), (key, column)
 
@@ -188,8 +213,23 @@ def test_every_type_of_postgres_is_staged(tmp_path: Path) -> None:
     found = final_rows(files, ["id"])
     expected = {row["id"]: row for row in EXPECTED["public.all_types"]["rows"]}
     assert {key for (key,) in found} == set(expected)
-    plain = ["c_small", "c_int", "c_big", "c_num", "c_num0", "c_num38", "c_bool", "c_json", "c_text", "c_varchar",
-             "c_enum", "c_xml", "c_citext", "c_ltree", "c_bytea"]  # fmt: skip
+    plain = [
+        "c_small",
+        "c_int",
+        "c_big",
+        "c_num",
+        "c_num0",
+        "c_num38",
+        "c_bool",
+        "c_json",
+        "c_text",
+        "c_varchar",
+        "c_enum",
+        "c_xml",
+        "c_citext",
+        "c_ltree",
+        "c_bytea",
+    ]
     checked = 0
     for (key,), row in found.items():
         source = expected[key]
@@ -200,11 +240,21 @@ def test_every_type_of_postgres_is_staged(tmp_path: Path) -> None:
             checked += 1
         if row["c_time"] is not None:  # a long: Spark has no times
             whole_day = source["c_time"] == "24:00:00"
-            assert row["c_time"] == (MICROS_PER_DAY if whole_day else parse_time(source["c_time"])), key
+            assert row["c_time"] == (
+                MICROS_PER_DAY if whole_day else parse_time(source["c_time"])
+            ), key
             checked += 1
-        for column, zoned in (("c_ts", False), ("c_ts3", False), ("c_tstz", True), ("c_tstz0", True)):
+        for column, zoned in (
+            ("c_ts", False),
+            ("c_ts3", False),
+            ("c_tstz", True),
+            ("c_tstz0", True),
+        ):
             if row[column] is not None and source[column] and "BC" not in source[column]:
-                assert row[column] == parse_timestamp(_iso(source[column]), zoned=zoned), (key, column)
+                assert row[column] == parse_timestamp(_iso(source[column]), zoned=zoned), (
+                    key,
+                    column,
+                )
                 checked += 1
         for column in ("c_ts", "c_tstz"):
             if (source[column] or "").endswith("infinity"):

@@ -1,4 +1,5 @@
-"""Debezium's change events staged as they come: rows, deletes, truncates, and rows whose key was changed."""
+"""Debezium's change events staged as they come: rows, deletes, truncates, and rows whose key was
+changed."""
 
 from __future__ import annotations
 
@@ -6,7 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from iceberg_staging_rows import ORDERS_0, batch, changes, config, read, record, stage, stager, table
+from iceberg_staging_rows import (
+    ORDERS_0,
+    batch,
+    changes,
+    config,
+    read,
+    record,
+    stage,
+    stager,
+    table,
+)
 
 from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows, DataError, FailureReason
@@ -37,7 +48,9 @@ def plain(offset: int, op: str, after: Any = None, before: Any = None) -> SinkRe
     """The same without a schema."""
     rows = [None if row is None else {"id": row[0], "v": row[1]} for row in (before, after)]
     key = next(({"id": row["id"]} for row in rows if row is not None), None)
-    return record({"before": rows[0], "after": rows[1], "op": op, "source": {"lsn": offset}}, offset, key=key)
+    return record(
+        {"before": rows[0], "after": rows[1], "op": op, "source": {"lsn": offset}}, offset, key=key
+    )
 
 
 def moved(made: SinkRecord, old_id: Any) -> SinkRecord:
@@ -46,14 +59,24 @@ def moved(made: SinkRecord, old_id: Any) -> SinkRecord:
 
 def merging(folder: Path, **more: str) -> TableStager:
     description = table(COLUMNS, keys=["id"], required=["id"], folder=folder)
-    settings = {"ext__envelope": "debezium", "ext__truncate_events": "apply", "tables__upsert_mode_enabled": "true"}
+    settings = {
+        "ext__envelope": "debezium",
+        "ext__truncate_events": "apply",
+        "tables__upsert_mode_enabled": "true",
+    }
     return stager(description, **{**settings, **more})
 
 
 @pytest.mark.parametrize("made", [event, plain])
 def test_upserts_use_the_after_row_and_deletes_the_before_key(tmp_path: Path, made: Any) -> None:
-    records = [made(0, "r", (1, "a")), made(1, "c", (2, "b")), made(2, "u", (1, "c"), (1, "a")),
-               made(3, "d", None, (2, "b")), made(4, "m"), record(None, 5, key=Struct(KEY, [3]))]  # fmt: skip
+    records = [
+        made(0, "r", (1, "a")),
+        made(1, "c", (2, "b")),
+        made(2, "u", (1, "c"), (1, "a")),
+        made(3, "d", None, (2, "b")),
+        made(4, "m"),
+        record(None, 5, key=Struct(KEY, [3])),
+    ]
     stager_ = merging(tmp_path)
     files = stage(stager_, *Batch.of(records))
     assert read(files) == [{"id": 1, "v": "c"}]
@@ -77,24 +100,43 @@ def test_records_that_are_no_change_events_are_bad_rows(tmp_path: Path) -> None:
     with pytest.raises(BadRows) as rowless:
         made.prepare(batch([event(0, "c")]))
     for errors in (raised.value.errors, unlike.value.errors, rowless.value.errors):
-        assert {getattr(error, "reason", None) for error in errors.values()} == {FailureReason.NO_CHANGE_EVENT}
+        assert {getattr(error, "reason", None) for error in errors.values()} == {
+            FailureReason.NO_CHANGE_EVENT
+        }
 
 
 @pytest.mark.parametrize("made", [event, plain])
 @pytest.mark.parametrize("op", ["c", "u", "r"])
 def test_event_without_the_row_it_writes_is_a_bad_row(tmp_path: Path, made: Any, op: str) -> None:
-    records = [made(0, "c", (1, "a")), made(1, op, None, (1, "a")), made(2, "d", None, (1, "a")), made(3, "t")]
+    records = [
+        made(0, "c", (1, "a")),
+        made(1, op, None, (1, "a")),
+        made(2, "d", None, (1, "a")),
+        made(3, "t"),
+    ]
     for start, bad in ((0, 1), (1, 0)):  # among events that have rows, and where no event has one
         with pytest.raises(BadRows) as raised:
             merging(tmp_path).prepare(batch(records[start : start + 3]))
-        assert {row: str(error)[:20] for row, error in raised.value.errors.items()} == {bad: "the event has no row"}
+        assert {row: str(error)[:20] for row, error in raised.value.errors.items()} == {
+            bad: "the event has no row"
+        }
 
 
 @pytest.mark.parametrize("made", [event, plain])
-def test_truncate_removes_earlier_rows_and_stages_a_truncate_marker(tmp_path: Path, made: Any) -> None:
-    records = [made(0, "c", (1, "a")), made(1, "c", (2, "b")), made(2, "t"), made(3, "c", (2, "new"))]
+def test_truncate_removes_earlier_rows_and_stages_a_truncate_marker(
+    tmp_path: Path, made: Any
+) -> None:
+    records = [
+        made(0, "c", (1, "a")),
+        made(1, "c", (2, "b")),
+        made(2, "t"),
+        made(3, "c", (2, "new")),
+    ]
     files = stage(merging(tmp_path), *Batch.of(records))
-    assert [(f.kind.value, f.path == "", f.rows) for f in files] == [("truncates", True, 0), ("rows", False, 1)]
+    assert [(f.kind.value, f.path == "", f.rows) for f in files] == [
+        ("truncates", True, 0),
+        ("rows", False, 1),
+    ]
     assert read(files) == [{"id": 2, "v": "new"}]
 
 
@@ -115,16 +157,25 @@ def test_a_truncate_that_went_to_disk_still_counts(tmp_path: Path) -> None:
     assert read(files) == [{"id": 3, "v": "c"}]
 
 
-def test_truncates_are_ignored_and_counted_unless_asked_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_truncates_are_ignored_and_counted_unless_asked_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     made = merging(tmp_path, ext__truncate_events="ignore")
-    assert read(stage(made, batch([event(0, "c", (1, "a")), event(1, "t")]))) == [{"id": 1, "v": "a"}]
+    assert read(stage(made, batch([event(0, "c", (1, "a")), event(1, "t")]))) == [
+        {"id": 1, "v": "a"}
+    ]
     assert made.ignored_rows == 1
     assert "truncate-events=apply" in caplog.text
 
 
 @pytest.mark.parametrize("made", [event, plain])
 def test_events_of_a_snapshot_are_left_out_if_asked_for(tmp_path: Path, made: Any) -> None:
-    records = [made(0, "r", (1, "a")), made(1, "c", (2, "b")), made(2, "r", (2, "old")), made(3, "r", None)]
+    records = [
+        made(0, "r", (1, "a")),
+        made(1, "c", (2, "b")),
+        made(2, "r", (2, "old")),
+        made(3, "r", None),
+    ]
     stager_ = merging(tmp_path, ext__snapshot_events="ignore")
     assert read(stage(stager_, *Batch.of(records))) == [{"id": 2, "v": "b"}]
     assert stager_.ignored_rows == 3
@@ -149,16 +200,24 @@ DELETE, INSERT, ALONE = 0, 1, 2
 
 def test_both_halves_of_a_key_change_share_a_pair_identifier(tmp_path: Path) -> None:
     records = [
-        event(0, "u", (1, "known")), event(1, "u", (1, GONE)), left(event(2, "d", None, (1, None)), 2),
-        left(record(None, 3, key=Struct(KEY, [1])), 2), moved(event(4, "c", (2, GONE)), '{"id": 1}'),
-        event(5, "u", (2, GONE)), event(6, "u", (9, GONE)),
-    ]  # fmt: skip
+        event(0, "u", (1, "known")),
+        event(1, "u", (1, GONE)),
+        left(event(2, "d", None, (1, None)), 2),
+        left(record(None, 3, key=Struct(KEY, [1])), 2),
+        moved(event(4, "c", (2, GONE)), '{"id": 1}'),
+        event(5, "u", (2, GONE)),
+        event(6, "u", (9, GONE)),
+    ]
     files = stage(merging(tmp_path), batch(records))
     found = changes(files, "id", "v", "half", "partial")
     assert found == [
-        (1, "known", None, False), (1, None, None, False), (1, None, DELETE, False),
-        (2, None, INSERT, False), (2, None, None, True), (9, None, None, True),
-    ]  # fmt: skip
+        (1, "known", None, False),
+        (1, None, None, False),
+        (1, None, DELETE, False),
+        (2, None, INSERT, False),
+        (2, None, None, True),
+        (9, None, None, True),
+    ]
     pairs = changes(files, "__connect_py_pair")
     assert pairs[2] == pairs[3] != (None,)
     assert [file.pairs for file in files if file.kind.value == "changes"] == [True]
@@ -168,8 +227,13 @@ def test_both_halves_of_a_key_change_share_a_pair_identifier(tmp_path: Path) -> 
 
 def test_pairs_differ_by_their_keys_and_source_positions(tmp_path: Path) -> None:
     records = [moved(plain(n, "c", (2 + n // 2, GONE)), {"id": 1}) for n in range(4)]
-    at = [made.replace(value={**made.value, "source": {"lsn": n % 2}}) for n, made in enumerate(records)]
-    found = {pair for (pair,) in changes(stage(merging(tmp_path), *Batch.of(at)), "__connect_py_pair")}
+    at = [
+        made.replace(value={**made.value, "source": {"lsn": n % 2}})
+        for n, made in enumerate(records)
+    ]
+    found = {
+        pair for (pair,) in changes(stage(merging(tmp_path), *Batch.of(at)), "__connect_py_pair")
+    }
     assert len(found) == 4
     nowhere = [made.replace(value={**made.value, "source": None}) for made in records]
     assert len(set(changes(stage(merging(tmp_path), *Batch.of(nowhere)), "__connect_py_pair"))) == 2
@@ -180,7 +244,12 @@ def test_insert_of_a_changed_key_waits_for_its_unread_delete(tmp_path: Path) -> 
     insert = moved(event(4, "c", (2, GONE)), {"id": 1})
     prepared = made.prepare(batch([event(0, "c", (8, "x")), insert, event(5, "u", (9, "y"))]))
     ((partition, unread),) = made.unread(prepared, {})
-    assert (partition, unread.offset, unread.table, unread.keys) == (ORDERS_0, 4, "db.orders", "[[1], [2]]")
+    assert (partition, unread.offset, unread.table, unread.keys) == (
+        ORDERS_0,
+        4,
+        "db.orders",
+        "[[1], [2]]",
+    )
     assert not list(made.unread(prepared, {unread.pair: 1}))
     whole = made.prepare(batch([moved(event(4, "c", (2, "all of it")), {"id": 1})]))
     assert not list(made.unread(whole, {})), "it lacks nothing"
@@ -212,7 +281,9 @@ def test_only_a_tombstone_without_its_delete_is_half_a_pair(tmp_path: Path) -> N
 def test_a_pair_without_a_place_that_comes_again_waits_again(tmp_path: Path) -> None:
     made = merging(tmp_path, ext__envelope="none")
     gone = left(record(None, 0, key=Struct(KEY, [1])), 2)
-    insert, again = (moved(record({"id": 2, "v": GONE}, n, key={"id": 2}), {"id": 1}) for n in (1, 2))
+    insert, again = (
+        moved(record({"id": 2, "v": GONE}, n, key={"id": 2}), {"id": 1}) for n in (1, 2)
+    )
     made.add(made.prepare(batch([gone])))
     prepared = made.prepare(batch([insert]))
     known = made.known_pairs()
@@ -231,10 +302,15 @@ def test_key_changes_without_a_placeholder_stage_no_pairs(tmp_path: Path) -> Non
 
 def test_an_envelope_and_a_cdc_field_exclude_each_other() -> None:
     with pytest.raises(Exception, match=r"iceberg\.ext\.envelope"):
-        IcebergSinkConfig.parse({
-            "name": "x", "iceberg.catalog.type": "jdbc", "iceberg.tables": "a.b", "iceberg.ext.envelope": "debezium",
-            "iceberg.tables.cdc-field": "op",
-        })  # fmt: skip
+        IcebergSinkConfig.parse(
+            {
+                "name": "x",
+                "iceberg.catalog.type": "jdbc",
+                "iceberg.tables": "a.b",
+                "iceberg.ext.envelope": "debezium",
+                "iceberg.tables.cdc-field": "op",
+            }
+        )
 
 
 def test_batch_with_only_tombstones_is_read_as_deletes() -> None:
@@ -252,11 +328,20 @@ def orders(files: Any, kind: str = "rows") -> dict[int, str]:
 
 def test_staged_rows_say_where_they_stand_in_the_source(tmp_path: Path) -> None:
     made = merging(tmp_path, ext__ordering_columns="source.sequence")
-    records = [sequenced(plain(0, "c", (1, "a")), 90), sequenced(plain(1, "d", None, (2, "b")), 95),
-               record(None, 2, key={"id": 3}), sequenced(plain(3, "c", (4, "d")), 100)]  # fmt: skip
+    records = [
+        sequenced(plain(0, "c", (1, "a")), 90),
+        sequenced(plain(1, "d", None, (2, "b")), 95),
+        record(None, 2, key={"id": 3}),
+        sequenced(plain(3, "c", (4, "d")), 100),
+    ]
     files = stage(made, *Batch.of(records))
-    assert [text.lstrip("0") for text in orders(files).values()] == [f"90\x01{90:020d}", f"100\x01{100:020d}"]
-    assert orders(files, "deletes")[3] == orders(files, "deletes")[2], "a tombstone stands where the row before it does"
+    assert [text.lstrip("0") for text in orders(files).values()] == [
+        f"90\x01{90:020d}",
+        f"100\x01{100:020d}",
+    ]
+    assert orders(files, "deletes")[3] == orders(files, "deletes")[2], (
+        "a tombstone stands where the row before it does"
+    )
     assert orders(files)[1] < orders(files, "deletes")[2] < orders(files)[4]
     later = stage(made, *Batch.of([record(None, 4, key={"id": 5})]), cycle=2)
     assert orders(later, "deletes")[5] == orders(files)[4], "also in the next cycle"
@@ -296,7 +381,9 @@ def test_a_delete_that_tells_no_place_is_still_staged(tmp_path: Path) -> None:
 def test_a_truncate_tells_its_place_where_rows_are_ordered(tmp_path: Path) -> None:
     made = merging(tmp_path, ext__ordering_columns="source.sequence")
     made._changes._partition_count = lambda topic: 3  # which does not matter then
-    (file,) = stage(made, *Batch.of([sequenced(plain(0, "c", (1, "a")), 90), sequenced(plain(1, "t"), 95)]))
+    (file,) = stage(
+        made, *Batch.of([sequenced(plain(0, "c", (1, "a")), 90), sequenced(plain(1, "t"), 95)])
+    )
     assert (file.kind.value, file.order.lstrip("0")) == ("truncates", f"95\x01{95:020d}")
 
 
@@ -310,31 +397,58 @@ def test_order_comes_from_headers_where_the_value_does_not_tell(tmp_path: Path) 
 
 
 def marking(folder: Path, deleted: str = "boolean", **more: str) -> TableStager:
-    description = table([*COLUMNS, ("__deleted", deleted)], keys=["id"], required=["id"], folder=folder)
-    settings = {"ext__envelope": "debezium", "tables__upsert_mode_enabled": "true", "ext__delete_mode": "mark"}
+    description = table(
+        [*COLUMNS, ("__deleted", deleted)], keys=["id"], required=["id"], folder=folder
+    )
+    settings = {
+        "ext__envelope": "debezium",
+        "tables__upsert_mode_enabled": "true",
+        "ext__delete_mode": "mark",
+    }
     return stager(description, **settings, **more)
 
 
-@pytest.mark.parametrize(("type_", "yes", "no"), [("boolean", True, False), ("string", "true", "false")])
-def test_soft_delete_keeps_the_values_staged_in_its_cycle(tmp_path: Path, type_: str, yes: Any, no: Any) -> None:
-    records = [event(0, "c", (1, "a")), event(1, "u", (1, "b")), event(2, "d", None, (1, None)),
-               record(None, 3, key=Struct(KEY, [1])), event(4, "c", (2, "c")), event(5, "d", None, (2, None)),
-               event(6, "c", (2, "again"))]  # fmt: skip
+@pytest.mark.parametrize(
+    ("type_", "yes", "no"), [("boolean", True, False), ("string", "true", "false")]
+)
+def test_soft_delete_keeps_the_values_staged_in_its_cycle(
+    tmp_path: Path, type_: str, yes: Any, no: Any
+) -> None:
+    records = [
+        event(0, "c", (1, "a")),
+        event(1, "u", (1, "b")),
+        event(2, "d", None, (1, None)),
+        record(None, 3, key=Struct(KEY, [1])),
+        event(4, "c", (2, "c")),
+        event(5, "d", None, (2, None)),
+        event(6, "c", (2, "again")),
+    ]
     files = stage(marking(tmp_path, type_), batch(records))
     assert read(files) == [{"id": 2, "v": "again", "__deleted": no}]
     assert changes(files, "id", "v", "__deleted", "partial", "optional") == [
-        (1, "a", no, False, False), (1, "b", no, False, False), (1, None, yes, False, True),
-        (1, None, yes, True, True), (2, "c", no, False, False), (2, None, yes, False, True),
-    ]  # fmt: skip
+        (1, "a", no, False, False),
+        (1, "b", no, False, False),
+        (1, None, yes, False, True),
+        (1, None, yes, True, True),
+        (2, "c", no, False, False),
+        (2, None, yes, False, True),
+    ]
 
 
 def test_soft_delete_of_incomplete_row_is_staged_partial_and_optional(tmp_path: Path) -> None:
-    records = [event(0, "d", None, (1, None)), event(1, "u", (2, GONE)), event(2, "u", (3, GONE)),
-               event(3, "d", None, (3, None))]  # fmt: skip
+    records = [
+        event(0, "d", None, (1, None)),
+        event(1, "u", (2, GONE)),
+        event(2, "u", (3, GONE)),
+        event(3, "d", None, (3, None)),
+    ]
     files = stage(marking(tmp_path), batch(records))
     assert changes(files, "id", "__deleted", "partial", "optional") == [
-        (1, True, True, True), (2, False, True, False), (3, False, False, False), (3, True, True, True),
-    ]  # fmt: skip
+        (1, True, True, True),
+        (2, False, True, False),
+        (3, False, False, False),
+        (3, True, True, True),
+    ]
 
 
 def test_a_table_without_a_column_for_the_mark_is_refused(tmp_path: Path) -> None:
@@ -345,11 +459,16 @@ def test_a_table_without_a_column_for_the_mark_is_refused(tmp_path: Path) -> Non
 def test_records_tell_their_key_if_they_are_asked(tmp_path: Path) -> None:
     made = batch([event(0, "c", (1, "a"))])
     settings = {"tables__upsert_mode_enabled": "true", "ext__envelope": "debezium"}
-    wish = TableRequest.from_text(Stage(config(**settings, ext__key_source="record"), "0").creation("db.orders", made))
+    wish = TableRequest.from_text(
+        Stage(config(**settings, ext__key_source="record"), "0").creation("db.orders", made)
+    )
     assert wish.keys == ("id",)
     assert wish.schema is not None
     assert wish.schema["identifier-field-ids"] == [1]
-    assert TableRequest.from_text(Stage(config(**settings), "0").creation("db.orders", made)).keys == ()
+    assert (
+        TableRequest.from_text(Stage(config(**settings), "0").creation("db.orders", made)).keys
+        == ()
+    )
     unwrapped = batch([record({"id": 1, "_cdc": {"op": "I", "key": {"id": 1}}}, 0)])
     from_cdc = Stage(config(tables__cdc_field="_cdc.op", ext__key_source="record"), "0")
     assert TableRequest.from_text(from_cdc.creation("db.orders", unwrapped)).keys == ("id",)

@@ -1,4 +1,5 @@
-"""A connector that stops by itself: its bounds, what is staged below them, and when it asks for its stop."""
+"""A connector that stops by itself: its bounds, what is staged below them, and when it asks for its
+stop."""
 
 from __future__ import annotations
 
@@ -99,7 +100,9 @@ class Run:
         parsed = parse_stop_at(text)
         assert parsed is not None
         self.metrics = FakePluginMetrics()
-        self.bounded = BoundedRun(parsed, self.context, IcebergMetrics(self.metrics), self.clock.monotonic)
+        self.bounded = BoundedRun(
+            parsed, self.context, IcebergMetrics(self.metrics), self.clock.monotonic
+        )
 
     def resolve(self, messages: Iterable[Message] = ()) -> Mapping[TopicPartition, int]:
         """As a life of a coordinator does at its start."""
@@ -135,7 +138,9 @@ def test_bounds_stay_as_they_were_for_later_lives() -> None:
     ids, ends = said_of(said)
     parts = [Bounded(EPOCH, first.bounded.bounds.run, ids, {p: end}) for p, end in ends.items()]
     assert later.resolve([EpochStarted(EPOCH), *parts]) == {P0: 100, P1: 50, P2: 0}
-    assert later.said(Epoch(8, "y")) == [Bounded(Epoch(8, "y"), first.bounded.bounds.run, ids, ends)]
+    assert later.said(Epoch(8, "y")) == [
+        Bounded(Epoch(8, "y"), first.bounded.bounds.run, ids, ends)
+    ]
     again = Run("latest", start_number=6)  # stopped and resumed
     again.context.log_ranges = {P0: (10, 900), P1: (0, 900), P2: (0, 900)}
     assert again.resolve([*said]) == {P0: 900, P1: 900, P2: 900}
@@ -156,7 +161,10 @@ def test_newest_coordinator_decides_which_bounds_are_remembered() -> None:
     run = Run("latest")
     run.resolve()
     ((ids, _), name) = said_of(run.said()), run.bounded.bounds.run
-    older, newer = Bounded(Epoch(3, "a"), name, ids, {P0: 30}), Bounded(Epoch(4, "a"), name, ids, {P0: 40})
+    older, newer = (
+        Bounded(Epoch(3, "a"), name, ids, {P0: 30}),
+        Bounded(Epoch(4, "a"), name, ids, {P0: 40}),
+    )
     assert Run("latest").resolve([older, newer])[P0] == 40
 
 
@@ -221,7 +229,9 @@ def life(
 ) -> CoordinatorState:
     settings = CoordinatorSettings("k", 5, 1000, 300, dynamic=True, bounds=Bounds(RUN, ends))
     state = CoordinatorState(settings, "x", lambda: "c")
-    offsets = {p: GroupOffset(o, OffsetMetadata(Epoch(1, "a"), 0, "id")) for p, o in (group or {}).items()}
+    offsets = {
+        p: GroupOffset(o, OffsetMetadata(Epoch(1, "a"), 0, "id")) for p, o in (group or {}).items()
+    }
     begun = state.begin({"orders": TopicInfo("id", log_starts)}, offsets, tables or {}, None, 0)
     for action in begun:
         if isinstance(action, Fail):
@@ -237,7 +247,9 @@ def filled(to: int) -> TableView:
     return TableView("t", [SnapshotView(10, ledger.to_json())], True, frozenset({10}), prop)
 
 
-def attached(state: CoordinatorState, *partitions: TopicPartition) -> dict[TopicPartition, Attachment]:
+def attached(
+    state: CoordinatorState, *partitions: TopicPartition
+) -> dict[TopicPartition, Attachment]:
     found: dict[TopicPartition, Attachment] = {}
     for action in state.on_message(Attach("t", 5, "n", dict.fromkeys(partitions, "id"))):
         message = getattr(action, "message", None)
@@ -252,9 +264,18 @@ def test_remaining_offsets_reach_zero_with_the_floors_only() -> None:
     assert state.remaining == 10
     attached(state, P1)
     state.on_tick(1000)
-    state.on_message(Report("t", 5, state.epoch, 1, {p: Range("id", 0, 0, "n", 0, e) for p, e in ((P0, 10), (P1, 0))}))
+    state.on_message(
+        Report(
+            "t",
+            5,
+            state.epoch,
+            1,
+            {p: Range("id", 0, 0, "n", 0, e) for p, e in ((P0, 10), (P1, 0))},
+        )
+    )
     assert state.remaining == 0
-    assert life({P0: 10, P1: 5}, group={P0: 30, P1: 4}).remaining == 1  # below the position: reached
+    # below the position: reached
+    assert life({P0: 10, P1: 5}, group={P0: 30, P1: 4}).remaining == 1
 
 
 def test_partition_added_later_has_nothing_that_is_wanted() -> None:
@@ -266,7 +287,8 @@ def test_partition_added_later_has_nothing_that_is_wanted() -> None:
 
 def test_log_may_begin_behind_a_bound_but_not_before_it() -> None:
     assert life({P0: 5, P1: 0}, log_starts=(8, 0)).remaining == 0
-    done = life({P0: 5, P1: 0}, log_starts=(8, 0), group={P0: 5})  # retention went on after the bound was reached
+    # retention went on after the bound was reached
+    done = life({P0: 5, P1: 0}, log_starts=(8, 0), group={P0: 5})
     assert attached(done, P0)[P0].position == 5
     table = life({P0: 5, P1: 0}, log_starts=(8, 0), group={P0: 5}, tables={"db.t": filled(5)})
     assert attached(table, P0)[P0].needs["db.t"].next == 5
@@ -311,7 +333,9 @@ def test_partition_that_stands_behind_its_bound_reads_nothing() -> None:
     assert task.next_offset(P0) == 30
 
 
-def test_rows_at_the_bound_and_behind_are_not_staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_at_the_bound_and_behind_are_not_staged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stand = make_stand(tmp_path, monkeypatch)
     stand.task._state._partitions[ORDERS_0].bound = Bound(RUN, 3)
     stand.put(0, 1, 2, 3, 4)

@@ -10,7 +10,11 @@ import pytest
 
 from connectors.iceberg.coordinator.table_executor import EVERY_TABLE, TableExecutor
 
-ORDERS, LINES, BOTH = frozenset({"db.orders"}), frozenset({"db.lines"}), frozenset({"db.orders", "db.lines"})
+ORDERS, LINES, BOTH = (
+    frozenset({"db.orders"}),
+    frozenset({"db.lines"}),
+    frozenset({"db.orders", "db.lines"}),
+)
 SECONDS = 10.0  # until a test gives up
 
 
@@ -76,8 +80,11 @@ def test_calls_on_one_table_run_in_order_and_never_overlap(executor: TableExecut
     assert not calls.overlaps
 
 
-def test_call_that_shares_a_table_waits_and_later_calls_do_not_overtake_it(executor: TableExecutor) -> None:
-    """Two tables with the same aggregate: no commit to one of them while the other one is committed to."""
+def test_call_that_shares_a_table_waits_and_later_calls_do_not_overtake_it(
+    executor: TableExecutor,
+) -> None:
+    """Two tables with the same aggregate: no commit to one of them while the other one is committed
+    to."""
     calls = Calls()
     calls.release("both", "lines")
     futures = [executor.submit(ORDERS, calls, "orders"), executor.submit(BOTH, calls, "both")]
@@ -93,9 +100,10 @@ def test_call_that_shares_a_table_waits_and_later_calls_do_not_overtake_it(execu
 
 def test_call_on_every_table_runs_alone(executor: TableExecutor) -> None:
     calls = Calls()
-    futures = [executor.submit(tables, calls, name) for tables, name in (
-        (ORDERS, "orders"), (EVERY_TABLE, "alone"), (LINES, "lines")
-    )]  # fmt: skip
+    futures = [
+        executor.submit(tables, calls, name)
+        for tables, name in ((ORDERS, "orders"), (EVERY_TABLE, "alone"), (LINES, "lines"))
+    ]
     calls.release("orders", "alone", "lines")
     for future in futures:
         future.result(SECONDS)
@@ -105,7 +113,9 @@ def test_call_on_every_table_runs_alone(executor: TableExecutor) -> None:
 
 def test_no_more_calls_run_at_once_than_there_are_threads(executor: TableExecutor) -> None:
     calls = Calls()
-    futures = [executor.submit(frozenset({f"db.t{number}"}), calls, f"t{number}") for number in range(5)]
+    futures = [
+        executor.submit(frozenset({f"db.t{number}"}), calls, f"t{number}") for number in range(5)
+    ]
     calls.wait_for("t0", "t1", "t2")
     time.sleep(0.05)
     assert calls.running == {"t0", "t1", "t2"}
@@ -113,7 +123,9 @@ def test_no_more_calls_run_at_once_than_there_are_threads(executor: TableExecuto
     assert [future.result(SECONDS) for future in futures] == [f"t{number}" for number in range(5)]
 
 
-def test_failed_call_affects_neither_other_tables_nor_the_next_call(executor: TableExecutor) -> None:
+def test_failed_call_affects_neither_other_tables_nor_the_next_call(
+    executor: TableExecutor,
+) -> None:
     def fail() -> None:
         raise ValueError("the table is gone")
 
@@ -126,7 +138,9 @@ def test_failed_call_affects_neither_other_tables_nor_the_next_call(executor: Ta
     assert (lines.result(SECONDS), orders.result(SECONDS)) == ("lines", "orders")
 
 
-def test_next_call_on_a_table_starts_after_the_callbacks_of_the_previous_one(executor: TableExecutor) -> None:
+def test_next_call_on_a_table_starts_after_the_callbacks_of_the_previous_one(
+    executor: TableExecutor,
+) -> None:
     """The coordinator takes the results of a table in their order."""
     calls, results = Calls(), list[str]()
 
@@ -145,7 +159,10 @@ def test_next_call_on_a_table_starts_after_the_callbacks_of_the_previous_one(exe
 
 def test_shutdown_cancels_calls_that_have_not_started(executor: TableExecutor) -> None:
     calls = Calls()
-    running, waiting = executor.submit(ORDERS, calls, "running"), executor.submit(ORDERS, calls, "waiting")
+    running, waiting = (
+        executor.submit(ORDERS, calls, "running"),
+        executor.submit(ORDERS, calls, "waiting"),
+    )
     calls.wait_for("running")
     executor.shutdown(wait=False)
     assert waiting.cancelled()

@@ -1,4 +1,5 @@
-"""A driver that dies is replaced, but not for a commit that kills it; what a table needs is made, also later."""
+"""A driver that dies is replaced, but not for a commit that kills it; what a table needs is made,
+also later."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ from connectors.iceberg.errors import (
     TableUnsuitableError,
 )
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.maintenance.compaction import CompactionOutcome, CompactionStatus, TableHealth
+from connectors.iceberg.maintenance.compaction import (
+    CompactionOutcome,
+    CompactionStatus,
+    TableHealth,
+)
 from connectors.iceberg.maintenance.expiration import ExpirationOutcome
 from connectors.iceberg.protocol.commit_request import (
     CommitCounts,
@@ -123,7 +128,9 @@ def test_commit_that_repeatedly_kills_the_driver_fails_its_task() -> None:
         for _ in range(DEATHS - 1):
             with pytest.raises(SparkDiedError):
                 keeper._commit(commit_of(number))
-    with pytest.raises(SparkLostError, match=f"died {DEATHS} times while it made commit commit-1 to db.t"):
+    with pytest.raises(
+        SparkLostError, match=f"died {DEATHS} times while it made commit commit-1 to db.t"
+    ):
         keeper._commit(commit_of(1))
     assert keeper._commit(commit_of(3)).status is CommitStatus.COMMITTED
 
@@ -145,7 +152,9 @@ def test_status_names_spark_until_a_session_is_open() -> None:
     lake.refusals = [CatalogUnavailableError("service spark-driver was not ready after 120 s")]
     with pytest.raises(CatalogUnavailableError):
         tables.start()
-    assert context.waiting_for == {SPARK: "Spark has not started: service spark-driver was not ready after 120 s"}
+    assert context.waiting_for == {
+        SPARK: "Spark has not started: service spark-driver was not ready after 120 s"
+    }
     tables.start()
     assert context.waiting_for == {}
 
@@ -155,11 +164,17 @@ def test_commits_are_measured_by_table_engine_and_outcome() -> None:
     metrics = IcebergMetrics(made, lambda: 1_700_000_000.0)
     metrics.staged(2)
     counts = CommitCounts(added_files=2, added_rows=50, replaced_rows=7, milliseconds=500)
-    landed = CommitOutcome(CommitStatus.COMMITTED, EngineName.MERGE, 9, "", counts, "rows may replace others")
+    landed = CommitOutcome(
+        CommitStatus.COMMITTED, EngineName.MERGE, 9, "", counts, "rows may replace others"
+    )
     metrics.committed("db.t", landed)
-    metrics.committed("db.t", CommitOutcome(CommitStatus.CONFLICT, EngineName.MERGE, None, "moved", counts))
+    metrics.committed(
+        "db.t", CommitOutcome(CommitStatus.CONFLICT, EngineName.MERGE, None, "moved", counts)
+    )
     table = {"table": "db.t"}
-    found = {(name, *labels): measurement.value for (name, labels), measurement in made.made.items()}
+    found = {
+        (name, *labels): measurement.value for (name, labels), measurement in made.made.items()
+    }
     engine = (("engine", "merge"), *table.items())
     assert found == {
         ("iceberg_staged_cycles",): 2,
@@ -172,7 +187,12 @@ def test_commits_are_measured_by_table_engine_and_outcome() -> None:
         ("iceberg_added_files_total", *table.items()): 2,
         ("iceberg_unknown_values_total", *table.items()): 0,
         ("iceberg_older_changes_total", *table.items()): 0,
-        ("iceberg_engine_choices_total", engine[0], ("reason", "rows may replace others"), engine[1]): 1,
+        (
+            "iceberg_engine_choices_total",
+            engine[0],
+            ("reason", "rows may replace others"),
+            engine[1],
+        ): 1,
     }
 
 
@@ -219,7 +239,9 @@ def test_order_column_is_added_only_with_configured_ordering_columns(
     after = dataclasses.replace(table([("id", "int"), (ORDER, "string")], schema_id=1), **merged)
     keeper = keeper_of(EvolvedCatalog(before, after), **settings)
     for _ in range(2):  # the second time it is there
-        _, described = keeper.prepare("db.orders", Need.CREATE, TableRequest(None, "", (), 0).to_text())
+        _, described = keeper.prepare(
+            "db.orders", Need.CREATE, TableRequest(None, "", (), 0).to_text()
+        )
         assert (ORDER in described) is added
 
 
@@ -237,7 +259,9 @@ def test_order_column_is_added_only_with_configured_ordering_columns(
 def test_merged_table_without_a_configured_mode_becomes_merge_on_read(
     props: dict[str, str], described: dict[str, Any], mode: str | None
 ) -> None:
-    made = dataclasses.replace(table([("id", "int")]), **{"mode": WriteMode.MERGE, "key_columns": ("id",), **described})
+    made = dataclasses.replace(
+        table([("id", "int")]), **{"mode": WriteMode.MERGE, "key_columns": ("id",), **described}
+    )
     keeper = keeper_of(EvolvedCatalog(made, made), tables__upsert_mode_enabled="true", **props)
     _, told = keeper.prepare("db.orders", Need.CREATE, TableRequest(None, "").to_text())
     assert TableDescription.from_json(json.loads(told)).properties.get("write.merge.mode") == mode
@@ -260,23 +284,36 @@ class LaidOutCatalog(EvolvedCatalog):
     [
         ({}, [], ()),
         ({"tables__default_partition_by": "id"}, [], ()),  # of new tables
-        ({"table__db__orders__sort_by": "id desc, days(at), bucket(id, 4), name"}, [(4, None)], (
-            ("id", True, False), ("at", False, True))),
-        ({"tables__default_partition_by": "id", "ext__evolution__partition_by": "apply"}, [(0, 1)], ()),
+        (
+            {"table__db__orders__sort_by": "id desc, days(at), bucket(id, 4), name"},
+            [(4, None)],
+            (("id", True, False), ("at", False, True)),
+        ),
+        (
+            {"tables__default_partition_by": "id", "ext__evolution__partition_by": "apply"},
+            [(0, 1)],
+            (),
+        ),
     ],
-)  # fmt: skip
+)
 def test_layout_of_a_table_follows_the_configuration(
-    props: dict[str, str], asked: list[tuple[int, int | None]], sorted_by: tuple[tuple[str, bool, bool], ...]
+    props: dict[str, str],
+    asked: list[tuple[int, int | None]],
+    sorted_by: tuple[tuple[str, bool, bool], ...],
 ) -> None:
     catalog = LaidOutCatalog(table([("id", "int"), ("at", "timestamp")]))
     keeper = keeper_of(catalog, **props)
     _, told = keeper.prepare("db.orders", Need.CREATE, TableRequest(None, "").to_text())
-    assert [(len(sort_by), None if by is None else len(by)) for sort_by, by in catalog.layouts] == asked
+    assert [
+        (len(sort_by), None if by is None else len(by)) for sort_by, by in catalog.layouts
+    ] == asked
     assert TableDescription.from_json(json.loads(told)).sort_by == sorted_by
 
 
 def test_table_without_its_key_column_is_refused_naming_the_column() -> None:
-    described = dataclasses.replace(table([("number", "int")]), mode=WriteMode.MERGE, key_columns=("id",))
+    described = dataclasses.replace(
+        table([("number", "int")]), mode=WriteMode.MERGE, key_columns=("id",)
+    )
     catalog = EvolvedCatalog(described, described)
     keeper = keeper_of(catalog, tables__upsert_mode_enabled="true")
     with pytest.raises(TableUnsuitableError, match="has no key column id"):
@@ -286,29 +323,45 @@ def test_table_without_its_key_column_is_refused_naming_the_column() -> None:
 def test_unsupported_write_properties_are_warned_about_once_per_table(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    described = dataclasses.replace(table([("id", "int")]), properties={"write.format.default": "orc"})
+    described = dataclasses.replace(
+        table([("id", "int")]), properties={"write.format.default": "orc"}
+    )
     keeper = keeper_of(
-        EvolvedCatalog(described, described), tables__write_props__write__upsert__enabled="true",
-    )  # fmt: skip
+        EvolvedCatalog(described, described),
+        tables__write_props__write__upsert__enabled="true",
+    )
     for _ in range(2):
         keeper.prepare("db.orders", Need.CREATE, TableRequest(None, "").to_text())
-    told = [record.getMessage() for record in caplog.records if "has no effect" in record.getMessage()]
+    told = [
+        record.getMessage() for record in caplog.records if "has no effect" in record.getMessage()
+    ]
     assert [text.split(" has no effect")[0] for text in told] == [
-        "table db.orders: write.format.default=orc", "table db.orders: write.upsert.enabled=true",
-    ]  # fmt: skip
+        "table db.orders: write.format.default=orc",
+        "table db.orders: write.upsert.enabled=true",
+    ]
 
 
 @pytest.mark.parametrize(
-    "words", ["catalog__", "spark__sql__catalog__iceberg__", "spark__spark__sql__catalog__iceberg__"]
+    "words",
+    ["catalog__", "spark__sql__catalog__iceberg__", "spark__spark__sql__catalog__iceberg__"],
 )
 def test_configured_storage_keys_stay_out_of_the_table_description(words: str) -> None:
-    own = {f"{words}s3__access_key_id": "us", f"{words}s3__secret_access_key": "in the configuration"}
-    storage = {"s3.access-key-id": "us", "s3.secret-access-key": "in the configuration", "s3.session-token": "lent"}
+    own = {
+        f"{words}s3__access_key_id": "us",
+        f"{words}s3__secret_access_key": "in the configuration",
+    }
+    storage = {
+        "s3.access-key-id": "us",
+        "s3.secret-access-key": "in the configuration",
+        "s3.session-token": "lent",
+    }
     described = dataclasses.replace(table([("id", "int")]), io_properties=storage)
     catalog = EvolvedCatalog(described, described)
     keeper = keeper_of(catalog, **own)
     _, told = keeper.prepare("db.orders", Need.CREATE, TableRequest(None, "").to_text())
-    assert TableDescription.from_json(json.loads(told)).io_properties == {"s3.session-token": "lent"}
+    assert TableDescription.from_json(json.loads(told)).io_properties == {
+        "s3.session-token": "lent"
+    }
 
 
 class EmptyCatalog:
@@ -362,11 +415,16 @@ def test_a_partition_by_that_does_not_fit_makes_no_table(partition_by: str) -> N
 def test_a_table_that_could_not_be_merged_is_not_made(
     settings: dict[str, str], keys: tuple[str, ...], column: tuple[str, Any], why: str | None
 ) -> None:
-    settings = {"tables__auto_create_enabled": "true", "tables__upsert_mode_enabled": "true", **settings}
+    settings = {
+        "tables__auto_create_enabled": "true",
+        "tables__upsert_mode_enabled": "true",
+        **settings,
+    }
     catalog = EmptyCatalog()
     keeper = keeper_of(catalog, **settings)
     wish = TableRequest(json.loads(table([column]).schema), keys=keys).to_text()
-    with pytest.raises(TableUnsuitableError if why else TableMissingError, match=why):  # this catalog keeps nothing
+    # this catalog keeps nothing
+    with pytest.raises(TableUnsuitableError if why else TableMissingError, match=why):
         keeper.prepare("db.orders", Need.CREATE, wish)
     assert catalog.made == ([] if why else ["db.orders"])
 
@@ -385,12 +443,20 @@ def test_a_table_that_could_not_be_merged_is_not_made(
         ),
     ],
 )
-def test_position_deletes_of_new_tables_are_kept_by_partition(settings: dict[str, str], granularity: str) -> None:
-    settings = {"tables__auto_create_enabled": "true", "tables__upsert_mode_enabled": "true", **settings}
+def test_position_deletes_of_new_tables_are_kept_by_partition(
+    settings: dict[str, str], granularity: str
+) -> None:
+    settings = {
+        "tables__auto_create_enabled": "true",
+        "tables__upsert_mode_enabled": "true",
+        **settings,
+    }
     catalog = EmptyCatalog()
     schema = json.loads(table([("id", "long")]).schema)
     with pytest.raises(TableMissingError):  # this catalog keeps nothing
-        keeper_of(catalog, **settings).prepare("db.orders", Need.CREATE, TableRequest(schema, keys=("id",)).to_text())
+        keeper_of(catalog, **settings).prepare(
+            "db.orders", Need.CREATE, TableRequest(schema, keys=("id",)).to_text()
+        )
     assert catalog.properties.get("write.delete.granularity") == granularity
 
 
@@ -402,7 +468,9 @@ def test_position_deletes_of_new_tables_are_kept_by_partition(settings: dict[str
         ({"ext__maintenance__enabled": "false"}, None),
     ],
 )
-def test_new_tables_are_marked_and_limit_their_metadata_files(settings: dict[str, str], versions: str | None) -> None:
+def test_new_tables_are_marked_and_limit_their_metadata_files(
+    settings: dict[str, str], versions: str | None
+) -> None:
     catalog = EmptyCatalog()
     keeper = keeper_of(catalog, tables__auto_create_enabled="true", **settings)
     schema = json.loads(table([("id", "long")]).schema)
@@ -428,7 +496,8 @@ def test_recreated_table_uses_the_key_seen_by_another_task() -> None:
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (SparkDiedError("gone"), CommitStatus.FAILED),  # before the commit was made visible, else it is no error
+        # before the commit was made visible, else it is no error
+        (SparkDiedError("gone"), CommitStatus.FAILED),
         (CatalogUnavailableError("away"), CommitStatus.FAILED),
         (TableMissingError("db.t", "gone"), CommitStatus.MISSING),
     ],
@@ -507,17 +576,26 @@ EXPIRATION = MaintenanceTask(MaintenanceKind.EXPIRE, "db.t", 2.0)
 def counted(manager: TableManager) -> dict[tuple[str, ...], float]:
     found: Any = manager._metrics._metrics
     return {
-        tuple(dict(key[1]).values()): each.value for key, each in found.made.items() if "maintenance_total" in key[0]
+        tuple(dict(key[1]).values()): each.value
+        for key, each in found.made.items()
+        if "maintenance_total" in key[0]
     }
 
 
 def test_compaction_has_the_prefix_of_the_epoch_and_the_limits_of_its_task() -> None:
-    lake = MaintainedLake(CompactionOutcome(CompactionStatus.COMMITTED, HEALTH, "small files", 1 << 20, 10, 1, 0.5))
+    lake = MaintainedLake(
+        CompactionOutcome(CompactionStatus.COMMITTED, HEALTH, "small files", 1 << 20, 10, 1, 0.5)
+    )
     manager = keeper_of(lake, table__db__t__maintenance__small_files="3")
     epoch = Epoch(4, "a1")
     manager.maintain(COMPACTION, epoch)
     [(table, request)] = lake.requests
-    assert (table, request.epoch, request.cost_limit, request.seconds) == ("db.t", epoch, 1 << 20, 2.0)
+    assert (table, request.epoch, request.cost_limit, request.seconds) == (
+        "db.t",
+        epoch,
+        1 << 20,
+        2.0,
+    )
     assert request.policy.small_files == 3
     assert counted(manager) == {("compact data files", "committed", "db.t"): 1}
 
@@ -543,14 +621,22 @@ def test_failed_maintenance_is_counted_and_ends_no_task(error: Exception) -> Non
     assert counted(manager) == {("compact data files", "failed", "db.t"): 1}
 
 
-def test_tables_with_too_many_snapshots_or_files_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_tables_with_too_many_snapshots_or_files_are_reported_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     metrics = FakePluginMetrics()
     status: dict[str, str | None] = {}
     monitor = HealthMonitor(IcebergMetrics(metrics), status.__setitem__)
-    crowded = dataclasses.replace(HEALTH, maintained=False, snapshots=5001, small_files=501, data_files=501)
+    crowded = dataclasses.replace(
+        HEALTH, maintained=False, snapshots=5001, small_files=501, data_files=501
+    )
 
     def excesses() -> dict[str, float]:
-        return {dict(key[1])["objects"]: each.value for key, each in metrics.made.items() if "excessive" in key[0]}
+        return {
+            dict(key[1])["objects"]: each.value
+            for key, each in metrics.made.items()
+            if "excessive" in key[0]
+        }
 
     monitor.update("db.t", HEALTH)
     assert excesses() == {}
@@ -559,8 +645,9 @@ def test_tables_with_too_many_snapshots_or_files_are_reported_once(caplog: pytes
     assert excesses() == {"snapshots": 1, "small files": 1}
     warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert [text.partition(":")[0] for text in warnings] == [
-        "table db.t has 5001 unexpired snapshots, more than 5000", "table db.t has 501 small data files, more than 500",
-    ]  # fmt: skip
+        "table db.t has 5001 unexpired snapshots, more than 5000",
+        "table db.t has 501 small data files, more than 500",
+    ]
     assert [*status.values()] == warnings
     monitor.update("db.t", dataclasses.replace(HEALTH, small_files=None))
     assert [*status.values()] == [None, None]

@@ -90,7 +90,12 @@ def test_connect_types_map_as_in_java(schema: Schema, expected: str) -> None:
         (Schema(Type.INT64, parameters={"logicalType": "timestamp-micros"}), "timestamptz"),
         (decimal(2, parameters={"connect.decimal.precision": "9"}), "decimal(9, 2)"),
         (decimal(-2, parameters={"connect.decimal.precision": "5"}), "decimal(7, 0)"),
-        (struct(("scale", INT32), ("value", BYTES), name="io.debezium.data.VariableScaleDecimal"), "string"),
+        (
+            struct(
+                ("scale", INT32), ("value", BYTES), name="io.debezium.data.VariableScaleDecimal"
+            ),
+            "string",
+        ),
     ],
 )
 def test_full_logical_types_know_debezium_and_avro(schema: Schema, expected: str) -> None:
@@ -108,7 +113,9 @@ def test_nested_types_keep_optionality_and_give_every_field_an_id() -> None:
         ("tags", array(OPTIONAL_STRING, optional=True)),
         ("more", map_of(STRING, struct(("a", INT32), ("b", OPTIONAL_STRING)))),
     )
-    made = IcebergSchema.model_validate_json(json.dumps(new_table_schema(row, pa.null(), CONNECT, ["id"])))
+    made = IcebergSchema.model_validate_json(
+        json.dumps(new_table_schema(row, pa.null(), CONNECT, ["id"]))
+    )
     assert [f.required for f in made.fields] == [True, False, True]
     assert made.identifier_field_names() == {"id"}
     assert str(made.find_type("more.value.a")) == "int"
@@ -118,7 +125,9 @@ def test_nested_types_keep_optionality_and_give_every_field_an_id() -> None:
     assert len(ids) == len(set(ids)) == 8
     forced = new_table_schema(row, pa.null(), TypeOptions(force_optional=True), ["id"])
     optional = IcebergSchema.model_validate_json(json.dumps(forced))
-    assert not any(optional.find_field(n).required for n in ("id", "more", "more.value", "more.value.a"))
+    assert not any(
+        optional.find_field(n).required for n in ("id", "more", "more.value", "more.value.a")
+    )
     assert "identifier-field-ids" not in forced
 
 
@@ -139,7 +148,10 @@ def test_schemaless_rows_are_inferred_from_their_columns() -> None:
         )
     )
     assert isinstance(inferred, dict)
-    shown = {f["name"]: f["type"] if isinstance(f["type"], str) else f["type"]["type"] for f in inferred["fields"]}
+    shown = {
+        f["name"]: f["type"] if isinstance(f["type"], str) else f["type"]["type"]
+        for f in inferred["fields"]
+    }
     assert shown == {"s": "string", "n": "long", "f": "double", "l": "list", "o": "struct"}
     assert not any(f["required"] for f in inferred["fields"])
 
@@ -152,15 +164,20 @@ def test_a_table_is_not_made_of_nothing() -> None:
 
 
 def test_partition_specs_name_their_fields_as_java_does() -> None:
-    row = struct(("id", INT64), ("ts", timestamp()), ("name", STRING), ("in", struct(("d", date()))))
+    row = struct(
+        ("id", INT64), ("ts", timestamp()), ("name", STRING), ("in", struct(("d", date())))
+    )
     made = new_table_schema(row, pa.null(), CONNECT)
     text = "days(ts), bucket(id, 16), truncate(name, 3), name, month(in.d)"
     spec = partition_spec(made, parse_partition_by(tuple(split_outside_brackets(text))))
     read = PartitionSpec.model_validate_json(json.dumps(spec))
     assert [(f.name, str(f.transform)) for f in read.fields] == [
-        ("ts_day", "day"), ("id_bucket", "bucket[16]"), ("name_trunc", "truncate[3]"), ("name", "identity"),
+        ("ts_day", "day"),
+        ("id_bucket", "bucket[16]"),
+        ("name_trunc", "truncate[3]"),
+        ("name", "identity"),
         ("in.d_month", "month"),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(
@@ -180,8 +197,15 @@ def test_partition_specs_that_do_not_fit_the_table_are_refused(text: str, messag
         partition_spec(made, parse_partition_by(tuple(split_outside_brackets(text))))
 
 
-LIST = {"type": "list", "element-id": 20, "element-required": False, "element": {
-    "type": "struct", "fields": [{"id": 21, "name": "a", "required": True, "type": "int"}]}}  # fmt: skip
+LIST = {
+    "type": "list",
+    "element-id": 20,
+    "element-required": False,
+    "element": {
+        "type": "struct",
+        "fields": [{"id": 21, "name": "a", "required": True, "type": "int"}],
+    },
+}
 
 
 def test_files_carry_field_ids_down_to_list_elements() -> None:

@@ -62,7 +62,9 @@ def test_skipped_table_is_looked_up_again_in_the_next_cycle() -> None:
     task.assign({P0: "id-1"}, {P0: None}, 0)
     state = coordinator(skip_unknown=True)
     answers: list[Message] = [
-        action.message for action in state.on_message(Attach("0", 1, "nonce", {P0: "id-1"})) if isinstance(action, Send)
+        action.message
+        for action in state.on_message(Attach("0", 1, "nonce", {P0: "id-1"}))
+        if isinstance(action, Send)
     ]
     epoch = state.epoch
     task.on_message(StartCommit(epoch, 1, {}), 0)

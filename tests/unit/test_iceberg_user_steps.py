@@ -1,4 +1,5 @@
-"""What the coordinator makes of a user's step or aggregate: settles, waits, and names what never ends."""
+"""What the coordinator makes of a user's step or aggregate: settles, waits, and names what never
+ends."""
 
 from __future__ import annotations
 
@@ -17,12 +18,19 @@ from connectors.iceberg.driver.lake_session import LoadedTable
 from connectors.iceberg.driver.lake_sessions import LakeSessions
 from connectors.iceberg.errors import CatalogUnavailableError, SparkDiedError, SparkLostError
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest, CommitStatus, EngineName
+from connectors.iceberg.protocol.commit_request import (
+    CommitOutcome,
+    CommitRequest,
+    CommitStatus,
+    EngineName,
+)
 from connectors.iceberg.protocol.ledger import TableVersion, TableView
 from connectors.iceberg.schema.pending_schema_changes import SchemaChangesPendingError
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
 
-REQUEST = CommitRequest("db.orders", "commit-1", TableVersion("u", None, None), "ledger", "{}", {"ledger": "{}"})
+REQUEST = CommitRequest(
+    "db.orders", "commit-1", TableVersion("u", None, None), "ledger", "{}", {"ledger": "{}"}
+)
 
 
 class Lake:
@@ -56,7 +64,10 @@ class Lake:
 def manager(lake: Lake, metrics: FakePluginMetrics | None = None, **props: str) -> TableManager:
     listener: Any = None
     made = TableManager(
-        config(**props), listener, IcebergMetrics(metrics or FakePluginMetrics()), FakeSinkTaskContext()
+        config(**props),
+        listener,
+        IcebergMetrics(metrics or FakePluginMetrics()),
+        FakeSinkTaskContext(),
     )
     client: Any = lake
     made._sessions = LakeSessions(lambda: client, lambda _: None, made._metrics.driver_replaced)
@@ -68,7 +79,9 @@ def test_followed_table_is_loaded_once_its_aggregate_is_settled() -> None:
     prefix = "ext__cycle_aggregate__db__regions"
     sql = "SELECT id, count(*) AS n FROM staged GROUP BY id"
     tables = manager(
-        lake, tables="db.orders,db.lines", **{prefix: sql, f"{prefix}__keys": "id", f"{prefix}__from": "db.orders"}
+        lake,
+        tables="db.orders,db.lines",
+        **{prefix: sql, f"{prefix}__keys": "id", f"{prefix}__from": "db.orders"},
     )
     tables.view("db.lines")
     tables.view("db.orders")
@@ -82,12 +95,18 @@ def test_followed_table_is_loaded_once_its_aggregate_is_settled() -> None:
 def test_columns_of_a_step_wait_until_a_person_adds_them() -> None:
     lake, made = Lake(), FakePluginMetrics()
     tables = manager(lake, made)
-    lake.errors = [SchemaChangesPendingError("db.orders", [SchemaChange(ChangeKind.ADD, ("price",), '"int"')])]
+    lake.errors = [
+        SchemaChangesPendingError("db.orders", [SchemaChange(ChangeKind.ADD, ("price",), '"int"')])
+    ]
 
     def pending() -> list[float]:
-        return [each.value for (name, *_), each in made.made.items() if name == "iceberg_held_changes"]
+        return [
+            each.value for (name, *_), each in made.made.items() if name == "iceberg_held_changes"
+        ]
 
-    with pytest.raises(SchemaChangesPendingError, match="rows wait for it to add column price of type int"):
+    with pytest.raises(
+        SchemaChangesPendingError, match="rows wait for it to add column price of type int"
+    ):
         tables._commit(REQUEST)
     assert sum(pending()) == 1
     tables._commit(REQUEST)
@@ -97,11 +116,17 @@ def test_columns_of_a_step_wait_until_a_person_adds_them() -> None:
 def test_step_that_ends_the_driver_each_time_is_named() -> None:
     lake = Lake()
     lake.errors = [SparkDiedError("lost") for _ in range(DEATHS)]
-    tables, request = manager(lake), dataclasses.replace(REQUEST, step=CycleStep(function="shop.steps:endless"))
+    tables, request = (
+        manager(lake),
+        dataclasses.replace(REQUEST, step=CycleStep(function="shop.steps:endless")),
+    )
     for _ in range(DEATHS - 1):
         with pytest.raises(SparkDiedError):
             tables._commit(request)
-    with pytest.raises(SparkLostError, match=r"iceberg\.ext\.cycle-transform must end within iceberg\.ext\.commit-att"):
+    with pytest.raises(
+        SparkLostError,
+        match=r"iceberg\.ext\.cycle-transform must end within iceberg\.ext\.commit-att",
+    ):
         tables._commit(request)
 
 
@@ -114,7 +139,9 @@ def test_interrupted_statement_says_what_was_under_way() -> None:
                 error.add_note("while iceberg.ext.cycle-sql ran")
                 raise
         except ValueError:
-            raise CatalogUnavailableError("Spark does not answer") from JavaError("the job was cancelled")
+            raise CatalogUnavailableError("Spark does not answer") from JavaError(
+                "the job was cancelled"
+            )
 
     with pytest.raises(CatalogUnavailableError) as raised:
         statement()

@@ -26,7 +26,9 @@ def decode(metadata: bytes, value: bytes) -> Any:
     """Python's form of a variant, straight from the format's description."""
     size = (metadata[0] >> 6) + 1
     count = int.from_bytes(metadata[1 : 1 + size], "little")
-    ends = [int.from_bytes(metadata[1 + size * (i + 1) :][:size], "little") for i in range(count + 1)]
+    ends = [
+        int.from_bytes(metadata[1 + size * (i + 1) :][:size], "little") for i in range(count + 1)
+    ]
     text = metadata[1 + size * (count + 2) :]
     names = [text[a:b].decode() for a, b in itertools.pairwise(ends)]
     return _decode(value, names)
@@ -76,8 +78,15 @@ def _primitive(kind: int, data: bytes) -> Any:
 
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**37), 10**37) | st.floats(allow_nan=False) | st.text() | st.binary(),
-    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=4), inner, max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**37), 10**37)
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=4), inner, max_size=5)
+    ),
     max_leaves=20,
 )
 
@@ -94,13 +103,23 @@ def test_objects_and_texts_beyond_one_byte_are_read_back() -> None:
 
 
 def test_dates_and_timestamps_keep_their_variant_type_and_value() -> None:
-    row = struct(("d", date()), ("t", timestamp()), ("w", Schema(Type.INT64, name="io.debezium.time.MicroTimestamp")))
-    assert decode(*encode_variant(Struct(row, [1, 2, 3]), row)) == {"d": (11, 1), "t": (12, 2_000), "w": (13, 3)}
+    row = struct(
+        ("d", date()),
+        ("t", timestamp()),
+        ("w", Schema(Type.INT64, name="io.debezium.time.MicroTimestamp")),
+    )
+    assert decode(*encode_variant(Struct(row, [1, 2, 3]), row)) == {
+        "d": (11, 1),
+        "t": (12, 2_000),
+        "w": (13, 3),
+    }
 
 
 def test_json_texts_are_parsed_and_texts_are_not() -> None:
     json_text = Schema(Type.STRING, name=JSON)
-    assert decode(*encode_variant('{"a": [1, 2.5, null]}', json_text)) == {"a": [1, Decimal("2.5"), None]}
+    assert decode(*encode_variant('{"a": [1, 2.5, null]}', json_text)) == {
+        "a": [1, Decimal("2.5"), None]
+    }
     assert decode(*encode_variant('{"a": 1}', STRING)) == '{"a": 1}'
     with pytest.raises(ValueError, match="38 digits"):
         encode_variant("1" * 39, json_text)
@@ -109,7 +128,11 @@ def test_json_texts_are_parsed_and_texts_are_not() -> None:
 def test_rows_with_a_text_that_is_no_json_are_bad(tmp_path: Path) -> None:
     have = table([("id", "int"), ("v", "variant")], folder=tmp_path)
     row = struct(("id", INT32), ("v", Schema(Type.STRING, name=JSON, optional=True)))
-    rows = [record(Struct(row, [1, '{"a":1}']), 0), record(Struct(row, [2, "{"]), 1), record(Struct(row, [3, None]), 2)]
+    rows = [
+        record(Struct(row, [1, '{"a":1}']), 0),
+        record(Struct(row, [2, "{"]), 1),
+        record(Struct(row, [3, None]), 2),
+    ]
     with pytest.raises(BadRows) as raised:
         stager(have).prepare(batch(rows))
     assert list(raised.value.errors) == [1]
@@ -123,7 +146,12 @@ def test_schemaless_objects_keep_what_they_lack_apart_from_null(tmp_path: Path) 
     have = table([("id", "long"), ("v", "variant")], folder=tmp_path)
     files = stage(
         stager(have),
-        batch([record({"id": 1, "v": {"a": 1}}, 0), record({"id": 2, "v": {"a": None, "b": ["x"]}}, 1)]),
+        batch(
+            [
+                record({"id": 1, "v": {"a": 1}}, 0),
+                record({"id": 2, "v": {"a": None, "b": ["x"]}}, 1),
+            ]
+        ),
     )
     read = pq.read_table(files[0].path).column("v").to_pylist()
     assert [decode(v["metadata"], v["value"]) for v in read] == [{"a": 1}, {"a": None, "b": ["x"]}]
@@ -137,4 +165,6 @@ def test_new_columns_are_variants_only_where_the_format_knows_them(tmp_path: Pat
     with pytest.raises(ConfigError, match="format version 3"):
         config(ext__json_type="variant", tables__auto_create_props__format_version="2")
     assert json.loads(table([("v", "variant")]).schema)["fields"][0]["type"] == "variant"
-    assert pa.types.is_struct(stager(table([("v", "variant")], folder=tmp_path))._layout.schema.field("v").type)
+    assert pa.types.is_struct(
+        stager(table([("v", "variant")], folder=tmp_path))._layout.schema.field("v").type
+    )

@@ -21,9 +21,11 @@ WORKER = {
     "connect_py.defaults.iceberg.tables": "not.given",
 }
 CONNECTOR = {
-    "name": "s", "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": "t",
+    "name": "s",
+    "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+    "topics": "t",
     "iceberg.tables": "db.t",
-}  # fmt: skip
+}
 
 
 def settings(prefix: str) -> Mapping[str, str]:
@@ -33,19 +35,25 @@ def settings(prefix: str) -> Mapping[str, str]:
 def test_connector_without_a_catalog_gets_that_of_the_worker() -> None:
     config = IcebergSinkConfig.parse(with_worker_catalog(CONNECTOR, settings))
     assert (config.catalog_name, config.catalog["uri"], config.hadoop) == (
-        "lake", "http://catalog", {"fs.defaultFS": "hdfs://x"},
-    )  # fmt: skip
+        "lake",
+        "http://catalog",
+        {"fs.defaultFS": "hdfs://x"},
+    )
     assert config.tables == ("db.t",)
 
 
 @pytest.mark.parametrize(
     "key",
     [
-        "iceberg.catalog.type", "iceberg.hadoop.fs.s3a.endpoint", "iceberg.hadoop-conf-dir",
-        "iceberg.spark.sql.catalog.lake.uri", "iceberg.spark.spark.hadoop.fs.s3a.endpoint", "iceberg.spark.master",
+        "iceberg.catalog.type",
+        "iceberg.hadoop.fs.s3a.endpoint",
+        "iceberg.hadoop-conf-dir",
+        "iceberg.spark.sql.catalog.lake.uri",
+        "iceberg.spark.spark.hadoop.fs.s3a.endpoint",
+        "iceberg.spark.master",
         "iceberg.spark.spark.master",
     ],
-)  # fmt: skip
+)
 def test_secrets_of_the_workers_catalog_go_to_no_other_address(key: str) -> None:
     own = CONNECTOR | {key: "x"}
     assert with_worker_catalog(own, settings) == own
@@ -54,7 +62,10 @@ def test_secrets_of_the_workers_catalog_go_to_no_other_address(key: str) -> None
 def test_other_settings_of_spark_go_with_the_workers_catalog() -> None:
     own = CONNECTOR | {"iceberg.spark.driver.memory": "2g", "iceberg.catalog": "mine"}
     complete = with_worker_catalog(own, settings)
-    assert (complete["iceberg.catalog.uri"], complete["iceberg.catalog"]) == ("http://catalog", "mine")
+    assert (complete["iceberg.catalog.uri"], complete["iceberg.catalog"]) == (
+        "http://catalog",
+        "mine",
+    )
 
 
 def test_class_of_the_workers_catalog_needs_no_leave() -> None:
@@ -74,7 +85,8 @@ def test_connector_validates_with_the_catalog_of_its_worker(worker: dict[str, st
     if worker:
         assert connector.transactional_id(CONNECTOR) == "connect-s-coordinator"
         connector.start(CONNECTOR)
-        assert connector.task_configs(1) == [CONNECTOR]  # secrets of the worker do not reach the config topic
+        # secrets of the worker do not reach the config topic
+        assert connector.task_configs(1) == [CONNECTOR]
 
 
 def test_connector_is_refused_if_its_worker_selects_spark_connect() -> None:

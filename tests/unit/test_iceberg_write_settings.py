@@ -1,4 +1,5 @@
-"""How staged files follow the `write.` properties of their table, and which of these the sink does not follow."""
+"""How staged files follow the `write.` properties of their table, and which of these the sink does
+not follow."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ COLUMNS = [("id", "long"), ("v", "string"), ("b", "boolean")]
 TAGS = ("tags", {"type": "list", "element-id": 10, "element-required": False, "element": "string"})
 
 
-def staged(folder: Path, properties: Mapping[str, str], rows: int = 4000, **settings: str) -> list[StagedFile]:
+def staged(
+    folder: Path, properties: Mapping[str, str], rows: int = 4000, **settings: str
+) -> list[StagedFile]:
     made = stager(table([*COLUMNS, TAGS], folder=folder, properties=properties), **settings)
     values = [{"id": i, "v": f"{i:0>100}", "b": True, "tags": [str(i)]} for i in range(rows)]
     return stage(made, batch([record(value, i) for i, value in enumerate(values)]))
@@ -63,8 +66,13 @@ def test_bloom_filters_are_written_for_columns_the_table_names(tmp_path: Path) -
 def test_a_bloom_filter_is_as_large_as_the_table_allows(tmp_path: Path) -> None:
     def length(**more: str) -> int:
         written = {"write.parquet.bloom-filter-enabled.column.id": "true"}
-        properties = {**written, **{f"write.parquet.bloom-filter-{k.replace('_', '-')}": v for k, v in more.items()}}
-        return int(footer(staged(tmp_path, properties)[0]).row_group(0).column(0).bloom_filter_length)
+        properties = {
+            **written,
+            **{f"write.parquet.bloom-filter-{k.replace('_', '-')}": v for k, v in more.items()},
+        }
+        return int(
+            footer(staged(tmp_path, properties)[0]).row_group(0).column(0).bloom_filter_length
+        )
 
     usual = length()
     assert length(**{"ndv.column.id": "100"}) < usual
@@ -74,8 +82,14 @@ def test_a_bloom_filter_is_as_large_as_the_table_allows(tmp_path: Path) -> None:
 
 def test_pages_and_dictionaries_are_as_large_as_the_table_says(tmp_path: Path) -> None:
     (usual,) = staged(tmp_path, {})
-    (paged,) = staged(tmp_path, {"write.parquet.page-row-limit": "100", "write.parquet.page-size-bytes": "1000",
-                                 "write.parquet.dict-size-bytes": "1000"})  # fmt: skip
+    (paged,) = staged(
+        tmp_path,
+        {
+            "write.parquet.page-row-limit": "100",
+            "write.parquet.page-size-bytes": "1000",
+            "write.parquet.dict-size-bytes": "1000",
+        },
+    )
     assert paged.size > usual.size, "each page has a header"
     assert pq.read_table(paged.path).equals(pq.read_table(usual.path))
 
@@ -101,7 +115,9 @@ def test_pages_and_dictionaries_are_as_large_as_the_table_says(tmp_path: Path) -
         ("write.metadata.metrics.default", "none", None),
     ],
 )
-def test_properties_that_staged_files_do_not_follow_are_told(key: str, value: str, said: str | None) -> None:
+def test_properties_that_staged_files_do_not_follow_are_told(
+    key: str, value: str, said: str | None
+) -> None:
     found = ignored_properties({key: value, "owner": "us"})
     if said is None:
         assert found == []

@@ -6,7 +6,12 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509 import load_pem_x509_certificates
 from rest_certificates import Authority, jks_store, jks_trust_store
 
@@ -15,8 +20,12 @@ from connect_py.api.java_key_store import JavaKeyStore, KeyStoreError, is_java_k
 PASSWORD = "store-password"
 AUTHORITY = Authority.make()
 KEY, CHAIN = AUTHORITY.issue("client")
-PKCS8 = load_pem_private_key(KEY.encode(), None).private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
-CHAIN_DER = tuple(each.public_bytes(Encoding.DER) for each in load_pem_x509_certificates(CHAIN.encode()))
+PKCS8 = load_pem_private_key(KEY.encode(), None).private_bytes(
+    Encoding.DER, PrivateFormat.PKCS8, NoEncryption()
+)
+CHAIN_DER = tuple(
+    each.public_bytes(Encoding.DER) for each in load_pem_x509_certificates(CHAIN.encode())
+)
 KINDS = ("JKS", "JCEKS")
 
 
@@ -42,7 +51,9 @@ def test_private_key_stored_by_keytool_is_read_with_its_chain(kind: str) -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("password", [PASSWORD, None])
-def test_certificates_are_read_with_and_without_the_password(kind: str, password: str | None) -> None:
+def test_certificates_are_read_with_and_without_the_password(
+    kind: str, password: str | None
+) -> None:
     store = JavaKeyStore.parse(trusted(kind), password)
     assert store.certificates == {"authority": CHAIN_DER[1]}
     assert store.keys == {}
@@ -67,7 +78,9 @@ def changed(data: bytes, at: int) -> bytes:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("damage", [cut, changed])
-def test_a_damaged_store_is_refused_wherever_the_damage_is(kind: str, damage: Callable[[bytes, int], bytes]) -> None:
+def test_a_damaged_store_is_refused_wherever_the_damage_is(
+    kind: str, damage: Callable[[bytes, int], bytes]
+) -> None:
     for data in (keys(kind), trusted(kind)):
         for at in range(len(data)):
             with pytest.raises(KeyStoreError):
@@ -79,7 +92,8 @@ def test_a_damaged_store_is_refused_wherever_the_damage_is(kind: str, damage: Ca
 def test_a_damaged_store_is_never_another_error_without_the_password(
     kind: str, damage: Callable[[bytes, int], bytes]
 ) -> None:
-    """Nothing but structure tells of the damage then. No length in the file may ask for much memory."""
+    """Nothing but structure tells of the damage then. No length in the file may ask for much
+    memory."""
     step = {"JKS": 1, "JCEKS": 293}[kind]  # JCEKS: 200,000 rounds of a digest for each key
     for at in range(0, len(keys(kind)), step):
         try:

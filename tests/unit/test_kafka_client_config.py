@@ -10,8 +10,12 @@ from connect_py.kafka.client_config import ClientConfigs, translate
 from connect_py.task.sink_loop import LoopSettings
 
 
-def configs(worker: dict[str, str] | None = None, connector: dict[str, str] | None = None) -> ClientConfigs:
-    return ClientConfigs({"bootstrap.servers": "b:1", **(worker or {})}, connector or {}, "orders", 3)
+def configs(
+    worker: dict[str, str] | None = None, connector: dict[str, str] | None = None
+) -> ClientConfigs:
+    return ClientConfigs(
+        {"bootstrap.servers": "b:1", **(worker or {})}, connector or {}, "orders", 3
+    )
 
 
 def test_sink_consumer_has_the_ids_and_defaults_of_java() -> None:
@@ -44,7 +48,11 @@ def test_a_source_producer_keeps_order_as_connect_does() -> None:
 
 
 def test_connector_overrides_win_over_worker_prefix_and_base_settings() -> None:
-    worker = {"consumer.fetch.min.bytes": "5", "consumer.group.id": "w", "consumer.session.timeout.ms": "7000"}
+    worker = {
+        "consumer.fetch.min.bytes": "5",
+        "consumer.group.id": "w",
+        "consumer.session.timeout.ms": "7000",
+    }
     connector = {"consumer.override.group.id": "mine", "consumer.override.fetch.min.bytes": "9"}
     both = configs(worker, connector)
     settings = both.consumer()
@@ -55,7 +63,11 @@ def test_connector_overrides_win_over_worker_prefix_and_base_settings() -> None:
 
 
 def test_the_workers_plain_security_reaches_admin_clients_and_not_consumers() -> None:
-    worker = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "request.timeout.ms": "40000"}
+    worker = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "request.timeout.ms": "40000",
+    }
     assert configs(worker).admin()["security.protocol"] == "SASL_SSL"
     assert "security.protocol" not in configs(worker).consumer()
     assert "security.protocol" not in configs(worker).producer()
@@ -79,11 +91,15 @@ def test_the_workers_plain_security_reaches_admin_clients_and_not_consumers() ->
         ),
     ],
 )
-def test_overrides_stored_under_another_policy_are_refused_at_start(policy: dict[str, str], refused: set[str]) -> None:
+def test_overrides_stored_under_another_policy_are_refused_at_start(
+    policy: dict[str, str], refused: set[str]
+) -> None:
     for key, value in {"sasl.mechanism": "PLAIN", "acks": "1"}.items():
         made = configs(policy, {f"producer.override.{key}": value})
         if key in refused:
-            with pytest.raises(ConfigError, match=f"policy does not allow '{key}' to be overridden"):
+            with pytest.raises(
+                ConfigError, match=f"policy does not allow '{key}' to be overridden"
+            ):
                 made.producer()
         else:
             assert made.producer()[key] == value
@@ -108,22 +124,46 @@ def test_every_layer_is_accepted_by_the_client_library() -> None:
         ("max.request.size", "2000000", "producer", {"message.max.bytes": "2000000"}),
         ("buffer.memory", "1048576", "producer", {"queue.buffering.max.kbytes": 1024}),
         ("send.buffer.bytes", "-1", "consumer", {"socket.send.buffer.bytes": 0}),
-        ("metadata.max.age.ms", "1000", "admin",
-         {"topic.metadata.refresh.interval.ms": 1000, "metadata.max.age.ms": 3000}),
+        (
+            "metadata.max.age.ms",
+            "1000",
+            "admin",
+            {"topic.metadata.refresh.interval.ms": 1000, "metadata.max.age.ms": 3000},
+        ),
         ("auto.offset.reset", "none", "consumer", {"auto.offset.reset": "error"}),
-        ("ssl.endpoint.identification.algorithm", "", "consumer", {"ssl.endpoint.identification.algorithm": "none"}),
-        ("partition.assignment.strategy", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor", "consumer",
-         {"partition.assignment.strategy": "cooperative-sticky"}),
-        ("partition.assignment.strategy",
-         "org.apache.kafka.clients.consumer.RangeAssignor,org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
-         "consumer", {"partition.assignment.strategy": "range"}),
-        ("partitioner.class", "org.apache.kafka.clients.producer.RoundRobinPartitioner", "producer",
-         {"partitioner": "random"}),
-        ("ssl.cipher.suites", "TLS_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "admin",
-         {"ssl.cipher.suites": "ECDHE-RSA-AES256-GCM-SHA384"}),
+        (
+            "ssl.endpoint.identification.algorithm",
+            "",
+            "consumer",
+            {"ssl.endpoint.identification.algorithm": "none"},
+        ),
+        (
+            "partition.assignment.strategy",
+            "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+            "consumer",
+            {"partition.assignment.strategy": "cooperative-sticky"},
+        ),
+        (
+            "partition.assignment.strategy",
+            "org.apache.kafka.clients.consumer.RangeAssignor,org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+            "consumer",
+            {"partition.assignment.strategy": "range"},
+        ),
+        (
+            "partitioner.class",
+            "org.apache.kafka.clients.producer.RoundRobinPartitioner",
+            "producer",
+            {"partitioner": "random"},
+        ),
+        (
+            "ssl.cipher.suites",
+            "TLS_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+            "admin",
+            {"ssl.cipher.suites": "ECDHE-RSA-AES256-GCM-SHA384"},
+        ),
         ("compression.zstd.level", "4", "producer", {"compression.level": "4"}),
     ],
-)  # fmt: skip
+)
 def test_java_client_setting_is_translated_for_the_client_library(
     key: str, value: str, kind: str, expected: dict[str, object]
 ) -> None:
@@ -133,7 +173,14 @@ def test_java_client_setting_is_translated_for_the_client_library(
 
 @pytest.mark.parametrize(
     "key",
-    ["ssl.protocol", "metrics.num.samples", "interceptor.classes", "key.deserializer", "no.such.key", "linger.ms"],
+    [
+        "ssl.protocol",
+        "metrics.num.samples",
+        "interceptor.classes",
+        "key.deserializer",
+        "no.such.key",
+        "linger.ms",
+    ],
 )
 def test_a_setting_without_meaning_for_a_consumer_never_reaches_it(key: str) -> None:
     assert key not in translate({key: "1"}, "consumer")
@@ -141,7 +188,9 @@ def test_a_setting_without_meaning_for_a_consumer_never_reaches_it(key: str) -> 
 
 @pytest.mark.parametrize("value", ["foo", "", "LATEST", "by_duration:P1D", "by_duration"])
 def test_unknown_offset_reset_value_is_refused_with_the_accepted_ones(value: str) -> None:
-    with pytest.raises(ConfigError, match=r"auto\.offset\.reset: .*expected earliest, latest or none"):
+    with pytest.raises(
+        ConfigError, match=r"auto\.offset\.reset: .*expected earliest, latest or none"
+    ):
         configs({}, {"consumer.override.auto.offset.reset": value}).consumer()
 
 
@@ -153,15 +202,20 @@ def test_a_beginning_may_be_in_the_words_of_the_client(value: str) -> None:
 @pytest.mark.parametrize("value", ["classic", "CLASSIC"])
 def test_the_classic_group_protocol_is_the_only_one(value: str) -> None:
     assert "group.protocol" not in configs({"consumer.group.protocol": value}).consumer()
-    assert "group.remote.assignor" not in translate({"group.remote.assignor": "uniform"}, "consumer")
+    assert "group.remote.assignor" not in translate(
+        {"group.remote.assignor": "uniform"}, "consumer"
+    )
 
 
 @pytest.mark.parametrize("value", ["consumer", "CONSUMER", ""])
 def test_another_group_protocol_is_refused_by_name(value: str) -> None:
     for asked in (
-        configs({"consumer.group.protocol": value}), configs({}, {"consumer.override.group.protocol": value})
-    ):  # fmt: skip
-        with pytest.raises(ConfigError, match=r"group\.protocol.* is not supported, expected classic"):
+        configs({"consumer.group.protocol": value}),
+        configs({}, {"consumer.override.group.protocol": value}),
+    ):
+        with pytest.raises(
+            ConfigError, match=r"group\.protocol.* is not supported, expected classic"
+        ):
             asked.consumer()
 
 
@@ -176,7 +230,10 @@ def test_a_plain_login_becomes_user_and_password() -> None:
 
 
 def test_oauth_login_of_java_is_translated_to_oidc() -> None:
-    text = "x.OAuthBearerLoginModule required clientId='a' clientSecret='b' scope='c' extension_logicalCluster='lkc';"
+    text = (
+        "x.OAuthBearerLoginModule required clientId='a' clientSecret='b' scope='c' "
+        "extension_logicalCluster='lkc';"
+    )
     settings = translate({"sasl.jaas.config": text}, "admin")
     assert settings["sasl.oauthbearer.method"] == "oidc"
     assert settings["sasl.oauthbearer.client.id"] == "a"
@@ -188,7 +245,7 @@ def test_oauth_settings_of_newer_clients_need_no_jaas_options() -> None:
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
-        "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever",
+        "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever",  # noqa: E501 - one literal
         "sasl.oauthbearer.assertion.private.key.file": "/key.pem",
         "sasl.oauthbearer.assertion.template.file": "/claims.json",
         "sasl.oauthbearer.jwks.endpoint.url": "https://idp/keys",
@@ -197,7 +254,10 @@ def test_oauth_settings_of_newer_clients_need_no_jaas_options() -> None:
     assert settings["sasl.oauthbearer.method"] == "oidc"
     assert settings["sasl.oauthbearer.grant.type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
     assert settings["sasl.oauthbearer.assertion.jwt.template.file"] == "/claims.json"
-    assert not {"sasl.oauthbearer.jwks.endpoint.url", "sasl.oauthbearer.assertion.template.file"} & settings.keys()
+    assert (
+        not {"sasl.oauthbearer.jwks.endpoint.url", "sasl.oauthbearer.assertion.template.file"}
+        & settings.keys()
+    )
     AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, **settings})
 
 
@@ -212,21 +272,36 @@ def test_unsecured_tokens_for_trying_out_are_made_by_the_library() -> None:
 @pytest.mark.parametrize(
     ("props", "named"),
     [
-        ({"security.protocol": "SASL_PLAINTEXT"}, "sasl.mechanism: GSSAPI"),  # Java's default mechanism
+        # Java's default mechanism
+        ({"security.protocol": "SASL_PLAINTEXT"}, "sasl.mechanism: GSSAPI"),
         ({"sasl.mechanism": "AWS_MSK_IAM"}, "sasl.mechanism: AWS_MSK_IAM"),
-        ({"sasl.client.callback.handler.class": "com.example.Mine"}, "sasl.client.callback.handler.class: com.exa"),
-        ({"sasl.login.callback.handler.class": "com.example.Mine"}, "sasl.login.callback.handler.class: com.exa"),
         (
-            {"sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required keyTab='topsecret';"},
+            {"sasl.client.callback.handler.class": "com.example.Mine"},
+            "sasl.client.callback.handler.class: com.exa",
+        ),
+        (
+            {"sasl.login.callback.handler.class": "com.example.Mine"},
+            "sasl.login.callback.handler.class: com.exa",
+        ),
+        (
+            {
+                "sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required "
+                "keyTab='topsecret';"
+            },
             "sasl.jaas.config: the login module com.sun.security.auth.module.Krb5LoginModule",
         ),
         (
-            {"sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required p='topsecret';"},
+            {
+                "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required "
+                "p='topsecret';"
+            },
             "sasl.jaas.config: the login module software.amazon.msk.auth.iam.IAMLoginModule",
         ),
     ],
 )
-def test_java_only_login_error_names_an_alternative_without_secrets(props: dict[str, str], named: str) -> None:
+def test_java_only_login_error_names_an_alternative_without_secrets(
+    props: dict[str, str], named: str
+) -> None:
     with pytest.raises(ConfigError, match="use OAUTHBEARER with ") as refused:
         translate(props, "admin")
     assert str(refused.value).startswith(named)
@@ -242,8 +317,12 @@ def test_a_login_that_cannot_be_read_shows_no_secret() -> None:
 def test_metadata_age_says_how_often_topics_are_matched() -> None:
     worker = {"consumer.metadata.max.age.ms": "60000"}
     assert configs(worker).topics_interval_ms() == 60_000
-    assert configs(worker, {"consumer.override.metadata.max.age.ms": "3000"}).topics_interval_ms() == 3_000
-    assert configs({"metadata.max.age.ms": "7000"}).topics_interval_ms() is None  # of the worker's own clients
+    assert (
+        configs(worker, {"consumer.override.metadata.max.age.ms": "3000"}).topics_interval_ms()
+        == 3_000
+    )
+    # of the worker's own clients
+    assert configs({"metadata.max.age.ms": "7000"}).topics_interval_ms() is None
     assert LoopSettings.of({}, None, 3_000).topics_interval_ms == 3_000
     assert LoopSettings.of({}, None).topics_interval_ms == 300_000
 

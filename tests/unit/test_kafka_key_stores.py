@@ -1,4 +1,5 @@
-"""Key material in the forms that Java's settings name, made into PEM texts that the client library reads."""
+"""Key material in the forms that Java's settings name, made into PEM texts that the client library
+reads."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ KEY, CHAIN = AUTHORITY.issue("client")
 
 def encrypted_key(form: PrivateFormat) -> str:
     key = load_pem_private_key(KEY.encode(), None)
-    return key.private_bytes(Encoding.PEM, form, BestAvailableEncryption(PASSWORD.encode())).decode()
+    return key.private_bytes(
+        Encoding.PEM, form, BestAvailableEncryption(PASSWORD.encode())
+    ).decode()
 
 
 def subjects(pem: object) -> list[str]:
@@ -35,16 +38,20 @@ def subjects(pem: object) -> list[str]:
 @pytest.mark.parametrize(
     ("made", "named"), [("JKS", "JKS"), ("PKCS12", "PKCS12"), ("PKCS12", "JKS"), ("JKS", "PKCS12")]
 )
-def test_key_store_is_read_by_content_despite_its_declared_type(tmp_path: Path, made: str, named: str) -> None:
+def test_key_store_is_read_by_content_despite_its_declared_type(
+    tmp_path: Path, made: str, named: str
+) -> None:
     file = tmp_path / "store"
     file.write_bytes((jks_store if made == "JKS" else pkcs12_store)(KEY, CHAIN, PASSWORD))
     settings = translate(
         {
-            "ssl.keystore.type": named, "ssl.keystore.location": str(file), "ssl.keystore.password": PASSWORD,
+            "ssl.keystore.type": named,
+            "ssl.keystore.location": str(file),
+            "ssl.keystore.password": PASSWORD,
             "ssl.key.password": PASSWORD,
         },
         "producer",
-    )  # fmt: skip
+    )
     assert settings["ssl.key.pem"] == KEY
     assert subjects(settings["ssl.certificate.pem"]) == ["CN=client", "CN=test authority"]
     assert "ssl.key.password" not in settings
@@ -56,11 +63,13 @@ def test_encrypted_pem_key_is_read_with_any_line_breaks(form: PrivateFormat) -> 
     shown = key if form is PrivateFormat.TraditionalOpenSSL else " ".join(key.split("\n"))
     settings = translate(
         {
-            "ssl.keystore.type": "PEM", "ssl.keystore.key": shown, "ssl.key.password": PASSWORD,
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.key": shown,
+            "ssl.key.password": PASSWORD,
             "ssl.keystore.certificate.chain": "".join(CHAIN.split("\n")),
         },
         "consumer",
-    )  # fmt: skip
+    )
     assert settings["ssl.key.pem"] == KEY
     assert subjects(settings["ssl.certificate.pem"]) == ["CN=client", "CN=test authority"]
 
@@ -74,7 +83,9 @@ def test_one_pem_file_may_hold_key_and_certificates(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("password", [PASSWORD, None])
-def test_jks_trust_store_is_read_with_or_without_its_password(tmp_path: Path, password: str | None) -> None:
+def test_jks_trust_store_is_read_with_or_without_its_password(
+    tmp_path: Path, password: str | None
+) -> None:
     file = tmp_path / "trust.jks"
     file.write_bytes(jks_trust_store(AUTHORITY.certificate_pem, PASSWORD))
     props = {"ssl.truststore.location": str(file)}
@@ -86,13 +97,24 @@ def test_jks_trust_store_is_read_with_or_without_its_password(tmp_path: Path, pa
 @pytest.mark.parametrize(
     ("props", "why"),
     [
-        ({"ssl.truststore.certificates": "nonsense"}, "ssl.truststore.certificates: holds no certificate"),
-        ({"ssl.truststore.type": "PEM", "ssl.truststore.location": "/no/such/file"}, "cannot be read"),
+        (
+            {"ssl.truststore.certificates": "nonsense"},
+            "ssl.truststore.certificates: holds no certificate",
+        ),
+        (
+            {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/no/such/file"},
+            "cannot be read",
+        ),
         ({"ssl.keystore.key": CHAIN}, "ssl.keystore.key: holds no private key"),
-        ({"ssl.keystore.key": encrypted_key(PrivateFormat.PKCS8), "ssl.key.password": "no"}, "ssl.key.password"),
+        (
+            {"ssl.keystore.key": encrypted_key(PrivateFormat.PKCS8), "ssl.key.password": "no"},
+            "ssl.key.password",
+        ),
     ],
 )
-def test_unreadable_key_material_is_refused_before_the_library_sees_it(props: dict[str, str], why: str) -> None:
+def test_unreadable_key_material_is_refused_before_the_library_sees_it(
+    props: dict[str, str], why: str
+) -> None:
     with pytest.raises(ConfigError, match=why):
         translate(props, "consumer")
 
@@ -102,5 +124,7 @@ def test_a_wrong_password_is_said_without_showing_it(tmp_path: Path, store: obje
     file = tmp_path / "store"
     file.write_bytes(store(KEY, CHAIN, PASSWORD))  # type: ignore[operator]
     with pytest.raises(ConfigError, match="store of this password") as refused:
-        translate({"ssl.keystore.location": str(file), "ssl.keystore.password": "wr0ng"}, "consumer")
+        translate(
+            {"ssl.keystore.location": str(file), "ssl.keystore.password": "wr0ng"}, "consumer"
+        )
     assert "wr0ng" not in str(refused.value)

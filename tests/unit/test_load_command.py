@@ -22,9 +22,12 @@ from connectors.iceberg.operations import kafka_group
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 CONFIG = {
-    "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": "orders",
-    "iceberg.tables": "shop.orders", "iceberg.catalog.type": "jdbc", "iceberg.catalog.uri": "jdbc:sqlite::memory:",
-}  # fmt: skip
+    "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+    "topics": "orders",
+    "iceberg.tables": "shop.orders",
+    "iceberg.catalog.type": "jdbc",
+    "iceberg.catalog.uri": "jdbc:sqlite::memory:",
+}
 
 
 class Host:
@@ -55,7 +58,9 @@ class Host:
     ) -> Mapping[TopicPartition, tuple[int, int]]:
         return {FIRST: (5, 1000), SECOND: (0, 7)}
 
-    def offsets_at(self, _: Iterable[TopicPartition], _timestamp_ms: int) -> Mapping[TopicPartition, int]:
+    def offsets_at(
+        self, _: Iterable[TopicPartition], _timestamp_ms: int
+    ) -> Mapping[TopicPartition, int]:
         return {FIRST: 400, SECOND: 7}
 
     def committed(self, _: Iterable[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
@@ -78,7 +83,9 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[TopicPartition, int]]:
     """The starts and the ends that a plan would show."""
     bounds: list[Mapping[TopicPartition, int]] = []
-    monkeypatch.setattr(load_plan, "show_plan", lambda _props, _host, *found, as_json: bounds.extend(found))
+    monkeypatch.setattr(
+        load_plan, "show_plan", lambda _props, _host, *found, as_json: bounds.extend(found)
+    )
     return bounds
 
 
@@ -90,12 +97,21 @@ def run(folder: Path, *words: str, **more: str) -> Result:
     return CliRunner().invoke(app, [str(file), "--bootstrap-server", "nowhere:1", *words])
 
 
-@pytest.mark.parametrize(("words", "why"), [
-    (("--from", "2999-01-01T00:00:00Z"), "--from: 2999-01-01T00:00:00Z is to come"),
-    (("--to", "2999-01-01T00:00:00Z"), "--to: 2999-01-01T00:00:00Z is to come"),
-    (("--from", "orders:0:900", "--to", "orders:0:100"), "--from: orders-0 would begin at offset 900, and end before"),
-    (("--from", "latest", "--to", "2026-01-01T00:00:00Z"), "--from: orders-0 would begin at offset 1000"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--from", "2999-01-01T00:00:00Z"), "--from: 2999-01-01T00:00:00Z is to come"),
+        (("--to", "2999-01-01T00:00:00Z"), "--to: 2999-01-01T00:00:00Z is to come"),
+        (
+            ("--from", "orders:0:900", "--to", "orders:0:100"),
+            "--from: orders-0 would begin at offset 900, and end before",
+        ),
+        (
+            ("--from", "latest", "--to", "2026-01-01T00:00:00Z"),
+            "--from: orders-0 would begin at offset 1000",
+        ),
+    ],
+)
 def test_bounds_without_a_range_are_refused_before_a_commit(
     host: Host, tmp_path: Path, words: tuple[str, ...], why: str
 ) -> None:
@@ -104,22 +120,32 @@ def test_bounds_without_a_range_are_refused_before_a_commit(
     assert refused.stderr.startswith(f"connect-py: {why}")
 
 
-@pytest.mark.parametrize(("words", "starts", "ends"), [
-    ((), (5, 0), (1000, 7)),
-    (("--to", "orders:0:100"), (5, 0), (100, 0)),
-    (("--from", "2026-01-01T00:00:00Z", "--to", "orders:0:900"), (400, 7), (900, 7)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "starts", "ends"),
+    [
+        ((), (5, 0), (1000, 7)),
+        (("--to", "orders:0:100"), (5, 0), (100, 0)),
+        (("--from", "2026-01-01T00:00:00Z", "--to", "orders:0:900"), (400, 7), (900, 7)),
+    ],
+)
 def test_partition_that_the_end_leaves_out_is_not_loaded(
-    host: Host, tmp_path: Path, planned: list[Mapping[TopicPartition, int]],
-    words: tuple[str, ...], starts: tuple[int, int], ends: tuple[int, int],
-) -> None:  # fmt: skip
+    host: Host,
+    tmp_path: Path,
+    planned: list[Mapping[TopicPartition, int]],
+    words: tuple[str, ...],
+    starts: tuple[int, int],
+    ends: tuple[int, int],
+) -> None:
     done = run(tmp_path, "--plan", *words)
     assert done.exit_code == 0, done.output
     assert planned == [dict(zip((FIRST, SECOND), each, strict=True)) for each in (starts, ends)]
 
 
 def test_partition_created_again_is_not_read_beyond_its_end(
-    host: Host, tmp_path: Path, planned: list[Mapping[TopicPartition, int]], monkeypatch: pytest.MonkeyPatch
+    host: Host,
+    tmp_path: Path,
+    planned: list[Mapping[TopicPartition, int]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The group still has an offset of the topic of before."""
     monkeypatch.setattr(host, "committed", lambda _: {SECOND: OffsetAndMetadata(1000)})
@@ -128,17 +154,24 @@ def test_partition_created_again_is_not_read_beyond_its_end(
     assert planned[1] == {FIRST: 100, SECOND: 7}
 
 
-@pytest.mark.parametrize(("stop_at", "words", "ends"), [
-    ("latest", (), (1000, 7)),
-    ("2026-01-01T00:00:00Z", (), (400, 7)),
-    ("orders:0:300", (), (300, 7)),  # as the connector: others to their ends
-    ("orders:0:300", ("--to", "orders:0:200,orders:1:3"), (200, 3)),
-    ('{"orders": {"0": 300}}', ("--to", "orders:0:500"), (300, 0)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("stop_at", "words", "ends"),
+    [
+        ("latest", (), (1000, 7)),
+        ("2026-01-01T00:00:00Z", (), (400, 7)),
+        ("orders:0:300", (), (300, 7)),  # as the connector: others to their ends
+        ("orders:0:300", ("--to", "orders:0:200,orders:1:3"), (200, 3)),
+        ('{"orders": {"0": 300}}', ("--to", "orders:0:500"), (300, 0)),
+    ],
+)
 def test_load_ends_where_its_connector_stops_by_itself(
-    host: Host, tmp_path: Path, planned: list[Mapping[TopicPartition, int]],
-    stop_at: str, words: tuple[str, ...], ends: tuple[int, int],
-) -> None:  # fmt: skip
+    host: Host,
+    tmp_path: Path,
+    planned: list[Mapping[TopicPartition, int]],
+    stop_at: str,
+    words: tuple[str, ...],
+    ends: tuple[int, int],
+) -> None:
     done = run(tmp_path, "--plan", *words, **{STOP_AT: stop_at})
     assert done.exit_code == 0, done.output
     assert planned[1] == {FIRST: ends[0], SECOND: ends[1]}

@@ -12,9 +12,13 @@ from connectors.iceberg.load.range_work import RangeResult
 HERE, ELSEWHERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 BASIS = RangeBasis({"db.orders": ("first", 0)})
 CONFIG = {
-    "name": "sink", "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": "orders",
-    "iceberg.tables": "db.orders", "iceberg.catalog.type": "rest", "iceberg.catalog.uri": "http://localhost",
-}  # fmt: skip
+    "name": "sink",
+    "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+    "topics": "orders",
+    "iceberg.tables": "db.orders",
+    "iceberg.catalog.type": "rest",
+    "iceberg.catalog.uri": "http://localhost",
+}
 
 
 def same(_: StagedRange) -> RangeBasis:
@@ -50,13 +54,17 @@ def test_ranges_behind_one_that_stopped_are_forgotten(stage: RangeStage) -> None
         RangeBasis(BASIS.tables, {"orders": ("db.orders",)}),  # tombstones go to other tables
     ],
 )
-def test_ranges_that_would_be_staged_otherwise_are_forgotten(stage: RangeStage, now: RangeBasis) -> None:
+def test_ranges_that_would_be_staged_otherwise_are_forgotten(
+    stage: RangeStage, now: RangeBasis
+) -> None:
     assert stage.next_ahead(HERE, 0, lambda _: now) is None
     assert stage.next_ahead(HERE, 10, same) is None
 
 
 def test_range_that_failed_counts_only_in_its_turn(stage: RangeStage) -> None:
-    ranges = [StagedRange(at, at + 10, RangeResult(HERE, at, error="no table"), BASIS) for at in (0, 10)]
+    ranges = [
+        StagedRange(at, at + 10, RangeResult(HERE, at, error="no table"), BASIS) for at in (0, 10)
+    ]
     stage.keep_ahead(HERE, ranges)
     assert stage.next_ahead(HERE, 0, same) is ranges[0]
     assert stage.next_ahead(HERE, 10, same) is None  # read again: its tables may be known now

@@ -17,27 +17,39 @@ CONNECTOR = {"name": "sink", "topics": "a", "iceberg.tables": "a.b", "iceberg.ca
 DRIVER, EXECUTOR, PYTHON = "driver.extraJavaOptions", "executor.extraJavaOptions", "pyspark.python"
 
 
-def spark(options: Mapping[str, str], worker: Mapping[str, str] | None = None, **connector: str) -> Mapping[str, str]:
+def spark(
+    options: Mapping[str, str], worker: Mapping[str, str] | None = None, **connector: str
+) -> Mapping[str, str]:
     """What Spark gets, by keys without `spark.`; the worker allows everything."""
     props = {**CONNECTOR, **{f"iceberg.spark.{key}": value for key, value in connector.items()}}
     file = {"connect_py.spark.settings.allowed": "*"}
     file |= {f"connect_py.spark.{key}": value for key, value in (worker or {}).items()}
     merged = {**file, **options}
     config = worker_spark_config(
-        IcebergSinkConfig.parse(props), lambda prefix: {k: v for k, v in merged.items() if k.startswith(prefix)}
+        IcebergSinkConfig.parse(props),
+        lambda prefix: {k: v for k, v in merged.items() if k.startswith(prefix)},
     )
     return {key.removeprefix("spark."): value for key, value in config.spark_properties.items()}
 
 
 def test_options_of_the_command_win_over_connector_and_worker() -> None:
     options = spark_settings("yarn", ["spark.executor.memory=3g", f"spark.{PYTHON}=/mine"], None)
-    found = spark(options, {"master": "k8s://x", "executor.memory": "1g"}, master="local", **{"executor.memory": "2g"})
+    found = spark(
+        options,
+        {"master": "k8s://x", "executor.memory": "1g"},
+        master="local",
+        **{"executor.memory": "2g"},
+    )
     assert (found["master"], found["executor.memory"], found[PYTHON]) == ("yarn", "3g", "/mine")
 
 
 def test_defaults_of_a_load_come_before_what_users_say() -> None:
     options = spark_settings(None, None, None)
-    found = spark(options, {DRIVER: "-Dtrust=worker", EXECUTOR: "-Dx=1", PYTHON: "/worker"}, **{EXECUTOR: "-Dx=2"})
+    found = spark(
+        options,
+        {DRIVER: "-Dtrust=worker", EXECUTOR: "-Dx=1", PYTHON: "/worker"},
+        **{EXECUTOR: "-Dx=2"},
+    )
     assert found[DRIVER] == f"{SPARK[f'spark.{DRIVER}']} -Dtrust=worker"
     assert found[EXECUTOR] == f"{SPARK[f'spark.{EXECUTOR}']} -Dx=2"
     assert found[PYTHON] == "/worker"
@@ -48,7 +60,10 @@ def test_defaults_of_a_load_come_before_what_users_say() -> None:
 
 def test_archive_brings_its_own_python_for_the_executors(tmp_path: Path) -> None:
     found = spark(spark_settings(None, None, tmp_path), {PYTHON: "/worker"})
-    assert (found[PYTHON], found["archives"]) == ("./connect-py/bin/python3", f"{tmp_path}#connect-py")
+    assert (found[PYTHON], found["archives"]) == (
+        "./connect-py/bin/python3",
+        f"{tmp_path}#connect-py",
+    )
 
 
 @pytest.mark.parametrize("given", ["master=yarn", "nothing"])
@@ -57,17 +72,27 @@ def test_settings_that_are_none_of_spark_are_refused(given: str) -> None:
         spark_settings(None, [given], None)
 
 
-@pytest.mark.parametrize(("master", "conf"), [("nonsense", None), (None, ["spark.master=localhost:7077"])])
-def test_master_that_is_none_is_refused_before_a_start(master: str | None, conf: list[str] | None) -> None:
+@pytest.mark.parametrize(
+    ("master", "conf"), [("nonsense", None), (None, ["spark.master=localhost:7077"])]
+)
+def test_master_that_is_none_is_refused_before_a_start(
+    master: str | None, conf: list[str] | None
+) -> None:
     with pytest.raises(ConfigError, match=r"--master: .* is none: local\[\*\]"):
         spark_settings(master, conf, None)
 
 
 def test_load_refuses_spark_connect() -> None:
-    with pytest.raises(ConfigError, match=r"Spark Connect is no longer supported.* set --master to spark://host:port"):
+    with pytest.raises(
+        ConfigError,
+        match=r"Spark Connect is no longer supported.* set --master to spark://host:port",
+    ):
         spark_settings(None, ["spark.remote=sc://host"], None)
 
 
 def test_default_of_the_worker_that_selects_spark_connect_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^connect_py\.spark\.remote: .* set connect_py\.spark\.master to spark://"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^connect_py\.spark\.remote: .* set connect_py\.spark\.master to spark://",
+    ):
         spark({}, {"remote": "sc://host"})

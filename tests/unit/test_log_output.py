@@ -30,13 +30,15 @@ with log_context("orders", 0):
 child.emit()
 log.debug("fine")
 logging.getLogger("other").info("quiet")
-"""
+"""  # noqa: E501 - a table or a literal is wider
 
 
 def lines(form: str = "text", **levels: str) -> list[str]:
     """What a process of this set-up writes to standard output."""
     program = PROGRAM.format(form=form, levels=levels)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+    )
     assert done.stderr == ""
     return done.stdout.splitlines()
 
@@ -52,7 +54,13 @@ def test_text_lines_are_in_connects_pattern_and_traces_follow_them() -> None:
 
 def test_json_lines_carry_connector_task_trace_and_fields() -> None:
     late, failed, child, quiet = map(json.loads, lines("json"))
-    expected = {"level": "WARN", "logger": "a.b", "message": "late by 3 s", "connector": "orders", "task": 0}
+    expected = {
+        "level": "WARN",
+        "logger": "a.b",
+        "message": "late by 3 s",
+        "connector": "orders",
+        "task": 0,
+    }
     assert expected.items() <= late.items()
     assert late["action"] == "late"
     assert late["timestamp"].endswith("+00:00")
@@ -64,7 +72,9 @@ def test_json_lines_carry_connector_task_trace_and_fields() -> None:
 
 def test_root_level_applies_to_loggers_without_their_own_level() -> None:
     assert [line for line in lines(**{"a.b": "debug"}) if "fine" in line]
-    assert not [line for line in lines(root="ERROR", other="OFF") if "WARN" in line or "quiet" in line]
+    assert not [
+        line for line in lines(root="ERROR", other="OFF") if "WARN" in line or "quiet" in line
+    ]
     assert len([line for line in lines(root="warn") if "child" in line]) == 0
 
 

@@ -21,19 +21,44 @@ from connect_py.testing import FakeClock
 
 TASK = ConnectorTaskId("orders", 0)
 SINK_NAMES = [
-    "running-ratio", "pause-ratio", "batch-size-avg", "batch-size-max", "offset-commit-avg-time-ms",
-    "offset-commit-max-time-ms", "offset-commit-success-percentage", "offset-commit-failure-percentage",
-    "sink-record-read-rate", "sink-record-read-total", "sink-record-send-rate", "sink-record-send-total",
-    "sink-record-active-count", "sink-record-active-count-max", "sink-record-active-count-avg", "partition-count",
-    "put-batch-avg-time-ms", "put-batch-max-time-ms", "offset-commit-seq-no", "offset-commit-completion-rate",
-    "offset-commit-completion-total", "offset-commit-skip-rate", "offset-commit-skip-total",
-]  # fmt: skip
+    "running-ratio",
+    "pause-ratio",
+    "batch-size-avg",
+    "batch-size-max",
+    "offset-commit-avg-time-ms",
+    "offset-commit-max-time-ms",
+    "offset-commit-success-percentage",
+    "offset-commit-failure-percentage",
+    "sink-record-read-rate",
+    "sink-record-read-total",
+    "sink-record-send-rate",
+    "sink-record-send-total",
+    "sink-record-active-count",
+    "sink-record-active-count-max",
+    "sink-record-active-count-avg",
+    "partition-count",
+    "put-batch-avg-time-ms",
+    "put-batch-max-time-ms",
+    "offset-commit-seq-no",
+    "offset-commit-completion-rate",
+    "offset-commit-completion-total",
+    "offset-commit-skip-rate",
+    "offset-commit-skip-total",
+]
 SOURCE_NAMES = [
-    "source-record-poll-rate", "source-record-poll-total", "source-record-write-rate", "source-record-write-total",
-    "source-record-active-count", "source-record-active-count-max", "source-record-active-count-avg",
-    "poll-batch-avg-time-ms", "poll-batch-max-time-ms", "transaction-size-min", "transaction-size-avg",
+    "source-record-poll-rate",
+    "source-record-poll-total",
+    "source-record-write-rate",
+    "source-record-write-total",
+    "source-record-active-count",
+    "source-record-active-count-max",
+    "source-record-active-count-avg",
+    "poll-batch-avg-time-ms",
+    "poll-batch-max-time-ms",
+    "transaction-size-min",
+    "transaction-size-avg",
     "transaction-size-max",
-]  # fmt: skip
+]
 
 
 def lines(text: bytes) -> set[str]:
@@ -63,7 +88,11 @@ def test_ratios_are_shares_of_a_task_s_life() -> None:
     clock.now += 30
     state.change("paused")
     clock.now += 10
-    assert (state.ratio("running"), state.ratio("paused"), state.ratio("failed")) == (0.75, 0.25, 0.0)
+    assert (state.ratio("running"), state.ratio("paused"), state.ratio("failed")) == (
+        0.75,
+        0.25,
+        0.0,
+    )
 
 
 def test_tasks_measure_everything_that_java_s_do() -> None:
@@ -87,14 +116,21 @@ NUMBERS = [
     Sample("connect-worker-metrics", "connector-failed-task-count", 1, {"connector": "orders"}),
     Sample("connect-worker-rebalance-metrics", "completed-rebalances-total", 2),
     Sample("sink-task-metrics", "sink-record-read-rate", 1.5, {"connector": "orders", "task": "0"}),
-    Sample("consumer-fetch-manager-metrics", "records-lag", 7, {"client-id": "c", "topic": "t", "partition": "1"},
-           "kafka.consumer"),
+    Sample(
+        "consumer-fetch-manager-metrics",
+        "records-lag",
+        7,
+        {"client-id": "c", "topic": "t", "partition": "1"},
+        "kafka.consumer",
+    ),
     TextSample("connector-metrics", "status", "running", {"connector": "orders"}),
     TextSample("connector-metrics", "connector-type", "sink", {"connector": "orders"}),
     TextSample("connector-task-metrics", "status", "failed", {"connector": "orders", "task": "0"}),
     TextSample("app-info", "version", "4.1.1", {"client-id": "connect"}),
-    OwnSample("connect_py_iceberg_staged_cycles", "Cycles.", 2, {"connector": "orders", "task": "0"}),
-]  # fmt: skip
+    OwnSample(
+        "connect_py_iceberg_staged_cycles", "Cycles.", 2, {"connector": "orders", "task": "0"}
+    ),
+]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +200,9 @@ def test_worker_counts_starts_and_states_and_forgets_removed_connectors() -> Non
         metrics.starting(ConnectorTaskId("orders", number))
         metrics.became(ConnectorTaskId("orders", number), state)
     tasks = [ConnectorTaskId("orders", number) for number in range(3)]
-    text = prometheus_text(metrics.samples(dict.fromkeys(tasks, TaskReport()), ["orders"]), [NameFamily.STRIMZI])
+    text = prometheus_text(
+        metrics.samples(dict.fromkeys(tasks, TaskReport()), ["orders"]), [NameFamily.STRIMZI]
+    )
     assert lines(text) >= {
         "kafka_connect_worker_connector_count 1.0",
         "kafka_connect_worker_task_count 3.0",
@@ -187,8 +225,13 @@ def test_worker_counts_starts_and_states_and_forgets_removed_connectors() -> Non
 
 @pytest.mark.parametrize(
     ("states", "cut_off"),
-    [(["INIT", "UP"], False), (["TRY_CONNECT", "UPDATE"], False), (["INIT", "TRY_CONNECT"], True), (["DOWN"], True)],
-)  # fmt: skip
+    [
+        (["INIT", "UP"], False),
+        (["TRY_CONNECT", "UPDATE"], False),
+        (["INIT", "TRY_CONNECT"], True),
+        (["DOWN"], True),
+    ],
+)
 def test_a_client_is_cut_off_when_no_broker_is_connected(states: list[str], cut_off: bool) -> None:
     statistics = ClientStatistics("consumer")
     brokers = {f"{place}:9092/{place}": {"state": state} for place, state in enumerate(states)}
@@ -200,11 +243,21 @@ def test_a_task_s_report_has_all_its_series() -> None:
     statistics = ClientStatistics("consumer")
     partition = {"partition": 0, "fetch_state": "active", "hi_offset": 50, "ls_offset": 50}
     for at, read in ((40, 100), (50, 300)):
-        topic = {"topic": "t", "partitions": {"0": partition | {"app_offset": at - 3}, "-1": {"partition": -1}}}
+        topic = {
+            "topic": "t",
+            "partitions": {"0": partition | {"app_offset": at - 3}, "-1": {"partition": -1}},
+        }
         statistics.take(
-            json.dumps({"client_id": "connector-consumer-orders-0", "ts": read * 10_000, "rxmsgs": read,
-                        "rxmsg_bytes": 9, "topics": {"t": topic}})
-        )  # fmt: skip
+            json.dumps(
+                {
+                    "client_id": "connector-consumer-orders-0",
+                    "ts": read * 10_000,
+                    "rxmsgs": read,
+                    "rxmsg_bytes": 9,
+                    "topics": {"t": topic},
+                }
+            )
+        )
     assert statistics.report is not None
     assert statistics.report.lag == {("t", 0): 3}
     assert statistics.report.values["records-consumed-rate"] == 100
@@ -214,7 +267,12 @@ def test_a_task_s_report_has_all_its_series() -> None:
     values = {"running-ratio": 1.0, "sink-record-read-total": 5, "total-record-errors": 1}
     links = [("transform", "unwrap", "x.Unwrap", "3.0")]
     report = TaskReport(
-        "sink", values, {"task-class": "x.Task"}, links, [("consumer", statistics.report)], plugin.values()
+        "sink",
+        values,
+        {"task-class": "x.Task"},
+        links,
+        [("consumer", statistics.report)],
+        plugin.values(),
     )
     text = prometheus_text(WorkerMetrics().samples({TASK: report}, []), [NameFamily.CONFLUENT])
     assert lines(text) >= {
@@ -224,7 +282,8 @@ def test_a_task_s_report_has_all_its_series() -> None:
         'kafka_connect_connector_task_metrics{connector="orders",task="0",task_class="x.Task"} 1.0',
         'kafka_connect_connector_transform_metrics{connector="orders",task="0",transform="unwrap",'
         'transform_class="x.Unwrap"} 1.0',
-        'kafka_consumer_consumer_fetch_manager_metrics_records_lag_max{client_id="connector-consumer-orders-0"} 3.0',
+        'kafka_consumer_consumer_fetch_manager_metrics_records_lag_max{client_id="connector-consumer-orders-0"} '  # noqa: E501 - one literal
+        "3.0",
         'connect_py_iceberg_commits_total{connector="orders",engine="delta",task="0"} 2.0',
     }
 

@@ -1,6 +1,8 @@
-"""Rules for Prometheus and dashboards for Grafana in `monitoring`: they ask for what a worker serves.
+"""Rules for Prometheus and dashboards for Grafana in `monitoring`: they ask for what a worker
+serves.
 
-promtool evaluates the rules as well, where it is installed. Everything else needs no program of Prometheus's.
+promtool evaluates the rules as well, where it is installed. Everything else needs no program of
+Prometheus's.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ PANELS = {"row", "stat", "timeseries", "table"}  # what every Grafana brings
 
 
 def rules() -> list[dict[str, Any]]:
-    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    return [
+        rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
+    ]
 
 
 def panels(path: Path) -> list[dict[str, Any]]:
@@ -43,7 +47,9 @@ def queries(path: Path) -> list[str]:
 
 
 def expressions() -> list[str]:
-    return [rule["expr"] for rule in rules()] + [query for path in DASHBOARDS for query in queries(path)]
+    return [rule["expr"] for rule in rules()] + [
+        query for path in DASHBOARDS for query in queries(path)
+    ]
 
 
 def nodes(expression: str) -> Iterator[Any]:
@@ -63,12 +69,17 @@ def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
 
 def grouped_by(expression: str) -> set[str]:
     """The labels that aggregations of an expression keep."""
-    kept = (node.modifier for node in nodes(expression) if isinstance(node, promql_parser.AggregateExpr))
+    kept = (
+        node.modifier for node in nodes(expression) if isinstance(node, promql_parser.AggregateExpr)
+    )
     return {label for modifier in kept if modifier for label in modifier.labels}
 
 
 def known_series() -> dict[str, frozenset[str]]:
-    return {name: labels | OF_PROMETHEUS for name, labels in {**monitored_series(), "up": frozenset()}.items()}
+    return {
+        name: labels | OF_PROMETHEUS
+        for name, labels in {**monitored_series(), "up": frozenset()}.items()
+    }
 
 
 def test_expressions_ask_for_series_and_labels_that_exist() -> None:
@@ -101,7 +112,9 @@ def test_every_alert_says_how_urgent_it_is_and_why() -> None:
         assert re.fullmatch(r"\d+[mh]", rule["for"]), rule["alert"]
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
         assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}, rule["alert"]
-        assert rule["annotations"]["runbook_url"] == f"docs/how-to/alerts.md#{rule['alert'].lower()}"
+        assert (
+            rule["annotations"]["runbook_url"] == f"docs/how-to/alerts.md#{rule['alert'].lower()}"
+        )
 
 
 def test_texts_of_alerts_use_labels_that_their_series_keep() -> None:
@@ -109,7 +122,9 @@ def test_texts_of_alerts_use_labels_that_their_series_keep() -> None:
         texts = " ".join(rule["annotations"].values())
         used = set(re.findall(r"\$labels\.(\w+)", texts))
         names = {name for name, _ in selectors(rule["expr"])}
-        kept = grouped_by(rule["expr"]) or frozenset().union(*(known_series()[name] for name in names))
+        kept = grouped_by(rule["expr"]) or frozenset().union(
+            *(known_series()[name] for name in names)
+        )
         assert used - kept == set(), rule["alert"]
 
 
@@ -149,7 +164,11 @@ def test_panels_of_a_dashboard_lie_beside_each_other(path: Path) -> None:
     for panel in panels(path):
         at = panel["gridPos"]
         assert at["x"] + at["w"] <= 24
-        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
         assert not cells & taken, panel["title"]
         taken |= cells
 
@@ -181,15 +200,23 @@ def test_uids_and_titles_of_dashboards_differ_from_each_other() -> None:
 
 def test_every_alert_fires_in_one_of_promtools_scenarios() -> None:
     tests = yaml.safe_load(SCENARIOS.read_text())["tests"]
-    fired = {case["alertname"] for test in tests for case in test["alert_rule_test"] if case["exp_alerts"]}
+    fired = {
+        case["alertname"]
+        for test in tests
+        for case in test["alert_rule_test"]
+        if case["exp_alerts"]
+    }
     assert fired == {rule["alert"] for rule in rules()}
 
 
 def test_every_alert_fires_and_ends_on_real_parts() -> None:
-    text = "\n".join(path.read_text() for path in (ROOT / "tests" / "acceptance").glob("test_alerts_of_*.py"))
-    fired = set(re.findall(r'await_firing\("(\w+)"', text))
-    listed = " ".join(re.findall(r"for alert in \(([^)]+)\)", text))  # those whose ends a test awaits in a loop
-    ended = set(re.findall(r'await_end\("(\w+)"', text)) | set(re.findall(r'"(\w+)"', listed))
+    text = "\n".join(
+        path.read_text() for path in (ROOT / "tests" / "acceptance").glob("test_alerts_of_*.py")
+    )
+    fired = set(re.findall(r'await_firing\(\s*"(\w+)"', text))
+    # those whose ends a test awaits in a loop
+    listed = " ".join(re.findall(r"for alert in \(([^)]+)\)", text))
+    ended = set(re.findall(r'await_end\(\s*"(\w+)"', text)) | set(re.findall(r'"(\w+)"', listed))
     assert fired == ended == {rule["alert"] for rule in rules()}
 
 
@@ -198,5 +225,7 @@ def test_promtool_finds_that_alerts_fire_when_they_should() -> None:
     if promtool is None:
         pytest.skip("promtool is not installed; it is part of Prometheus")
     for command in (["check", "rules", str(RULES)], ["test", "rules", str(SCENARIOS)]):
-        answer = subprocess.run([promtool, *command], capture_output=True, text=True, timeout=60, check=False)
+        answer = subprocess.run(
+            [promtool, *command], capture_output=True, text=True, timeout=60, check=False
+        )
         assert answer.returncode == 0, answer.stdout + answer.stderr

@@ -37,12 +37,16 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def run(worker: PipelineWorker, command: str, file: Path, *words: str, typed: str = "") -> tuple[int, str]:
+def run(
+    worker: PipelineWorker, command: str, file: Path, *words: str, typed: str = ""
+) -> tuple[int, str]:
     done = CliRunner().invoke(app, [command, str(file), "--url", worker.url, *words], input=typed)
     return done.exit_code, done.output
 
 
-def run_json(worker: PipelineWorker, command: str, file: Path, *words: str) -> tuple[int, dict[str, Any]]:
+def run_json(
+    worker: PipelineWorker, command: str, file: Path, *words: str
+) -> tuple[int, dict[str, Any]]:
     status, text = run(worker, command, file, "--json", *words)
     return status, json.loads(text)
 
@@ -61,11 +65,16 @@ def test_plan_shows_what_apply_does_and_changes_nothing(worker: PipelineWorker, 
     assert worker.changes == []
 
 
-def test_second_apply_finds_nothing_that_it_could_change(worker: PipelineWorker, file: Path) -> None:
+def test_second_apply_finds_nothing_that_it_could_change(
+    worker: PipelineWorker, file: Path
+) -> None:
     status, found = run_json(worker, "apply", file)
     assert (status, found["done"]) == (0, [f"created {name}" for name in NAMES])
     assert [each["runs"] for each in found["connectors"]] == [True] * 3
-    assert run(worker, "plan", file) == (0, "".join(f"unchanged {name}\n" for name in NAMES) + "3 unchanged\n")
+    assert run(worker, "plan", file) == (
+        0,
+        "".join(f"unchanged {name}\n" for name in NAMES) + "3 unchanged\n",
+    )
     assert run_json(worker, "apply", file)[1]["done"] == []
     assert len(worker.changes) == 3
 
@@ -73,7 +82,9 @@ def test_second_apply_finds_nothing_that_it_could_change(worker: PipelineWorker,
 def test_changed_keys_are_shown_with_their_values(worker: PipelineWorker, file: Path) -> None:
     run(worker, "apply", file)
     changed = shop(CATALOG.replace("tell", "show")).replace("interval: 1m", "interval: 2m")
-    file.write_text(changed.replace("    write-mode: append\n", "    write-mode: append\n    tasks: 2\n"))
+    file.write_text(
+        changed.replace("    write-mode: append\n", "    write-mode: append\n    tasks: 2\n")
+    )
     worker.connectors["shop-clicks"]["iceberg.ext.null-key"] = "skip"
     status, text = run(worker, "plan", file)
     assert status == 1
@@ -86,18 +97,29 @@ def test_changed_keys_are_shown_with_their_values(worker: PipelineWorker, file: 
     )
 
 
-def test_connector_that_the_file_no_longer_names_is_deleted(worker: PipelineWorker, file: Path) -> None:
+def test_connector_that_the_file_no_longer_names_is_deleted(
+    worker: PipelineWorker, file: Path
+) -> None:
     run(worker, "apply", file)
     worker.connectors["other"] = {"connector.class": "X"}
     file.write_text(shop(CATALOG).partition("  clicks:")[0])
     status, text = run(worker, "apply", file, typed="n\n")
-    assert (status, "delete    shop-clicks" in text, list(worker.connectors)) == (1, True, [*NAMES, "other"])
+    assert (status, "delete    shop-clicks" in text, list(worker.connectors)) == (
+        1,
+        True,
+        [*NAMES, "other"],
+    )
     assert run(worker, "apply", file, "--yes")[0] == 0
     assert list(worker.connectors) == [*NAMES[:2], "other"]
 
 
-def test_connectors_of_others_are_left_alone_unless_adopted(worker: PipelineWorker, file: Path) -> None:
-    worker.connectors = {"shop-orders": {"a": "b"}, "shop-clicks": {"connect_py.pipeline": "clicks"}}
+def test_connectors_of_others_are_left_alone_unless_adopted(
+    worker: PipelineWorker, file: Path
+) -> None:
+    worker.connectors = {
+        "shop-orders": {"a": "b"},
+        "shop-clicks": {"connect_py.pipeline": "clicks"},
+    }
     status, text = run(worker, "apply", file)
     assert (status, worker.changes) == (2, [])
     assert "connect-py: connector shop-orders belongs to no pipeline; --adopt takes it" in text
@@ -108,14 +130,21 @@ def test_connectors_of_others_are_left_alone_unless_adopted(worker: PipelineWork
 
 
 def test_worker_that_refuses_one_connector_changes_none(worker: PipelineWorker, file: Path) -> None:
-    worker.problems["shop-orders"] = {"iceberg.table.shop.orders.sort-by": "is not possible", "x": "is missing"}
+    worker.problems["shop-orders"] = {
+        "iceberg.table.shop.orders.sort-by": "is not possible",
+        "x": "is missing",
+    }
     status, text = run(worker, "apply", file)
     assert (status, worker.changes) == (2, [])
     lines = file.read_text().splitlines()
     line = lines.index("        sort-by: [customer, placed desc]") + 1
-    assert f"{file}:{line}:9: targets.orders.tables.shop.orders.sort-by: is not possible (key iceberg.table." in text
     assert (
-        f"{file}:{lines.index('  orders:') + 1}:3: targets.orders: is missing (key x of connector shop-orders)" in text
+        f"{file}:{line}:9: targets.orders.tables.shop.orders.sort-by: is not possible (key "
+        f"iceberg.table." in text
+    )
+    assert (
+        f"{file}:{lines.index('  orders:') + 1}:3: targets.orders: is missing (key x of connector "
+        f"shop-orders)" in text
     )
 
 
@@ -124,11 +153,19 @@ def test_mistakes_of_a_file_come_as_json_too(worker: PipelineWorker, file: Path)
     status, found = run_json(worker, "plan", file)
     assert status == 2
     assert found["mistakes"] == [
-        {"line": 7, "column": 3, "field": "defaults.formt", "problem": "is not known", "hint": "did you mean format?"}
+        {
+            "line": 7,
+            "column": 3,
+            "field": "defaults.formt",
+            "problem": "is not known",
+            "hint": "did you mean format?",
+        }
     ]
 
 
-def test_file_in_another_encoding_is_a_mistake_with_its_place(worker: PipelineWorker, file: Path) -> None:
+def test_file_in_another_encoding_is_a_mistake_with_its_place(
+    worker: PipelineWorker, file: Path
+) -> None:
     file.write_bytes("pipeline: shop\nworker: Zürich".encode("latin-1"))
     status, found = run_json(worker, "plan", file)
     [mistake] = found["mistakes"]
@@ -137,10 +174,15 @@ def test_file_in_another_encoding_is_a_mistake_with_its_place(worker: PipelineWo
 
 
 @pytest.mark.parametrize("answer", ['["a"]', '{"a": {}}', "<html>", ""])
-def test_address_that_is_no_worker_is_named(file: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+def test_address_that_is_no_worker_is_named(
+    file: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
     monkeypatch.setattr(httpx.Client, "request", lambda *_, **__: httpx.Response(200, text=answer))
     done = CliRunner().invoke(app, ["status", str(file), "--url", "http://shop:8083"])
-    assert (done.exit_code, done.output[:45]) == (2, "connect-py: http://shop:8083 answers, but not")
+    assert (done.exit_code, done.output[:45]) == (
+        2,
+        "connect-py: http://shop:8083 answers, but not",
+    )
 
 
 def test_request_that_fails_midway_says_what_was_done(worker: PipelineWorker, file: Path) -> None:
@@ -151,10 +193,21 @@ def test_request_that_fails_midway_says_what_was_done(worker: PipelineWorker, fi
     assert text.endswith("answers 500: no space; apply again to go on from here\n")
 
 
-def test_connector_that_does_not_run_is_shown_with_its_reason(worker: PipelineWorker, file: Path) -> None:
-    waiting = {"for": "coordinator", "since": "2026-01-02T03:04:05Z", "reason": "the catalog: refused"}
+def test_connector_that_does_not_run_is_shown_with_its_reason(
+    worker: PipelineWorker, file: Path
+) -> None:
+    waiting = {
+        "for": "coordinator",
+        "since": "2026-01-02T03:04:05Z",
+        "reason": "the catalog: refused",
+    }
     task = {"id": 0, "state": "RUNNING", "worker_id": "a:1", "waiting": waiting}
-    fails = {"id": 0, "state": "FAILED", "worker_id": "a:1", "trace": "ValueError: no\n  at x\n  at y\n"}
+    fails = {
+        "id": 0,
+        "state": "FAILED",
+        "worker_id": "a:1",
+        "trace": "ValueError: no\n  at x\n  at y\n",
+    }
     connector = {"state": "RUNNING", "worker_id": "a:1"}
     worker.statuses = {
         "shop-masters": {"connector": connector, "tasks": [task]},
@@ -163,7 +216,8 @@ def test_connector_that_does_not_run_is_shown_with_its_reason(worker: PipelineWo
     }
     shown_states = (
         "shop-masters: does not run, 0 of 1 tasks run\n"
-        "  task 0 is RUNNING: waits for coordinator since 2026-01-02T03:04:05Z: the catalog: refused\n"
+        "  task 0 is RUNNING: waits for coordinator since 2026-01-02T03:04:05Z: the catalog: "
+        "refused\n"
         "shop-orders: does not run, 0 of 1 tasks run\n"
         "  task 0 is FAILED: ValueError: no at x\n"
         "shop-clicks: PAUSED, 0 of 0 tasks run\n"
@@ -211,7 +265,10 @@ def test_failure_that_stays_counts_after_a_while(
 
 @pytest.mark.parametrize("between", [[], [RUNS, failed("ValueError: old")]])
 def test_failure_that_is_another_one_counts_at_once(
-    worker: PipelineWorker, file: Path, monkeypatch: pytest.MonkeyPatch, between: list[dict[str, Any]]
+    worker: PipelineWorker,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    between: list[dict[str, Any]],
 ) -> None:
     monkeypatch.setattr(rollout, "_OLD_FAILURE_SECONDS", 1000.0)
     change(worker, file)
@@ -223,7 +280,9 @@ def test_failure_that_is_another_one_counts_at_once(
     assert worker.passing["shop-orders"] == []
 
 
-def test_failure_of_tasks_with_old_configurations_does_not_count(worker: PipelineWorker, file: Path) -> None:
+def test_failure_of_tasks_with_old_configurations_does_not_count(
+    worker: PipelineWorker, file: Path
+) -> None:
     change(worker, file)
     worker.old_tasks["shop-orders"] = worker.connectors["shop-orders"]
     worker.statuses["shop-orders"] = failed("ValueError: another")
@@ -232,7 +291,9 @@ def test_failure_of_tasks_with_old_configurations_does_not_count(worker: Pipelin
     assert time.monotonic() - begin >= 1
 
 
-def test_connector_without_a_status_is_there_all_the_same(worker: PipelineWorker, file: Path) -> None:
+def test_connector_without_a_status_is_there_all_the_same(
+    worker: PipelineWorker, file: Path
+) -> None:
     run(worker, "apply", file)
     worker.statuses["shop-orders"] = {}
     assert run(worker, "plan", file)[0] == 0
@@ -243,24 +304,37 @@ def test_status_names_connectors_that_are_not_there(worker: PipelineWorker, file
     worker.connectors = {"shop-old": {"connect_py.pipeline": "shop"}}
     status, text = run(worker, "status", file)
     assert status == 1
-    assert text == "".join(f"{name}: is not there\n" for name in NAMES) + "shop-old: runs, 1 of 1 tasks run\n"
+    assert (
+        text
+        == "".join(f"{name}: is not there\n" for name in NAMES)
+        + "shop-old: runs, 1 of 1 tasks run\n"
+    )
 
 
-def test_destroy_deletes_what_belongs_to_the_pipeline_only(worker: PipelineWorker, file: Path) -> None:
+def test_destroy_deletes_what_belongs_to_the_pipeline_only(
+    worker: PipelineWorker, file: Path
+) -> None:
     worker.connectors["shop-other"] = {"connector.class": "X"}
     run(worker, "apply", file)
     assert run(worker, "destroy", file, typed="n\n")[0] == 1
-    assert run(worker, "destroy", file, "--yes")[1] == "".join(f"deleted {name}\n" for name in sorted(NAMES))
+    assert run(worker, "destroy", file, "--yes")[1] == "".join(
+        f"deleted {name}\n" for name in sorted(NAMES)
+    )
     assert list(worker.connectors) == ["shop-other"]
     assert run(worker, "destroy", file) == (0, "no connector belongs to pipeline shop\n")
 
 
 def test_worker_that_does_not_answer_is_not_an_empty_one(file: Path) -> None:
     done = CliRunner().invoke(app, ["plan", str(file), "--url", "http://127.0.0.1:1"])
-    assert (done.exit_code, done.output[:50]) == (2, "connect-py: http://127.0.0.1:1 does not answer: [E")
+    assert (done.exit_code, done.output[:50]) == (
+        2,
+        "connect-py: http://127.0.0.1:1 does not answer: [E",
+    )
 
 
-def test_password_of_the_worker_logs_in_and_is_not_shown(worker: PipelineWorker, file: Path) -> None:
+def test_password_of_the_worker_logs_in_and_is_not_shown(
+    worker: PipelineWorker, file: Path
+) -> None:
     secret = worker.url.replace("//", "//ada:pass-word@")
     done = CliRunner().invoke(app, ["plan", str(file), "--url", secret, "--json"])
     assert json.loads(done.output)["worker"] == worker.url
@@ -278,9 +352,15 @@ def test_schema_command_prints_what_editors_read() -> None:
         ("iceberg.catalog.s3.secret-access-key", "abc", HIDDEN),
         ("value.converter.basic.auth.user.info", "me:pw", HIDDEN),
         ("iceberg.catalog.credential", "${file:/etc/x:y}", "${file:/etc/x:y}"),
-        ("iceberg.catalog.uri", "jdbc:postgresql://me:pw@db/x?password=pw", f"jdbc:postgresql://me:{HIDDEN}@db/x?password={HIDDEN}"),
+        (
+            "iceberg.catalog.uri",
+            "jdbc:postgresql://me:pw@db/x?password=pw",
+            f"jdbc:postgresql://me:{HIDDEN}@db/x?password={HIDDEN}",
+        ),
         ("iceberg.tables.default-id-columns", "token", "token"),
     ],
-)  # fmt: skip
-def test_secrets_are_hidden_and_their_references_are_not(key: str, value: str, expected: str) -> None:
+)
+def test_secrets_are_hidden_and_their_references_are_not(
+    key: str, value: str, expected: str
+) -> None:
     assert shown(key, value) == expected

@@ -16,14 +16,23 @@ from connect_py.plugins.plugin_registry import PluginRegistry, load_class
 NAME = "com.example.PathSinkConnector"
 
 
-def test_plugin_path_is_one_plugin_or_a_folder_of_plugins(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_plugin_path_is_one_plugin_or_a_folder_of_plugins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     one = make_plugin(tmp_path / "one", "1.0")
     two = make_plugin(tmp_path / "many" / "two", "1.0")
     (tmp_path / "many" / "jars").mkdir()
     (tmp_path / "many" / ".hidden").mkdir()
     with caplog.at_level(logging.INFO):
         found = plugin_locations(
-            [str(one), str(tmp_path / "many"), str(one), "", "/no/such/folder", str(tmp_path / "many" / "jars")]
+            [
+                str(one),
+                str(tmp_path / "many"),
+                str(one),
+                "",
+                "/no/such/folder",
+                str(tmp_path / "many" / "jars"),
+            ]
         )
     assert found == [one, two]
     assert "Could not get listing for plugin path: /no/such/folder. Ignoring." in caplog.text
@@ -34,12 +43,16 @@ def test_versions_of_one_connector_are_listed_and_chosen_by_range(tmp_path: Path
     make_plugin(tmp_path / "old", "1.2.0")
     make_plugin(tmp_path / "new", "1.10.0")
     registry = PluginRegistry.discover([str(tmp_path)])
-    assert [registry.version(p) for p in registry.available() if p.name == NAME] == ["1.10.0", "1.2.0"]
+    assert [registry.version(p) for p in registry.available() if p.name == NAME] == [
+        "1.10.0",
+        "1.2.0",
+    ]
     assert registry.version(registry.find_connector("PathSink")) == "1.10.0"
     old = registry.connector_of({"connector.class": NAME, "connector.plugin.version": "[1.0,1.5)"})
     assert (registry.version(old), old.location) == ("1.2.0", str(tmp_path / "old"))
     with pytest.raises(
-        ConnectError, match=r"not found that matches the version range \[2.0,\), available versions: \[1"
+        ConnectError,
+        match=r"not found that matches the version range \[2.0,\), available versions: \[1",
     ):
         registry.find_connector(NAME, "[2.0,)")
     with pytest.raises(ConfigError):
@@ -47,7 +60,9 @@ def test_versions_of_one_connector_are_listed_and_chosen_by_range(tmp_path: Path
     assert "path_plugin" not in sys.modules  # nothing of it was imported here
 
 
-def test_a_broken_plugin_is_named_and_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_plugin_is_named_and_stops_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     locations = [
         make_plugin(tmp_path / "raises", "1.0", table="raise RuntimeError('broken on purpose')"),
         make_plugin(tmp_path / "leaves", "1.0", table="import os; os._exit(3)"),
@@ -56,9 +71,14 @@ def test_a_broken_plugin_is_named_and_stops_nobody(tmp_path: Path, caplog: pytes
     ]
     with caplog.at_level(logging.WARNING):
         tables = scan(locations)
-    assert [plugin.location for table in tables for plugin in table.plugins] == [str(tmp_path / "good")]
+    assert [plugin.location for table in tables for plugin in table.plugins] == [
+        str(tmp_path / "good")
+    ]
     assert "RuntimeError: broken on purpose" in caplog.text
-    assert f"plugins in {tmp_path / 'leaves'} cannot be used: listing them ended with status 3" in caplog.text
+    assert (
+        f"plugins in {tmp_path / 'leaves'} cannot be used: listing them ended with status 3"
+        in caplog.text
+    )
     assert "module httpx of" in caplog.text
 
 

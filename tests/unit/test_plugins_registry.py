@@ -14,7 +14,9 @@ from connect_py.plugins.plugin_registry import (
     UnknownPluginError,
 )
 
-SINK = Plugin(PluginKind.SINK, "com.a.OrdersSinkConnector", "collections:OrderedDict", version="2.0")
+SINK = Plugin(
+    PluginKind.SINK, "com.a.OrdersSinkConnector", "collections:OrderedDict", version="2.0"
+)
 TWIN = Plugin(PluginKind.SOURCE, "com.b.TwinConnector", "collections:OrderedDict")
 OTHER_TWIN = Plugin(PluginKind.SINK, "com.c.TwinConnector", "collections:OrderedDict")
 JSON = Plugin(PluginKind.CONVERTER, "org.x.JsonConverter", "collections:Counter")
@@ -25,12 +27,16 @@ INSERT = Plugin(PluginKind.TRANSFORMATION, "org.x.InsertField$Value", "collectio
 
 @pytest.fixture
 def registry() -> PluginRegistry:
-    table = PluginTable((SINK, TWIN, OTHER_TWIN, JSON, JSON_HEADERS, SIMPLE, INSERT), ("b", "a"), "1.0")
+    table = PluginTable(
+        (SINK, TWIN, OTHER_TWIN, JSON, JSON_HEADERS, SIMPLE, INSERT), ("b", "a"), "1.0"
+    )
     return PluginRegistry([table, PluginTable((), ("a", "c"))])
 
 
 @pytest.mark.parametrize("name", ["com.a.OrdersSinkConnector", "OrdersSinkConnector", "OrdersSink"])
-def test_a_connector_is_found_by_full_simple_and_pruned_name(registry: PluginRegistry, name: str) -> None:
+def test_a_connector_is_found_by_full_simple_and_pruned_name(
+    registry: PluginRegistry, name: str
+) -> None:
     assert registry.find_connector(name) is SINK
 
 
@@ -55,7 +61,8 @@ def test_an_unknown_connector_lists_those_that_exist(registry: PluginRegistry) -
     with pytest.raises(UnknownPluginError) as unknown:
         registry.find_connector("Nope")
     assert str(unknown.value) == (
-        "Failed to find any class that implements Connector and which name matches Nope, available connectors are: "
+        "Failed to find any class that implements Connector and which name matches Nope, available "
+        "connectors are: "
         "com.a.OrdersSinkConnector, com.b.TwinConnector, com.c.TwinConnector"
     )
 
@@ -72,8 +79,8 @@ def test_an_ambiguous_alias_names_all_candidates(registry: PluginRegistry) -> No
     with pytest.raises(AmbiguousPluginError) as ambiguous:
         registry.find_connector("Twin")
     assert str(ambiguous.value) == (
-        "More than one connector matches alias Twin. Please use full package and class name instead. "
-        "Classes found: com.b.TwinConnector, com.c.TwinConnector"
+        "More than one connector matches alias Twin. Please use full package and class name "
+        "instead. Classes found: com.b.TwinConnector, com.c.TwinConnector"
     )
 
 
@@ -101,12 +108,21 @@ def test_installed_plugins_are_listed_without_importing_them() -> None:
         "print([m for m in ('pyarrow', 'pyspark', 'connectors.file_stream.file_stream_sink')"
         " if m in sys.modules])\n"
     )
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
-    assert answer.stdout.split("\n")[:2] == ["org.apache.kafka.connect.file.FileStreamSinkConnector", "[]"]
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert answer.stdout.split("\n")[:2] == [
+        "org.apache.kafka.connect.file.FileStreamSinkConnector",
+        "[]",
+    ]
 
 
 def test_plugins_under_kafkas_names_have_kafkas_version_beside_their_own() -> None:
-    kafkas = Plugin(PluginKind.SINK, "org.apache.kafka.connect.file.FileStreamSinkConnector", "collections:Counter")
+    kafkas = Plugin(
+        PluginKind.SINK,
+        "org.apache.kafka.connect.file.FileStreamSinkConnector",
+        "collections:Counter",
+    )
     registry = PluginRegistry([PluginTable((kafkas, SINK), (), "0.1.0")])
     for versions in ("4.1.1", "[4.0,5)", "0.1.0", "latest"):
         assert registry.find_connector("FileStreamSink", versions) is kafkas

@@ -18,7 +18,10 @@ from connect_py.quickstart.tables import ShopTables, TableState
 
 def test_last_view_shows_no_command_for_the_ended_worker(tmp_path: Path) -> None:
     feed: Any = SimpleNamespace(
-        changes=0, committed=lambda _: {}, ends=dict, shop=SimpleNamespace(tables=dict.fromkeys(KEYS, ()))
+        changes=0,
+        committed=lambda _: {},
+        ends=dict,
+        shop=SimpleNamespace(tables=dict.fromkeys(KEYS, ())),
     )
     tables: Any = SimpleNamespace(directory=tmp_path, state=lambda _: None)
     view = LiveView(feed, tables, "connect-shop-sink", "http://127.0.0.1:1", 0.0)
@@ -40,7 +43,9 @@ def test_the_view_fits_a_terminal_of_eighty_columns() -> None:
         shop=SimpleNamespace(tables={table: range(1_234_567) for table in KEYS}),
     )
     state = TableState("orders", 1_234_567, 1234, 1234567890123456789, datetime.now(UTC), {})
-    tables: Any = SimpleNamespace(directory=Path("/srv/shop/quickstart-data"), state=lambda _: state)
+    tables: Any = SimpleNamespace(
+        directory=Path("/srv/shop/quickstart-data"), state=lambda _: state
+    )
     view = LiveView(feed, tables, "connect-shop-sink", "http://127.0.0.1:41031", 0.0, columns=80)
     shown = io.StringIO()
     Console(file=shown, width=80).print(view.render())

@@ -1,4 +1,5 @@
-"""The quickstart's shop must be a believable source: what it says it holds follows from the events it wrote."""
+"""The quickstart's shop must be a believable source: what it says it holds follows from the events
+it wrote."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def _decoded(payload: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _visits(shop: Shop, count: int) -> list[Any]:
-    return [change for visit in range(count) for change in shop.changes(1_760_000_000_000_000 + visit)]
+    return [
+        change for visit in range(count) for change in shop.changes(1_760_000_000_000_000 + visit)
+    ]
 
 
 def test_replaying_the_events_gives_the_shops_tables() -> None:
@@ -46,7 +49,9 @@ def test_replaying_the_events_gives_the_shops_tables() -> None:
 
 def test_the_same_seed_makes_the_same_changes() -> None:
     assert _visits(Shop(seed=5), 200) == _visits(Shop(seed=5), 200)
-    assert list(islice(_visits(Shop(seed=5), 200), 50)) != list(islice(_visits(Shop(seed=6), 200), 50))
+    assert list(islice(_visits(Shop(seed=5), 200), 50)) != list(
+        islice(_visits(Shop(seed=6), 200), 50)
+    )
 
 
 def test_no_order_outlives_its_customer_and_no_line_its_order() -> None:

@@ -1,4 +1,5 @@
-"""`connect-py rebuild` before it asks anything: options of the other source, and where the table is."""
+"""`connect-py rebuild` before it asks anything: options of the other source, and where the table
+is."""
 
 from __future__ import annotations
 
@@ -45,27 +46,34 @@ def run(folder: Path, *words: str) -> Result:
     return CliRunner().invoke(app, ["shop.orders", "--config", str(file), *words])
 
 
-@pytest.mark.parametrize(("words", "why"), [
-    (("--bootstrap-server", "a:1"), "--bootstrap-server: needs --from-topics"),
-    (("--master", "yarn"), "--master: needs"),
-    (("--conf", "spark.a=b"), "--conf: needs"),
-    (("--kafka-property", "a=b"), "--kafka-property: needs"),
-    (("--archive", "/"), "--archive: needs"),
-    (("--step-rows", "2000000"), "--step-rows: needs"),
-    (("--split", "1"), "--split: needs"),
-    (("--from-topics", "--timeout", "5"), "--timeout: cannot be combined with --from-topics"),
-    (("--from-topics", "--at", "last"), "--at: cannot be combined"),
-    (("--from-topics", "--create"), "--create: cannot be combined"),
-    (("--from-topics", "--changelog", "a.b"), "--changelog: cannot be combined"),
-])  # fmt: skip
-def test_options_of_the_other_source_are_refused_by_name(tmp_path: Path, words: tuple[str, ...], why: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--bootstrap-server", "a:1"), "--bootstrap-server: needs --from-topics"),
+        (("--master", "yarn"), "--master: needs"),
+        (("--conf", "spark.a=b"), "--conf: needs"),
+        (("--kafka-property", "a=b"), "--kafka-property: needs"),
+        (("--archive", "/"), "--archive: needs"),
+        (("--step-rows", "2000000"), "--step-rows: needs"),
+        (("--split", "1"), "--split: needs"),
+        (("--from-topics", "--timeout", "5"), "--timeout: cannot be combined with --from-topics"),
+        (("--from-topics", "--at", "last"), "--at: cannot be combined"),
+        (("--from-topics", "--create"), "--create: cannot be combined"),
+        (("--from-topics", "--changelog", "a.b"), "--changelog: cannot be combined"),
+    ],
+)
+def test_options_of_the_other_source_are_refused_by_name(
+    tmp_path: Path, words: tuple[str, ...], why: str
+) -> None:
     refused = run(tmp_path, *words)
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert refused.stderr.startswith(f"connect-py: {why}")
 
 
 @pytest.mark.usefixtures("hosts")
-def test_worker_brings_catalog_and_spark_to_a_change_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_brings_catalog_and_spark_to_a_change_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[TablePlace] = []
 
     def refuse(place: TablePlace, _seconds: float) -> None:

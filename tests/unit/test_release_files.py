@@ -14,7 +14,10 @@ from earlier_versions import LAST_RELEASE
 
 ROOT = Path(__file__).parents[2]
 PROJECT = '[project]\nname = "connect-py"\nversion = "{}"\n'
-CHANGES = "# Changes\n\nText.\n\n## 0.3.0 (unreleased)\n\n- One.\n- Two.\n\n## 0.2.0 (2026-11-26)\n\n- More.\n"
+CHANGES = (
+    "# Changes\n\nText.\n\n## 0.3.0 (unreleased)\n\n- One.\n- Two.\n\n## 0.2.0 "
+    "(2026-11-26)\n\n- More.\n"
+)
 
 
 @pytest.fixture
@@ -35,13 +38,19 @@ def test_the_newest_section_of_the_changelog_counts(release: ModuleType, reposit
     assert release.version() == "0.3.0"
 
 
-def test_another_version_than_the_changelogs_is_refused(release: ModuleType, repository: Path) -> None:
+def test_another_version_than_the_changelogs_is_refused(
+    release: ModuleType, repository: Path
+) -> None:
     (repository / "pyproject.toml").write_text(PROJECT.format("0.4.0"))
-    with pytest.raises(release.ReleaseError, match=r"has version 0\.4\.0, the changelog begins with 0\.3\.0"):
+    with pytest.raises(
+        release.ReleaseError, match=r"has version 0\.4\.0, the changelog begins with 0\.3\.0"
+    ):
         release.version()
 
 
-def test_a_changelog_too_long_for_operators_is_refused(release: ModuleType, repository: Path) -> None:
+def test_a_changelog_too_long_for_operators_is_refused(
+    release: ModuleType, repository: Path
+) -> None:
     (repository / "CHANGELOG.md").write_text(CHANGES.replace("- One.", "word " * 400))
     with pytest.raises(release.ReleaseError, match="402 words, at most 400"):
         release.version()
@@ -55,7 +64,9 @@ def test_a_release_without_chart_and_image_says_so(release: ModuleType, reposito
     assert [reason.partition(":")[0] for reason in reasons] == ["documentation", "chart", "image"]
 
 
-def test_a_chart_is_packed_with_the_version_of_the_release(release: ModuleType, repository: Path) -> None:
+def test_a_chart_is_packed_with_the_version_of_the_release(
+    release: ModuleType, repository: Path
+) -> None:
     chart = repository / "deploy" / "helm" / "connect-py"
     (chart / "templates").mkdir(parents=True)
     (chart / "templates" / "worker.yaml").write_text("kind: Deployment\n")
@@ -81,7 +92,9 @@ def test_an_image_that_fails_is_named_with_its_reason(
     monkeypatch.setenv("PATH", str(repository))
     assert list(release.make_image(repository, "0.3.0")) == ["image: no registry answers"]
     (repository / "buildah").unlink()
-    assert list(release.make_image(repository, "0.3.0")) == ["image: neither an engine of docker nor buildah is here"]
+    assert list(release.make_image(repository, "0.3.0")) == [
+        "image: neither an engine of docker nor buildah is here"
+    ]
 
 
 def test_buildah_makes_the_image_where_no_engine_answers(
@@ -99,7 +112,9 @@ def test_buildah_makes_the_image_where_no_engine_answers(
     assert list(release.make_image(repository, "0.3.0")) == []
     built, pushed = (repository / "commands").read_text().splitlines()
     assert built.startswith("bud --format docker ")  # the other format has no health check
-    assert pushed.endswith(f"docker-archive:{repository}/connect-py-0.3.0-image.tar:connect-py:0.3.0")
+    assert pushed.endswith(
+        f"docker-archive:{repository}/connect-py-0.3.0-image.tar:connect-py:0.3.0"
+    )
 
 
 def test_checksums_are_those_of_the_files(release: ModuleType, tmp_path: Path) -> None:
@@ -111,7 +126,10 @@ def test_checksums_are_those_of_the_files(release: ModuleType, tmp_path: Path) -
 
 def test_rolling_upgrade_begins_at_the_release_before_this_one() -> None:
     shown = subprocess.run(
-        ["git", "-C", str(ROOT), "show", f"{LAST_RELEASE}:pyproject.toml"], capture_output=True, text=True, timeout=30
+        ["git", "-C", str(ROOT), "show", f"{LAST_RELEASE}:pyproject.toml"],
+        capture_output=True,
+        text=True,
+        timeout=30,
     )
     if shown.returncode:
         pytest.skip(f"the repository's history is not here: {shown.stderr.strip()}")

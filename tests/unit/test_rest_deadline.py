@@ -23,7 +23,9 @@ def told_after(timed_out: Any) -> list[str]:
     complaints: list[str] = []
 
     async def serve() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about["message"]))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, about: complaints.append(about["message"])
+        )
         await timed_out()
         gc.collect()
 

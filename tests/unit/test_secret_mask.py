@@ -41,11 +41,16 @@ def test_short_values_are_not_masked_in_unrelated_texts() -> None:
 
 def test_passwords_in_urls_are_masked_without_being_known() -> None:
     mask = SecretMask()
-    assert mask.apply("GET http://me:s3cr3t@host:80/x?y=1") == "GET http://me:[hidden]@host:80/x?y=1"
+    assert (
+        mask.apply("GET http://me:s3cr3t@host:80/x?y=1") == "GET http://me:[hidden]@host:80/x?y=1"
+    )
     assert mask.apply("jdbc:postgresql://h/db?user=me&password=s3cr3t&a=b") == (
         "jdbc:postgresql://h/db?user=me&password=[hidden]&a=b"
     )
-    assert mask.apply("http://host:8083/a@b and http://[::1]:80/") == "http://host:8083/a@b and http://[::1]:80/"
+    assert (
+        mask.apply("http://host:8083/a@b and http://[::1]:80/")
+        == "http://host:8083/a@b and http://[::1]:80/"
+    )
 
 
 def test_a_process_learns_the_secrets_of_its_own_texts_only() -> None:
@@ -59,7 +64,9 @@ def test_provided_secrets_appear_in_no_log_line_or_trace(
     formatter: logging.Formatter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_SECRET_MASK", 'planted-with-"quotes"')
-    resolver = ConfigResolver.of({"config.providers": "env", "config.providers.env.class": "EnvVarConfigProvider"})
+    resolver = ConfigResolver.of(
+        {"config.providers": "env", "config.providers.env.class": "EnvVarConfigProvider"}
+    )
     resolved = resolver.resolve({"uri": "jdbc:x?password=${env:TEST_SECRET_MASK}"})
     assert "planted" in resolved["uri"]
     out = io.StringIO()

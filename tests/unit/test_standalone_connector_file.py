@@ -1,4 +1,5 @@
-"""Files of connectors on the command line of `connect-standalone`: the three forms that Java's worker reads."""
+"""Files of connectors on the command line of `connect-standalone`: the three forms that Java's
+worker reads."""
 
 from __future__ import annotations
 
@@ -17,13 +18,17 @@ def read(folder: Path, text: str, name: str = "connector.json") -> ConnectorFile
 
 
 def test_a_flat_object_is_a_configuration_whose_values_are_texts(tmp_path: Path) -> None:
-    found = read(tmp_path, '{"name": "c", "tasks.max": 2, "ratio": 1.50, "on": true, "nothing": null}')
+    found = read(
+        tmp_path, '{"name": "c", "tasks.max": 2, "ratio": 1.50, "on": true, "nothing": null}'
+    )
     config = {"name": "c", "tasks.max": "2", "ratio": "1.50", "on": "true", "nothing": None}
     assert found == ConnectorFile("c", config)
 
 
 def test_request_file_carries_initial_state_and_names_its_configuration(tmp_path: Path) -> None:
-    found = read(tmp_path, '{"name": "c", "initial_state": "stopped", "config": {"topics": "t"}, "other": 1}')
+    found = read(
+        tmp_path, '{"name": "c", "initial_state": "stopped", "config": {"topics": "t"}, "other": 1}'
+    )
     assert found == ConnectorFile("c", {"topics": "t", "name": "c"}, InitialState.STOPPED)
 
 
@@ -32,7 +37,9 @@ def test_anything_else_is_read_as_properties_whatever_the_files_name(tmp_path: P
     assert read(tmp_path, "name=c\n", "c.properties").name == "c"
 
 
-@pytest.mark.parametrize("text", ['{"topics": "t"}', "topics=t\n", "[1, 2]", "", '{"name": null, "a": "b"}'])
+@pytest.mark.parametrize(
+    "text", ['{"topics": "t"}', "topics=t\n", "[1, 2]", "", '{"name": null, "a": "b"}']
+)
 def test_a_configuration_without_a_name_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConnectError, match="is missing the mandatory 'name' configuration"):
         read(tmp_path, text)

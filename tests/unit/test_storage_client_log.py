@@ -37,7 +37,9 @@ def test_coordinator_load_is_a_warning_only_after_a_while() -> None:
     repeats = RepeatFilter(clock)
     levels = []
     for _ in range(30):
-        line = logging.LogRecord("x", logging.WARNING, "x", 1, "GETPID [a#producer-1] load in progress", None, None)
+        line = logging.LogRecord(
+            "x", logging.WARNING, "x", 1, "GETPID [a#producer-1] load in progress", None, None
+        )
         if repeats.filter(line):
             levels.append((clock.now, line.levelname))
         clock.sleep(0.5)

@@ -30,7 +30,9 @@ class Topic:
         self.offset = 0
 
     def put(self, key: str, value: str | None) -> list[Change]:
-        changes = self.table.apply(self.offset, key.encode(), None if value is None else value.encode())
+        changes = self.table.apply(
+            self.offset, key.encode(), None if value is None else value.encode()
+        )
         self.offset += 1
         return changes
 
@@ -104,7 +106,9 @@ def test_deletion_takes_everything_but_the_target_state(topic: Topic) -> None:
 
 def test_target_state_reads_the_newer_field_before_the_older(topic: Topic) -> None:
     topic.put("connector-a", '{"properties":{}}')
-    assert topic.put("target-state-a", '{"state":"PAUSED","state.v2":"STOPPED"}') == [TargetStateChanged("a")]
+    assert topic.put("target-state-a", '{"state":"PAUSED","state.v2":"STOPPED"}') == [
+        TargetStateChanged("a")
+    ]
     assert topic.table.snapshot().target_state("a") is TargetState.STOPPED
     topic.put("target-state-a", '{"state":"PAUSED"}')
     assert topic.table.snapshot().target_state("a") is TargetState.PAUSED
@@ -135,7 +139,9 @@ def test_commands_and_session_keys_are_read_from_records(topic: Topic) -> None:
     assert topic.put("logger-cluster-connect_py.task", '{"level":"debug"}') == [
         LoggerLevelRequested("connect_py.task", "DEBUG")
     ]
-    (changed,) = topic.put("session-key", '{"key":"AAAA","algorithm":"HmacSHA256","creation-timestamp":1718000000000}')
+    (changed,) = topic.put(
+        "session-key", '{"key":"AAAA","algorithm":"HmacSHA256","creation-timestamp":1718000000000}'
+    )
     assert isinstance(changed, SessionKeyChanged)
     assert "AAAA" not in repr(changed)
     with_two_tasks(topic, "a")
@@ -146,7 +152,8 @@ def test_commands_and_session_keys_are_read_from_records(topic: Topic) -> None:
 
 
 def test_restart_requests_are_ranked_by_their_impact() -> None:
-    ranked = [(False, True), (True, True), (False, False), (True, False)]  # include_tasks, only_failed
+    # include_tasks, only_failed
+    ranked = [(False, True), (True, True), (False, False), (True, False)]
     assert [RestartRequest("a", t, f).impact for t, f in ranked] == [0, 1, 2, 3]
 
 

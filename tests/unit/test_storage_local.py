@@ -1,4 +1,5 @@
-"""What a standalone worker keeps: offsets in a file of its own, taken over from Java's; the rest in memory."""
+"""What a standalone worker keeps: offsets in a file of its own, taken over from Java's; the rest in
+memory."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def store(file: Path) -> OffsetStore:
 
 
 def kept(file: Path) -> list[dict[str, str | None]]:
-    return [json.loads(line) for line in file.with_name(file.name + SUFFIX).read_text().splitlines()]
+    return [
+        json.loads(line) for line in file.with_name(file.name + SUFFIX).read_text().splitlines()
+    ]
 
 
 def test_offsets_last_from_one_start_to_the_next(tmp_path: Path) -> None:
@@ -50,7 +53,9 @@ def test_offsets_of_javas_worker_are_imported_without_changing_its_file(tmp_path
     shutil.copy(RECORDED, file)
     opened = store(file)
     assert opened.get("lines", LINES) == {"position": 12}
-    assert opened.get("lines", {"filename": "/tmp/é.txt"}) == opened.get("other", {"filename": "/tmp/b.txt"})
+    assert opened.get("lines", {"filename": "/tmp/é.txt"}) == opened.get(
+        "other", {"filename": "/tmp/b.txt"}
+    )
     opened.set("lines", [(LINES, {"position": 20})]).result(0)
     opened.stop()
     assert file.read_bytes() == RECORDED.read_bytes()
@@ -59,7 +64,9 @@ def test_offsets_of_javas_worker_are_imported_without_changing_its_file(tmp_path
     again.stop()
 
 
-def test_java_file_written_later_is_named_in_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_java_file_written_later_is_named_in_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "connect.offsets"
     store(file).stop()
     shutil.copy(RECORDED, file)
@@ -85,7 +92,9 @@ def test_an_empty_java_file_and_null_entries_are_no_offsets(tmp_path: Path) -> N
     assert len(read_java_offsets(RECORDED)) == 3
 
 
-def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_line_that_a_crash_cut_off_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     first = store(tmp_path / "offsets")
     first.set("c", [({"p": 1}, {"position": 3})]).result(0)
     first.stop()
@@ -97,8 +106,11 @@ def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path: Path, caplog: pytest.
     again.stop()
 
 
-def test_the_file_does_not_grow_with_every_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connect_py.storage.local_storage.SPARE_LINES", 20)  # each line waits for the disk
+def test_the_file_does_not_grow_with_every_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # each line waits for the disk
+    monkeypatch.setattr("connect_py.storage.local_storage.SPARE_LINES", 20)
     file = OffsetFile(tmp_path / "offsets")
     file.open()
     for position in range(50):
@@ -129,7 +141,9 @@ def test_configurations_act_like_those_of_a_topic() -> None:
     assert configs.snapshot().connectors() == []
 
 
-def test_offset_file_is_written_again_once_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offset_file_is_written_again_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("connect_py.storage.local_storage.SPARE_LINES", 4)
     file = OffsetFile(tmp_path / "offsets")
     file.open()

@@ -26,15 +26,22 @@ def test_members_of_a_partition_are_found_in_any_order() -> None:
 
 def test_writes_reuse_the_key_that_java_wrote() -> None:
     made = table((b'["c",{"zz":1,"aa":"x"}]', b'{"position":5}'))
-    assert made.records("c", {"aa": "x", "zz": 1}, {"position": 6}) == [(b'["c",{"zz":1,"aa":"x"}]', b'{"position":6}')]
-    assert made.records("c", {"file": "é"}, {"position": 1}) == [('["c",{"file":"é"}]'.encode(), b'{"position":1}')]
+    assert made.records("c", {"aa": "x", "zz": 1}, {"position": 6}) == [
+        (b'["c",{"zz":1,"aa":"x"}]', b'{"position":6}')
+    ]
+    assert made.records("c", {"file": "é"}, {"position": 1}) == [
+        ('["c",{"file":"é"}]'.encode(), b'{"position":1}')
+    ]
     assert made.records("c", None, {"position": 1}) == [(b'["c",null]', b'{"position":1}')]
 
 
 def test_new_keys_have_the_order_of_javas_hash_maps() -> None:
     """Recorded from a Java worker."""
     partition = {"filename": "/a", "n": -1, "f": 1.5, "t": True, "none": None, "text": "x"}
-    assert new_key("c", partition) == b'["c",{"filename":"/a","t":true,"f":1.5,"none":null,"text":"x","n":-1}]'
+    assert (
+        new_key("c", partition)
+        == b'["c",{"filename":"/a","t":true,"f":1.5,"none":null,"text":"x","n":-1}]'
+    )
     assert new_key("c", {"zz": 1, "filename": 2, "aa": 3}) == b'["c",{"zz":1,"aa":3,"filename":2}]'
     assert new_key("c", None) == b'["c",null]'
     assert new_key("c", {}) == b'["c",{}]'
@@ -57,7 +64,9 @@ def test_other_variant_counts_again_when_the_newest_is_deleted() -> None:
     assert made.get("c", {"zz": 1, "aa": 2}) == {"p": 1}
 
 
-@pytest.mark.parametrize("key", [b"x", b'"c"', b'["c"]', b"[1,{}]", b'["c",[1]]', b'["c",{"a":[1]}]', None])
+@pytest.mark.parametrize(
+    "key", [b"x", b'"c"', b'["c"]', b"[1,{}]", b'["c",[1]]', b'["c",{"a":[1]}]', None]
+)
 def test_keys_of_another_shape_are_skipped(key: bytes | None) -> None:
     made = table()
     made.apply(0, 0, key, b'{"p":1}')

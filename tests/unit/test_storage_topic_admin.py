@@ -44,7 +44,9 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_too_many_replicas_are_logged_once_then_refused_after_timeout(caplog: pytest.LogCaptureFixture) -> None:
+def test_too_many_replicas_are_logged_once_then_refused_after_timeout(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     clock = FakeClock()
     with pytest.raises(ConfigError, match=REASON):
         TopicAdmin(cast(AdminClient, SmallCluster()), clock).ensure(OFFSETS)
@@ -67,10 +69,19 @@ def test_a_worker_that_stops_does_not_wait_for_brokers() -> None:
 
 @pytest.mark.parametrize(
     ("named_by", "factor"),
-    [("status.storage.topic", "status"), ("control.storage.topic", "config"), ("offsets.storage.topic", "offset")],
+    [
+        ("status.storage.topic", "status"),
+        ("control.storage.topic", "config"),
+        ("offsets.storage.topic", "offset"),
+    ],
 )
-def test_every_internal_topic_knows_who_gives_its_replication_factor(named_by: str, factor: str) -> None:
-    assert StorageTopic("x", named_by, 1, 1).replication_property() == f"{factor}.storage.replication.factor"
+def test_every_internal_topic_knows_who_gives_its_replication_factor(
+    named_by: str, factor: str
+) -> None:
+    assert (
+        StorageTopic("x", named_by, 1, 1).replication_property()
+        == f"{factor}.storage.replication.factor"
+    )
 
 
 class LateCluster:

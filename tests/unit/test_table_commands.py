@@ -26,28 +26,52 @@ from connectors.iceberg.operations.kafka_group import member_count, remove_group
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 CONFIG = {
-    "name": "sink", "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector", "topics": "orders",
-    "iceberg.tables": "db.orders", "iceberg.catalog.type": "rest", "iceberg.catalog.uri": "http://localhost",
-    "iceberg.tables.upsert-mode-enabled": "true", "iceberg.tables.default-id-columns": "id",
-    "errors.tolerance": "all", "errors.deadletterqueue.iceberg.table": "db.dead",
-    "iceberg.ext.changelog-suffix": "_log", "iceberg.ext.envelope": "debezium",
-}  # fmt: skip
-METADATA = TableMetadata({
-    "table-uuid": "u", "format-version": 2, "location": "file:///t", "current-snapshot-id": 1, "refs": {},
-    "snapshots": [{"snapshot-id": 1, "schema-id": 0}], "schemas": [{"schema-id": 0, "fields": []}],
-    "current-schema-id": 0, "default-spec-id": 0, "partition-specs": [{"spec-id": 0, "fields": []}],
-})  # fmt: skip
+    "name": "sink",
+    "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+    "topics": "orders",
+    "iceberg.tables": "db.orders",
+    "iceberg.catalog.type": "rest",
+    "iceberg.catalog.uri": "http://localhost",
+    "iceberg.tables.upsert-mode-enabled": "true",
+    "iceberg.tables.default-id-columns": "id",
+    "errors.tolerance": "all",
+    "errors.deadletterqueue.iceberg.table": "db.dead",
+    "iceberg.ext.changelog-suffix": "_log",
+    "iceberg.ext.envelope": "debezium",
+}
+METADATA = TableMetadata(
+    {
+        "table-uuid": "u",
+        "format-version": 2,
+        "location": "file:///t",
+        "current-snapshot-id": 1,
+        "refs": {},
+        "snapshots": [{"snapshot-id": 1, "schema-id": 0}],
+        "schemas": [{"schema-id": 0, "fields": []}],
+        "current-schema-id": 0,
+        "default-spec-id": 0,
+        "partition-specs": [{"spec-id": 0, "fields": []}],
+    }
+)
 
 
 @pytest.mark.parametrize("ask", [member_count, remove_group, remove_topic])
 @pytest.mark.parametrize("setting", [{"security.protocl": "SSL"}, {"security.protocol": "SLS"}])
-def test_client_settings_that_are_none_are_configuration_errors(ask: Any, setting: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"the settings of the Kafka client: .*security.protoco?l"):
+def test_client_settings_that_are_none_are_configuration_errors(
+    ask: Any, setting: dict[str, str]
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"the settings of the Kafka client: .*security.protoco?l"
+    ):
         ask(setting, "connect-sink")
 
 
-@pytest.mark.parametrize(("table", "keys"), [("db.orders", ("id",)), ("db.dead", ()), ("db.orders_log", ())])
-def test_rows_are_compared_by_the_key_of_their_table(tmp_path: Path, table: str, keys: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("table", "keys"), [("db.orders", ("id",)), ("db.dead", ()), ("db.orders_log", ())]
+)
+def test_rows_are_compared_by_the_key_of_their_table(
+    tmp_path: Path, table: str, keys: tuple[str, ...]
+) -> None:
     file = tmp_path / "sink.json"
     file.write_text(json.dumps({"name": "sink", "config": CONFIG}))
     assert key_columns(table_place(table, file, None, None, ""), METADATA, (1, 1)) == keys
@@ -55,7 +79,8 @@ def test_rows_are_compared_by_the_key_of_their_table(tmp_path: Path, table: str,
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Path]:
-    """The properties of a worker with a catalog and a provider, for commands as `connect-py` runs them."""
+    """The properties of a worker with a catalog and a provider, for commands as `connect-py` runs
+    them."""
     file = tmp_path / "worker.properties"
     file.write_text(
         "bootstrap.servers=localhost:1\nconfig.providers=env\n"
@@ -65,9 +90,11 @@ def worker(tmp_path: Path) -> Iterator[Path]:
     )
     with ExitStack() as closing:
         provide_configs(connector_properties, masked)
-        provide_sink_hosts(lambda connector, path, more: closing.enter_context(
-            CommandSinkHost(connector, {**worker_properties(path), **more})
-        ))  # fmt: skip
+        provide_sink_hosts(
+            lambda connector, path, more: closing.enter_context(
+                CommandSinkHost(connector, {**worker_properties(path), **more})
+            )
+        )
         yield file
         provide_sink_hosts(None)
         provide_configs(None)
@@ -84,7 +111,9 @@ def test_connector_has_what_its_worker_gives_it(
     monkeypatch.setenv("LAKE_URI", "http://of-provider")
     kept = {key: value for key, value in CONFIG.items() if not key.startswith("iceberg.catalog.")}
     file = tmp_path / "sink.json"
-    file.write_text(json.dumps({**kept, **{f"iceberg.catalog.{key}": value for key, value in catalog.items()}}))
+    file.write_text(
+        json.dumps({**kept, **{f"iceberg.catalog.{key}": value for key, value in catalog.items()}})
+    )
     spark = table_place("db.orders", file, worker, ["warehouse=w"], "").spark
     assert spark.catalog_properties == {"type": "rest", "uri": uri, "warehouse": "w"}
     assert spark.spark_properties["spark.driver.memory"] == "3g"
@@ -98,16 +127,24 @@ def test_properties_of_a_worker_need_a_connector(worker: Path) -> None:
 def test_placeholder_of_a_catalog_is_refused_with_the_cure(tmp_path: Path, worker: Path) -> None:
     file = tmp_path / "sink.json"
     file.write_text(json.dumps({**CONFIG, "iceberg.catalog.uri": "${vault:lake:uri}"}))
-    with pytest.raises(ConfigError, match=r"iceberg\.catalog\.uri: comes from a config provider: .*by --worker"):
+    with pytest.raises(
+        ConfigError, match=r"iceberg\.catalog\.uri: comes from a config provider: .*by --worker"
+    ):
         table_place("db.orders", file, None, None, "")
-    with pytest.raises(ConfigError, match=r"catalog\.uri: .*: no properties of a worker configure it here"):
+    with pytest.raises(
+        ConfigError, match=r"catalog\.uri: .*: no properties of a worker configure it here"
+    ):
         table_place("db.orders", file, worker, None, "")
 
 
 def test_names_for_people_are_quoted_where_sql_asks() -> None:
     assert [shown(name) for name in ("orders", "orders-v2", "größe", "2025", "a`b")] == [
-        "orders", "`orders-v2`", "`größe`", "`2025`", "`a``b`",
-    ]  # fmt: skip
+        "orders",
+        "`orders-v2`",
+        "`größe`",
+        "`2025`",
+        "`a``b`",
+    ]
 
 
 @pytest.mark.parametrize("command", [rewind, rollback])
@@ -117,5 +154,7 @@ def test_json_for_machines_is_never_mixed_with_a_question(tmp_path: Path, comman
     app = typer.Typer()
     app.command()(command)
     more = ["--skip", "--bootstrap-server", "localhost:1"] if command is rewind else []
-    done = CliRunner().invoke(app, ["db.orders", "--to", "first", "--config", str(file), "--json", *more])
+    done = CliRunner().invoke(
+        app, ["db.orders", "--to", "first", "--config", str(file), "--json", *more]
+    )
     assert (done.exit_code, "--json: needs --yes" in done.stderr) == (2, True), done.output

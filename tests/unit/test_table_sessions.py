@@ -23,7 +23,12 @@ from connectors.iceberg.operations.audit import AUDIT
 from connectors.iceberg.operations.diff import DIFF
 from connectors.iceberg.operations.history import HISTORY, HistoryArguments, TableSnapshots
 from connectors.iceberg.operations.maintain import MAINTAIN, Maintenance
-from connectors.iceberg.operations.rewind import PREVIEW_REWIND, REWIND, RewindPreview, RewoundTables
+from connectors.iceberg.operations.rewind import (
+    PREVIEW_REWIND,
+    REWIND,
+    RewindPreview,
+    RewoundTables,
+)
 from connectors.iceberg.operations.table_operation import TableOperation
 from connectors.iceberg.protocol.positions import TopicPartition
 
@@ -35,7 +40,12 @@ SINK = {
     "iceberg.catalog.uri": "http://catalog",
 }
 SNAPSHOTS = {"ref": "main", "count": 0, "snapshots": []}
-RUNS = {"tasks": [{"id": 1, "state": "RUNNING", "worker_id": "b:1"}, {"id": 0, "state": "RUNNING", "worker_id": "a:1"}]}
+RUNS = {
+    "tasks": [
+        {"id": 1, "state": "RUNNING", "worker_id": "b:1"},
+        {"id": 0, "state": "RUNNING", "worker_id": "a:1"},
+    ]
+}
 
 
 @dataclass
@@ -58,9 +68,13 @@ class FakeWorker:
         }
 
     def operate(
-        self, name: str, operation: str, arguments: Mapping[str, Any], progress: Callable[[str], None],
+        self,
+        name: str,
+        operation: str,
+        arguments: Mapping[str, Any],
+        progress: Callable[[str], None],
         worker_id: str | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         self.calls.append((name, operation, arguments, worker_id))
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -90,7 +104,11 @@ def posted(tmp_path: Path) -> Path:
 
 @contextmanager
 def session_at(
-    worker: FakeWorker | None, config: Path | None, *properties: str, catalog: str = "iceberg", timeout: int = 120
+    worker: FakeWorker | None,
+    config: Path | None,
+    *properties: str,
+    catalog: str = "iceberg",
+    timeout: int = 120,
 ) -> Iterator[TableSession]:
     if worker is not None:
         provide_worker(lambda: worker)
@@ -108,9 +126,13 @@ def test_worker_of_task_0_runs_the_operation_of_a_connector(posted: Path) -> Non
     with session_at(worker, posted, timeout=7) as session:
         assert list_snapshots(session) == TableSnapshots("main", 0, [])
     arguments = {
-        "table": "db.orders", "use_connector": True, "timeout_seconds": 7, "branch": None, "limit": 3,
+        "table": "db.orders",
+        "use_connector": True,
+        "timeout_seconds": 7,
+        "branch": None,
+        "limit": 3,
         "everything": False,
-    }  # fmt: skip
+    }
     assert worker.calls == [("sink", "history", arguments, "a:1")]
 
 
@@ -122,7 +144,9 @@ def test_stopped_connector_has_no_worker_of_its_own(posted: Path) -> None:
 
 
 def test_catalog_without_a_connector_is_that_of_a_running_sink() -> None:
-    worker = FakeWorker({"b": SINK, "a": {**SINK, "iceberg.catalog.uri": "http://x"}, "c": {**SINK, "topics": "x"}})
+    worker = FakeWorker(
+        {"b": SINK, "a": {**SINK, "iceberg.catalog.uri": "http://x"}, "c": {**SINK, "topics": "x"}}
+    )
     with session_at(worker, None, "type=rest", "uri=http://catalog") as session:
         list_snapshots(session)
     [(name, _, arguments, _)] = worker.calls
@@ -132,14 +156,29 @@ def test_catalog_without_a_connector_is_that_of_a_running_sink() -> None:
 @pytest.mark.parametrize(
     ("worker", "reason"),
     [
-        (FakeWorker({}, error=ConnectError("no worker answers at http://x")), "no worker answers at http://x"),
+        (
+            FakeWorker({}, error=ConnectError("no worker answers at http://x")),
+            "no worker answers at http://x",
+        ),
         (FakeWorker({"other": SINK}), "the worker at http://worker has no Iceberg sink sink"),
         (FakeWorker({"sink": {"connector.class": "FileStreamSink"}}), "has no Iceberg sink sink"),
         (
-            FakeWorker({"sink": {**SINK, "iceberg.catalog.uri": "http://y", "iceberg.ext.write-mode": "append"}}),
-            "connector sink at http://worker has another iceberg.catalog.uri, iceberg.ext.write-mode",
+            FakeWorker(
+                {
+                    "sink": {
+                        **SINK,
+                        "iceberg.catalog.uri": "http://y",
+                        "iceberg.ext.write-mode": "append",
+                    }
+                }
+            ),
+            "connector sink at http://worker has another iceberg.catalog.uri, "
+            "iceberg.ext.write-mode",
         ),
-        (FakeWorker({"sink": SINK}, answer=NotFoundError("has no operation history")), "has no operation history"),
+        (
+            FakeWorker({"sink": SINK}, answer=NotFoundError("has no operation history")),
+            "has no operation history",
+        ),
     ],
 )
 def test_separate_driver_is_announced_in_one_line(
@@ -156,7 +195,10 @@ def test_separate_driver_is_announced_in_one_line(
 def test_catalog_that_no_sink_uses_needs_a_separate_driver(
     named: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SeparateDriverError), session_at(FakeWorker({"sink": SINK}), None, *named) as session:
+    with (
+        pytest.raises(SeparateDriverError),
+        session_at(FakeWorker({"sink": SINK}), None, *named) as session,
+    ):
         list_snapshots(session)
     assert "runs no connector with this catalog" in capsys.readouterr().err
 
@@ -164,20 +206,28 @@ def test_catalog_that_no_sink_uses_needs_a_separate_driver(
 def test_catalog_property_that_differs_from_the_connector_needs_a_separate_driver(
     posted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SeparateDriverError), session_at(FakeWorker({"sink": SINK}), posted, "uri=http://y") as session:
+    with (
+        pytest.raises(SeparateDriverError),
+        session_at(FakeWorker({"sink": SINK}), posted, "uri=http://y") as session,
+    ):
         list_snapshots(session)
     assert "has another iceberg.catalog.uri" in capsys.readouterr().err
 
 
 def test_operation_that_failed_is_not_repeated_in_another_driver(posted: Path) -> None:
     worker = FakeWorker({"sink": SINK}, answer=ConnectError("the catalog does not answer"))
-    with pytest.raises(ConnectError, match="the catalog does not answer"), session_at(worker, posted) as session:
+    with (
+        pytest.raises(ConnectError, match="the catalog does not answer"),
+        session_at(worker, posted) as session,
+    ):
         list_snapshots(session)
 
 
 def test_result_of_another_version_is_an_error(posted: Path) -> None:
     with (
-        pytest.raises(ConnectError, match=r"unexpected result of history: .*missing required field"),
+        pytest.raises(
+            ConnectError, match=r"unexpected result of history: .*missing required field"
+        ),
         session_at(FakeWorker({"sink": SINK}, answer={"ref": "main"}), posted) as session,
     ):
         list_snapshots(session)
@@ -186,9 +236,15 @@ def test_result_of_another_version_is_an_error(posted: Path) -> None:
 def test_options_are_refused_before_a_worker_is_contacted(tmp_path: Path) -> None:
     worker = FakeWorker({"sink": SINK})
     (tmp_path / "broken.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"broken\.json"), session_at(worker, tmp_path / "broken.json"):
+    with (
+        pytest.raises(ConfigError, match=r"broken\.json"),
+        session_at(worker, tmp_path / "broken.json"),
+    ):
         pass
-    with pytest.raises(ConfigError, match="where is the catalog"), session_at(worker, None) as session:
+    with (
+        pytest.raises(ConfigError, match="where is the catalog"),
+        session_at(worker, None) as session,
+    ):
         list_snapshots(session)
     assert worker.calls == []
 
@@ -196,17 +252,39 @@ def test_options_are_refused_before_a_worker_is_contacted(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("operation", "result"),
     [
-        (DIFF, TableDiff(
-            DiffRequest(2**62 + 1, 2, ("id",)), {RowChange.SEVERAL_ROWS: 1, RowChange.UPDATED: 2},
-            ColumnChanges((), (), (("a", "b"),), ()), [{"key": {"id": 1}, "before": None}], "SELECT",
-        )),
-        (AUDIT, AuditReport("t", "main", "u", 1, 2, [GroupAudit("g", 1, [
-            Segment(TopicPartition("orders", 0), "id", 0, 0, 10)
-        ], [], [Finding("kind", "text", 7)])])),
+        (
+            DIFF,
+            TableDiff(
+                DiffRequest(2**62 + 1, 2, ("id",)),
+                {RowChange.SEVERAL_ROWS: 1, RowChange.UPDATED: 2},
+                ColumnChanges((), (), (("a", "b"),), ()),
+                [{"key": {"id": 1}, "before": None}],
+                "SELECT",
+            ),
+        ),
+        (
+            AUDIT,
+            AuditReport(
+                "t",
+                "main",
+                "u",
+                1,
+                2,
+                [
+                    GroupAudit(
+                        "g",
+                        1,
+                        [Segment(TopicPartition("orders", 0), "id", 0, 0, 10)],
+                        [],
+                        [Finding("kind", "text", 7)],
+                    )
+                ],
+            ),
+        ),
         (REWIND, RewoundTables({"db.orders": 2**62 + 1})),
         (PREVIEW_REWIND, RewindPreview("g", [], ["db.other"], [], [])),
     ],
-)  # fmt: skip
+)
 def test_results_survive_json(operation: TableOperation[Any, Any], result: Any) -> None:
     import msgspec
 
@@ -220,7 +298,9 @@ def test_types_of_all_operations_can_be_encoded_and_decoded() -> None:
     operations = [entry.load() for entry in registered_operations().values()]
     tables = [each for each in operations if isinstance(each, TableOperation)]
     assert {each.name for each in tables} == {
-        name for name, entry in registered_operations().items() if isinstance(entry.load(), TableOperation)
+        name
+        for name, entry in registered_operations().items()
+        if isinstance(entry.load(), TableOperation)
     }
     assert len(tables) == 14
     for each in tables:

@@ -15,7 +15,13 @@ from connect_py.api.batch import Batch
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import BadRows, ConnectError, DataError, NotColumnar, RetriableError
 from connect_py.api.predicate import Predicate
-from connect_py.api.record import RawHeaders, RecordOrigin, SinkRecord, TimestampType, TopicPartition
+from connect_py.api.record import (
+    RawHeaders,
+    RecordOrigin,
+    SinkRecord,
+    TimestampType,
+    TopicPartition,
+)
 from connect_py.api.schema import STRING
 from connect_py.api.transformation import Transformation
 from connect_py.clock import SystemClock
@@ -44,7 +50,9 @@ class Suffix(Transformation[Any]):
         if record.value == "drop":
             return None
         topic = "elsewhere" if record.value == "route" else record.topic
-        return record.replace(topic=topic, value=None if record.value is None else record.value + self.letter)
+        return record.replace(
+            topic=topic, value=None if record.value is None else record.value + self.letter
+        )
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         if not self.columnar:
@@ -60,7 +68,9 @@ class Suffix(Transformation[Any]):
             if mask.true_count:
                 part = batch.where(mask)
                 column = part.value
-                new = type(column)(column.schema, pc.binary_join_element_wise(column.data, self.letter, ""))
+                new = type(column)(
+                    column.schema, pc.binary_join_element_wise(column.data, self.letter, "")
+                )
                 parts.append(part.replace(topic=topic, value=new))
         return parts
 
@@ -105,11 +115,22 @@ class StartsWith(Predicate[Any]):
 
 
 def message(
-    value: bytes | None, offset: int, partition: int = 0, topic: str = "t", key: bytes | None = b"k",
-    headers: Any = None, stamp: tuple[int, int] = (TIMESTAMP_CREATE_TIME, 5),
-) -> Any:  # fmt: skip
+    value: bytes | None,
+    offset: int,
+    partition: int = 0,
+    topic: str = "t",
+    key: bytes | None = b"k",
+    headers: Any = None,
+    stamp: tuple[int, int] = (TIMESTAMP_CREATE_TIME, 5),
+) -> Any:
     return Message(
-        topic=topic, value=value, key=key, headers=headers, offset=offset, partition=partition, timestamp=stamp
+        topic=topic,
+        value=value,
+        key=key,
+        headers=headers,
+        offset=offset,
+        partition=partition,
+        timestamp=stamp,
     )
 
 
@@ -124,11 +145,18 @@ class Pipeline:
 
 
 def errors(kept: Kept, *, tolerate: bool = True) -> ErrorHandler:
-    return ErrorHandler(ErrorConfig(tolerate_all=tolerate), [kept], SystemClock(), lambda seconds: None)
+    return ErrorHandler(
+        ErrorConfig(tolerate_all=tolerate), [kept], SystemClock(), lambda seconds: None
+    )
 
 
 def pipeline(
-    links: Sequence[ChainLink], kept: Kept, *, columnar: bool = True, tolerate: bool = True, to_columns: bool = False
+    links: Sequence[ChainLink],
+    kept: Kept,
+    *,
+    columnar: bool = True,
+    tolerate: bool = True,
+    to_columns: bool = False,
 ) -> Pipeline:
     kind: Callable[[], TextConverter] = TextColumnConverter if columnar else TextConverter
     key, value, header = kind(), kind(), TextHeaderConverter()
@@ -155,9 +183,15 @@ LINKS: dict[str, Callable[[], list[ChainLink]]] = {
     "none": list,
     "one": lambda: [ChainLink(Suffix("1"), "S")],
     "two": lambda: [ChainLink(Suffix("1"), "S"), ChainLink(Suffix("2"), "S2")],
-    "predicate": lambda: [ChainLink(Suffix("1"), "S", StartsWith("a")), ChainLink(Suffix("2"), "S2")],
+    "predicate": lambda: [
+        ChainLink(Suffix("1"), "S", StartsWith("a")),
+        ChainLink(Suffix("2"), "S2"),
+    ],
     "negated": lambda: [ChainLink(Suffix("1"), "S", StartsWith("a"), negate=True)],
-    "rows in the middle": lambda: [ChainLink(Suffix("1"), "S"), ChainLink(Suffix("2", columnar=False), "S2")],
+    "rows in the middle": lambda: [
+        ChainLink(Suffix("1"), "S"),
+        ChainLink(Suffix("2", columnar=False), "S2"),
+    ],
     "rows, then columns": lambda: [
         ChainLink(RowSuffix("1"), "S", StartsWith("a", columnar=False)),
         ChainLink(Suffix("2"), "S2"),
@@ -184,24 +218,37 @@ def test_batch_form_returns_the_same_ordered_records_as_rows(
         next_offset[topic, partition] = offset + rng.randrange(1, 3)
         headers = rng.choice([None, None, [("h", b"1")], [("h", b"bad")]])
         kind = rng.choice([TIMESTAMP_CREATE_TIME] * 5 + [TIMESTAMP_LOG_APPEND_TIME])
-        messages.append(message(
-            rng.choice(VALUES), offset, partition, topic, rng.choice([b"k", None, b"k", b"bad"]), headers,
-            (kind, offset),
-        ))  # fmt: skip
+        messages.append(
+            message(
+                rng.choice(VALUES),
+                offset,
+                partition,
+                topic,
+                rng.choice([b"k", None, b"k", b"bad"]),
+                headers,
+                (kind, offset),
+            )
+        )
     kept_columns, kept_rows = Kept(), Kept()
-    columns = rows(pipeline(LINKS[chain](), kept_columns, to_columns=seed % 2 == 0).process(messages))
+    columns = rows(
+        pipeline(LINKS[chain](), kept_columns, to_columns=seed % 2 == 0).process(messages)
+    )
     reference = rows(pipeline(LINKS[chain](), kept_rows, columnar=False).process(messages))
     assert by_topic(columns) == by_topic(reference)
 
     def told(kept: Kept) -> list[Any]:
-        return sorted((f.origin, f.stage.value, f.class_name, str(f.error), f.timestamp) for f in kept.reports)
+        return sorted(
+            (f.origin, f.stage.value, f.class_name, str(f.error), f.timestamp) for f in kept.reports
+        )
 
     assert told(kept_columns) == told(kept_rows)
 
 
 def test_a_batch_stays_columns_through_stages_that_can() -> None:
     links = [ChainLink(Suffix("1"), "S", StartsWith("a")), ChainLink(Suffix("2"), "S2")]
-    done = pipeline(links, Kept()).process([message(v, n) for n, v in enumerate([b"a", b"b", b"a", None])])
+    done = pipeline(links, Kept()).process(
+        [message(v, n) for n, v in enumerate([b"a", b"b", b"a", None])]
+    )
     assert [type(d) for d in done] == [Batch]
     assert [r.value for r in rows(done)] == ["a12", "b2", "a12", None]
     assert [r.origin.offset for r in rows(done)] == [0, 1, 2, 3]
@@ -218,22 +265,29 @@ def test_unchanged_batch_passes_a_row_transformation_as_the_same_object() -> Non
     chain = TransformationChain([ChainLink(Unmoved(), "U")], handling, sink_takes_columns=True)
     (delivery,) = chain.process(batch)
     assert delivery is batch
-    filtering = TransformationChain([ChainLink(RowSuffix("", True), "F")], handling, sink_takes_columns=True)
+    filtering = TransformationChain(
+        [ChainLink(RowSuffix("", True), "F")], handling, sink_takes_columns=True
+    )
     assert [r.value for r in rows(filtering.process(of_texts(["drop", "drop"])))] == []
 
 
 def of_texts(values: Sequence[str | None]) -> Batch:
-    (batch,) = Batch.of([
-        SinkRecord("t", 0, None, None, STRING, value, origin=RecordOrigin("t", 0, offset))
-        for offset, value in enumerate(values)
-    ])  # fmt: skip
+    (batch,) = Batch.of(
+        [
+            SinkRecord("t", 0, None, None, STRING, value, origin=RecordOrigin("t", 0, offset))
+            for offset, value in enumerate(values)
+        ]
+    )
     return batch
 
 
 def test_rows_of_a_row_transformation_become_columns_for_later_ones() -> None:
     links = [ChainLink(RowSuffix("1"), "S"), ChainLink(Suffix("2"), "S2")]
     done = pipeline(links, Kept(), to_columns=True).process(many(b"a", b"drop", None, b"route"))
-    assert [(type(d), d.topic) for d in done if isinstance(d, Batch)] == [(Batch, "t"), (Batch, "elsewhere")]
+    assert [(type(d), d.topic) for d in done if isinstance(d, Batch)] == [
+        (Batch, "t"),
+        (Batch, "elsewhere"),
+    ]
     assert {r.value for r in rows(done)} == {"a12", None, "route12"}
     assert [r.origin.offset for r in rows(done) if r.topic == "t"][:4] == [0, 2, 4, 6]
 
@@ -271,15 +325,27 @@ class Odd(Unmoved):
 @pytest.mark.parametrize(
     "odd",
     [
-        {"value": 1}, {"value": "\ud800"}, {"timestamp": 2**70}, {"timestamp": 1.5}, {"partition": 7}, {"origin": None},
-        {"topic": None}, {"topic": ["t"]}, {"key_schema": "text"}, {"headers": 5},
+        {"value": 1},
+        {"value": "\ud800"},
+        {"timestamp": 2**70},
+        {"timestamp": 1.5},
+        {"partition": 7},
+        {"origin": None},
+        {"topic": None},
+        {"topic": ["t"]},
+        {"key_schema": "text"},
+        {"headers": 5},
     ],
-)  # fmt: skip
+)
 def test_rows_that_no_column_can_say_stay_rows(odd: dict[str, Any]) -> None:
-    chain = TransformationChain([ChainLink(Odd(**odd), "O")], errors(Kept()), sink_takes_columns=True)
+    chain = TransformationChain(
+        [ChainLink(Odd(**odd), "O")], errors(Kept()), sink_takes_columns=True
+    )
     (delivery,) = chain.process(of_texts(["a"] * 4 * MIN_ROWS))
     assert isinstance(delivery, list)
-    assert {str(getattr(r, name)) for r in delivery for name in odd} == {str(value) for value in odd.values()}
+    assert {str(getattr(r, name)) for r in delivery for name in odd} == {
+        str(value) for value in odd.values()
+    }
 
 
 def test_transformation_result_that_is_no_record_passes_unchanged() -> None:
@@ -289,7 +355,9 @@ def test_transformation_result_that_is_no_record_passes_unchanged() -> None:
     assert chain.process(of_texts(["a"] * 4 * MIN_ROWS)) == [["no record"] * 4 * MIN_ROWS]
 
 
-def test_failed_conversion_to_columns_is_logged_once_without_losing_rows(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_conversion_to_columns_is_logged_once_without_losing_rows(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     links = [ChainLink(Odd(origin=None), "Odd"), ChainLink(Unmoved(), "Un")]
     chain = TransformationChain(links, errors(Kept()), sink_takes_columns=True)
     for _ in range(3):
@@ -314,9 +382,10 @@ class LastGood(Unmoved):
 def test_a_record_that_comes_twice_is_no_row_of_columns() -> None:
     def links() -> list[ChainLink]:
         return [
-            ChainLink(LastGood(), "L"), ChainLink(Suffix("1"), "S", StartsWith("a")),
+            ChainLink(LastGood(), "L"),
+            ChainLink(Suffix("1"), "S", StartsWith("a")),
             ChainLink(Suffix("2"), "S2", StartsWith("b")),
-        ]  # fmt: skip
+        ]
 
     done = pipeline(links(), Kept(), to_columns=True).process(many(b"a", None, b"b"))
     reference = pipeline(links(), Kept(), columnar=False).process(many(b"a", None, b"b"))
@@ -333,13 +402,17 @@ class Doubling(Suffix):
 
 def test_batch_form_that_duplicates_rows_falls_back_to_rows() -> None:
     link = ChainLink(Doubling("1"), "D", StartsWith("a"))
-    done = pipeline([link], Kept()).process([message(v, n) for n, v in enumerate([b"a", b"b", b"a"])])
+    done = pipeline([link], Kept()).process(
+        [message(v, n) for n, v in enumerate([b"a", b"b", b"a"])]
+    )
     assert [(r.value, r.origin.offset) for r in rows(done)] == [("a1", 0), ("b", 1), ("a1", 2)]
 
 
 def test_timestamp_type_set_by_a_transformation_reaches_the_columns() -> None:
     kind = TimestampType.LOG_APPEND_TIME
-    chain = TransformationChain([ChainLink(Odd(timestamp_type=kind), "O")], errors(Kept()), sink_takes_columns=True)
+    chain = TransformationChain(
+        [ChainLink(Odd(timestamp_type=kind), "O")], errors(Kept()), sink_takes_columns=True
+    )
     (delivery,) = chain.process(of_texts(["a"] * 4 * MIN_ROWS))
     assert isinstance(delivery, Batch)
     assert {r.timestamp_type for r in delivery.records()} == {kind}
@@ -350,7 +423,9 @@ def test_without_tolerance_one_bad_record_withholds_the_whole_poll() -> None:
     kept = Kept()
     for columnar in (True, False):
         with pytest.raises(ToleranceExceededError):
-            pipeline([], kept, columnar=columnar, tolerate=False).process([message(b"a", 0), message(b"bad", 1)])
+            pipeline([], kept, columnar=columnar, tolerate=False).process(
+                [message(b"a", 0), message(b"bad", 1)]
+            )
     assert [f.origin.offset for f in kept.reports if f.origin is not None] == [1, 1]
 
 
@@ -386,7 +461,9 @@ def test_converter_that_drops_messages_fails_the_task() -> None:
     for converter in (key, value):
         converter.configure({}, is_key=False)
     torn = RecordPipeline(
-        Converters(key, value, TextHeaderConverter(), "K", "V", "H"), TransformationChain([], handling), handling
+        Converters(key, value, TextHeaderConverter(), "K", "V", "H"),
+        TransformationChain([], handling),
+        handling,
     )
     with pytest.raises(ConnectError, match="V converted"):
         torn.process(message_runs([message(b"a", 0), message(b"b", 1)]))
@@ -420,23 +497,29 @@ def test_bad_rows_are_found_by_halving_while_others_stay_columns() -> None:
     (batch,) = made
     assert isinstance(batch, Batch)
     assert len(batch) == 1998
-    assert [(r.origin.offset, str(r.error)) for r in kept.reports if r.origin] == [(700, "no x"), (1500, "no x")]
+    assert [(r.origin.offset, str(r.error)) for r in kept.reports if r.origin] == [
+        (700, "no x"),
+        (1500, "no x"),
+    ]
     assert link.calls < 60
 
 
 def test_halving_a_batch_of_many_bad_rows_has_a_limit() -> None:
     kept, link = Kept(), Vague("1")
     messages = [message(b"x" if offset % 2 else b"a", offset) for offset in range(2000)]
-    assert [record.origin.offset for record in rows(pipeline([ChainLink(link, "S")], kept).process(messages))] == list(
-        range(0, 2000, 2)
-    )
+    assert [
+        record.origin.offset
+        for record in rows(pipeline([ChainLink(link, "S")], kept).process(messages))
+    ] == list(range(0, 2000, 2))
     assert len(kept.reports) == 1000
     assert link.calls <= 101
 
 
 def test_retriable_row_sends_its_batch_to_the_row_form() -> None:
     kept = Kept()
-    (made,) = pipeline([ChainLink(Waiting("1"), "S")], kept).process([message(b"a", 0), message(b"b", 1)])
+    (made,) = pipeline([ChainLink(Waiting("1"), "S")], kept).process(
+        [message(b"a", 0), message(b"b", 1)]
+    )
     assert isinstance(made, list)
     assert [record.value for record in made] == ["a1", "b1"]
     assert kept.reports == []
@@ -455,17 +538,29 @@ class CountingSuffix(Suffix):
             return super().apply_batch(batch)
         except BadRows as bad:
             left = pa.array([row not in bad.errors for row in range(len(batch))], pa.bool_())
-            raise BadRows(bad.errors, super().apply_batch(batch.where(left)) if left.true_count else []) from bad
+            raise BadRows(
+                bad.errors, super().apply_batch(batch.where(left)) if left.true_count else []
+            ) from bad
 
 
 @pytest.mark.parametrize("predicate", [None, StartsWith("b")], ids=["all", "some"])
-def test_rows_transformed_beside_bad_ones_are_not_transformed_again(predicate: Predicate[Any] | None) -> None:
+def test_rows_transformed_beside_bad_ones_are_not_transformed_again(
+    predicate: Predicate[Any] | None,
+) -> None:
     kept, first, second = Kept(), CountingSuffix("!"), Suffix("?")
     values = [b"a", b"x", b"b", b"route", b"a"]
-    links = [ChainLink(first, "First", predicate, negate=predicate is not None), ChainLink(second, "Second")]
-    made = by_topic(rows(pipeline(links, kept).process([message(v, n) for n, v in enumerate(values)])))
+    links = [
+        ChainLink(first, "First", predicate, negate=predicate is not None),
+        ChainLink(second, "Second"),
+    ]
+    made = by_topic(
+        rows(pipeline(links, kept).process([message(v, n) for n, v in enumerate(values)]))
+    )
     left = ["a!?", "b!?" if predicate is None else "b?", "a!?"]
-    assert {t: [r.value for r in found] for t, found in made.items()} == {"t": left, "elsewhere": ["route!?"]}
+    assert {t: [r.value for r in found] for t, found in made.items()} == {
+        "t": left,
+        "elsewhere": ["route!?"],
+    }
     assert [r.origin.offset for r in made["t"]] == [0, 2, 4]
     assert [(f.origin.offset, f.class_name) for f in kept.reports if f.origin] == [(1, "First")]
     assert len(first.batches) == 1
@@ -473,5 +568,8 @@ def test_rows_transformed_beside_bad_ones_are_not_transformed_again(predicate: P
 
 def test_a_batch_of_bad_rows_alone_leaves_nothing() -> None:
     kept, only = Kept(), CountingSuffix("!")
-    assert pipeline([ChainLink(only, "Only")], kept).process([message(b"x", n) for n in range(3)]) == []
+    assert (
+        pipeline([ChainLink(only, "Only")], kept).process([message(b"x", n) for n in range(3)])
+        == []
+    )
     assert (len(kept.reports), only.batches) == (3, [3])

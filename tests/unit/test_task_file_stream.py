@@ -14,7 +14,10 @@ from connect_py.api.schema import OPTIONAL_STRING, STRING, Struct, struct
 from connect_py.api.task import ExactlyOnceSupport
 from connect_py.testing import FakeSinkTaskContext, FakeSourceTaskContext, sink_record
 from connectors.file_stream.file_stream_sink import FileStreamSinkConnector, FileStreamSinkTask
-from connectors.file_stream.file_stream_source import FileStreamSourceConnector, FileStreamSourceTask
+from connectors.file_stream.file_stream_source import (
+    FileStreamSourceConnector,
+    FileStreamSourceTask,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +25,9 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "IDLE_SECONDS", 0.0)
 
 
-def source(path: Path, context: FakeSourceTaskContext | None = None, **more: str) -> FileStreamSourceTask:
+def source(
+    path: Path, context: FakeSourceTaskContext | None = None, **more: str
+) -> FileStreamSourceTask:
     task = FileStreamSourceTask()
     task.initialize(context or FakeSourceTaskContext())
     task.start({"file": str(path), "topic": "lines", **more})
@@ -50,7 +55,12 @@ def test_record_names_its_file_and_has_text_but_no_key(tmp_path: Path) -> None:
     path.write_bytes(b"one\n")
     task = source(path)
     (record,) = task.poll()
-    assert (record.topic, record.key_schema, record.key, record.value_schema) == ("lines", None, None, STRING)
+    assert (record.topic, record.key_schema, record.key, record.value_schema) == (
+        "lines",
+        None,
+        None,
+        STRING,
+    )
     assert record.source_partition == {"filename": str(path)}
     task.stop()
 
@@ -123,7 +133,11 @@ def test_a_source_has_one_task_and_needs_a_topic(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("partition", "offset", "why"),
     [
-        ({"filename": "x"}, {}, "Offset objects should either be null or contain the key 'position'"),
+        (
+            {"filename": "x"},
+            {},
+            "Offset objects should either be null or contain the key 'position'",
+        ),
         ({"filename": "x"}, {"position": "3"}, "is expected to be a Long value"),
         ({"filename": "x"}, {"position": None}, "is expected to be a Long value"),
         ({"filename": "x"}, {"position": True}, "is expected to be a Long value"),
@@ -137,12 +151,18 @@ def test_a_source_refuses_offsets_that_it_could_not_start_at(
     partition: dict[str, object] | None, offset: dict[str, object], why: str
 ) -> None:
     with pytest.raises(ConnectError, match=why):
-        FileStreamSourceConnector().alter_offsets({"file": "x", "topic": "t"}, [(partition, offset)])
+        FileStreamSourceConnector().alter_offsets(
+            {"file": "x", "topic": "t"}, [(partition, offset)]
+        )
 
 
 def test_source_accepts_altered_offsets_except_for_standard_input() -> None:
     connector = FileStreamSourceConnector()
-    taken = [({"filename": "old", "more": 1}, {"position": 0, "more": "x"}), (None, None), ({}, None)]
+    taken = [
+        ({"filename": "old", "more": 1}, {"position": 0, "more": "x"}),
+        (None, None),
+        ({}, None),
+    ]
     assert connector.alter_offsets({"file": "x", "topic": "t"}, taken)
     with pytest.raises(ConnectError, match="stdin is used for input"):
         connector.alter_offsets({"topic": "t"}, [])
@@ -152,7 +172,12 @@ def test_sink_writes_lines_to_the_file_during_put(tmp_path: Path) -> None:
     path, task = tmp_path / "out", FileStreamSinkTask()
     task.initialize(FakeSinkTaskContext())
     task.start({"file": str(path)})
-    task.put([sink_record(value="one", value_schema=STRING), sink_record(value="two", value_schema=STRING)])
+    task.put(
+        [
+            sink_record(value="one", value_schema=STRING),
+            sink_record(value="two", value_schema=STRING),
+        ]
+    )
     assert path.read_text() == "one\ntwo\n"  # no flush, which comes once a minute
     task.stop()
 
@@ -161,7 +186,9 @@ def test_a_sink_has_no_offsets_but_its_groups() -> None:
     assert FileStreamSinkConnector().alter_offsets({}, {TopicPartition("t", 0): None}) is True
 
 
-def test_without_a_file_lines_come_from_standard_input_without_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_file_lines_come_from_standard_input_without_positions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     reading, writing = os.pipe()
     monkeypatch.setattr(source_module, "STANDARD_INPUT", reading)
     task = FileStreamSourceTask()
@@ -194,7 +221,9 @@ def test_without_a_file_values_are_printed_at_once(monkeypatch: pytest.MonkeyPat
     os.close(reading)
 
 
-def test_source_waits_for_a_file_shorter_than_its_position(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_source_waits_for_a_file_shorter_than_its_position(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "in"
     path.write_bytes(b"one\n")
     context = FakeSourceTaskContext()
@@ -210,5 +239,9 @@ def test_source_waits_for_a_file_shorter_than_its_position(tmp_path: Path, caplo
 
 def test_a_file_promises_exactly_once_and_standard_input_does_not() -> None:
     connector = FileStreamSourceConnector()
-    assert connector.exactly_once_support({"topic": "t", "file": "x"}) is ExactlyOnceSupport.SUPPORTED
-    assert connector.exactly_once_support({"topic": "t", "file": ""}) is ExactlyOnceSupport.UNSUPPORTED
+    assert (
+        connector.exactly_once_support({"topic": "t", "file": "x"}) is ExactlyOnceSupport.SUPPORTED
+    )
+    assert (
+        connector.exactly_once_support({"topic": "t", "file": ""}) is ExactlyOnceSupport.UNSUPPORTED
+    )

@@ -18,7 +18,9 @@ REPLAYS = {"errors.deadletterqueue.iceberg.replay.topic": "replays"}
         (REPLAYS | {"consumer.override.isolation.level": "read_uncommitted"}, "read_committed"),
     ],
 )
-def test_a_plugin_is_told_how_its_task_reads_transactions(config: dict[str, str], level: str) -> None:
+def test_a_plugin_is_told_how_its_task_reads_transactions(
+    config: dict[str, str], level: str
+) -> None:
     props = {"topics": "t", **config}
     clients = ClientConfigs({"bootstrap.servers": "b:1"}, props, "c")
     cluster = KafkaSinkCluster("c", 1, clients, ClusterAdmin({}), TopicSelection(props))

@@ -1,4 +1,5 @@
-"""A replay topic decides how all topics are read, and says so when the user wanted something else."""
+"""A replay topic decides how all topics are read, and says so when the user wanted something
+else."""
 
 from __future__ import annotations
 
@@ -18,11 +19,20 @@ LEVEL = "isolation.level"
         ({}, {f"consumer.override.{LEVEL}": "read_committed"}, False),
         ({}, {f"consumer.override.{LEVEL}": "read_uncommitted"}, True),
         ({f"consumer.{LEVEL}": "read_uncommitted"}, {}, True),
-        ({f"consumer.{LEVEL}": "read_uncommitted"}, {f"consumer.override.{LEVEL}": "read_committed"}, False),
+        (
+            {f"consumer.{LEVEL}": "read_uncommitted"},
+            {f"consumer.override.{LEVEL}": "read_committed"},
+            False,
+        ),
     ],
 )
 def test_an_isolation_level_that_is_overruled_is_told(
-    caplog: pytest.LogCaptureFixture, worker: dict[str, str], connector: dict[str, str], warned: bool
+    caplog: pytest.LogCaptureFixture,
+    worker: dict[str, str],
+    connector: dict[str, str],
+    warned: bool,
 ) -> None:
-    _warn_of_isolation(TaskSpec(ConnectorTaskId("c", 0), worker, connector, {}, TargetState.STARTED, 0, ()))
+    _warn_of_isolation(
+        TaskSpec(ConnectorTaskId("c", 0), worker, connector, {}, TargetState.STARTED, 0, ())
+    )
     assert ("not read_uncommitted" in caplog.text) == warned

@@ -43,7 +43,9 @@ class _Client:
         taken, self.messages = self.messages[:limit], self.messages[limit:]
         return taken
 
-    def committed(self, partitions: list[ClientTopicPartition], timeout: float) -> list[ClientTopicPartition]:
+    def committed(
+        self, partitions: list[ClientTopicPartition], timeout: float
+    ) -> list[ClientTopicPartition]:
         return [ClientTopicPartition(p.topic, p.partition, self.offset) for p in partitions]
 
     def position(self, partitions: list[ClientTopicPartition]) -> list[ClientTopicPartition]:
@@ -58,7 +60,9 @@ class _Client:
     def list_topics(self, timeout: float) -> None:
         raise KafkaException(self.listed)
 
-    def get_watermark_offsets(self, partition: ClientTopicPartition, timeout: float) -> tuple[int, int]:
+    def get_watermark_offsets(
+        self, partition: ClientTopicPartition, timeout: float
+    ) -> tuple[int, int]:
         answer = self.watermarks.pop(0) if self.watermarks else (5000, 6000)
         if isinstance(answer, KafkaError):
             raise KafkaException(answer)
@@ -124,14 +128,19 @@ def test_topic_that_does_not_exist_yet_causes_no_failure(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "code",
     [
-        KafkaError.UNKNOWN, KafkaError.NETWORK_EXCEPTION, KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID,
+        KafkaError.UNKNOWN,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.INCONSISTENT_TOPIC_ID,
     ],
-)  # fmt: skip
+)
 def test_transient_client_error_is_logged_at_intervals_and_fails_nothing(
     code: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    consumer = _consumer(monkeypatch, [_news(code, "broker 1"), _record(4), _news(code, "broker 1")])
+    consumer = _consumer(
+        monkeypatch, [_news(code, "broker 1"), _record(4), _news(code, "broker 1")]
+    )
     assert _offsets(consumer.poll(100, 0)) == [4]
     assert caplog.messages == ["consumer: broker 1"]
     monkeypatch.setattr(sink_consumer, "NEWS_SECONDS", 0)
@@ -144,8 +153,12 @@ def test_records_beside_news_of_the_client_arrive(monkeypatch: pytest.MonkeyPatc
     assert _offsets(consumer.poll(100, 0)) == [4, 5]
 
 
-@pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_MSG, KafkaError._BAD_MSG])
-def test_an_error_that_the_client_cannot_survive_is_raised(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_MSG, KafkaError._BAD_MSG]
+)
+def test_an_error_that_the_client_cannot_survive_is_raised(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     consumer = _consumer(monkeypatch, [_record(4), _news(code)])
     with pytest.raises(ConnectError, match="the consumer cannot go on"):
         consumer.poll(100, 0)
@@ -163,9 +176,13 @@ def test_records_read_before_a_lost_position_arrive_before_the_reset(
     assert client.positions == [600, 5000]
 
 
-def test_task_may_choose_where_to_read_after_a_lost_position(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_may_choose_where_to_read_after_a_lost_position(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     task = _Task(goes_to=300)
-    consumer, client = _reader(monkeypatch, [_record(600), _lost(), *map(_record, range(300, 303))], task)
+    consumer, client = _reader(
+        monkeypatch, [_record(600), _lost(), *map(_record, range(300, 303))], task
+    )
     assert _offsets(consumer.poll(2, 0)) == [600]
     assert _offsets(consumer.poll(100, 0)) == [300, 301, 302]
     assert client.positions == [600, 300]
@@ -185,18 +202,24 @@ def test_seek_by_the_task_suppresses_the_lost_position_call(
 
 _TRUNCATED = (
     "Partition log truncation detected at offset 900 (leader epoch 3): broker end offset is 640 "
-    "(offset leader epoch 2). Reset to INVALID.: Local: Partition log truncation detected (broker 1)"
+    "(offset leader epoch 2). Reset to INVALID.: Local: Partition log truncation detected "
+    "(broker 1)"
 )
 _NO_EPOCH = (
-    "No epoch found less or equal to offset 900 (leader epoch 3): broker end offset is -1 (offset leader epoch -1). "
+    "No epoch found less or equal to offset 900 (leader epoch 3): broker end offset is -1 (offset "
+    "leader epoch -1). "
     "Reset using configured policy.: Local: Partition log truncation detected (broker 1)"
 )
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_truncated_log_is_read_from_its_truncation_point(reset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_log_is_read_from_its_truncation_point(
+    reset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = _Task()
-    consumer, client = _reader(monkeypatch, [_record(899), _lost(_TRUNCATED), _record(640)], task, reset)
+    consumer, client = _reader(
+        monkeypatch, [_record(899), _lost(_TRUNCATED), _record(640)], task, reset
+    )
     client.watermarks = [(500, 1000)]  # it has grown again
     assert _offsets(consumer.poll(2, 0)) == [899]
     assert _offsets(consumer.poll(2, 0)) == [640]
@@ -221,7 +244,9 @@ def test_log_truncated_at_an_unknown_offset_follows_the_reset_policy(
 def test_truncated_log_without_a_reset_policy_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, _ = _reader(monkeypatch, [_lost(_TRUNCATED)], _Task(), "error")
     consumer.poll(100, 0)
-    with pytest.raises(ConnectError, match=r"auto\.offset\.reset is none: Partition log truncation"):
+    with pytest.raises(
+        ConnectError, match=r"auto\.offset\.reset is none: Partition log truncation"
+    ):
         consumer.poll(100, 0)
 
 
@@ -235,10 +260,15 @@ def test_client_library_still_words_its_truncation_errors_as_expected() -> None:
     assert b"No epoch found less or equal to %s: broker end offset is %" in words
 
 
-def test_lost_position_waits_for_its_broker_while_records_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_position_waits_for_its_broker_while_records_arrive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     task = _Task()
     consumer, client = _reader(monkeypatch, [_lost()], task)
-    client.watermarks = [KafkaError(KafkaError._TIMED_OUT), KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)]
+    client.watermarks = [
+        KafkaError(KafkaError._TIMED_OUT),
+        KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION),
+    ]
     consumer.poll(100, 0)
     for number in range(len(client.watermarks)):
         client.messages.append(Message(topic="orders", partition=1, offset=number, value=b"x"))
@@ -257,7 +287,9 @@ def test_lost_position_that_stays_unknown_is_an_error(monkeypatch: pytest.Monkey
         consumer.poll(100, 0)
 
 
-def _assigned_without_an_offset(monkeypatch: pytest.MonkeyPatch, answers: list[KafkaError]) -> _Client:
+def _assigned_without_an_offset(
+    monkeypatch: pytest.MonkeyPatch, answers: list[KafkaError]
+) -> _Client:
     client = _Client([])
     client.offset, client.watermarks = -1001, [*answers]
     monkeypatch.setattr(sink_consumer, "Consumer", lambda _: client)
@@ -271,14 +303,22 @@ def _assigned_without_an_offset(monkeypatch: pytest.MonkeyPatch, answers: list[K
 def test_start_of_a_partition_without_offset_is_requested_until_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    passing = [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TRANSPORT]
+    passing = [
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._TRANSPORT,
+    ]
     client = _assigned_without_an_offset(monkeypatch, [KafkaError(code) for code in passing])
     assert client.positions == [6000]
 
 
-def test_an_assignment_whose_beginning_stays_unknown_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_assignment_whose_beginning_stays_unknown_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(ConnectError, match="where to begin with orders-0 is not known"):
-        _assigned_without_an_offset(monkeypatch, [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)])
+        _assigned_without_an_offset(
+            monkeypatch, [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
+        )
     monkeypatch.setattr(start_positions, "ASK_SECONDS", 0)
     with pytest.raises(ConnectError, match="where to begin with orders-0 is not known"):
         _assigned_without_an_offset(monkeypatch, [KafkaError(KafkaError._TIMED_OUT)])
@@ -298,7 +338,8 @@ def test_errors_of_an_earlier_assignment_do_not_move_the_position(
 
 
 class _Queue:
-    """Stands for the compiled reader: hands out what the client says of positions, and no messages."""
+    """Stands for the compiled reader: hands out what the client says of positions, and no
+    messages."""
 
     def __init__(self) -> None:
         self.said: list[ClientFailure] = []
@@ -336,7 +377,9 @@ def test_loss_queued_during_a_rebalance_does_not_move_valid_positions(
     for _ in range(3):
         assert consumer.poll(100, 0) == []
     assert task.lost == []
-    assert client.positions == [600, 600, 600], "assigned, assigned, and begun anew: the client may have given up"
+    assert client.positions == [600, 600, 600], (
+        "assigned, assigned, and begun anew: the client may have given up"
+    )
 
 
 def test_task_handling_one_lost_position_may_move_others(
@@ -345,7 +388,10 @@ def test_task_handling_one_lost_position_may_move_others(
     consumer, client, _ = _rebalancing(monkeypatch)
     moved = {ORDERS: 5100, OTHER: 5200}
     client.messages = [
-        Message(topic="orders", partition=tp.partition, error=KafkaError(KafkaError._AUTO_OFFSET_RESET)) for tp in moved
+        Message(
+            topic="orders", partition=tp.partition, error=KafkaError(KafkaError._AUTO_OFFSET_RESET)
+        )
+        for tp in moved
     ]
     told: list[TopicPartition] = []
 
@@ -362,7 +408,9 @@ def test_task_handling_one_lost_position_may_move_others(
 
 
 def _end(offset: int) -> Message:
-    return Message(topic="orders", partition=0, offset=offset, error=KafkaError(KafkaError._PARTITION_EOF))
+    return Message(
+        topic="orders", partition=0, offset=offset, error=KafkaError(KafkaError._PARTITION_EOF)
+    )
 
 
 def test_end_of_a_log_is_reported_once_without_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,9 +442,14 @@ def test_an_end_from_before_a_truncation_does_not_count(monkeypatch: pytest.Monk
     assert consumer.ends() == {}, "reading goes on at 640"
 
 
-def _polled_sizes(monkeypatch: pytest.MonkeyPatch, sizes: list[int], limit: int = 4000) -> list[list[int]]:
+def _polled_sizes(
+    monkeypatch: pytest.MonkeyPatch, sizes: list[int], limit: int = 4000
+) -> list[list[int]]:
     """The sizes of the values that each poll returns, until nothing is left."""
-    values = [Message(topic="orders", partition=0, offset=n, value=bytes(size)) for n, size in enumerate(sizes)]
+    values = [
+        Message(topic="orders", partition=0, offset=n, value=bytes(size))
+        for n, size in enumerate(sizes)
+    ]
     consumer = _consumer(monkeypatch, values)
     polls = []
     while runs := consumer.poll(limit, 0):
@@ -434,7 +487,9 @@ def test_what_the_client_gives_twice_is_returned_once(monkeypatch: pytest.Monkey
     assert _offsets(consumer.poll(100, 0)) == [601], "as it was asked to"
 
 
-def test_client_without_plugin_support_is_read_record_by_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_without_plugin_support_is_read_record_by_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refuse(settings: dict[str, Any]) -> _Client:
         if PLUGINS in settings:
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
@@ -442,13 +497,16 @@ def test_client_without_plugin_support_is_read_record_by_record(monkeypatch: pyt
 
     monkeypatch.setattr(sink_consumer, "Consumer", refuse)
     monkeypatch.setattr(QueueReader, "settings", lambda _: {PLUGINS: "reader.so"})
-    monkeypatch.setattr(QueueReader, "of_new_client", lambda: pytest.fail("it would be of the client that is gone"))
+    monkeypatch.setattr(
+        QueueReader, "of_new_client", lambda: pytest.fail("it would be of the client that is gone")
+    )
     consumer = SinkConsumer({}, listener=None, on_commit=lambda *_: None)  # type: ignore[arg-type]  # no rebalance here
     assert _offsets(consumer.poll(100, 0)) == [4]
 
 
 class _Rebalancing(_Client):
-    """Has two partitions, and does something inside its second `consume`, as the client does with rebalances."""
+    """Has two partitions, and does something inside its second `consume`, as the client does with
+    rebalances."""
 
     def __init__(self) -> None:
         super().__init__([])
@@ -457,7 +515,10 @@ class _Rebalancing(_Client):
         self.during_second: Callable[[], None] = lambda: None
 
     def subscribe(self, topics: list[str], on_assign: Callable[..., None], **others: Any) -> None:
-        super().subscribe(topics, lambda client, _: on_assign(client, [_client_place(tp) for tp in (ORDERS, OTHER)]))
+        super().subscribe(
+            topics,
+            lambda client, _: on_assign(client, [_client_place(tp) for tp in (ORDERS, OTHER)]),
+        )
         self.callbacks = others
 
     def consume(self, limit: int, timeout: float) -> list[Message]:
@@ -493,7 +554,8 @@ def _client_place(tp: TopicPartition) -> ClientTopicPartition:
 
 
 def _rebalancing(monkeypatch: pytest.MonkeyPatch) -> tuple[SinkConsumer, _Rebalancing, _Closing]:
-    """A consumer of two partitions whose next poll asks the client more than once, for offsets 600 to 629."""
+    """A consumer of two partitions whose next poll asks the client more than once, for offsets 600
+    to 629."""
     monkeypatch.setattr(sink_consumer, "POLL_BYTES", 1000)
     client, listener = _Rebalancing(), _Closing()
     monkeypatch.setattr(sink_consumer, "Consumer", lambda _: client)
@@ -503,14 +565,17 @@ def _rebalancing(monkeypatch: pytest.MonkeyPatch) -> tuple[SinkConsumer, _Rebala
     assert consumer.poll(100, 0) == []
     sizes = [100] + [1] * 29  # the first makes the consumer ask for a few, and then for more
     client.messages = [
-        Message(topic="orders", partition=n % 2, offset=600 + n, value=bytes(size)) for n, size in enumerate(sizes)
+        Message(topic="orders", partition=n % 2, offset=600 + n, value=bytes(size))
+        for n, size in enumerate(sizes)
     ]
     client.messages.insert(5, _end(700))
     return consumer, client, listener
 
 
 @pytest.mark.parametrize("event", ["on_revoke", "on_lost"])
-def test_poll_returns_nothing_of_a_partition_revoked_during_it(event: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_poll_returns_nothing_of_a_partition_revoked_during_it(
+    event: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     consumer, client, listener = _rebalancing(monkeypatch)
     client.during_second = lambda: client.callbacks[event](client, [_client_place(ORDERS)])
     polled = consumer.poll(100, 0)
@@ -535,10 +600,11 @@ def test_poll_returns_nothing_of_a_partition_moved_during_it(
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        (KafkaError._TRANSPORT, RetriableError), (KafkaError._TIMED_OUT, RetriableError),
+        (KafkaError._TRANSPORT, RetriableError),
+        (KafkaError._TIMED_OUT, RetriableError),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, ConnectError),
     ],
-)  # fmt: skip
+)
 def test_failed_topic_listing_is_retriable_unless_it_is_refused(
     code: int, kind: type[ConnectError], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,7 +114,9 @@ class Recorder(SinkTask):
         self.last = batch
         self.put(batch.records())
 
-    def pre_commit(self, current: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, SafeOffset]:
+    def pre_commit(
+        self, current: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, SafeOffset]:
         self.calls.append(("pre_commit", dict(current)))
         if isinstance(self.safe, Exception):
             raise self.safe
@@ -134,9 +136,13 @@ class Loop:
         self.sent: list[Any] = []
         self.control = TaskControl(TargetState.STARTED, self.sent.append)
         self.runner = SinkTaskRunner(
-            self.task, {}, TopicSelection(topics), LoopSettings(commit_interval_ms=60_000), self.control,
+            self.task,
+            {},
+            TopicSelection(topics),
+            LoopSettings(commit_interval_ms=60_000),
+            self.control,
             self.clock,
-        )  # fmt: skip
+        )
         errors = ErrorHandler(ErrorConfig(), [], self.clock, self.runner.wait_polling)
         key, value, header = TextColumnConverter(), TextColumnConverter(), TextHeaderConverter()
         for converter in (key, value):
@@ -147,7 +153,9 @@ class Loop:
         self.runner._next_commit = 1e9  # commits come when a test asks for them
 
     def assign(self, **offsets: int) -> None:
-        positions = {TopicPartition("t", int(p[1:])): OffsetAndMetadata(at) for p, at in offsets.items()}
+        positions = {
+            TopicPartition("t", int(p[1:])): OffsetAndMetadata(at) for p, at in offsets.items()
+        }
         self.consumer.assigned |= positions.keys()
         self.runner.on_assigned(positions)
 
@@ -156,10 +164,19 @@ class Loop:
         self.consumer.assigned -= set(partitions)
 
     def poll(self, *places: tuple[int, int]) -> None:
-        self.consumer.batches.append([
-            Message(topic="t", partition=p, offset=o, key=None, value=b"v", timestamp=(TIMESTAMP_CREATE_TIME, 1))
-            for p, o in places
-        ])  # fmt: skip
+        self.consumer.batches.append(
+            [
+                Message(
+                    topic="t",
+                    partition=p,
+                    offset=o,
+                    key=None,
+                    value=b"v",
+                    timestamp=(TIMESTAMP_CREATE_TIME, 1),
+                )
+                for p, o in places
+            ]
+        )
         self.runner.iterate()
 
     def commit(self) -> None:
@@ -191,7 +208,9 @@ def test_log_end_behind_the_last_record_is_committed(loop: Loop) -> None:
     loop.consumer.reached = {T0: 8, TopicPartition("t", 1): 0, TopicPartition("t", 2): 9}
     loop.poll((0, 5), (0, 6))
     loop.commit()
-    assert loop.consumer.commits == [{T0: OffsetAndMetadata(8)}], "a marker of a transaction is at 7"
+    assert loop.consumer.commits == [{T0: OffsetAndMetadata(8)}], (
+        "a marker of a transaction is at 7"
+    )
     loop.consumer.reached = {T0: 9}
     loop.runner.iterate()
     loop.answer()
@@ -399,7 +418,10 @@ def test_stopping_task_commits_closes_and_waits_for_both(loop: Loop) -> None:
 
 def test_topics_are_matched_whole_by_javas_expressions() -> None:
     selection = TopicSelection({"topics.regex": r"\Qa.b\E-\p{Digit}+(?<x>z)?"})
-    assert selection.among(["a.b-1", "a.b-1x", "a.b-22z", "axb-1", "__consumer_offsets"]) == ["a.b-1", "a.b-22z"]
+    assert selection.among(["a.b-1", "a.b-1x", "a.b-22z", "axb-1", "__consumer_offsets"]) == [
+        "a.b-1",
+        "a.b-22z",
+    ]
     for props in ({}, {"topics": "a", "topics.regex": "b"}):
         with pytest.raises(ConnectError, match=r"topics\.regex"):
             TopicSelection(props)

@@ -21,7 +21,13 @@ from connect_py.model import TargetState
 from connect_py.task import exactly_once_committer, transaction_outcome
 from connect_py.task.at_least_once_committer import AtLeastOnceCommitter
 from connect_py.task.exactly_once_committer import ExactlyOnceCommitter, TaskFencedError
-from connect_py.task.messages import Answer, FenceZombies, MakeOffsetKeys, VerifyTask, WriteSourceOffsets
+from connect_py.task.messages import (
+    Answer,
+    FenceZombies,
+    MakeOffsetKeys,
+    VerifyTask,
+    WriteSourceOffsets,
+)
 from connect_py.task.source_committer import NotDeliveredError
 from connect_py.task.source_producer import OutgoingRecord, SourceProducer
 from connect_py.task.task_control import TaskControl, TaskStoppedError
@@ -66,7 +72,8 @@ class Message:
 
 @dataclass
 class Producer:
-    """Writes down calls, and delivers at once what goes to the offset topic. `errors` are raised, by name of the call.
+    """Writes down calls, and delivers at once what goes to the offset topic. `errors` are raised,
+    by name of the call.
 
     Records of the task are delivered by the tests.
     """
@@ -78,7 +85,9 @@ class Producer:
     def flush(self, timeout: float) -> int:
         return 0
 
-    def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Any, **_: object) -> None:
+    def produce(
+        self, topic: str, value: bytes, key: bytes, *, on_delivery: Any, **_: object
+    ) -> None:
         self._call("produce", ("produce", topic, value, key))
         if topic == "offsets" and self.delivers:
             on_delivery(None, Message(50))
@@ -95,7 +104,8 @@ class Producer:
 
 
 class Bench:
-    """A control whose worker answers by `answers`: a value, or an error, by kind of question; else it is silent."""
+    """A control whose worker answers by `answers`: a value, or an error, by kind of question; else
+    it is silent."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -129,9 +139,14 @@ class Bench:
 
     def at_least_once(self) -> AtLeastOnceCommitter:
         committer = AtLeastOnceCommitter(
-            self.task, self.replaceable, self.control, self.metrics, self.clock,
-            commit_interval_ms=10_000, commit_timeout_ms=5_000,
-        )  # fmt: skip
+            self.task,
+            self.replaceable,
+            self.control,
+            self.metrics,
+            self.clock,
+            commit_interval_ms=10_000,
+            commit_timeout_ms=5_000,
+        )
         committer.open()
         return committer
 
@@ -143,16 +158,27 @@ class Bench:
     ) -> ExactlyOnceCommitter:
         self.answers |= {FenceZombies: None, VerifyTask: "offsets", MakeOffsetKeys: [b"key"]}
         committer = ExactlyOnceCommitter(
-            self.task, self.replaceable, "g-c-0", self.control, self.metrics, self.clock,
-            boundary=boundary, interval_ms=interval_ms, timeout_ms=60_000, transactions=transactions,
-            copies_offsets=False, is_committed=self._is_committed,
-        )  # fmt: skip
+            self.task,
+            self.replaceable,
+            "g-c-0",
+            self.control,
+            self.metrics,
+            self.clock,
+            boundary=boundary,
+            interval_ms=interval_ms,
+            timeout_ms=60_000,
+            transactions=transactions,
+            copies_offsets=False,
+            is_committed=self._is_committed,
+        )
         committer.open()
         return committer
 
 
 def record(at: int) -> SourceRecord:
-    return SourceRecord("t", None, None, None, None, None, source_partition={"p": 1}, source_offset={"at": at})
+    return SourceRecord(
+        "t", None, None, None, None, None, source_partition={"p": 1}, source_offset={"at": at}
+    )
 
 
 def outgoing(at: int, deliver: Callable[..., None] = lambda *_: None) -> OutgoingRecord:
@@ -212,12 +238,17 @@ def test_each_poll_is_a_transaction_with_its_offsets() -> None:
     committer.batch_done()
     committer.batch_done()  # nothing happened since
     assert bench.producer.calls == [
-        "init_transactions", "begin_transaction", ("produce", "offsets", b'{"at":2}', b"key"), "commit_transaction",
-    ]  # fmt: skip
+        "init_transactions",
+        "begin_transaction",
+        ("produce", "offsets", b'{"at":2}', b"key"),
+        "commit_transaction",
+    ]
     assert bench.task.told == [(1, 101), (2, 102), "commit"]
     send(committer, 3)
     committer.batch_done()
-    assert [type(question) for question in bench.asked].count(MakeOffsetKeys) == 1  # keys never change
+    assert [type(question) for question in bench.asked].count(
+        MakeOffsetKeys
+    ) == 1  # keys never change
 
 
 def test_filtered_records_move_the_offset_in_a_separate_transaction() -> None:
@@ -253,7 +284,8 @@ def test_an_interval_ends_before_the_broker_gives_its_transaction_up() -> None:
 
 
 def test_an_interval_ends_when_its_records_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exactly_once_committer, "FULL_BYTES", 3)  # of which each record here has one
+    # of which each record here has one
+    monkeypatch.setattr(exactly_once_committer, "FULL_BYTES", 3)
     bench = Bench()
     committer = bench.exactly_once(TransactionBoundary.INTERVAL)
     for commits in range(3):
@@ -282,8 +314,11 @@ def test_the_task_ends_transactions_at_records_and_batches() -> None:
     transactions.abort_transaction()
     committer.batch_done()
     assert bench.producer.calls[-4:] == [
-        "abort_transaction", "begin_transaction", ("produce", "offsets", b'{"at":2}', b"key"), "commit_transaction",
-    ]  # fmt: skip
+        "abort_transaction",
+        "begin_transaction",
+        ("produce", "offsets", b'{"at":2}', b"key"),
+        "commit_transaction",
+    ]
     send(committer, 3)
     committer.close(failed=False)
     assert bench.producer.calls[-1] == "abort_transaction"  # the task never said that it ends
@@ -307,8 +342,11 @@ def test_records_may_not_go_where_the_offsets_are() -> None:
 NEW_PRODUCER = ["purge", "poll", "init_transactions", "begin_transaction"]
 OFFSET = ("produce", "offsets", b'{"at":2}', b"key")
 LOST = [
-    KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._MSG_TIMED_OUT, KafkaError.INVALID_TXN_STATE,
-]  # fmt: skip
+    KafkaError._FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError.INVALID_TXN_STATE,
+]
 
 
 def two_records(bench: Bench) -> ExactlyOnceCommitter:
@@ -340,14 +378,21 @@ def test_aborted_transaction_is_repeated_by_a_new_producer(code: int) -> None:
     bench.replaceable.client.errors["commit_transaction"] = [code]
     committer.batch_done()
     assert bench.clients == 2
-    assert bench.looked_for == [RecordPlace("offsets", 0, 50)]  # every record had arrived: it might be in
+    # every record had arrived: it might be in
+    assert bench.looked_for == [RecordPlace("offsets", 0, 50)]
     assert bench.producer.calls == [
-        OFFSET, "commit_transaction", *NEW_PRODUCER, ("produce", "t", b"1", None), ("produce", "t", b"2", None),
-        OFFSET, "commit_transaction",
-    ]  # fmt: skip
+        OFFSET,
+        "commit_transaction",
+        *NEW_PRODUCER,
+        ("produce", "t", b"1", None),
+        ("produce", "t", b"2", None),
+        OFFSET,
+        "commit_transaction",
+    ]
     assert [type(question) for question in bench.asked].count(VerifyTask) == 3  # once at the start
     assert bench.metrics.commits.failures == 1
-    assert bench.task.told == ["commit"]  # the records are told when the new producer has delivered them
+    # the records are told when the new producer has delivered them
+    assert bench.task.told == ["commit"]
 
 
 def test_committed_transaction_is_not_repeated_after_its_producer_failed() -> None:
@@ -356,13 +401,21 @@ def test_committed_transaction_is_not_repeated_after_its_producer_failed() -> No
     bench.committed = True
     bench.replaceable.client.errors["commit_transaction"] = [KafkaError._FENCED]
     committer.batch_done()
-    assert bench.producer.calls == [OFFSET, "commit_transaction", "purge", "poll", "init_transactions"]
+    assert bench.producer.calls == [
+        OFFSET,
+        "commit_transaction",
+        "purge",
+        "poll",
+        "init_transactions",
+    ]
     assert bench.task.told == [(1, 101), (2, 102), "commit"]
     send(committer, 3)
     committer.batch_done()
     assert bench.producer.calls[-3:] == [
-        "begin_transaction", ("produce", "offsets", b'{"at":3}', b"key"), "commit_transaction",
-    ]  # fmt: skip
+        "begin_transaction",
+        ("produce", "offsets", b'{"at":3}', b"key"),
+        "commit_transaction",
+    ]
 
 
 def test_a_commit_whose_offsets_never_arrived_cannot_have_got_in() -> None:
@@ -383,7 +436,8 @@ def test_producer_lost_between_records_is_replaced_and_its_records_resent() -> N
     committer.refused(KafkaException(KafkaError(KafkaError._FENCED)))
     assert bench.producer.calls[-5:] == [*NEW_PRODUCER, ("produce", "t", b"1", None)]
     committer.sending("t")
-    assert bench.producer.calls[-1] == ("produce", "t", b"1", None)  # the transaction is open already
+    # the transaction is open already
+    assert bench.producer.calls[-1] == ("produce", "t", b"1", None)
 
 
 def test_delivery_reports_of_an_old_producer_do_not_count() -> None:
@@ -459,10 +513,17 @@ def test_transactional_producer_has_javas_id_and_bounds_its_delivery_timeout(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     worker = {"group.id": "g", "exactly.once.source.support": "Enabled", "producer.acks": "1"}
-    config = {"producer.override.transaction.timeout.ms": "9000", "producer.override.linger.ms": "7"}
+    config = {
+        "producer.override.transaction.timeout.ms": "9000",
+        "producer.override.linger.ms": "7",
+    }
     settings = ClientConfigs(worker, config, "c", 2).transactional_producer()
     assert exactly_once_sources(worker)
-    assert (settings["transactional.id"], settings["enable.idempotence"], settings["acks"]) == ("g-c-2", "true", "all")
+    assert (settings["transactional.id"], settings["enable.idempotence"], settings["acks"]) == (
+        "g-c-2",
+        "true",
+        "all",
+    )
     assert (settings["transaction.timeout.ms"], settings["delivery.timeout.ms"]) == ("9000", 9000)
     assert settings["linger.ms"] == "7"
     assert "acks cannot be changed" in caplog.text
@@ -473,7 +534,9 @@ def test_pending_deliveries_do_not_keep_an_old_client_alive() -> None:
     made, told = list[Any](), list[object]()
 
     class Client(Producer):
-        def produce(self, topic: str, value: Any, key: Any, *, on_delivery: Any, **_: object) -> None:
+        def produce(
+            self, topic: str, value: Any, key: Any, *, on_delivery: Any, **_: object
+        ) -> None:
             waiting.append(on_delivery)
 
     def client() -> Any:
@@ -513,9 +576,14 @@ class Reader:
         self.closed = True
 
 
-@pytest.mark.parametrize("code", [
-    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION, KafkaError.UNKNOWN_TOPIC_OR_PART,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError._AUTHENTICATION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    ],
+)
 def test_unreadable_offsets_topic_fails_without_waiting_for_the_transaction(
     monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
@@ -529,6 +597,8 @@ def test_unreadable_offsets_topic_fails_without_waiting_for_the_transaction(
 def test_what_keeps_a_transaction_from_being_read_is_told_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(transaction_outcome, "Consumer", Reader(*[KafkaError._ALL_BROKERS_DOWN] * 3))
+    monkeypatch.setattr(
+        transaction_outcome, "Consumer", Reader(*[KafkaError._ALL_BROKERS_DOWN] * 3)
+    )
     assert transaction_outcome.is_committed({}, RecordPlace("offsets", 0, 7), lambda: None)
     assert caplog.text.count("cannot be read yet") == 1

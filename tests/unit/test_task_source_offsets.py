@@ -8,11 +8,16 @@ from connect_py.task.submitted_records import SubmittedRecords, partition_key
 from connect_py.task.topic_creation import NewTopicRule, TopicCreation
 
 A, B = {"file": "a"}, {"file": "b"}
-DEFAULT = {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "3"}
+DEFAULT = {
+    "topic.creation.default.partitions": "1",
+    "topic.creation.default.replication.factor": "3",
+}
 
 
 def record(partition: dict[str, str], at: int) -> SourceRecord:
-    return SourceRecord("t", None, None, None, None, None, source_partition=partition, source_offset={"at": at})
+    return SourceRecord(
+        "t", None, None, None, None, None, source_partition=partition, source_offset={"at": at}
+    )
 
 
 def test_an_offset_waits_for_every_earlier_record_of_its_partition() -> None:
@@ -43,18 +48,20 @@ def test_source_partition_is_equal_in_any_order_of_members() -> None:
 
 
 def test_topics_are_created_by_the_first_matching_group_or_default() -> None:
-    rules = TopicCreation.parse({
-        **DEFAULT,
-        "topic.creation.default.retention.ms": "1000",
-        "topic.creation.default.include": "nothing.*",
-        "topic.creation.groups": "wide, compacted",
-        "topic.creation.wide.include": "big-\\d+,huge",
-        "topic.creation.wide.exclude": "big-7",
-        "topic.creation.wide.partitions": "12",
-        "topic.creation.compacted.include": "big-.*",
-        "topic.creation.compacted.replication.factor": "-1",
-        "topic.creation.compacted.cleanup.policy": "compact",
-    })  # fmt: skip
+    rules = TopicCreation.parse(
+        {
+            **DEFAULT,
+            "topic.creation.default.retention.ms": "1000",
+            "topic.creation.default.include": "nothing.*",
+            "topic.creation.groups": "wide, compacted",
+            "topic.creation.wide.include": "big-\\d+,huge",
+            "topic.creation.wide.exclude": "big-7",
+            "topic.creation.wide.partitions": "12",
+            "topic.creation.compacted.include": "big-.*",
+            "topic.creation.compacted.replication.factor": "-1",
+            "topic.creation.compacted.cleanup.policy": "compact",
+        }
+    )
     assert rules.rule("big-1") == rules.rule("huge") == NewTopicRule("wide", 12, 3, {})
     assert rules.rule("big-7") == NewTopicRule("compacted", 1, -1, {"cleanup.policy": "compact"})
     assert rules.rule("small") == NewTopicRule("default", 1, 3, {"retention.ms": "1000"})
@@ -70,19 +77,23 @@ def test_without_rules_or_permission_no_topic_is_created() -> None:
     [
         (
             {"topic.creation.groups": "a"},
-            'Missing required configuration "topic.creation.default.partitions" which has no default value.',
+            'Missing required configuration "topic.creation.default.partitions" which has no '
+            "default value.",
         ),
         (
             DEFAULT | {"topic.creation.default.partitions": "0"},
-            "Invalid value 0 for configuration topic.creation.default.partitions: Number of partitions must be",
+            "Invalid value 0 for configuration topic.creation.default.partitions: Number of "
+            "partitions must be",
         ),
         (
             DEFAULT | {"topic.creation.default.replication.factor": "-2"},
-            "Invalid value -2 for configuration topic.creation.default.replication.factor: Replication factor must be",
+            "Invalid value -2 for configuration topic.creation.default.replication.factor: "
+            "Replication factor must be",
         ),
         (
             DEFAULT | {"topic.creation.groups": "a", "topic.creation.a.include": "("},
-            "Invalid value [(] for configuration topic.creation.a.include: Syntax error in regular expression",
+            "Invalid value [(] for configuration topic.creation.a.include: Syntax error in regular "
+            "expression",
         ),
     ],
 )

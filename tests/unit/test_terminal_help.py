@@ -37,21 +37,36 @@ ALL = dict(_commands(typer.main.get_command(APP)))
 
 
 def test_every_area_of_the_command_line_is_there() -> None:
-    assert {path[0] for path in ALL if path} >= {"connectors", "kafka", "quickstart", "status", "top", "worker", "dlq"}
+    assert {path[0] for path in ALL if path} >= {
+        "connectors",
+        "kafka",
+        "quickstart",
+        "status",
+        "top",
+        "worker",
+        "dlq",
+    }
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
 def test_help_fits_80_columns_without_cut_words_or_broken_lines(path: tuple[str, ...]) -> None:
-    shown = CliRunner().invoke(APP, [*path, "--help"], env={"COLUMNS": str(COLUMNS), "TERMINAL_WIDTH": str(COLUMNS)})
+    shown = CliRunner().invoke(
+        APP, [*path, "--help"], env={"COLUMNS": str(COLUMNS), "TERMINAL_WIDTH": str(COLUMNS)}
+    )
     assert shown.exit_code == 0, shown.output
     lines = shown.output.splitlines()
     assert [line for line in lines if len(line) > COLUMNS] == []
     assert "…" not in shown.output
     words = set(shown.output.replace("│", " ").split())
     assert {word for text in _texts(ALL[path]) for word in text.split()} - words == set()
-    for line, following in pairwise(lines[: next(n for n, line in enumerate(lines) if line.startswith("╭"))]):
+    for line, following in pairwise(
+        lines[: next(n for n, line in enumerate(lines) if line.startswith("╭"))]
+    ):
         if line.strip() and following.strip() and "Usage:" not in line:
-            assert len(line.rstrip()) + 1 + len(following.split()[0]) > COLUMNS - 2, (line, following)
+            assert len(line.rstrip()) + 1 + len(following.split()[0]) > COLUMNS - 2, (
+                line,
+                following,
+            )
 
 
 def _texts(command: Any) -> Iterator[str]:

@@ -21,7 +21,13 @@ from connect_py.terminal.rest_client import (
     WorkerUnreachableError,
 )
 
-REBALANCE = (409, {"error_code": 409, "message": "Cannot complete request momentarily due to no known leader URL"})
+REBALANCE = (
+    409,
+    {
+        "error_code": 409,
+        "message": "Cannot complete request momentarily due to no known leader URL",
+    },
+)
 
 
 class ScriptedWorker(ThreadingHTTPServer):
@@ -77,7 +83,9 @@ def worker(scripted: ScriptedWorker, clock: FakeClock) -> Iterator[RestClient]:
         yield client
 
 
-def test_request_is_repeated_while_the_group_rebalances(scripted: ScriptedWorker, worker: RestClient) -> None:
+def test_request_is_repeated_while_the_group_rebalances(
+    scripted: ScriptedWorker, worker: RestClient
+) -> None:
     scripted.answers = [REBALANCE, REBALANCE, (204, "")]
     worker.delete("a b/c")
     assert scripted.asked == ["DELETE /connectors/a%20b%2Fc"] * 3
@@ -96,14 +104,18 @@ def test_a_lasting_rebalance_ends_the_request_with_its_text(
     assert set(scripted.asked) == {"POST /connectors/a/restart?includeTasks=true&onlyFailed=true"}
 
 
-def test_an_existing_connector_is_refused_without_a_repetition(scripted: ScriptedWorker, worker: RestClient) -> None:
+def test_an_existing_connector_is_refused_without_a_repetition(
+    scripted: ScriptedWorker, worker: RestClient
+) -> None:
     scripted.answers = [(409, {"error_code": 409, "message": "Connector a already exists"})]
     with pytest.raises(RequestRefusedError, match=r"^Connector a already exists$"):
         worker.create("a", {"connector.class": "X"}, "STOPPED")
     assert scripted.asked == ["POST /connectors"]
 
 
-def test_wrong_password_and_foreign_servers_are_named_as_such(scripted: ScriptedWorker, worker: RestClient) -> None:
+def test_wrong_password_and_foreign_servers_are_named_as_such(
+    scripted: ScriptedWorker, worker: RestClient
+) -> None:
     scripted.answers = [(401, "User cannot access the resource.")]
     with pytest.raises(RequestRefusedError, match="--user"):
         worker.names()
@@ -115,24 +127,36 @@ def test_wrong_password_and_foreign_servers_are_named_as_such(scripted: Scripted
         worker.names()
 
 
-def test_a_new_connector_may_have_no_status_yet(scripted: ScriptedWorker, worker: RestClient) -> None:
+def test_a_new_connector_may_have_no_status_yet(
+    scripted: ScriptedWorker, worker: RestClient
+) -> None:
     scripted.answers = [(404, {"error_code": 404, "message": "No status found for connector a"})]
     assert worker.status("a") is None
 
 
-def test_worker_that_starts_says_so_and_is_not_healthy(scripted: ScriptedWorker, worker: RestClient) -> None:
+def test_worker_that_starts_says_so_and_is_not_healthy(
+    scripted: ScriptedWorker, worker: RestClient
+) -> None:
     scripted.answers = [(503, {"status": "starting", "message": "Worker is still starting up."})]
     assert worker.health() == (False, "Worker is still starting up.")
 
 
-def test_worker_over_https_is_asked_with_an_own_certificate(scripted: ScriptedWorker, tmp_path: Path) -> None:
+def test_worker_over_https_is_asked_with_an_own_certificate(
+    scripted: ScriptedWorker, tmp_path: Path
+) -> None:
     authority = Authority.make()
     trusted, shown, kept = tmp_path / "ca.pem", tmp_path / "client.pem", tmp_path / "server.pem"
     trusted.write_text(authority.certificate_pem)
     shown.write_text("".join(authority.issue("ada")))
     kept.write_text("".join(authority.issue("worker")))
-    stores = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(kept), "ssl.client.auth": "required"}
-    context = server_context({**stores, "ssl.truststore.type": "PEM", "ssl.truststore.location": str(trusted)})
+    stores = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(kept),
+        "ssl.client.auth": "required",
+    }
+    context = server_context(
+        {**stores, "ssl.truststore.type": "PEM", "ssl.truststore.location": str(trusted)}
+    )
     scripted.socket = context.wrap_socket(scripted.socket, server_side=True)
     scripted.answers = [(200, ["a"])]
     url = f"https://127.0.0.1:{scripted.server_port}"

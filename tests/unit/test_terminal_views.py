@@ -29,9 +29,13 @@ connect_py_cdc_dlq_total{connector="orders",task="0",topic="t",reason="unrouted"
 connect_py_cdc_dlq_total{connector="orders",task="0",topic="t",reason="does_not_fit"} 4.0
 connect_py_iceberg_last_commit_seconds{connector="orders",task="0",table="a"} 1799999000.0
 connect_py_iceberg_last_commit_seconds{connector="orders",task="0",table="b"} 1799999988.0
-""".replace("LAG", LAG)
+""".replace("LAG", LAG)  # noqa: E501 - a table or a literal is wider
 TRACE = "org.apache.kafka.connect.errors.ConnectException: no disk\n\tat somewhere\n"
-WAITING = {"for": "table db.t", "since": "2026-08-22T10:00:00.123Z", "reason": "the catalog: Connection refused"}
+WAITING = {
+    "for": "table db.t",
+    "since": "2026-08-22T10:00:00.123Z",
+    "reason": "the catalog: Connection refused",
+}
 ANSWER: dict[str, Any] = {
     "orders": {
         "info": {"config": {"connector.class": "Sink"}, "type": "sink"},
@@ -46,7 +50,11 @@ ANSWER: dict[str, Any] = {
     },
     "a-connector-with-a-name-that-is-longer-than-its-column-on-eighty-columns": {
         "info": {"config": {}, "type": "source"},
-        "status": {"connector": {"state": "PAUSED", "worker_id": "h1:8083"}, "tasks": [], "type": "source"},
+        "status": {
+            "connector": {"state": "PAUSED", "worker_id": "h1:8083"},
+            "tasks": [],
+            "type": "source",
+        },
     },
 }
 

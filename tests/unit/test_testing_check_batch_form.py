@@ -1,4 +1,5 @@
-"""`connect_py.testing.check_batch_form` notices a batch form that differs from the row form, and counts the rest."""
+"""`connect_py.testing.check_batch_form` notices a batch form that differs from the row form, and
+counts the rest."""
 
 from __future__ import annotations
 

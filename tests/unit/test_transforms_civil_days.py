@@ -1,4 +1,5 @@
-"""Dates and days since the epoch, against Python's own calendar and what Java is known to say before 1582."""
+"""Dates and days since the epoch, against Python's own calendar and what Java is known to say
+before 1582."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from transforms.civil_days import date_of, days_of, java_date_of, java_days_of
 EPOCH = date(1970, 1, 1)
 
 
-@pytest.mark.parametrize("days", [-719_162, -141_428, -141_427, -25_568, -1, 0, 58, 59, 60, 11_016, 20_000, 2_932_896])
+@pytest.mark.parametrize(
+    "days", [-719_162, -141_428, -141_427, -25_568, -1, 0, 58, 59, 60, 11_016, 20_000, 2_932_896]
+)
 def test_gregorian_dates_are_those_of_python(days: int) -> None:
     expected = EPOCH + timedelta(days)
     assert date_of(days) == (expected.year, expected.month, expected.day)
@@ -27,4 +30,5 @@ def test_java_leaves_out_ten_days_of_1582() -> None:
     assert java_date_of(-141_427) == (1582, 10, 15)
     assert java_date_of(-141_428) == (1582, 10, 4)
     assert java_days_of(1582, 10, 4) == -141_428
-    assert java_date_of(java_days_of(1500, 2, 29)) == (1500, 2, 29)  # a leap day of the Julian calendar only
+    # a leap day of the Julian calendar only
+    assert java_date_of(java_days_of(1500, 2, 29)) == (1500, 2, 29)

@@ -80,8 +80,16 @@ def members(text: str, **options: str) -> tuple[Schema, Any]:
         ('{"$binary": {"base64": "AQI=", "subType": "04"}}', OPTIONAL_BYTES, b"\1\2"),
         ('{"$uuid": "01020304-0506-0708-090a-0b0c0d0e0f10"}', OPTIONAL_BYTES, bytes(range(1, 17))),
         ('{"$code": "f()"}', OPTIONAL_STRING, "f()"),
-        ('{"$regex": "a.*", "$options": "mi"}', REGULAR_EXPRESSION, Struct(REGULAR_EXPRESSION, ["a.*", "im"])),
-        ('{"$regularExpression": {"pattern": "a"}}', REGULAR_EXPRESSION, Struct(REGULAR_EXPRESSION, ["a", ""])),
+        (
+            '{"$regex": "a.*", "$options": "mi"}',
+            REGULAR_EXPRESSION,
+            Struct(REGULAR_EXPRESSION, ["a.*", "im"]),
+        ),
+        (
+            '{"$regularExpression": {"pattern": "a"}}',
+            REGULAR_EXPRESSION,
+            Struct(REGULAR_EXPRESSION, ["a", ""]),
+        ),
         ("[]", array(OPTIONAL_STRING, optional=True), []),
         ("[1, null]", array(OPTIONAL_INT32, optional=True), [1, None]),
         ("[[], [1]]", array(array(OPTIONAL_INT32, optional=True), optional=True), [[], [1]]),
@@ -103,7 +111,9 @@ def test_documents_inside_are_structs_named_by_their_path() -> None:
 
 
 def test_documents_in_an_array_share_the_members_of_all() -> None:
-    schema, value = members('[{"x": 1, "in": {"p": 1}}, {"y": "s", "x": null, "in": {"q": 2}}, null]')
+    schema, value = members(
+        '[{"x": 1, "in": {"p": 1}}, {"y": "s", "x": null, "in": {"q": 2}}, null]'
+    )
     assert schema.value_schema is not None
     assert [field.name for field in schema.value_schema.fields] == ["x", "in", "y"]
     first, second, third = value
@@ -112,9 +122,14 @@ def test_documents_in_an_array_share_the_members_of_all() -> None:
     assert third is None
 
 
-@pytest.mark.parametrize("text", [
-    '[{"x": 1}, {"x": {"$minKey": 1}}]', '[{"x": {"$symbol": "q"}}, {"x": 1}]', '[{"x": null}, {"x": {"$maxKey": 1}}]',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"x": 1}, {"x": {"$minKey": 1}}]',
+        '[{"x": {"$symbol": "q"}}, {"x": 1}]',
+        '[{"x": null}, {"x": {"$maxKey": 1}}]',
+    ],
+)
 def test_unsupported_value_is_null_where_its_neighbours_have_a_type(text: str) -> None:
     made = unwrapped(event("c", f'{{"a": {text}}}'))
     assert {1, None} >= {inner["x"] for inner in made.value["a"]}
@@ -124,43 +139,80 @@ def test_unsupported_value_is_null_where_its_neighbours_have_a_type(text: str) -
 def test_arrays_become_documents_with_numbers_for_names_if_asked() -> None:
     schema, value = members('[1, "x", [{"y": 2}]]', array__encoding="Document")
     assert [(field.name, field.schema.type.name) for field in schema.fields] == [
-        ("_0", "INT32"), ("_1", "STRING"), ("_2", "STRUCT"),
-    ]  # fmt: skip
+        ("_0", "INT32"),
+        ("_1", "STRING"),
+        ("_2", "STRUCT"),
+    ]
     assert value["_2"]["_0"]["y"] == 2
 
 
 @pytest.mark.parametrize(
-    "text", ['[1, "x"]', "[1, 5000000000]", '[{"x": 1}, {"x": "s"}]', '[{"x": 1}, 2]', "[[1], [1.5]]"]
+    "text",
+    ['[1, "x"]', "[1, 5000000000]", '[{"x": 1}, {"x": "s"}]', '[{"x": 1}, 2]', "[[1], [1.5]]"],
 )
 def test_arrays_with_elements_of_several_types_are_refused(text: str) -> None:
     message = CASES.failing(UNWRAP, event("c", f'{{"a": {text}}}'), DataError)
     assert "Array elements with different Bson types are not supported" in message
 
 
-@pytest.mark.parametrize("text", [
-    '{"$symbol": "q"}', '{"$minKey": 1}', '{"$maxKey": 1}', '{"$undefined": true}', '{"$dbPointer": {"$ref": "c"}}',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"$symbol": "q"}',
+        '{"$minKey": 1}',
+        '{"$maxKey": 1}',
+        '{"$undefined": true}',
+        '{"$dbPointer": {"$ref": "c"}}',
+    ],
+)
 def test_what_no_table_can_hold_is_left_out(text: str) -> None:
     assert row(event("c", f'{{"a": {text}, "b": 1}}')) == {"b": 1}
     CASES.failing(UNWRAP, event("c", f'{{"a": [{text}]}}'), DataError)
 
 
-@pytest.mark.parametrize("text", [
-    "not json", "[1]", "null", "", '{"a": NumberLong(5)}', '{"a": {"$oid": "XX"}}', '{"a": {"$numberLong": 5}}',
-    '{"a": {"$numberInt": "3000000000"}}', '{"a": 9223372036854775808}', '{"a": {"$binary": "?", "$type": "00"}}',
-    '{"a": {"$date": "yesterday"}}', '{"a": {"$timestamp": {"t": 1}}}', '{"a": {"$numberDecimal": "1.2.3"}}',
-    '{"a": {"$oid": "5f1b2c3d4e5f6a7b8c9d0e1f", "b": 1}}', '{"": 1}', '{"a":' * 3000 + "1" + "}" * 3000,
-    '{"a": {"$binary": {"subType": "00"}}}', '{"a": {"$code": 1}}', '{"a": {"$numberDecimal": "' + "1" * 35 + '"}}',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not json",
+        "[1]",
+        "null",
+        "",
+        '{"a": NumberLong(5)}',
+        '{"a": {"$oid": "XX"}}',
+        '{"a": {"$numberLong": 5}}',
+        '{"a": {"$numberInt": "3000000000"}}',
+        '{"a": 9223372036854775808}',
+        '{"a": {"$binary": "?", "$type": "00"}}',
+        '{"a": {"$date": "yesterday"}}',
+        '{"a": {"$timestamp": {"t": 1}}}',
+        '{"a": {"$numberDecimal": "1.2.3"}}',
+        '{"a": {"$oid": "5f1b2c3d4e5f6a7b8c9d0e1f", "b": 1}}',
+        '{"": 1}',
+        '{"a":' * 3000 + "1" + "}" * 3000,
+        '{"a": {"$binary": {"subType": "00"}}}',
+        '{"a": {"$code": 1}}',
+        '{"a": {"$numberDecimal": "' + "1" * 35 + '"}}',
+    ],
+)
 def test_text_that_is_no_valid_document_fails_its_record(text: str) -> None:
     CASES.failing(UNWRAP, event("c", text), DataError)
 
 
-@pytest.mark.parametrize("text", [
-    '{"a": {"$numberDouble": "s3cret"}}', '{"a": {"$numberInt": "s3cret"}}', '{"a": {"$oid": "s3cret"}}',
-    '{"a": {"$numberDecimal": "s3cret"}}', '{"a": {"$date": "s3cret"}}', '{"a": {"$uuid": "s3cret"}}',
-    '{"a": {"$binary": "s3cret", "$type": "00"}}', '{"a": "s3cret', "s3cret", '{"s3cret": \\s}',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": {"$numberDouble": "s3cret"}}',
+        '{"a": {"$numberInt": "s3cret"}}',
+        '{"a": {"$oid": "s3cret"}}',
+        '{"a": {"$numberDecimal": "s3cret"}}',
+        '{"a": {"$date": "s3cret"}}',
+        '{"a": {"$uuid": "s3cret"}}',
+        '{"a": {"$binary": "s3cret", "$type": "00"}}',
+        '{"a": "s3cret',
+        "s3cret",
+        '{"s3cret": \\s}',
+    ],
+)
 def test_no_error_shows_what_a_document_holds(text: str) -> None:
     with pytest.raises(DataError, match="no extended JSON") as caught:
         parse_value(text)
@@ -170,12 +222,17 @@ def test_no_error_shows_what_a_document_holds(text: str) -> None:
 def test_the_key_has_the_type_of_the_id() -> None:
     document = f"{{{IDENTITY}}}"
     for text, schema, value in [
-        ("1004", OPTIONAL_INT32, 1004), ('"1234"', OPTIONAL_STRING, "1234"),
-        (f'{{"$oid": "{OBJECT_ID}"}}', OPTIONAL_STRING, OBJECT_ID), ('{"$numberLong": "5"}', OPTIONAL_INT64, 5),
-    ]:  # fmt: skip
+        ("1004", OPTIONAL_INT32, 1004),
+        ('"1234"', OPTIONAL_STRING, "1234"),
+        (f'{{"$oid": "{OBJECT_ID}"}}', OPTIONAL_STRING, OBJECT_ID),
+        ('{"$numberLong": "5"}', OPTIONAL_INT64, 5),
+    ]:
         made = unwrapped(event("c", document, key=text))
         assert (made.key_schema, made.key.values) == (struct(("id", schema)), [value])
-    assert CASES.failing(UNWRAP, event("c", document, key=None), NullPointerError) == "the event has no key"
+    assert (
+        CASES.failing(UNWRAP, event("c", document, key=None), NullPointerError)
+        == "the event has no key"
+    )
     other = struct(("_id", STRING), name="x.Key")
     given = event("c", document).replace(key_schema=other, key=Struct(other, ["1"]))
     assert CASES.failing(UNWRAP, given, IllegalArgumentError) == "Unknown field: id"
@@ -186,7 +243,10 @@ def test_update_without_the_document_gives_changes_and_the_id() -> None:
     assert row(given) == {"a": 5, "b.d": 7, "_id": OBJECT_ID}
     assert row(given, flatten__struct="true") == {"a": 5, "b_d": 7, "_id": OBJECT_ID}
     assert row(event("u", removed=["x"])) == {"_id": OBJECT_ID}
-    assert row(event("u", f'{{{IDENTITY}, "a": 1}}', changed='{"a": 5}')) == {"_id": OBJECT_ID, "a": 1}
+    assert row(event("u", f'{{{IDENTITY}, "a": 1}}', changed='{"a": 5}')) == {
+        "_id": OBJECT_ID,
+        "a": 1,
+    }
 
 
 def test_deletes_become_what_the_mode_says() -> None:
@@ -205,7 +265,11 @@ def test_deletes_become_what_the_mode_says() -> None:
 def test_tombstones_are_dropped_unless_the_mode_keeps_them() -> None:
     assert CASES.outcome(UNWRAP, tombstone()) is None
     made = unwrapped(tombstone(), **{MODE: "rewrite-with-tombstone"}, add__headers="op")
-    assert (made.value, made.key["id"], list(made.headers)) == (None, OBJECT_ID, [Header("__op", "d", STRING)])
+    assert (made.value, made.key["id"], list(made.headers)) == (
+        None,
+        OBJECT_ID,
+        [Header("__op", "d", STRING)],
+    )
 
 
 def test_truncations_and_updates_that_tell_nothing_are_dropped() -> None:
@@ -217,16 +281,30 @@ def test_truncations_and_updates_that_tell_nothing_are_dropped() -> None:
 def test_nested_documents_are_flattened_with_the_configured_delimiter() -> None:
     text = f'{{{IDENTITY}, "a": {{"b": {{"c": 1}}, "d": [{{"e": 2}}]}}, "n": {{}}}}'
     assert list(row(event("c", text), flatten__struct="true")) == ["_id", "a_b_c", "a_d"]
-    dotted = row(event("c", text), flatten__struct="true", flatten__struct__delimiter=".", array__encoding="document")
+    dotted = row(
+        event("c", text),
+        flatten__struct="true",
+        flatten__struct__delimiter=".",
+        array__encoding="document",
+    )
     assert list(dotted) == ["_id", "a.b.c", "a.d._0.e"]
 
 
 def test_members_of_the_event_are_added_to_rows_and_headers() -> None:
     given = event("c", f"{{{IDENTITY}}}", headers=Headers([Header("h", "x", STRING)]))
-    made = unwrapped(given, add__fields="op,source.ord,collection,nosuch", add__headers="op:kind", **{MODE: "rewrite"})
+    made = unwrapped(
+        given,
+        add__fields="op,source.ord,collection,nosuch",
+        add__headers="op:kind",
+        **{MODE: "rewrite"},
+    )
     assert [(f.name, v) for f, v in made.value] == [
-        ("_id", OBJECT_ID), ("__deleted", False), ("__op", "c"), ("__source_ord", 1), ("__collection", "products"),
-    ]  # fmt: skip
+        ("_id", OBJECT_ID),
+        ("__deleted", False),
+        ("__op", "c"),
+        ("__source_ord", 1),
+        ("__collection", "products"),
+    ]
     assert list(made.headers) == [Header("h", "x", STRING), Header("__kind", "c", OPTIONAL_STRING)]
 
 
@@ -255,13 +333,23 @@ def test_records_that_are_no_events_of_documents_pass() -> None:
 
 
 def test_events_of_connectors_other_than_mongodb_are_refused() -> None:
-    plain = struct(("after", struct(("id", STRING), optional=True)), ("op", STRING), name="x.Envelope")
-    given = event("c", "{}").replace(value_schema=plain, value=Struct(plain, [Struct(plain["after"], ["1"]), "c"]))
+    plain = struct(
+        ("after", struct(("id", STRING), optional=True)), ("op", STRING), name="x.Envelope"
+    )
+    given = event("c", "{}").replace(
+        value_schema=plain, value=Struct(plain, [Struct(plain["after"], ["1"]), "c"])
+    )
     assert "no event of MongoDB" in CASES.failing(UNWRAP, given, DataError)
 
 
-def test_options_are_checked_and_those_without_effect_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    for options in ({"array__encoding": "list"}, {MODE: "keep"}, {"field__name__adjustment__mode": "java"}):
+def test_options_are_checked_and_those_without_effect_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for options in (
+        {"array__encoding": "list"},
+        {MODE: "keep"},
+        {"field__name__adjustment__mode": "java"},
+    ):
         with pytest.raises(ConnectError, match=r"Unable to validate config\."):
             unwrapped(tombstone(), **options)
     with caplog.at_level(logging.WARNING):
@@ -275,14 +363,24 @@ def test_options_are_checked_and_those_without_effect_warned_of(caplog: pytest.L
 def documents(given: SinkRecord, **options: str) -> dict[str, dict[str, Any]]:
     """What the event holds before and after the change."""
     value = CASES.apply(STRUCTS, given, **options).value
-    return {n: {f.name: v for f, v in value[n]} for n in ("before", "after") if value.schema.field(n) is not None}
+    return {
+        n: {f.name: v for f, v in value[n]}
+        for n in ("before", "after")
+        if value.schema.field(n) is not None
+    }
 
 
 def test_texts_become_structs_in_the_event() -> None:
     made = CASES.apply(STRUCTS, event("c", f'{{{IDENTITY}, "a": 1}}'))
     schema = made.value_schema
     assert schema is not None
-    assert [field.name for field in schema.fields] == ["after", "updateDescription", "source", "op", "ts_ms"]
+    assert [field.name for field in schema.fields] == [
+        "after",
+        "updateDescription",
+        "source",
+        "op",
+        "ts_ms",
+    ]
     assert (schema.name, schema.version) == (ENVELOPE.name, None)
     assert schema["after"] == struct(("_id", OPTIONAL_STRING), ("a", OPTIONAL_INT32), optional=True)
     assert (made.key["id"], made.value["op"], made.value["after"]["a"]) == (OBJECT_ID, "c", 1)
@@ -292,12 +390,16 @@ def test_updates_are_applied_to_the_document_before() -> None:
     before = f'{{{IDENTITY}, "a": 1, "b": 2}}'
     given = event("u", before=before, changed='{"a": 5, "c": 6}', removed=["b"])
     assert documents(given) == {
-        "before": {"_id": OBJECT_ID, "a": 1, "b": 2}, "after": {"_id": OBJECT_ID, "a": 5, "c": 6},
-    }  # fmt: skip
+        "before": {"_id": OBJECT_ID, "a": 1, "b": 2},
+        "after": {"_id": OBJECT_ID, "a": 5, "c": 6},
+    }
     assert documents(event("u", changed='{"a": 5}')) == {"after": {"a": 5, "_id": OBJECT_ID}}
     assert documents(event("u", removed=["a"])) == {"after": {"_id": OBJECT_ID}}
     assert documents(event("d", before=before)) == {"before": {"_id": OBJECT_ID, "a": 1, "b": 2}}
-    assert documents(event("c", '{"a": [1, "x"]}'), array_handling_mode="document")["after"]["a"]["_1"] == "x"
+    assert (
+        documents(event("c", '{"a": [1, "x"]}'), array_handling_mode="document")["after"]["a"]["_1"]
+        == "x"
+    )
 
 
 def test_delete_without_its_document_becomes_a_tombstone_of_its_key() -> None:
@@ -318,10 +420,16 @@ def test_the_collection_takes_the_place_of_the_table_afterwards() -> None:
     made = CASES.apply("org.apache.iceberg.connect.transforms.DebeziumTransform", structs)
     cdc = {field.name: value for field, value in made.value["_cdc"] if field.name != "key"}
     assert cdc == {
-        "op": "U", "ts": 99, "offset": 42, "source": "inventory.products", "target": "inventory.products",
-    }  # fmt: skip
+        "op": "U",
+        "ts": 99,
+        "offset": 42,
+        "source": "inventory.products",
+        "target": "inventory.products",
+    }
     plain = {"op": "c", "after": {"a": 1}, "source": {"db": "d", "collection": "c"}, "ts_ms": 5}
-    made = CASES.apply("org.apache.iceberg.connect.transforms.DebeziumTransform", record(plain, key=None))
+    made = CASES.apply(
+        "org.apache.iceberg.connect.transforms.DebeziumTransform", record(plain, key=None)
+    )
     assert made.value["_cdc"]["source"] == "d.c"
 
 
@@ -329,12 +437,21 @@ def test_the_collection_takes_the_place_of_the_table_afterwards() -> None:
 
 
 def outbox(payload: str, code: str = "c") -> SinkRecord:
-    return event(code, f'{{{IDENTITY}, "aggregateid": "a1", "aggregatetype": "Order", "payload": {payload}, "v": 3}}')
+    return event(
+        code,
+        f'{{{IDENTITY}, "aggregateid": "a1", "aggregatetype": "Order", "payload": {payload}, "v": '
+        f"3}}",
+    )
 
 
 def test_documents_of_an_outbox_become_events() -> None:
     made = CASES.apply(ROUTER, outbox('"text"'))
-    assert (made.topic, made.key, made.value, made.timestamp) == ("outbox.event.Order", "a1", "text", 99)
+    assert (made.topic, made.key, made.value, made.timestamp) == (
+        "outbox.event.Order",
+        "a1",
+        "text",
+        99,
+    )
     assert list(made.headers) == [Header("id", OBJECT_ID, OPTIONAL_STRING)]
     assert CASES.outcome(ROUTER, outbox('"text"', "d")) is None
     assert CASES.outcome(ROUTER, tombstone()) is None
@@ -348,20 +465,33 @@ def test_document_payload_becomes_extended_json_or_a_struct() -> None:
     text = '{\n  "a": {\n    "$numberInt": "1"\n  },\n  "b": [\n    true,\n    {}\n  ]\n}'
     assert CASES.apply(ROUTER, given).value == text
     placed = CASES.apply(
-        ROUTER, outbox('{"a": 1}'), collection__expand__json__payload="true",
+        ROUTER,
+        outbox('{"a": 1}'),
+        collection__expand__json__payload="true",
         collection__fields__additional__placement="v:envelope:version",
-    )  # fmt: skip
+    )
     assert placed.value_schema is not None
     assert placed.value_schema.name == "io.debezium.data.Order.Json"
     assert (placed.value["payload"]["a"], placed.value["version"]) == (1, 3)
 
 
-@pytest.mark.parametrize("text", [
-    '{"$oid": "5f1b2c3d4e5f6a7b8c9d0e1f"}', '{"$numberLong": "5"}', '{"$numberDouble": "1.0E300"}', '{"$minKey": 1}',
-    '{"$numberDecimal": "1E+3"}', '{"$date": {"$numberLong": "-1"}}', '{"$timestamp": {"t": 5, "i": 6}}',
-    '{"$binary": {"base64": "AQID", "subType": "04"}}', '{"$regularExpression": {"pattern": "a", "options": "i"}}',
-    '{"$code": "f"}', '{"$code": "f", "$scope": {"a": null}}', '[{"$symbol": "s"}, "ü", false]',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"$oid": "5f1b2c3d4e5f6a7b8c9d0e1f"}',
+        '{"$numberLong": "5"}',
+        '{"$numberDouble": "1.0E300"}',
+        '{"$minKey": 1}',
+        '{"$numberDecimal": "1E+3"}',
+        '{"$date": {"$numberLong": "-1"}}',
+        '{"$timestamp": {"t": 5, "i": 6}}',
+        '{"$binary": {"base64": "AQID", "subType": "04"}}',
+        '{"$regularExpression": {"pattern": "a", "options": "i"}}',
+        '{"$code": "f"}',
+        '{"$code": "f", "$scope": {"a": null}}',
+        '[{"$symbol": "s"}, "ü", false]',
+    ],
+)
 def test_canonical_texts_are_read_as_they_were_written(text: str) -> None:
     assert json.loads(canonical_text(parse_value(text))) == json.loads(text)
     assert parse_value(canonical_text(parse_value(text))) == parse_value(text)

@@ -1,4 +1,5 @@
-"""`ExtractNewRecordState`: what becomes of events, by option. Recordings of the original are in tests/contract."""
+"""`ExtractNewRecordState`: what becomes of events, by option. Recordings of the original are in
+tests/contract."""
 
 from __future__ import annotations
 
@@ -26,15 +27,23 @@ from transforms.debezium.extract_new_record_state import ExtractNewRecordState
 from transforms.java_errors import ClassCastError
 
 ROW = struct(
-    ("id", INT32), ("qty", Schema(Type.INT32, optional=True, default=5)), ("tgt", OPTIONAL_STRING),
-    name="s.public.t.Value", optional=True,
-)  # fmt: skip
+    ("id", INT32),
+    ("qty", Schema(Type.INT32, optional=True, default=5)),
+    ("tgt", OPTIONAL_STRING),
+    name="s.public.t.Value",
+    optional=True,
+)
 SOURCE = struct(("ts_ms", INT64), ("table", STRING), ("lsn", OPTIONAL_INT64))
 TRANSACTION = struct(("id", STRING), ("total_order", INT64), optional=True)
 ENVELOPE = struct(
-    ("before", ROW), ("after", ROW), ("source", SOURCE), ("op", STRING), ("ts_ms", OPTIONAL_INT64),
-    ("transaction", TRANSACTION), name="s.public.t.Envelope",
-)  # fmt: skip
+    ("before", ROW),
+    ("after", ROW),
+    ("source", SOURCE),
+    ("op", STRING),
+    ("ts_ms", OPTIONAL_INT64),
+    ("transaction", TRANSACTION),
+    name="s.public.t.Envelope",
+)
 KEY = struct(("id", INT32), ("tgt", OPTIONAL_STRING), name="s.public.t.Key")
 MODE = "delete.tombstone.handling.mode"
 MODES = ["drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone"]
@@ -49,11 +58,20 @@ def envelope(op: str, before: Struct | None = None, after: Struct | None = None)
     return Struct(ENVELOPE, [before, after, Struct(SOURCE, [98, "t", 7]), op, 99, None])
 
 
-def record(value: Struct | None, *, key: bool = True, headers: Headers = HEAD, offset: int = 42) -> SinkRecord:
+def record(
+    value: Struct | None, *, key: bool = True, headers: Headers = HEAD, offset: int = 42
+) -> SinkRecord:
     return SinkRecord(
-        "s.public.t", 3, KEY if key else None, Struct(KEY, [1, "eu"]) if key else None,
-        None if value is None else value.schema, value, 100, headers, origin=RecordOrigin("s.public.t", 3, offset),
-    )  # fmt: skip
+        "s.public.t",
+        3,
+        KEY if key else None,
+        Struct(KEY, [1, "eu"]) if key else None,
+        None if value is None else value.schema,
+        value,
+        100,
+        headers,
+        origin=RecordOrigin("s.public.t", 3, offset),
+    )
 
 
 def unwrap(**options: str) -> ExtractNewRecordState[SinkRecord]:
@@ -66,7 +84,9 @@ def mode(name: str, **options: str) -> ExtractNewRecordState[SinkRecord]:
     return unwrap(delete__tombstone__handling__mode=name, **options)
 
 
-def both_forms(transform: ExtractNewRecordState[SinkRecord], *records: SinkRecord) -> list[SinkRecord]:
+def both_forms(
+    transform: ExtractNewRecordState[SinkRecord], *records: SinkRecord
+) -> list[SinkRecord]:
     """Unwrap rows, and check that columns give the same."""
     made = [m for m in map(transform.apply, records) if m is not None]
     batches = [out for batch in Batch.of(records) for out in transform.apply_batch(batch)]
@@ -114,8 +134,18 @@ def test_delete_and_its_tombstone_become_what_the_mode_says(name: str, expected:
 
 
 def test_delete_as_null_keeps_the_row_schema_within_one_batch() -> None:
-    made = both_forms(unwrap(), CREATE, DELETE, TOMBSTONE, CREATE.replace(origin=RecordOrigin("s.public.t", 3, 45)))
-    assert [r.value_schema for r in made] == [ROW.replace(optional=False), ROW, ROW.replace(optional=False)]
+    made = both_forms(
+        unwrap(),
+        CREATE,
+        DELETE,
+        TOMBSTONE,
+        CREATE.replace(origin=RecordOrigin("s.public.t", 3, 45)),
+    )
+    assert [r.value_schema for r in made] == [
+        ROW.replace(optional=False),
+        ROW,
+        ROW.replace(optional=False),
+    ]
     (batch,) = Batch.of([CREATE, DELETE, TOMBSTONE])
     assert len(unwrap().apply_batch(batch)) == 1
 
@@ -150,12 +180,16 @@ def test_delete_without_row_and_key_names_nothing_and_is_dropped() -> None:
         ("false", "rewrite", [DELETED_ROW, None]),
     ],
 )
-def test_legacy_keys_count_where_the_new_key_is_absent(drop: str, deletes: str, expected: list[Any]) -> None:
+def test_legacy_keys_count_where_the_new_key_is_absent(
+    drop: str, deletes: str, expected: list[Any]
+) -> None:
     transform = unwrap(drop__tombstones=drop, delete__handling__mode=deletes)
     assert values(both_forms(transform, DELETE, TOMBSTONE)) == expected
 
 
-def test_legacy_options_log_a_warning_and_yield_to_new_ones(caplog: pytest.LogCaptureFixture) -> None:
+def test_legacy_options_log_a_warning_and_yield_to_new_ones(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.WARNING):
         transform = mode("drop", drop__tombstones="false")
     assert "drop.tombstones" in caplog.text
@@ -171,10 +205,21 @@ def test_null_values_of_two_schemas_go_on_as_rows() -> None:
 def test_added_fields_keep_their_order_and_skip_unknown_names() -> None:
     fields = "op,table,source.ts_ms,ts_ms,lsn,transaction.id,id,op:OPER,nosuch,no.such"
     (made,) = both_forms(unwrap(add__fields=fields), CREATE)
-    assert values([made]) == [{
-        "id": 1, "qty": None, "tgt": "eu", "__op": "c", "__table": "t", "__source_ts_ms": 98, "__ts_ms": 99,
-        "__lsn": 7, "__transaction_id": None, "__id": None, "__OPER": "c",
-    }]  # fmt: skip
+    assert values([made]) == [
+        {
+            "id": 1,
+            "qty": None,
+            "tgt": "eu",
+            "__op": "c",
+            "__table": "t",
+            "__source_ts_ms": 98,
+            "__ts_ms": 99,
+            "__lsn": 7,
+            "__transaction_id": None,
+            "__id": None,
+            "__OPER": "c",
+        }
+    ]
     assert made.value_schema is not None
     assert all(f.schema.optional for f in made.value_schema.fields[3:])
 
@@ -187,9 +232,15 @@ def test_fields_of_a_null_block_are_null_in_those_rows() -> None:
 
 
 def test_deletes_that_become_null_carry_added_headers_only() -> None:
-    (made,) = both_forms(unwrap(add__fields="op", add__headers="op,source.lsn", add__headers__prefix="m."), DELETE)
+    (made,) = both_forms(
+        unwrap(add__fields="op", add__headers="op,source.lsn", add__headers__prefix="m."), DELETE
+    )
     assert made.value is None
-    assert [(h.key, h.value) for h in made.headers] == [("h", "x"), ("m.op", "d"), ("m.source_lsn", 7)]
+    assert [(h.key, h.value) for h in made.headers] == [
+        ("h", "x"),
+        ("m.op", "d"),
+        ("m.source_lsn", 7),
+    ]
 
 
 def test_passing_tombstone_gets_the_operation_header_and_no_other() -> None:
@@ -204,7 +255,9 @@ def test_field_name_with_two_colons_is_refused() -> None:
 
 def test_added_field_of_a_name_that_exists_fails_each_row() -> None:
     transform = unwrap(add__fields="op:qty", add__fields__prefix="")
-    with pytest.raises(SchemaBuilderError, match="Cannot create field because of field name duplication qty"):
+    with pytest.raises(
+        SchemaBuilderError, match="Cannot create field because of field name duplication qty"
+    ):
         transform.apply(CREATE)
     (batch,) = Batch.of([CREATE, DELETE, TOMBSTONE])
     with pytest.raises(BadRows) as caught:
@@ -213,15 +266,21 @@ def test_added_field_of_a_name_that_exists_fails_each_row() -> None:
 
 
 def test_rows_are_routed_by_column_and_keep_order_per_topic() -> None:
-    records = [record(envelope("c", after=row(tgt)), offset=40 + n) for n, tgt in enumerate(["eu", "us"] * 8)]
+    records = [
+        record(envelope("c", after=row(tgt)), offset=40 + n)
+        for n, tgt in enumerate(["eu", "us"] * 8)
+    ]
     transform = unwrap(route__by__field="tgt")
     (batch,) = Batch.of(records)
     made = transform.apply_batch(batch)
     assert [(b.topic, b.origin.topic, b.origin.offsets.to_pylist()) for b in made] == [
-        ("eu", "s.public.t", list(range(40, 56, 2))), ("us", "s.public.t", list(range(41, 56, 2))),
-    ]  # fmt: skip
+        ("eu", "s.public.t", list(range(40, 56, 2))),
+        ("us", "s.public.t", list(range(41, 56, 2))),
+    ]
     by_rows = [transform.apply(r) for r in records]
-    assert [r for b in made for r in b.records()] == sorted(by_rows, key=lambda r: r.topic if r else "")
+    assert [r for b in made for r in b.records()] == sorted(
+        by_rows, key=lambda r: r.topic if r else ""
+    )
 
 
 def test_rows_that_all_go_different_ways_go_on_as_rows() -> None:
@@ -232,7 +291,9 @@ def test_rows_that_all_go_different_ways_go_on_as_rows() -> None:
 
 
 @pytest.mark.parametrize("form", ["rows", "columns"])
-def test_log_says_once_that_nothing_is_ever_unwrapped(form: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_says_once_that_nothing_is_ever_unwrapped(
+    form: str, caplog: pytest.LogCaptureFixture
+) -> None:
     transform = unwrap()
     plain = [record(None).replace(value={"id": n}, headers=Headers()) for n in range(600)]
     for _ in range(4):
@@ -269,7 +330,9 @@ def test_delete_with_another_before_schema_takes_the_row_form() -> None:
 
 @pytest.mark.parametrize("blank", [None, "", "  "])
 def test_null_or_blank_routing_column_leaves_the_topic(blank: str | None) -> None:
-    (made,) = both_forms(unwrap(route__by__field="tgt"), record(envelope("u", row("eu"), row(blank))))
+    (made,) = both_forms(
+        unwrap(route__by__field="tgt"), record(envelope("u", row("eu"), row(blank)))
+    )
     assert made.topic == "s.public.t"
 
 
@@ -279,7 +342,8 @@ def test_delete_is_routed_by_before_and_its_tombstone_stays_unrouted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "message"), [("id", "Field 'id' is not of type STRING"), ("no", "no is not a valid field name")]
+    ("column", "message"),
+    [("id", "Field 'id' is not of type STRING"), ("no", "no is not a valid field name")],
 )
 def test_routing_by_a_bad_column_fails_rows_but_no_tombstones(column: str, message: str) -> None:
     transform = unwrap(route__by__field=column)
@@ -288,12 +352,17 @@ def test_routing_by_a_bad_column_fails_rows_but_no_tombstones(column: str, messa
     (batch,) = Batch.of([CREATE, TOMBSTONE, DELETE])
     with pytest.raises(BadRows) as caught:
         transform.apply_batch(batch)
-    assert {index: str(error) for index, error in caught.value.errors.items()} == {0: message, 2: message}
+    assert {index: str(error) for index, error in caught.value.errors.items()} == {
+        0: message,
+        2: message,
+    }
 
 
 def dropping(*names: str, **options: str) -> SinkRecord:
     headers = Headers([Header("drop", list(names))])
-    (made,) = [unwrap(drop__fields__header__name="drop", **options).apply(CREATE.replace(headers=headers))]
+    (made,) = [
+        unwrap(drop__fields__header__name="drop", **options).apply(CREATE.replace(headers=headers))
+    ]
     assert made is not None
     return made
 
@@ -303,7 +372,9 @@ def test_header_names_optional_columns_to_drop() -> None:
 
 
 def test_required_columns_are_dropped_without_the_compatible_schema_option() -> None:
-    made = dropping("id", "tgt", drop__fields__keep__schema__compatible="false", drop__fields__from__key="true")
+    made = dropping(
+        "id", "tgt", drop__fields__keep__schema__compatible="false", drop__fields__from__key="true"
+    )
     assert [f.name for f, _ in made.value] == ["qty"]
     assert made.key_schema == struct(name="s.public.t.Key")
 
@@ -328,4 +399,6 @@ def test_what_is_no_envelope_passes_but_its_tombstones_do_not() -> None:
 
 
 def test_former_class_name_finds_the_same_transformation() -> None:
-    assert transformation_class("io.debezium.transforms.UnwrapFromEnvelope") is ExtractNewRecordState
+    assert (
+        transformation_class("io.debezium.transforms.UnwrapFromEnvelope") is ExtractNewRecordState
+    )

@@ -25,14 +25,21 @@ from transforms.iceberg.debezium_transform import DebeziumTransform
 from transforms.java_errors import NullPointerError
 
 ROW = struct(
-    ("id", INT32), ("qty", Schema(Type.INT32, optional=True, default=5)),
-    name="s.public.t.Value", version=2, optional=True,
-)  # fmt: skip
+    ("id", INT32),
+    ("qty", Schema(Type.INT32, optional=True, default=5)),
+    name="s.public.t.Value",
+    version=2,
+    optional=True,
+)
 SOURCE = struct(("db", STRING), ("schema", OPTIONAL_STRING), ("table", STRING))
 ENVELOPE = struct(
-    ("before", ROW), ("after", ROW), ("source", SOURCE), ("op", STRING), ("ts_ms", OPTIONAL_INT64),
+    ("before", ROW),
+    ("after", ROW),
+    ("source", SOURCE),
+    ("op", STRING),
+    ("ts_ms", OPTIONAL_INT64),
     name="s.public.t.Envelope",
-)  # fmt: skip
+)
 KEY = struct(("id", INT32))
 
 
@@ -46,7 +53,13 @@ def event(op: str, /, **changes: Any) -> Struct:
 
 
 def plain(op: str, /, **changes: Any) -> dict[str, Any]:
-    made = {"op": op, "source": {"db": "shop", "table": "t"}, "ts_ms": 99, "before": None, "after": None}
+    made = {
+        "op": op,
+        "source": {"db": "shop", "table": "t"},
+        "ts_ms": 99,
+        "before": None,
+        "after": None,
+    }
     if op in ("u", "d"):
         made["before"] = {"id": 1, "old": True}
     if op in ("c", "r", "u"):
@@ -86,15 +99,25 @@ def failing(error: type[Exception], *records: SinkRecord) -> None:
 def test_row_is_lifted_beside_the_struct_of_the_change() -> None:
     (made,) = apply(record(event("c"), key=Struct(KEY, [2])))
     cdc = struct(
-        ("op", STRING), ("ts", timestamp()), ("offset", OPTIONAL_INT64), ("source", STRING), ("target", STRING),
+        ("op", STRING),
+        ("ts", timestamp()),
+        ("offset", OPTIONAL_INT64),
+        ("source", STRING),
+        ("target", STRING),
         ("key", KEY),
-    )  # fmt: skip
+    )
     fields = [(f.name, f.schema) for f in ROW.fields]
     assert made.value_schema == struct(*fields, ("_cdc", cdc), name="s.public.t.Value", version=2)
-    assert made.value.values == [2, 5, Struct(cdc, ["I", 99, 42, "public.t", "public.t", Struct(KEY, [2])])]
+    assert made.value.values == [
+        2,
+        5,
+        Struct(cdc, ["I", 99, 42, "public.t", "public.t", Struct(KEY, [2])]),
+    ]
 
 
-@pytest.mark.parametrize(("op", "cdc", "id_"), [("c", "I", 2), ("r", "I", 2), ("u", "U", 2), ("d", "D", 1)])
+@pytest.mark.parametrize(
+    ("op", "cdc", "id_"), [("c", "I", 2), ("r", "I", 2), ("u", "U", 2), ("d", "D", 1)]
+)
 def test_operation_of_an_event_decides_which_row_is_kept(op: str, cdc: str, id_: int) -> None:
     (with_schema,) = apply(record(event(op)))
     assert (with_schema.value["_cdc"]["op"], with_schema.value["id"]) == (cdc, id_)
@@ -105,19 +128,34 @@ def test_operation_of_an_event_decides_which_row_is_kept(op: str, cdc: str, id_:
 def test_deletes_and_other_events_share_a_batch_with_tombstones() -> None:
     values = [event("c"), event("d"), None, event("u")]
     made = apply(*(record(v, offset, Struct(KEY, [1])) for offset, v in enumerate(values)))
-    assert [None if r.value is None else r.value["_cdc"]["op"] for r in made] == ["I", "D", None, "U"]
+    assert [None if r.value is None else r.value["_cdc"]["op"] for r in made] == [
+        "I",
+        "D",
+        None,
+        "U",
+    ]
     assert made[2].value_schema is None
 
 
 def test_schemaless_rows_have_their_own_members_only() -> None:
     values = [plain("c"), plain("d"), None, plain("u")]
     made = apply(*(record(v, offset, {"id": 7}) for offset, v in enumerate(values)))
-    assert [None if r.value is None else {k: v for k, v in r.value.items() if k != "_cdc"} for r in made] == [
-        {"id": 2, "new": None}, {"id": 1, "old": True}, None, {"id": 2, "new": None},
-    ]  # fmt: skip
+    assert [
+        None if r.value is None else {k: v for k, v in r.value.items() if k != "_cdc"} for r in made
+    ] == [
+        {"id": 2, "new": None},
+        {"id": 1, "old": True},
+        None,
+        {"id": 2, "new": None},
+    ]
     assert made[0].value["_cdc"] == {
-        "op": "I", "ts": 99, "offset": 0, "source": "shop.t", "target": "shop.t", "key": {"id": 7},
-    }  # fmt: skip
+        "op": "I",
+        "ts": 99,
+        "offset": 0,
+        "source": "shop.t",
+        "target": "shop.t",
+        "key": {"id": 7},
+    }
 
 
 def test_schemaless_row_replaces_its_own_member_of_the_name() -> None:
@@ -126,12 +164,17 @@ def test_schemaless_row_replaces_its_own_member_of_the_name() -> None:
 
 
 def test_target_follows_the_pattern_row_by_row() -> None:
-    sources = [Struct(SOURCE, ["shop", schema, table]) for schema, table in [("a", "t"), ("b", "u"), (None, "t")]]
+    sources = [
+        Struct(SOURCE, ["shop", schema, table])
+        for schema, table in [("a", "t"), ("b", "u"), (None, "t")]
+    ]
     records = [record(event("c", source=source), offset) for offset, source in enumerate(sources)]
     made = apply(*records, pattern="lake.{table}_{db}")
     assert [(r.value["_cdc"]["source"], r.value["_cdc"]["target"]) for r in made] == [
-        ("a.t", "lake.t_a"), ("b.u", "lake.u_b"), ("null.t", "lake.t_null"),
-    ]  # fmt: skip
+        ("a.t", "lake.t_a"),
+        ("b.u", "lake.u_b"),
+        ("null.t", "lake.t_null"),
+    ]
 
 
 def test_truncate_and_message_events_of_debezium_are_dropped() -> None:
@@ -154,7 +197,11 @@ def test_event_with_a_part_missing_fails_alone(missing: str) -> None:
 def test_schemaless_event_with_a_part_missing_fails_alone() -> None:
     failing(NullPointerError, record(plain("c", op=None)), record(plain("c"), 43))
     failing(DataError, record(plain("c", source=None)), record(plain("c"), 43))
-    failing(NullPointerError, record(plain("c", source={"db": None, "table": "t"})), record(plain("c"), 43))
+    failing(
+        NullPointerError,
+        record(plain("c", source={"db": None, "table": "t"})),
+        record(plain("c"), 43),
+    )
 
 
 def test_what_is_no_change_event_fails() -> None:

@@ -49,7 +49,20 @@ def test_pattern_matches_whole_texts_as_java_does(pattern: str, matching: str, o
 
 
 @pytest.mark.parametrize(
-    "pattern", ["(", "[a", "a\\", r"\G", r"\p{IsGreek}", "a(?i)b", r"(?<=a+)b", r"\k<x>", "(?u)a", "(?-i)a", "*"]
+    "pattern",
+    [
+        "(",
+        "[a",
+        "a\\",
+        r"\G",
+        r"\p{IsGreek}",
+        "a(?i)b",
+        r"(?<=a+)b",
+        r"\k<x>",
+        "(?u)a",
+        "(?-i)a",
+        "*",
+    ],
 )
 def test_what_is_wrong_or_has_no_form_is_refused(pattern: str) -> None:
     with pytest.raises(JavaRegexError):
@@ -68,7 +81,9 @@ def test_what_is_wrong_or_has_no_form_is_refused(pattern: str) -> None:
         ("topic|topicA", "x", "xA"),
     ],
 )
-def test_first_match_of_a_java_pattern_is_replaced(pattern: str, replacement: str, made: str) -> None:
+def test_first_match_of_a_java_pattern_is_replaced(
+    pattern: str, replacement: str, made: str
+) -> None:
     assert JavaPattern(pattern).replace_first("topicA", Replacement(replacement)) == made
 
 

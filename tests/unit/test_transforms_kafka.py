@@ -52,27 +52,40 @@ def test_insert_overwrites_members_of_schemaless_values() -> None:
 
 
 def test_insert_omits_a_null_timestamp_from_schemaless_values() -> None:
-    made = apply("InsertField$Value", record({"a": 1}, at=None), timestamp__field="ts", offset__field="o")
+    made = apply(
+        "InsertField$Value", record({"a": 1}, at=None), timestamp__field="ts", offset__field="o"
+    )
     assert made.value == {"a": 1, "o": 42}
 
 
 def test_insert_adds_fields_in_fixed_order_with_their_flags() -> None:
     schema = struct(("d", decimal(2)))
     options = {
-        "static__value": " v ", "static__field": "s", "timestamp__field": "ts", "offset__field": "o",
-        "partition__field": "p?", "topic__field": "t!",
-    }  # fmt: skip
+        "static__value": " v ",
+        "static__field": "s",
+        "timestamp__field": "ts",
+        "offset__field": "o",
+        "partition__field": "p?",
+        "topic__field": "t!",
+    }
     made = apply("InsertField$Value", record(Struct(schema, [Decimal("1.25")])), **options)
     assert made.value_schema == struct(
-        ("d", decimal(2)), ("t", STRING), ("p", OPTIONAL_INT32), ("o", OPTIONAL_INT64),
-        ("ts", timestamp(optional=True)), ("s", OPTIONAL_STRING),
-    )  # fmt: skip
+        ("d", decimal(2)),
+        ("t", STRING),
+        ("p", OPTIONAL_INT32),
+        ("o", OPTIONAL_INT64),
+        ("ts", timestamp(optional=True)),
+        ("s", OPTIONAL_STRING),
+    )
     assert made.value.values == [Decimal("1.25"), "topicA", 3, 42, NOW, "v"]
 
 
 def test_insert_of_a_name_that_exists_fails() -> None:
     message = failing(
-        "InsertField$Value", record(Struct(struct(("d", INT32)), [1])), SchemaBuilderError, topic__field="d"
+        "InsertField$Value",
+        record(Struct(struct(("d", INT32)), [1])),
+        SchemaBuilderError,
+        topic__field="d",
     )
     assert message == "Cannot create field because of field name duplication d"
 
@@ -92,26 +105,42 @@ def test_copying_a_required_field_that_is_null_fails_afterwards() -> None:
 
 
 def test_insert_makes_the_container_required_and_takes_defaults_for_nulls() -> None:
-    schema = struct(("b", Schema(Type.INT32, optional=True, default=5)), optional=True, name="n", version=2)
+    schema = struct(
+        ("b", Schema(Type.INT32, optional=True, default=5)), optional=True, name="n", version=2
+    )
     made = apply("InsertField$Value", record(Struct(schema, [None])), topic__field="t")
     assert made.value.values == [5, "topicA"]
     assert made.value_schema is not None
-    assert (made.value_schema.optional, made.value_schema.name, made.value_schema.version) == (False, "n", 2)
+    assert (made.value_schema.optional, made.value_schema.name, made.value_schema.version) == (
+        False,
+        "n",
+        2,
+    )
     options = {"topic__field": "t", "replace__null__with__default": "false"}
-    assert apply("InsertField$Value", record(Struct(schema, [None])), **options).value.values == [None, "topicA"]
+    assert apply("InsertField$Value", record(Struct(schema, [None])), **options).value.values == [
+        None,
+        "topicA",
+    ]
 
 
 @pytest.mark.parametrize("schema", [None, struct(("a", INT32), optional=True)])
 def test_null_values_pass_insert_and_replace_unchanged(schema: Schema | None) -> None:
     given = record(None, schema)
     assert apply("InsertField$Value", given, topic__field="t") == given
-    assert apply("InsertField$Key", record({"a": 1}, key=None), topic__field="t") == record({"a": 1}, key=None)
-    assert apply("InsertField$Key", record(None, schema, key={}), topic__field="t").key == {"t": "topicA"}
+    assert apply("InsertField$Key", record({"a": 1}, key=None), topic__field="t") == record(
+        {"a": 1}, key=None
+    )
+    assert apply("InsertField$Key", record(None, schema, key={}), topic__field="t").key == {
+        "t": "topicA"
+    }
     assert apply("ReplaceField$Value", given, exclude="a") == given
 
 
 def test_insert_into_keys_works_on_the_key() -> None:
-    assert apply("InsertField$Key", record({}, key={"id": 1}), topic__field="t").key == {"id": 1, "t": "topicA"}
+    assert apply("InsertField$Key", record({}, key={"id": 1}), topic__field="t").key == {
+        "id": 1,
+        "t": "topicA",
+    }
 
 
 def test_insert_into_what_is_no_struct_or_map_fails() -> None:
@@ -119,7 +148,8 @@ def test_insert_into_what_is_no_struct_or_map_fails() -> None:
     assert message == "Only Struct objects supported for [field insertion], found: java.lang.String"
     message = failing("InsertField$Value", record(["x"]), DataError, topic__field="t")
     assert message == (
-        "Only Map objects supported in absence of schema for [field insertion], found: java.util.ArrayList"
+        "Only Map objects supported in absence of schema for [field insertion], found: "
+        "java.util.ArrayList"
     )
 
 
@@ -174,7 +204,10 @@ def test_replace_swaps_names_with_a_schema() -> None:
 
 def test_replace_fails_for_a_rename_whose_source_is_missing() -> None:
     given = record(Struct(struct(("b", INT32)), [1]))
-    assert failing("ReplaceField$Value", given, DataError, renames="x:b") == "x is not a valid field name"
+    assert (
+        failing("ReplaceField$Value", given, DataError, renames="x:b")
+        == "x is not a valid field name"
+    )
 
 
 def test_replace_onto_a_field_that_stays_fails() -> None:
@@ -195,7 +228,10 @@ def test_router_renames_only_topics_that_match_as_a_whole() -> None:
 
 def test_router_fails_every_record_for_a_missing_regex_group() -> None:
     assert (
-        failing("RegexRouter", record({}), IndexOutOfBoundsError, regex="(topic).*", replacement="$2") == "No group 2"
+        failing(
+            "RegexRouter", record({}), IndexOutOfBoundsError, regex="(topic).*", replacement="$2"
+        )
+        == "No group 2"
     )
 
 
@@ -240,7 +276,11 @@ def test_topic_predicate_sees_the_topic_as_it_is_now() -> None:
     predicate.configure({"pattern": "new.*"})
     routed = apply("RegexRouter", record({}), regex=".*", replacement="newer")
     (batch,) = Batch.of([routed])
-    assert (predicate.test(routed), predicate.test_batch(batch), predicate.test(record({}))) == (True, True, False)
+    assert (predicate.test(routed), predicate.test_batch(batch), predicate.test(record({}))) == (
+        True,
+        True,
+        False,
+    )
 
 
 @pytest.mark.parametrize("pattern", ["", "("])

@@ -1,4 +1,5 @@
-"""The stock transformations by the conformance cases that were run against Java's; rows, and batches of one row."""
+"""The stock transformations by the conformance cases that were run against Java's; rows, and
+batches of one row."""
 
 from __future__ import annotations
 
@@ -55,16 +56,24 @@ def cast(value: Any, spec: str, schema: Schema | None = None) -> Any:
 
 
 def test_case_1_cast_adds_a_member_that_is_absent() -> None:
-    assert apply("Cast$Value", record({"a": "12"}), spec="a:int32, b:string").value == {"a": 12, "b": None}
+    assert apply("Cast$Value", record({"a": "12"}), spec="a:int32, b:string").value == {
+        "a": 12,
+        "b": None,
+    }
 
 
 @pytest.mark.parametrize(
     ("value", "kind", "expected"),
     [
-        (300, "int8", 44), (70_000, "int16", 4464), (3e10, "int32", 2_147_483_647), (3e10, "int8", -1),
-        (float("nan"), "int32", 0), (-1.9, "int32", -1), (float("inf"), "int64", 2**63 - 1),
+        (300, "int8", 44),
+        (70_000, "int16", 4464),
+        (3e10, "int32", 2_147_483_647),
+        (3e10, "int8", -1),
+        (float("nan"), "int32", 0),
+        (-1.9, "int32", -1),
+        (float("inf"), "int64", 2**63 - 1),
     ],
-)  # fmt: skip
+)
 def test_case_2_cast_narrows_as_java_does(value: Any, kind: str, expected: int) -> None:
     assert cast(value, kind) == expected
 
@@ -78,8 +87,12 @@ def test_case_3_cast_reads_whole_numbers_strictly() -> None:
 
 def test_case_4_cast_reads_floats_as_java_does() -> None:
     assert [cast(text, "float64") for text in (" 1f", "0x1p3", "Infinity", "1e400", "-.5D")] == [
-        1.0, 8.0, float("inf"), float("inf"), -0.5,
-    ]  # fmt: skip
+        1.0,
+        8.0,
+        float("inf"),
+        float("inf"),
+        -0.5,
+    ]
     for text in ("inf", "nan", "1_0", "NaNf"):
         failing("Cast$Value", record(text), DataError, spec="float64")
 
@@ -90,8 +103,13 @@ def test_case_5_cast_to_boolean_truncates_numbers_and_ignores_case() -> None:
 
 def test_case_6_cast_prints_numbers_as_java_does() -> None:
     assert [cast(v, "string") for v in (1.0, 1e7, 9_999_999.0, 0.001, 0.0001, True)] == [
-        "1.0", "1.0E7", "9999999.0", "0.001", "1.0E-4", "true",
-    ]  # fmt: skip
+        "1.0",
+        "1.0E7",
+        "9999999.0",
+        "0.001",
+        "1.0E-4",
+        "true",
+    ]
     assert cast(1.100000023841858, "string", FLOAT32) == "1.1"
 
 
@@ -110,7 +128,9 @@ def test_case_8_cast_of_decimals_and_bytes() -> None:
 
 
 def test_case_9_cast_takes_defaults_along() -> None:
-    schema = struct(("a", timestamp(optional=True)), ("b", Schema(Type.INT32, optional=True, default=9)))
+    schema = struct(
+        ("a", timestamp(optional=True)), ("b", Schema(Type.INT32, optional=True, default=9))
+    )
     given = record(Struct(schema, [NOW, None]))
     for replace, expected in (("true", "9"), ("false", None)):
         made = apply("Cast$Value", given, spec="b:string", replace__null__with__default=replace)
@@ -122,7 +142,9 @@ def test_case_9_cast_takes_defaults_along() -> None:
 
 def test_cast_refuses_containers_and_lists_the_supported_types() -> None:
     message = failing("Cast$Value", one(array(INT32), [1]), DataError, spec="a:string")
-    assert message.startswith("Cast transformation does not support casting from ARRAY; supported types are [")
+    assert message.startswith(
+        "Cast transformation does not support casting from ARRAY; supported types are ["
+    )
 
 
 def test_cast_refuses_specs_that_mean_nothing() -> None:
@@ -135,7 +157,9 @@ def test_cast_refuses_specs_that_mean_nothing() -> None:
 
 def test_case_10_mask_fails_on_tombstones() -> None:
     message = failing("MaskField$Value", record(None), DataError, fields="a")
-    assert message == "Only Map objects supported in absence of schema for [mask fields], found: null"
+    assert (
+        message == "Only Map objects supported in absence of schema for [mask fields], found: null"
+    )
 
 
 def test_case_11_a_predicate_keeps_tombstones_from_the_mask() -> None:
@@ -156,7 +180,9 @@ def test_case_12_mask_with_a_replacement() -> None:
 
     assert masked({"a": 5}, "12.7") == {"a": 12}
     assert masked({"a": "x", "n": None}, "***", "a,n") == {"a": "***", "n": None}
-    message = failing("MaskField$Value", record({"a": True}), DataError, fields="a", replacement="1")
+    message = failing(
+        "MaskField$Value", record({"a": True}), DataError, fields="a", replacement="1"
+    )
     assert message == "Cannot mask value of type class java.lang.Boolean with custom replacement."
     message = failing("MaskField$Value", record({"a": 5}), DataError, fields="a", replacement="abc")
     assert message == "Unable to convert abc (class java.lang.String) to a number"
@@ -172,8 +198,15 @@ def test_case_13_mask_of_a_decimal_keeps_its_scale() -> None:
 def test_mask_puts_nothing_in_place_of_each_type() -> None:
     row = {"a": "x", "b": 1, "c": 2.5, "d": True, "e": [1], "f": {"g": 1}, "h": None}
     assert apply("MaskField$Value", record(row), fields="a,b,c,d,e,f,h,new").value == {
-        "a": "", "b": 0, "c": 0.0, "d": False, "e": [], "f": {}, "h": None, "new": None,
-    }  # fmt: skip
+        "a": "",
+        "b": 0,
+        "c": 0.0,
+        "d": False,
+        "e": [],
+        "f": {},
+        "h": None,
+        "new": None,
+    }
     message = failing("MaskField$Value", one(Schema(Type.BYTES), b"x"), DataError, fields="a")
     assert message == "Cannot mask value of type: class [B"
 
@@ -184,7 +217,10 @@ def test_case_14_extract_of_an_absent_member_makes_a_tombstone() -> None:
 
 
 def test_case_15_extract_of_an_absent_field_fails() -> None:
-    assert failing("ExtractField$Value", one(INT32, 1), IllegalArgumentError, field="zz") == "Unknown field: zz"
+    assert (
+        failing("ExtractField$Value", one(INT32, 1), IllegalArgumentError, field="zz")
+        == "Unknown field: zz"
+    )
 
 
 def test_cases_16_and_17_extract_by_path_and_by_name() -> None:
@@ -195,7 +231,9 @@ def test_cases_16_and_17_extract_by_path_and_by_name() -> None:
     nested = record(Struct(struct(("a", inside)), [Struct(inside, [7])]))
     made = apply("ExtractField$Value", nested, field="a.x", field__syntax__version="V2")
     assert (made.value_schema, made.value) == (INT32, 7)
-    message = failing("ExtractField$Value", record({"a": 1}), DataError, field="a.b", field__syntax__version="V2")
+    message = failing(
+        "ExtractField$Value", record({"a": 1}), DataError, field="a.b", field__syntax__version="V2"
+    )
     assert "[nested field access]" in message
     assert "Incomplete backtick pair in path: [`a]" in refused(
         "ExtractField$Value", field="`a", field__syntax__version="V2"
@@ -204,16 +242,24 @@ def test_cases_16_and_17_extract_by_path_and_by_name() -> None:
 
 def test_case_18_flatten_leaves_nulls_below_a_null_struct() -> None:
     inside = struct(("x", INT32), ("y", Schema(Type.INT32, default=5)), optional=True)
-    made = apply("Flatten$Value", record(Struct(struct(("in", inside), ("z", STRING)), [None, "q"])))
+    made = apply(
+        "Flatten$Value", record(Struct(struct(("in", inside), ("z", STRING)), [None, "q"]))
+    )
     assert made.value.values == [None, None, "q"]
     assert made.value_schema == struct(
-        ("in.x", OPTIONAL_INT32), ("in.y", Schema(Type.INT32, optional=True, default=5)), ("z", STRING)
+        ("in.x", OPTIONAL_INT32),
+        ("in.y", Schema(Type.INT32, optional=True, default=5)),
+        ("z", STRING),
     )
 
 
 def test_case_19_flatten_of_maps_joins_keys_and_keeps_arrays() -> None:
     given = record({"a": {"b": 1, "c": {}}, "d": [{"x": 1}], "n": None})
-    assert apply("Flatten$Value", given, delimiter="_").value == {"a_b": 1, "d": [{"x": 1}], "n": None}
+    assert apply("Flatten$Value", given, delimiter="_").value == {
+        "a_b": 1,
+        "d": [{"x": 1}],
+        "n": None,
+    }
 
 
 def test_case_20_flatten_of_optional_struct_makes_all_fields_optional() -> None:
@@ -223,11 +269,17 @@ def test_case_20_flatten_of_optional_struct_makes_all_fields_optional() -> None:
 
 def test_flatten_refuses_maps_inside_records_with_schemas() -> None:
     message = failing("Flatten$Value", one(map_of(STRING, INT32), {}, "m"), DataError)
-    assert message == "Flatten transformation does not support MAP for record with schemas (for field m)."
+    assert (
+        message
+        == "Flatten transformation does not support MAP for record with schemas (for field m)."
+    )
 
 
 def test_case_26_timestamp_router_speaks_simple_date_format() -> None:
-    assert apply("TimestampRouter", record(1), timestamp__format="YYYY-'W'ww DD").topic == "topicA-2023-W46 318"
+    assert (
+        apply("TimestampRouter", record(1), timestamp__format="YYYY-'W'ww DD").topic
+        == "topicA-2023-W46 318"
+    )
     message = failing("TimestampRouter", record(1, at=None), DataError)
     assert message.startswith("Timestamp missing on record: ")
     assert "Illegal pattern character" in refused("TimestampRouter", timestamp__format="b")
@@ -243,12 +295,16 @@ def test_case_29_hoist_wraps_a_value_in_one_field() -> None:
 def test_case_30_texts_are_read_leniently() -> None:
     def read(text: str, pattern: str) -> Any:
         given = record(text, STRING)
-        return apply("TimestampConverter$Value", given, target__type="Timestamp", format=pattern).value
+        return apply(
+            "TimestampConverter$Value", given, target__type="Timestamp", format=pattern
+        ).value
 
     assert read("2024-13-45 trailing", "yyyy-MM-dd") == 1_739_491_200_000
     assert read("2024-01-02T03:04:05.123456", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS") == 1_704_164_768_456
     given = record("nonsense", STRING)
-    message = failing("TimestampConverter$Value", given, DataError, target__type="unix", format="yyyy")
+    message = failing(
+        "TimestampConverter$Value", given, DataError, target__type="unix", format="yyyy"
+    )
     assert message == "Could not parse timestamp: value (nonsense) does not match pattern (yyyy)"
 
 
@@ -257,7 +313,12 @@ def test_case_30_texts_are_read_leniently() -> None:
     [
         (INT64, -1500, {"target__type": "Timestamp", "unix__precision": "microseconds"}, -1),
         (timestamp(), -1500, {"target__type": "unix", "unix__precision": "seconds"}, -1),
-        (timestamp(), 253_402_300_799_000, {"target__type": "unix", "unix__precision": "nanoseconds"}, 2**63 - 1),
+        (
+            timestamp(),
+            253_402_300_799_000,
+            {"target__type": "unix", "unix__precision": "nanoseconds"},
+            2**63 - 1,
+        ),
         (timestamp(), -1, {"target__type": "Date"}, -1),
         (timestamp(), -1, {"target__type": "Time"}, 86_399_999),
         (date(), 1, {"target__type": "unix"}, 86_400_000),
@@ -271,11 +332,18 @@ def test_case_31_moments_between_their_forms(
 
 
 def test_case_32_what_is_no_moment() -> None:
-    message = failing("TimestampConverter$Value", record(5, INT32), ConnectError, target__type="Timestamp")
+    message = failing(
+        "TimestampConverter$Value", record(5, INT32), ConnectError, target__type="Timestamp"
+    )
     assert message == "Schema Schema{INT32} does not correspond to a known timestamp type format"
     given = record({"f": True})
-    message = failing("TimestampConverter$Value", given, DataError, field="f", target__type="Timestamp")
-    assert message == "TimestampConverter does not support class java.lang.Boolean objects as timestamps"
+    message = failing(
+        "TimestampConverter$Value", given, DataError, field="f", target__type="Timestamp"
+    )
+    assert (
+        message
+        == "TimestampConverter does not support class java.lang.Boolean objects as timestamps"
+    )
     made = apply("TimestampConverter$Value", record({"a": 1}), field="f", target__type="Timestamp")
     assert made.value == {"a": 1, "f": None}
 
@@ -290,15 +358,24 @@ def test_case_33_semantic_names_of_others_go() -> None:
 def test_timestamp_converter_needs_a_format_for_texts() -> None:
     text = "TimestampConverter requires format option to be specified when using string timestamps"
     assert text in refused("TimestampConverter$Value", target__type="string")
-    assert "String must be one of: string, unix" in refused("TimestampConverter$Value", target__type="date")
+    assert "String must be one of: string, unix" in refused(
+        "TimestampConverter$Value", target__type="date"
+    )
     failing("TimestampConverter$Value", record("x", STRING), NullPointerError, target__type="unix")
 
 
 def test_case_34_moved_fields_stand_behind_headers_of_their_name() -> None:
     given = SinkRecord(
-        "topicA", 3, None, "k", struct(("b", OPTIONAL_INT32)), Struct(struct(("b", OPTIONAL_INT32)), [1]), NOW,
-        Headers([Header("h", "old")]), origin=RecordOrigin("topicA", 3, 42),
-    )  # fmt: skip
+        "topicA",
+        3,
+        None,
+        "k",
+        struct(("b", OPTIONAL_INT32)),
+        Struct(struct(("b", OPTIONAL_INT32)), [1]),
+        NOW,
+        Headers([Header("h", "old")]),
+        origin=RecordOrigin("topicA", 3, 42),
+    )
     made = apply("HeaderFrom$Value", given, fields="b", headers="h", operation="move")
     assert made.value == Struct(struct())
     assert list(made.headers) == [Header("h", "old"), Header("h", 1, OPTIONAL_INT32)]
@@ -306,7 +383,9 @@ def test_case_34_moved_fields_stand_behind_headers_of_their_name() -> None:
 
 def test_case_35_header_from_a_field_that_is_not_there() -> None:
     options = {"fields": "zz", "headers": "h", "operation": "copy"}
-    assert list(apply("HeaderFrom$Value", record({"a": 1}), **options).headers) == [Header("h", None)]
+    assert list(apply("HeaderFrom$Value", record({"a": 1}), **options).headers) == [
+        Header("h", None)
+    ]
     failing("HeaderFrom$Value", one(INT32, 1), NullPointerError, **options)
     message = refused("HeaderFrom$Value", fields="a,b", headers="h", operation="copy")
     assert "'fields' config must have the same number of elements as 'headers' config." in message
@@ -315,9 +394,13 @@ def test_case_35_header_from_a_field_that_is_not_there() -> None:
 def test_case_36_value_to_key_takes_fields_in_configured_order() -> None:
     made = apply("ValueToKey", record({"a": 1}), fields="zz")
     assert (made.key, made.partition) == ({"zz": None}, 3)
-    assert failing("ValueToKey", one(INT32, 1), DataError, fields="zz") == "Field does not exist: zz"
+    assert (
+        failing("ValueToKey", one(INT32, 1), DataError, fields="zz") == "Field does not exist: zz"
+    )
     failing("ValueToKey", record(None), DataError, fields="zz")
-    made = apply("ValueToKey", record(Struct(struct(("a", INT32), ("b", STRING)), [1, "x"])), fields="b,a")
+    made = apply(
+        "ValueToKey", record(Struct(struct(("a", INT32), ("b", STRING)), [1, "x"])), fields="b,a"
+    )
     assert (made.key_schema, made.key.values) == (struct(("b", STRING), ("a", INT32)), ["x", 1])
 
 
@@ -329,12 +412,19 @@ def test_headers_are_inserted_with_inferred_types_and_dropped_by_name() -> None:
 
 
 def test_set_schema_metadata_changes_name_and_version_of_schemas() -> None:
-    schema = struct(("a", Schema(Type.INT32, optional=True, default=3)), optional=True, name="old", version=1)
-    made = apply("SetSchemaMetadata$Value", record(Struct(schema, [None])), schema__name="new", schema__version="7")
-    assert (made.value_schema, made.value.values) == (schema.replace(name="new", version=7), [3])
-    assert apply("SetSchemaMetadata$Value", record(1, INT32), schema__name="n").value_schema == Schema(
-        Type.INT32, name="n"
+    schema = struct(
+        ("a", Schema(Type.INT32, optional=True, default=3)), optional=True, name="old", version=1
     )
+    made = apply(
+        "SetSchemaMetadata$Value",
+        record(Struct(schema, [None])),
+        schema__name="new",
+        schema__version="7",
+    )
+    assert (made.value_schema, made.value.values) == (schema.replace(name="new", version=7), [3])
+    assert apply(
+        "SetSchemaMetadata$Value", record(1, INT32), schema__name="n"
+    ).value_schema == Schema(Type.INT32, name="n")
     assert apply("SetSchemaMetadata$Value", record(None), schema__name="n").value is None
     message = failing("SetSchemaMetadata$Value", record({"a": 1}), DataError, schema__name="n")
     assert message == "Schema required for [updating schema metadata]"
@@ -344,11 +434,16 @@ def test_set_schema_metadata_changes_name_and_version_of_schemas() -> None:
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [
-        ("yyyy-MM-dd HH:mm:ss.SSS", "2023-11-14 22:13:20.123"), ("yy/M/d h:m a", "23/11/14 10:13 PM"),
-        ("EEEE, d MMMM yyyy G", "Tuesday, 14 November 2023 AD"), ("EEE MMM", "Tue Nov"), ("D w W F u", "318 46 3 2 2"),
-        ("kk KK", "22 10"), ("z Z X", "UTC +0000 Z"), ("''yyyy'T'", "'2023T"),
+        ("yyyy-MM-dd HH:mm:ss.SSS", "2023-11-14 22:13:20.123"),
+        ("yy/M/d h:m a", "23/11/14 10:13 PM"),
+        ("EEEE, d MMMM yyyy G", "Tuesday, 14 November 2023 AD"),
+        ("EEE MMM", "Tue Nov"),
+        ("D w W F u", "318 46 3 2 2"),
+        ("kk KK", "22 10"),
+        ("z Z X", "UTC +0000 Z"),
+        ("''yyyy'T'", "'2023T"),
     ],
-)  # fmt: skip
+)
 def test_timestamps_are_formatted_by_javas_date_pattern(pattern: str, text: str) -> None:
     assert java_date_format(pattern).format(NOW) == text
 
@@ -386,11 +481,19 @@ def test_nulls_of_several_schemas_go_by_rows() -> None:
 
 
 def test_names_of_moments_are_those_of_connect() -> None:
-    assert apply("TimestampConverter$Value", record(1, INT64), target__type="Timestamp").value_schema.name == TIMESTAMP  # type: ignore[union-attr] # it has one
+    assert (
+        apply(
+            "TimestampConverter$Value", record(1, INT64), target__type="Timestamp"
+        ).value_schema.name
+        == TIMESTAMP
+    )  # type: ignore[union-attr] # it has one
 
 
 def test_texts_of_optional_fields_stay_optional() -> None:
     made = apply(
-        "TimestampConverter$Value", record(NOW, timestamp(optional=True)), target__type="string", format="yyyy"
+        "TimestampConverter$Value",
+        record(NOW, timestamp(optional=True)),
+        target__type="string",
+        format="yyyy",
     )
     assert (made.value_schema, made.value) == (OPTIONAL_STRING, "2023")

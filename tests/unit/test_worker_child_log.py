@@ -28,5 +28,7 @@ own.warning("is cut off")
 
 
 def test_py4js_lines_are_left_out_unless_they_are_serious() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stderr.splitlines() == ["gives up", "ours", "is cut off"]

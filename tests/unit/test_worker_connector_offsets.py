@@ -18,7 +18,10 @@ from connect_py.worker.connector_hosts import ConnectorHosts
 from connect_py.worker.connector_offsets import ConnectorOffsets
 
 SECONDS = 30.0
-VERSIONS = [Plugin(PluginKind.SOURCE, "x.Lines", "collections:OrderedDict", version=v) for v in ("1.0", "2.0")]
+VERSIONS = [
+    Plugin(PluginKind.SOURCE, "x.Lines", "collections:OrderedDict", version=v)
+    for v in ("1.0", "2.0")
+]
 
 
 class Store:
@@ -96,11 +99,15 @@ def test_the_version_that_runs_is_the_one_that_judges(
     offsets.alter_source("c", config, None, 1).result(SECONDS)
     assert hosts.asked == [plugin]
     with pytest.raises(ConnectError, match="version range"):
-        offsets.alter_source("c", {**config, "connector.plugin.version": "[9]"}, None, 1).result(SECONDS)
+        offsets.alter_source("c", {**config, "connector.plugin.version": "[9]"}, None, 1).result(
+            SECONDS
+        )
     offsets.close()
 
 
-def test_offset_change_completes_only_after_its_copy_is_stored(offsets: ConnectorOffsets, store: Store) -> None:
+def test_offset_change_completes_only_after_its_copy_is_stored(
+    offsets: ConnectorOffsets, store: Store
+) -> None:
     changed = offsets.alter_source("c", {"connector.class": "Lines"}, None, 1)
     assert store.storing.wait(SECONDS)
     assert not changed.done()

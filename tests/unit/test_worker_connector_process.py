@@ -1,4 +1,5 @@
-"""The connector process hears of its worker whatever the class of a connector does while it is loaded."""
+"""The connector process hears of its worker whatever the class of a connector does while it is
+loaded."""
 
 from __future__ import annotations
 

@@ -25,4 +25,9 @@ raise SystemExit(3)
 def test_process_ends_despite_a_child_that_ignores_sigterm(tmp_path: Path) -> None:
     (tmp_path / "stubborn_child.py").write_text(CHILD)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    assert subprocess.run([sys.executable, "-c", PROGRAM], env=environment, timeout=60, check=False).returncode == 3
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=environment, timeout=60, check=False
+        ).returncode
+        == 3
+    )

@@ -14,5 +14,7 @@ def test_front_process_loads_no_column_library_and_no_spark() -> None:
         "Worker({}, plugins=PluginRegistry.discover(), listener=None)\n"
         f"print([m for m in {HEAVY!r} if m in sys.modules])\n"
     )
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30
+    )
     assert answer.stdout.strip() == "[]"

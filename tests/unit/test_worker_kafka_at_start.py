@@ -15,9 +15,14 @@ from connect_py.storage.storage_clients import StorageClients
 
 
 def test_servers_are_read_in_every_form_that_java_takes() -> None:
-    assert hosts_and_ports(["a:9092", " SASL_SSL://b.c-d:1 ", "[::1]:9093", "10.0.0.1:65535", ""]) == [
-        ("a", 9092), ("b.c-d", 1), ("::1", 9093), ("10.0.0.1", 65535),
-    ]  # fmt: skip
+    assert hosts_and_ports(
+        ["a:9092", " SASL_SSL://b.c-d:1 ", "[::1]:9093", "10.0.0.1:65535", ""]
+    ) == [
+        ("a", 9092),
+        ("b.c-d", 1),
+        ("::1", 9093),
+        ("10.0.0.1", 65535),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -29,7 +34,9 @@ def test_servers_are_read_in_every_form_that_java_takes() -> None:
         ([" "], "No resolvable bootstrap urls given in bootstrap.servers"),
     ],
 )
-def test_malformed_bootstrap_server_is_refused_with_javas_message(servers: list[str], told: str) -> None:
+def test_malformed_bootstrap_server_is_refused_with_javas_message(
+    servers: list[str], told: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         hosts_and_ports(servers)
     assert str(refused.value) == told
@@ -45,7 +52,9 @@ def test_unresolvable_servers_are_logged_and_one_must_be_resolvable(
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     check_resolvable(["a:1", "known:1"])
-    assert caplog.messages == ["Couldn't resolve server a:1 from bootstrap.servers: Name or service not known"]
+    assert caplog.messages == [
+        "Couldn't resolve server a:1 from bootstrap.servers: Name or service not known"
+    ]
     with pytest.raises(ConfigError, match="No resolvable bootstrap urls"):
         check_resolvable(["a:1", "b:1"])
 
@@ -54,7 +63,9 @@ def test_a_worker_that_does_not_find_kafka_says_why(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(worker_process, "CLUSTER_SECONDS", 0)
     monkeypatch.setattr(worker_process, "CLUSTER_ATTEMPT_SECONDS", 0.5)
     with pytest.raises(ConnectError) as refused:
-        DistributedWorker()._cluster_id(StorageClients({"bootstrap.servers": "localhost:9"}, "test-"))
+        DistributedWorker()._cluster_id(
+            StorageClients({"bootstrap.servers": "localhost:9"}, "test-")
+        )
     assert "bootstrap.servers=localhost:9: the Kafka cluster does not answer" in str(refused.value)
     assert "failed: Connection refused" in str(refused.value)
     assert "KafkaError{" not in str(refused.value)

@@ -44,7 +44,11 @@ class SlowStores:
     """A topic that opens when the test says so, as behind somebody's open transaction."""
 
     def __init__(self) -> None:
-        self.opening, self.may_open, self.closed = threading.Event(), threading.Event(), threading.Event()
+        self.opening, self.may_open, self.closed = (
+            threading.Event(),
+            threading.Event(),
+            threading.Event(),
+        )
 
     @contextlib.contextmanager
     def open(self, connector: str, config: Mapping[str, str], timeout: float) -> Iterator[Store]:
@@ -58,15 +62,20 @@ class SlowStores:
 
 
 class CopyingStores:
-    """A topic of the connector's own, where offsets are safe at once; the worker's takes as long as a test wants."""
+    """A topic of the connector's own, where offsets are safe at once; the worker's takes as long as
+    a test wants."""
 
     def __init__(self) -> None:
         self.shared, own = SlowOffsets(), SlowOffsets()
         own.arrival.set_result(None)
-        self.store = ConnectorOffsetStore("c", cast(OffsetStore, self.shared), cast(OffsetStore, own))
+        self.store = ConnectorOffsetStore(
+            "c", cast(OffsetStore, self.shared), cast(OffsetStore, own)
+        )
 
     @contextlib.contextmanager
-    def open(self, connector: str, config: Mapping[str, str], timeout: float) -> Iterator[ConnectorOffsetStore]:
+    def open(
+        self, connector: str, config: Mapping[str, str], timeout: float
+    ) -> Iterator[ConnectorOffsetStore]:
         yield self.store
 
 
@@ -81,7 +90,9 @@ class GivenUp:
 
 
 def session_of(stores: SlowStores | CopyingStores, threads: QuestionThreads) -> SourceTaskSession:
-    return SourceTaskSession(SPEC, None, cast(ConnectorOffsetStores, stores), cast(SourceTaskGate, GivenUp()), threads)
+    return SourceTaskSession(
+        SPEC, None, cast(ConnectorOffsetStores, stores), cast(SourceTaskGate, GivenUp()), threads
+    )
 
 
 def heard() -> tuple[list[Answer], threading.Event, Callable[[Answer], None]]:

@@ -11,19 +11,27 @@ from connect_py import worker_process
 from connect_py.embedded import spark_environment
 from connect_py.embedded.cache_directory import CACHE_VARIABLE
 from connect_py.embedded.java_runtime import JavaNotFoundError
-from connectors.iceberg.driver.gateway import JARS_VARIABLE, JAVA_VARIABLE, PROBLEM_VARIABLE, why_absent
+from connectors.iceberg.driver.gateway import (
+    JARS_VARIABLE,
+    JAVA_VARIABLE,
+    PROBLEM_VARIABLE,
+    why_absent,
+)
 
 
 @pytest.fixture(autouse=True)
 def _no_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert PROBLEM_VARIABLE == spark_environment.PROBLEM_VARIABLE
-    monkeypatch.setenv(PROBLEM_VARIABLE, "of an earlier start")  # so that the test's own value ends with the test
+    # so that the test's own value ends with the test
+    monkeypatch.setenv(PROBLEM_VARIABLE, "of an earlier start")
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     for name in (JAVA_VARIABLE, JARS_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_worker_without_spark_jars_warns_and_names_the_command(caplog: pytest.LogCaptureFixture) -> None:
+def test_worker_without_spark_jars_warns_and_names_the_command(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     worker_process._export_spark_environment()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "run `connect-py jars spark` and restart the worker" in caplog.text
@@ -34,12 +42,15 @@ def test_connectors_are_told_that_java_is_missing_and_the_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def find_java() -> None:
-        raise JavaNotFoundError(("JAVA_HOME: /opt/java8/bin/java is Java 8, and 17 or newer is needed",))
+        raise JavaNotFoundError(
+            ("JAVA_HOME: /opt/java8/bin/java is Java 8, and 17 or newer is needed",)
+        )
 
     monkeypatch.setattr(spark_environment, "find_java", find_java)
     monkeypatch.setenv(JARS_VARIABLE, str(tmp_path / "iceberg.jar"))
     worker_process._export_spark_environment()
     assert why_absent(os.environ) == (
-        "Spark cannot start: no Java 17 to 21 was found: JAVA_HOME: /opt/java8/bin/java is Java 8, and 17 or newer is "
-        "needed: install Java 17 or 21, or set JAVA_HOME, and restart the worker (CONNECT_PY_JAVA not set)"
+        "Spark cannot start: no Java 17 to 21 was found: JAVA_HOME: /opt/java8/bin/java is Java "
+        "8, and 17 or newer is needed: install Java 17 or 21, or set JAVA_HOME, and restart the "
+        "worker (CONNECT_PY_JAVA not set)"
     )

@@ -1,4 +1,5 @@
-"""A task that is restarted and stopped at the same moment: its old life counts until it has really ended."""
+"""A task that is restarted and stopped at the same moment: its old life counts until it has really
+ended."""
 
 from __future__ import annotations
 
@@ -36,7 +37,11 @@ class SlowHost:
         self.spec = spec
         self.report = TaskReport()
         self.tell = tell
-        self.started, self.asked, self._ended = threading.Event(), threading.Event(), threading.Event()
+        self.started, self.asked, self._ended = (
+            threading.Event(),
+            threading.Event(),
+            threading.Event(),
+        )
 
     def start(self) -> None:
         self.started.set()
@@ -72,7 +77,11 @@ class News:
         self.told: list[str] = []
 
     def on_state(self, id: ConnectorTaskId, state: State, trace: str | None = None) -> None:  # noqa: A002 - Connect's word
-        words = {State.RUNNING: "startup", State.UNASSIGNED: "shutdown", State.RESTARTING: "restart"}
+        words = {
+            State.RUNNING: "startup",
+            State.UNASSIGNED: "shutdown",
+            State.RESTARTING: "restart",
+        }
         if state in words:
             self.told.append(words[state])
 
@@ -93,8 +102,12 @@ def worker_of(
 
     props = {"task.shutdown.graceful.timeout.ms": str(int(SECONDS * 1000)), **props}
     worker = Worker(
-        props, plugins=PluginRegistry([]), listener=news, source_offsets=offsets, make_task_host=make,  # type: ignore[arg-type]
-    )  # fmt: skip
+        props,
+        plugins=PluginRegistry([]),
+        listener=news,
+        source_offsets=offsets,
+        make_task_host=make,  # type: ignore[arg-type]
+    )
     return worker, hosts
 
 
@@ -105,7 +118,8 @@ def test_stop_during_a_restart_waits_for_the_ending_task() -> None:
         worker.start_task(TASK, {}, {}, TargetState.STARTED, 0)
         first = hosts.get(timeout=SECONDS)
         assert first.started.wait(SECONDS)
-        worker.start_task(TASK, {}, {}, TargetState.STARTED, 1)  # a restart: the first life is asked to end
+        # a restart: the first life is asked to end
+        worker.start_task(TASK, {}, {}, TargetState.STARTED, 1)
         assert first.asked.wait(SECONDS)
         stopped = worker.stop_tasks([TASK])
         assert not stopped.done()  # somebody else would start the task now, while it still runs
@@ -130,13 +144,15 @@ def test_task_is_reported_as_restarting_between_stop_and_start() -> None:
         assert first.asked.wait(SECONDS)
         first.end()
         assert hosts.get(timeout=SECONDS).started.wait(SECONDS)
-        assert news.told == ["startup", "shutdown", "restart", "startup"]  # as Java's worker tells it
+        # as Java's worker tells it
+        assert news.told == ["startup", "shutdown", "restart", "startup"]
     finally:
         worker.stop(0)
 
 
 class UnkillableHost(SlowHost):
-    """Whose process stays although it was killed; waiting for it takes all the time that there is."""
+    """Whose process stays although it was killed; waiting for it takes all the time that there
+    is."""
 
     def __init__(self, spec: TaskSpec, tell: TaskNews, clock: FakeClock) -> None:
         super().__init__(spec, tell)
@@ -155,7 +171,9 @@ def test_processes_that_were_killed_are_waited_for_together() -> None:
         hosts.append(UnkillableHost(spec, tell, clock))
         return hosts[-1]
 
-    worker = Worker({}, plugins=PluginRegistry([]), listener=News(), make_task_host=make, clock=clock)  # type: ignore[arg-type]
+    worker = Worker(
+        {}, plugins=PluginRegistry([]), listener=News(), make_task_host=make, clock=clock
+    )  # type: ignore[arg-type]
     for number in range(10):
         worker.start_task(ConnectorTaskId("c", number), {}, {}, TargetState.STARTED, 0)
     deadline = time.monotonic() + SECONDS
@@ -194,7 +212,8 @@ def test_task_stop_completes_only_after_its_last_offsets_are_stored() -> None:
         assert host.asked.wait(SECONDS)
         host.end()
         with pytest.raises(TimeoutError):
-            stopped.result(0.2)  # a successor would begin before them, and they would be stored over its own
+            # a successor would begin before them, and they would be stored over its own
+            stopped.result(0.2)
         offsets.arrival.set_result(None)
         stopped.result(SECONDS)
     finally:

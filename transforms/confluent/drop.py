@@ -15,11 +15,15 @@ class Drop(SideTransformation[R]):
     """Sets one side of each record to null; of the value this makes tombstones."""
 
     config_def = ConfigDef().define(
-        "schema.behavior", Type.STRING, default="nullify", importance=Importance.MEDIUM,
+        "schema.behavior",
+        Type.STRING,
+        default="nullify",
+        importance=Importance.MEDIUM,
         validator=one_of("nullify", "retain", "validate", "force_optional", case_insensitive=True),
-        doc="Effect on the schema. nullify drops it, retain keeps it, force_optional makes it optional. validate keeps "
-            "it and fails if it is required.",
-    )  # fmt: skip
+        doc="Effect on the schema. nullify drops it, retain keeps it, force_optional makes it "
+        "optional. validate keeps "
+        "it and fails if it is required.",
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         self._behavior: str = self.config_def.parse(configs)["schema.behavior"].lower()
@@ -33,7 +37,9 @@ class Drop(SideTransformation[R]):
         if self._behavior == "force_optional":
             return schema.replace(optional=True)
         if self._behavior == "validate" and not schema.optional:
-            raise DataError(f"the {self.side.value.lower()} has a required schema and cannot be dropped")
+            raise DataError(
+                f"the {self.side.value.lower()} has a required schema and cannot be dropped"
+            )
         return schema
 
 

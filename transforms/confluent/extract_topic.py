@@ -18,19 +18,28 @@ class ExtractTopic(SideTransformation[R]):
     config_def = (
         ConfigDef()
         .define(
-            "field", Type.STRING, default="", importance=Importance.HIGH,
+            "field",
+            Type.STRING,
+            default="",
+            importance=Importance.HIGH,
             doc="The field; empty: the whole key or value. Of headers: the header.",
         )
         .define(
-            "field.format", Type.STRING, default="plain", importance=Importance.MEDIUM,
+            "field.format",
+            Type.STRING,
+            default="plain",
+            importance=Importance.MEDIUM,
             validator=one_of("plain", "json_path", case_insensitive=True),
             doc="plain: a name; JSON_PATH: a path such as $.a.b.",
         )
         .define(
-            "skip.missing.or.null", Type.BOOLEAN, default=False, importance=Importance.LOW,
+            "skip.missing.or.null",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.LOW,
             doc="Leave the topic of a record without the field as it is, instead of failing.",
         )
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -49,7 +58,11 @@ class ExtractTopic(SideTransformation[R]):
             matches = self._path.find(side.value)
             return matches[0] if matches else None
         if isinstance(side.value, Struct):
-            return None if side.value.schema.field(self._field) is None else side.value.get(self._field)
+            return (
+                None
+                if side.value.schema.field(self._field) is None
+                else side.value.get(self._field)
+            )
         return side.value.get(self._field) if isinstance(side.value, dict) else None
 
     def apply(self, record: R) -> R | None:

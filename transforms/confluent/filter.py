@@ -19,20 +19,27 @@ class Filter(SideTransformation[R]):
     config_def = (
         ConfigDef()
         .define(
-            "filter.condition", Type.STRING, importance=Importance.HIGH,
+            "filter.condition",
+            Type.STRING,
+            importance=Importance.HIGH,
             doc="The path, such as $.a or $[?(@.a == 'x')].",
         )
         .define(
-            "filter.type", Type.STRING, importance=Importance.HIGH,
+            "filter.type",
+            Type.STRING,
+            importance=Importance.HIGH,
             validator=one_of("include", "exclude", case_insensitive=True),
             doc="include: keep records that match; exclude: drop them.",
         )
         .define(
-            "missing.or.null.behavior", Type.STRING, default="fail", importance=Importance.MEDIUM,
+            "missing.or.null.behavior",
+            Type.STRING,
+            default="fail",
+            importance=Importance.MEDIUM,
             validator=one_of("fail", "include", "exclude", case_insensitive=True),
             doc="What to do with a record without what a path without filters leads to.",
         )
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)

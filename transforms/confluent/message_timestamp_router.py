@@ -29,17 +29,28 @@ class MessageTimestampRouter(Transformation[R]):
         ConfigDef()
         .add(TOPIC_FORMAT)
         .define(
-            "message.timestamp.format", Type.STRING, default="yyyy-MM-dd'T'HH:mm:ss.SSSX", validator=_date_format,
-            importance=Importance.HIGH, doc="The format of the time in the value.",
+            "message.timestamp.format",
+            Type.STRING,
+            default="yyyy-MM-dd'T'HH:mm:ss.SSSX",
+            validator=_date_format,
+            importance=Importance.HIGH,
+            doc="The format of the time in the value.",
         )
         .define(
-            "message.timestamp.keys", Type.LIST, importance=Importance.HIGH, doc="Where the time is: keys of the value."
+            "message.timestamp.keys",
+            Type.LIST,
+            importance=Importance.HIGH,
+            doc="Where the time is: keys of the value.",
         )
         .define(
-            "topic.timestamp.format", Type.STRING, default="yyyyMMdd", validator=_date_format,
-            importance=Importance.HIGH, doc="The format of the time in the topic.",
+            "topic.timestamp.format",
+            Type.STRING,
+            default="yyyyMMdd",
+            validator=_date_format,
+            importance=Importance.HIGH,
+            doc="The format of the time in the topic.",
         )
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)

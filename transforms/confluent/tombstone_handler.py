@@ -18,10 +18,13 @@ class TombstoneHandler(Transformation[R]):
     """A tombstone is a record with a null value."""
 
     config_def = ConfigDef().define(
-        "behavior", Type.STRING, default="warn", importance=Importance.MEDIUM,
+        "behavior",
+        Type.STRING,
+        default="warn",
+        importance=Importance.MEDIUM,
         validator=one_of("warn", "ignore", "fail", case_insensitive=True),
         doc="warn: drop and log; ignore: drop; fail: an error.",
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         self._behavior: str = self.config_def.parse(configs)["behavior"].lower()
@@ -30,9 +33,13 @@ class TombstoneHandler(Transformation[R]):
         if record.value is not None:
             return record
         if self._behavior == "fail":
-            raise DataError("Tombstone record encountered, failing due to configured 'fail' behavior.")
+            raise DataError(
+                "Tombstone record encountered, failing due to configured 'fail' behavior."
+            )
         if self._behavior == "warn":
-            log.warning("a tombstone of topic %s, partition %s is dropped", record.topic, record.partition)
+            log.warning(
+                "a tombstone of topic %s, partition %s is dropped", record.topic, record.partition
+            )
         return None
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:

@@ -24,45 +24,74 @@ PURPOSE = "Updating schema"
 
 
 class ByLogicalTableRouter(Transformation[R]):
-    """Renames the topic, and with it the schemas; the key tells the tables apart by one more field."""
+    """Renames the topic, and with it the schemas; the key tells the tables apart by one more
+    field."""
 
     key_field_default = "__dbz__physicalTableIdentifier"
     config_def = (
         ConfigDef()
         .define(
-            "topic.regex", Type.STRING, validator=java_regex, importance=Importance.LOW,
-            doc="Topics whose events go to another one: a regular expression in Java's syntax for the whole name.",
+            "topic.regex",
+            Type.STRING,
+            validator=java_regex,
+            importance=Importance.LOW,
+            doc="Topics whose events go to another one: a regular expression in Java's syntax for "
+            "the whole name.",
         )
         .define(
-            "topic.replacement", Type.STRING, validator=non_empty, importance=Importance.LOW,
+            "topic.replacement",
+            Type.STRING,
+            validator=non_empty,
+            importance=Importance.LOW,
             doc="The new topic: $1 or ${name} for groups.",
         )
         .define(
-            "key.enforce.uniqueness", Type.BOOLEAN, default=True, importance=Importance.LOW,
+            "key.enforce.uniqueness",
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.LOW,
             doc="Add a field to the key that tells the tables apart.",
         )
         .define(
-            "key.field.name", Type.STRING, default=None, importance=Importance.LOW, doc="The name of this field."
+            "key.field.name",
+            Type.STRING,
+            default=None,
+            importance=Importance.LOW,
+            doc="The name of this field.",
         )
         .define(
-            "key.field.regex", Type.STRING, default=None, importance=Importance.LOW,
-            doc="What the field holds is made of the old topic by this expression and its replacement.",
+            "key.field.regex",
+            Type.STRING,
+            default=None,
+            importance=Importance.LOW,
+            doc="What the field holds is made of the old topic by this expression and its "
+            "replacement.",
         )
         .define(
-            "key.field.replacement", Type.STRING, default=None, importance=Importance.LOW,
+            "key.field.replacement",
+            Type.STRING,
+            default=None,
+            importance=Importance.LOW,
             doc="The replacement; without both the field holds the old topic.",
         )
         .define(
-            "schema.name.adjustment.mode", Type.STRING, default="none", importance=Importance.LOW,
+            "schema.name.adjustment.mode",
+            Type.STRING,
+            default="none",
+            importance=Importance.LOW,
             validator=one_of(*ADJUSTMENTS, case_insensitive=True),
-            doc="How names of schemas follow the topic. none keeps the topic's name. avro replaces characters that "
+            doc="How names of schemas follow the topic. none keeps the topic's name. avro replaces "
+            "characters that "
             "Avro does not allow by _, avro_unicode by _u and the character's code.",
         )
         .define(
-            "logical.table.cache.size", Type.INT, default=16, importance=Importance.LOW,
+            "logical.table.cache.size",
+            Type.INT,
+            default=16,
+            importance=Importance.LOW,
             doc="How many tables' schemas are remembered.",
         )
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -73,7 +102,9 @@ class ByLogicalTableRouter(Transformation[R]):
         self._mode: str = props["schema.name.adjustment.mode"].lower()
         self._unique: bool = props["key.enforce.uniqueness"]
         self._key_field: str = props["key.field.name"] or self.key_field_default
-        self._key_pattern = JavaPattern(props["key.field.regex"]) if props["key.field.regex"] else None
+        self._key_pattern = (
+            JavaPattern(props["key.field.regex"]) if props["key.field.regex"] else None
+        )
         self._key_replacement = Replacement(props["key.field.replacement"] or "")
         size = 8 * max(1, props["logical.table.cache.size"])
         self._topic = lru_cache(maxsize=size)(self._routed)
@@ -97,7 +128,12 @@ class ByLogicalTableRouter(Transformation[R]):
 
     def _renamed_value(self, schema: Schema, topic: str) -> Schema:
         fields = [
-            (f.name, f.schema.replace(name=self._named(topic, "Value")) if f.name in ("before", "after") else f.schema)
+            (
+                f.name,
+                f.schema.replace(name=self._named(topic, "Value"))
+                if f.name in ("before", "after")
+                else f.schema,
+            )
             for f in schema.fields
         ]
         return schema.replace(name=self._named(topic, "Envelope"), fields=fields, default=None)
@@ -117,7 +153,9 @@ class ByLogicalTableRouter(Transformation[R]):
             return routed
         schema = self._value_schema(record.value_schema, topic)
         values = [
-            Struct(f.schema, value.values) if isinstance(value, Struct) and f.schema != value.schema else value
+            Struct(f.schema, value.values)
+            if isinstance(value, Struct) and f.schema != value.schema
+            else value
             for f, value in zip(schema.fields, record.value.values, strict=True)
         ]
         return routed.replace(value_schema=schema, value=Struct(schema, values))
@@ -149,7 +187,12 @@ class ByLogicalTableRouter(Transformation[R]):
         if column.schema is None or not is_envelope(column.schema):
             return batch.replace(topic=topic, key=key)
         null, null_schema = kept_nulls(column)
-        value = Column(self._value_schema(column.schema, topic), column.data, null, tombstone_schema=null_schema)
+        value = Column(
+            self._value_schema(column.schema, topic),
+            column.data,
+            null,
+            tombstone_schema=null_schema,
+        )
         return batch.replace(topic=topic, key=key, value=value)
 
     def _key_column(self, batch: Batch, topic: str) -> Column:

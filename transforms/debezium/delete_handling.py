@@ -36,4 +36,8 @@ MODES: Mapping[str, DeleteHandling] = {
     "rewrite-with-tombstone": DeleteHandling(Deletes.REWRITE, drop_tombstones=False),
     "delete-to-tombstone": DeleteHandling(Deletes.TOMBSTONE, drop_tombstones=True),
 }
-LEGACY_MODES: Mapping[str, Deletes] = {"drop": Deletes.DROP, "rewrite": Deletes.REWRITE, "none": Deletes.NULL}
+LEGACY_MODES: Mapping[str, Deletes] = {
+    "drop": Deletes.DROP,
+    "rewrite": Deletes.REWRITE,
+    "none": Deletes.NULL,
+}

@@ -23,7 +23,8 @@ from transforms.validators import java_regex
 
 log = logging.getLogger(__name__)
 
-ID: Final[Mapping[str, str]] = {"table": "id", "collection": "_id"}  # of an event, unless configured
+# of an event, unless configured
+ID: Final[Mapping[str, str]] = {"table": "id", "collection": "_id"}
 _DECODER: Final = json.JSONDecoder()
 _PLACES: Final = ("header", "envelope", "partition")
 
@@ -54,55 +55,143 @@ def _additional(name: str, value: Parsed) -> None:
 
 
 def event_router_config(prefix: str) -> ConfigDef:
-    """The options of the routers: those of the outbox itself begin with `prefix`, table or collection."""
+    """The options of the routers: those of the outbox itself begin with `prefix`, table or
+    collection."""
     kept = ("optional_bytes", "ignore")
     return (
         ConfigDef()
-        .define(f"{prefix}.field.event.id", Type.STRING, default=ID[prefix], importance=Importance.LOW,
-                doc="The field of the event's id, which becomes the header id.")
-        .define(f"{prefix}.field.event.key", Type.STRING, default="aggregateid", importance=Importance.LOW,
-                doc="The field of the event's key.")
-        .define(f"{prefix}.field.event.type", Type.STRING, default="type", importance=Importance.LOW,
-                doc="The field of the event's type.")
-        .define(f"{prefix}.field.event.payload", Type.STRING, default="payload", importance=Importance.LOW,
-                doc="The field of the event itself.")
-        .define(f"{prefix}.field.event.timestamp", Type.STRING, default=None, importance=Importance.MEDIUM,
-                doc="The field of the event's time; without it that of the change.")
-        .define(f"{prefix}.field.event.schema.version", Type.STRING, default=None, importance=Importance.LOW,
-                doc="The field of the version of the event's schema.")
-        .define(f"{prefix}.fields.additional.placement", Type.LIST, default="", validator=_additional,
-                importance=Importance.HIGH,
-                doc="More fields: field:header, field:envelope or field:partition, each perhaps with :alias.")
-        .define(f"{prefix}.field.additional.missing", Type.STRING, default="error", importance=Importance.MEDIUM,
-                validator=one_of("error", "ignore", case_insensitive=True),
-                doc="What to do where one of these is missing.")
-        .define(f"{prefix}.fields.additional.error.on.missing", Type.BOOLEAN, default=True,
-                importance=Importance.MEDIUM,
-                doc=f"Deprecated: false is {prefix}.field.additional.missing=ignore.")
-        .define(f"{prefix}.op.invalid.behavior", Type.STRING, default="warn", importance=Importance.MEDIUM,
-                validator=one_of("warn", "error", "fatal", case_insensitive=True),
-                doc="What to do about updates: warn and error say so and drop them, fatal fails.")
-        .define("route.by.field", Type.STRING, default="aggregatetype", importance=Importance.HIGH,
-                doc="The field that decides about the topic.")
-        .define("route.topic.regex", Type.STRING, default="(?<routedByValue>.*)", validator=java_regex,
-                importance=Importance.LOW, doc="What the field must match.")
-        .define("route.topic.replacement", Type.STRING, default="outbox.event.${routedByValue}",
-                importance=Importance.HIGH, doc="The topic, made of the match.")
-        .define("route.tombstone.on.empty.payload", Type.BOOLEAN, default=False, importance=Importance.LOW,
-                doc="Whether an event without payload becomes a tombstone.")
-        .define(f"{prefix}.expand.json.payload", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-                doc="Whether a payload of JSON becomes structs.")
-        .define(f"{prefix}.json.payload.null.behavior", Type.STRING, default="ignore", importance=Importance.MEDIUM,
-                validator=one_of(*kept, case_insensitive=True),
-                doc="What nulls in it become: left out, or optional bytes.")
-        .define(f"{prefix}.json.payload.empty.array.behavior", Type.STRING, default="ignore",
-                importance=Importance.MEDIUM, validator=one_of(*kept, case_insensitive=True),
-                doc="What empty arrays in it become: left out, or arrays of optional bytes.")
-    )  # fmt: skip
+        .define(
+            f"{prefix}.field.event.id",
+            Type.STRING,
+            default=ID[prefix],
+            importance=Importance.LOW,
+            doc="The field of the event's id, which becomes the header id.",
+        )
+        .define(
+            f"{prefix}.field.event.key",
+            Type.STRING,
+            default="aggregateid",
+            importance=Importance.LOW,
+            doc="The field of the event's key.",
+        )
+        .define(
+            f"{prefix}.field.event.type",
+            Type.STRING,
+            default="type",
+            importance=Importance.LOW,
+            doc="The field of the event's type.",
+        )
+        .define(
+            f"{prefix}.field.event.payload",
+            Type.STRING,
+            default="payload",
+            importance=Importance.LOW,
+            doc="The field of the event itself.",
+        )
+        .define(
+            f"{prefix}.field.event.timestamp",
+            Type.STRING,
+            default=None,
+            importance=Importance.MEDIUM,
+            doc="The field of the event's time; without it that of the change.",
+        )
+        .define(
+            f"{prefix}.field.event.schema.version",
+            Type.STRING,
+            default=None,
+            importance=Importance.LOW,
+            doc="The field of the version of the event's schema.",
+        )
+        .define(
+            f"{prefix}.fields.additional.placement",
+            Type.LIST,
+            default="",
+            validator=_additional,
+            importance=Importance.HIGH,
+            doc="More fields: field:header, field:envelope or field:partition, each perhaps with "
+            ":alias.",
+        )
+        .define(
+            f"{prefix}.field.additional.missing",
+            Type.STRING,
+            default="error",
+            importance=Importance.MEDIUM,
+            validator=one_of("error", "ignore", case_insensitive=True),
+            doc="What to do where one of these is missing.",
+        )
+        .define(
+            f"{prefix}.fields.additional.error.on.missing",
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.MEDIUM,
+            doc=f"Deprecated: false is {prefix}.field.additional.missing=ignore.",
+        )
+        .define(
+            f"{prefix}.op.invalid.behavior",
+            Type.STRING,
+            default="warn",
+            importance=Importance.MEDIUM,
+            validator=one_of("warn", "error", "fatal", case_insensitive=True),
+            doc="What to do about updates: warn and error say so and drop them, fatal fails.",
+        )
+        .define(
+            "route.by.field",
+            Type.STRING,
+            default="aggregatetype",
+            importance=Importance.HIGH,
+            doc="The field that decides about the topic.",
+        )
+        .define(
+            "route.topic.regex",
+            Type.STRING,
+            default="(?<routedByValue>.*)",
+            validator=java_regex,
+            importance=Importance.LOW,
+            doc="What the field must match.",
+        )
+        .define(
+            "route.topic.replacement",
+            Type.STRING,
+            default="outbox.event.${routedByValue}",
+            importance=Importance.HIGH,
+            doc="The topic, made of the match.",
+        )
+        .define(
+            "route.tombstone.on.empty.payload",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.LOW,
+            doc="Whether an event without payload becomes a tombstone.",
+        )
+        .define(
+            f"{prefix}.expand.json.payload",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.MEDIUM,
+            doc="Whether a payload of JSON becomes structs.",
+        )
+        .define(
+            f"{prefix}.json.payload.null.behavior",
+            Type.STRING,
+            default="ignore",
+            importance=Importance.MEDIUM,
+            validator=one_of(*kept, case_insensitive=True),
+            doc="What nulls in it become: left out, or optional bytes.",
+        )
+        .define(
+            f"{prefix}.json.payload.empty.array.behavior",
+            Type.STRING,
+            default="ignore",
+            importance=Importance.MEDIUM,
+            validator=one_of(*kept, case_insensitive=True),
+            doc="What empty arrays in it become: left out, or arrays of optional bytes.",
+        )
+    )
 
 
 class EventRouter(Transformation[R]):
-    """Only inserts become events: deletes and tombstones of the outbox table are dropped, updates are wrong."""
+    """Only inserts become events: deletes and tombstones of the outbox table are dropped, updates
+    are wrong."""
 
     prefix = "table"
     config_def = event_router_config(prefix)
@@ -126,9 +215,12 @@ class EventRouter(Transformation[R]):
         self._makes_tombstones: bool = props["route.tombstone.on.empty.payload"]
         self.payload_field: str = self._columns["payload"] or ""
         self.expands: bool = props[f"{self.prefix}.expand.json.payload"]
-        self._expansion = JsonExpansion(*(
-            props[f"{self.prefix}.json.payload.{what}.behavior"].lower() != "ignore" for what in ("null", "empty.array")
-        ))  # fmt: skip
+        self._expansion = JsonExpansion(
+            *(
+                props[f"{self.prefix}.json.payload.{what}.behavior"].lower() != "ignore"
+                for what in ("null", "empty.array")
+            )
+        )
 
     def apply(self, record: R) -> R | None:
         if record.value is None:
@@ -148,10 +240,15 @@ class EventRouter(Transformation[R]):
 
     def payload(self, payload: SchemaAndValue) -> SchemaAndValue:
         """The payload as it goes on."""
-        if not self.expands or not isinstance(payload.value, str) or not payload.value.startswith(("{", "[")):
+        if (
+            not self.expands
+            or not isinstance(payload.value, str)
+            or not payload.value.startswith(("{", "["))
+        ):
             return payload
         try:
-            tree: Any = _DECODER.raw_decode(payload.value)[0]  # what follows is passed over, as in Java
+            # what follows is passed over, as in Java
+            tree: Any = _DECODER.raw_decode(payload.value)[0]
         except (ValueError, RecursionError):
             return payload
         return self._expansion.expanded(tree, "payload") or payload
@@ -191,13 +288,21 @@ class EventRouter(Transformation[R]):
         if self._makes_tombstones and payload.value in (None, "", b""):
             made = SchemaAndValue(None, None)
         elif any(extra.place == "envelope" for extra in self._additional):
-            made = _enveloped(payload, envelope, _event_name(row.schema.name, routed_by), self._version(row))
+            made = _enveloped(
+                payload, envelope, _event_name(row.schema.name, routed_by), self._version(row)
+            )
         else:
             made = payload
         return record.replace(
-            topic=topic, partition=partition, key_schema=key.schema, key=key.value, value_schema=made.schema,
-            value=made.value, timestamp=timestamp, headers=headers,
-        )  # fmt: skip
+            topic=topic,
+            partition=partition,
+            key_schema=key.schema,
+            key=key.value,
+            value_schema=made.schema,
+            value=made.value,
+            timestamp=timestamp,
+            headers=headers,
+        )
 
     def _optional(self, row: Struct, what: str) -> SchemaAndValue:
         name = self._columns[what]
@@ -238,7 +343,8 @@ def _of_type(row: Struct, name: str, kind: SchemaType) -> Value:
 
 
 def _event_name(row: str | None, routed_by: str) -> str | None:
-    """The name of the schema of an event with an envelope: that of the row with its kind before the last part."""
+    """The name of the schema of an event with an envelope: that of the row with its kind before the
+    last part."""
     if row is None:
         return None
     head, dot, tail = row.rpartition(".")
@@ -246,8 +352,15 @@ def _event_name(row: str | None, routed_by: str) -> str | None:
 
 
 def _enveloped(
-    payload: SchemaAndValue, extra: Sequence[tuple[str, SchemaAndValue]], name: str | None, version: int | None
+    payload: SchemaAndValue,
+    extra: Sequence[tuple[str, SchemaAndValue]],
+    name: str | None,
+    version: int | None,
 ) -> SchemaAndValue:
     parts = [("payload", payload), *extra]
-    schema = struct(*((each, part.schema or OPTIONAL_STRING) for each, part in parts), name=name, version=version)
+    schema = struct(
+        *((each, part.schema or OPTIONAL_STRING) for each, part in parts),
+        name=name,
+        version=version,
+    )
     return SchemaAndValue(schema, Struct(schema, [part.value for _, part in parts]))

@@ -29,7 +29,8 @@ class JsonExpansion:
     def expanded(self, tree: Any, name: str) -> SchemaAndValue | None:
         """Return an object or an array with a schema, objects named by their path from `name`.
 
-        None: no schema fits. Items of an array differ in type or have none, or a number has more than 64 bits.
+        None: no schema fits. Items of an array differ in type or have none, or a number has more
+        than 64 bits.
         """
         try:
             schema = self._schema(tree, name)
@@ -40,7 +41,9 @@ class JsonExpansion:
     def _schema(self, tree: Any, name: str) -> Schema | None:
         """The schema of a value; None: it is left out."""
         if isinstance(tree, dict):
-            found = [(member, self._schema(value, f"{name}.{member}")) for member, value in tree.items()]
+            found = [
+                (member, self._schema(value, f"{name}.{member}")) for member, value in tree.items()
+            ]
             fields = [(member, schema) for member, schema in found if schema is not None]
             return struct(*fields, name=name, optional=True)
         if isinstance(tree, list):

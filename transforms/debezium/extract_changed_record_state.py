@@ -1,4 +1,5 @@
-"""`ExtractChangedRecordState`: headers that list the columns which an update changed, and those it did not."""
+"""`ExtractChangedRecordState`: headers that list the columns which an update changed, and those it
+did not."""
 
 from __future__ import annotations
 
@@ -17,23 +18,33 @@ _IMAGES = ("before", "after")
 
 
 class ExtractChangedRecordState(Transformation[R]):
-    """Both lists are empty unless the event has a row before and a row after. Other records pass."""
+    """Both lists are empty unless the event has a row before and a row after. Other records
+    pass."""
 
     config_def = (
         ConfigDef()
         .define(
-            "header.changed.name", Type.STRING, default=None, importance=Importance.LOW,
+            "header.changed.name",
+            Type.STRING,
+            default=None,
+            importance=Importance.LOW,
             doc="The header for the names of changed columns; none if not given.",
         )
         .define(
-            "header.unchanged.name", Type.STRING, default=None, importance=Importance.LOW,
+            "header.unchanged.name",
+            Type.STRING,
+            default=None,
+            importance=Importance.LOW,
             doc="The header for the names of columns that did not change; none if not given.",
         )
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
-        self._names: tuple[str | None, str | None] = (props["header.changed.name"], props["header.unchanged.name"])
+        self._names: tuple[str | None, str | None] = (
+            props["header.changed.name"],
+            props["header.unchanged.name"],
+        )
 
     def apply(self, record: R) -> R | None:
         if record.value is None or not is_envelope(record.value_schema):
@@ -51,7 +62,9 @@ class ExtractChangedRecordState(Transformation[R]):
         added = self._columns(column)
         headers = [
             before if is_null else Headers([*before, *more])
-            for before, is_null, more in zip(batch.headers or [NO_HEADERS] * len(batch), nulls, added, strict=True)
+            for before, is_null, more in zip(
+                batch.headers or [NO_HEADERS] * len(batch), nulls, added, strict=True
+            )
         ]
         return [batch.replace(headers=headers)]
 
@@ -76,7 +89,10 @@ class ExtractChangedRecordState(Transformation[R]):
         members = [(before.member(name), after.member(name)) for name in names]
         if any(old is None for old, _ in members):
             raise NotColumnar("a row before has other columns than the row after")
-        changes = zip(*(_changes(old, new) for old, new in members if old is not None and new is not None), strict=True)
+        changes = zip(
+            *(_changes(old, new) for old, new in members if old is not None and new is not None),
+            strict=True,
+        )
         both = zip(_there(before), _there(after), strict=True)
         return [
             self._headers_of(names, changed) if old and new else empty
@@ -98,7 +114,10 @@ class ExtractChangedRecordState(Transformation[R]):
         if before is None or after is None:
             return Headers([*headers, *self._headers_of((), ())])
         names = [f.name for f in after.schema.fields]
-        changed = [not _same(before.get_without_default(name), after.get_without_default(name)) for name in names]
+        changed = [
+            not _same(before.get_without_default(name), after.get_without_default(name))
+            for name in names
+        ]
         return Headers([*headers, *self._headers_of(names, changed)])
 
 
@@ -125,7 +144,9 @@ def _changes(before: Column, after: Column) -> list[bool]:
     kind = after.data.type
     if pa.types.is_nested(kind) or pa.types.is_floating(kind) or kind != before.data.type:
         assert before.schema is not None
-        pairs = zip(to_values(before.schema, before.data), to_values(after.schema, after.data), strict=True)
+        pairs = zip(
+            to_values(before.schema, before.data), to_values(after.schema, after.data), strict=True
+        )
         return [not _same(old, new) for old, new in pairs]
     old, new = before.data, after.data
     if is_odd_decimal(kind):

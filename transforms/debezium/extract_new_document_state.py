@@ -15,7 +15,12 @@ from transforms.debezium.field_names import ADJUSTMENTS
 from transforms.debezium.unwrapping import Unwrapping
 from transforms.flatten import Flatten, FlattenValue
 from transforms.java_errors import NullPointerError
-from transforms.mongodb.change_events import UPDATE_DESCRIPTION, has_document_key, key_document, text_of
+from transforms.mongodb.change_events import (
+    UPDATE_DESCRIPTION,
+    has_document_key,
+    key_document,
+    text_of,
+)
 from transforms.mongodb.documents import ArrayEncoding, DocumentConverter
 from transforms.mongodb.extended_json import Document, parse_document
 from transforms.rebuild import members, rebuilt
@@ -30,37 +35,57 @@ _WITHOUT_EFFECT: Final = ("route.by.field", "drop.fields.header.name", "replace.
 class ExtractNewDocumentState(Unwrapping[R]):
     """Makes a struct of each document; the schema of a record is what its values ask for.
 
-    An update without the full document gives the changed members and `_id`; what it removed does not show. The key
-    becomes a struct with the typed `id`. Records whose key or value has no schema of MongoDB's events pass unchanged.
+    An update without the full document gives the changed members and `_id`; what it removed does
+    not show. The key becomes a struct with the typed `id`. Records whose key or value has no schema
+    of MongoDB's events pass unchanged.
     """
 
     config_def = (
         ConfigDef(Unwrapping.config_def)
         .define(
-            "array.encoding", Type.STRING, default=ArrayEncoding.ARRAY.value, importance=Importance.MEDIUM,
-            validator=one_of(*(encoding.value for encoding in ArrayEncoding), case_insensitive=True),
-            doc="array: arrays stay arrays, and all items must have one type; document: a struct with the members "
+            "array.encoding",
+            Type.STRING,
+            default=ArrayEncoding.ARRAY.value,
+            importance=Importance.MEDIUM,
+            validator=one_of(
+                *(encoding.value for encoding in ArrayEncoding), case_insensitive=True
+            ),
+            doc="array: arrays stay arrays, and all items must have one type; document: a struct "
+            "with the members "
             "_0, _1 and so on.",
         )
         .define(
-            "flatten.struct", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
+            "flatten.struct",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.MEDIUM,
             doc="Lift members of documents inside to the top.",
         )
         .define(
-            "flatten.struct.delimiter", Type.STRING, default="_", importance=Importance.MEDIUM,
+            "flatten.struct.delimiter",
+            Type.STRING,
+            default="_",
+            importance=Importance.MEDIUM,
             doc="What stands between the names of a document and its members then.",
         )
         .define(
-            _WITH_ID, Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
+            _WITH_ID,
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.MEDIUM,
             doc="In the rewrite modes, give rows without _id the id of the key.",
         )
         .define(
-            "field.name.adjustment.mode", Type.STRING, default="none", importance=Importance.LOW,
+            "field.name.adjustment.mode",
+            Type.STRING,
+            default="none",
+            importance=Importance.LOW,
             validator=one_of(*ADJUSTMENTS, case_insensitive=True),
-            doc="How names of members become names of fields. none keeps them. avro replaces characters that Avro does "
+            doc="How names of members become names of fields. none keeps them. avro replaces "
+            "characters that Avro does "
             "not allow by _, avro_unicode by _u and the character's code.",
         )
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         super().configure(configs)
@@ -83,13 +108,17 @@ class ExtractNewDocumentState(Unwrapping[R]):
     def apply(self, record: R) -> R | None:
         if record.value is None and self.handling.drop_tombstones:
             return None
-        if not has_document_key(record.key_schema) or not (record.value is None or is_envelope(record.value_schema)):
+        if not has_document_key(record.key_schema) or not (
+            record.value is None or is_envelope(record.value_schema)
+        ):
             self.note_passing(1)
             return record
         if record.value is None:
             key = self._converter.converted(key_document(record.key), None)
             headers = self.tombstone_headers(record.headers)
-            return record.replace(key_schema=key.schema, key=key.value, value_schema=None, headers=headers)
+            return record.replace(
+                key_schema=key.schema, key=key.value, value_schema=None, headers=headers
+            )
         self.note_envelope()
         return self._unwrapped(record, record.value)
 
@@ -112,7 +141,9 @@ class ExtractNewDocumentState(Unwrapping[R]):
         made = made.replace(value_schema=plain.schema, value=plain.value)
         if self._flatten is not None:
             made = self._flatten.apply(made) or made
-        row = self._extended(made.value, event, key.value if self._adds_id else None, deleted=deleted)
+        row = self._extended(
+            made.value, event, key.value if self._adds_id else None, deleted=deleted
+        )
         return made.replace(value_schema=row.schema, value=row)
 
     def _document(self, record: R, event: Struct) -> tuple[Document | None, bool]:
@@ -130,13 +161,20 @@ class ExtractNewDocumentState(Unwrapping[R]):
         return parse_document(before), True
 
     def _changes(self, record: R, update: Struct) -> Document:
-        """What an update changed, and the document's id. Members of documents inside have names with dots."""
+        """What an update changed, and the document's id. Members of documents inside have names
+        with dots."""
         changed = text_of(update, "updatedFields")
         found: Document = parse_document(changed) if changed else {}
-        removed = update.get_without_default("removedFields") or () if update.schema.field("removedFields") else ()
+        removed = (
+            update.get_without_default("removedFields") or ()
+            if update.schema.field("removedFields")
+            else ()
+        )
         document = {name: value for name, value in found.items() if name not in removed}
         if self._flatten is not None:
-            document = {name.replace(".", self._delimiter): value for name, value in document.items()}
+            document = {
+                name.replace(".", self._delimiter): value for name, value in document.items()
+            }
         if ID not in document and record.key is not None:
             document[ID] = key_document(record.key)["id"]
         return document

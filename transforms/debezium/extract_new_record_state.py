@@ -26,34 +26,49 @@ _PURPOSE = "source field insertion"
 class ExtractNewRecordState(Unwrapping[R]):
     """Takes the row out of each change event: `after`, or for deletes what the mode says.
 
-    Values that are no envelope with a schema (schemaless ones, heartbeats, transaction markers, messages) pass
-    unchanged. Truncate events are dropped. A delete event without the row before becomes a tombstone of its key,
-    unless deletes are dropped: Debezium's own transform loses it.
+    Values that are no envelope with a schema (schemaless ones, heartbeats, transaction markers,
+    messages) pass unchanged. Truncate events are dropped. A delete event without the row before
+    becomes a tombstone of its key, unless deletes are dropped: Debezium's own transform loses it.
     """
 
     config_def = (
         ConfigDef(Unwrapping.config_def)
         .define(
-            "route.by.field", Type.STRING, default="", importance=Importance.LOW,
+            "route.by.field",
+            Type.STRING,
+            default="",
+            importance=Importance.LOW,
             doc="Column whose text becomes the topic.",
         )
         .define(
-            "drop.fields.header.name", Type.STRING, default=None, importance=Importance.LOW,
+            "drop.fields.header.name",
+            Type.STRING,
+            default=None,
+            importance=Importance.LOW,
             doc="Header that holds the list of columns to remove from the row.",
         )
         .define(
-            "drop.fields.from.key", Type.BOOLEAN, default=False, importance=Importance.LOW,
+            "drop.fields.from.key",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.LOW,
             doc="Remove these columns from the key as well.",
         )
         .define(
-            "drop.fields.keep.schema.compatible", Type.BOOLEAN, default=True, importance=Importance.LOW,
+            "drop.fields.keep.schema.compatible",
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.LOW,
             doc="Remove optional columns only.",
         )
         .define(
-            "replace.null.with.default", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
+            "replace.null.with.default",
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.MEDIUM,
             doc="In the rewrite modes, put the default of a column in place of null.",
         )
-    )  # fmt: skip
+    )
 
     def configure_further(self, props: Mapping[str, Parsed]) -> None:
         self.route_by_field: str = props["route.by.field"] or ""
@@ -65,7 +80,8 @@ class ExtractNewRecordState(Unwrapping[R]):
         self._columns: UnwrapColumns | None = None
 
     def row_schema(self, row: Schema, envelope: Schema) -> Schema:
-        """The schema of unwrapped rows: of the row, `__deleted`, and what is added, in this order."""
+        """The schema of unwrapped rows: of the row, `__deleted`, and what is added, in this
+        order."""
         fields = members(row)
         if self.handling.rewrites:
             fields.append((DELETED, OPTIONAL_STRING))
@@ -101,9 +117,11 @@ class ExtractNewRecordState(Unwrapping[R]):
             return self._unwrapped(record, event, layout, before, deleted=True)
         schema = event.schema[AFTER] if deletes is Deletes.NULL else None
         made = record.replace(
-            topic=self._topic(record.topic, before), value_schema=schema, value=None,
+            topic=self._topic(record.topic, before),
+            value_schema=schema,
+            value=None,
             headers=self.event_headers(record.headers, event),
-        )  # fmt: skip
+        )
         return self._without_dropped(made)
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
@@ -111,12 +129,17 @@ class ExtractNewRecordState(Unwrapping[R]):
             from transforms.debezium.unwrap_columns import UnwrapColumns
 
             self._columns = UnwrapColumns(
-                self, self.row_schema, route_by_field=self.route_by_field, drop_fields_header=self.drop_fields_header,
+                self,
+                self.row_schema,
+                route_by_field=self.route_by_field,
+                drop_fields_header=self.drop_fields_header,
                 replace_null_with_default=self.replace_null_with_default,
-            )  # fmt: skip
+            )
         return self._columns.apply(batch)
 
-    def _unwrapped(self, record: R, event: Struct, layout: _Layout, block: Value, *, deleted: bool) -> R:
+    def _unwrapped(
+        self, record: R, event: Struct, layout: _Layout, block: Value, *, deleted: bool
+    ) -> R:
         row = block if isinstance(block, Struct) else require_struct(block, _PURPOSE)
         schema = layout.row_schema(row.schema)
         replace = self.handling.rewrites and self.replace_null_with_default
@@ -148,19 +171,31 @@ class ExtractNewRecordState(Unwrapping[R]):
             return record
         if not isinstance(header.value, list):
             raise ClassCastError(f"header {self.drop_fields_header} holds no list of columns")
-        key_schema, key, value_schema, value = record.key_schema, record.key, record.value_schema, record.value
+        key_schema, key, value_schema, value = (
+            record.key_schema,
+            record.key,
+            record.value_schema,
+            record.value,
+        )
         if self._drop_from_key and key is not None:
             key_schema, key = self._reduced(key_schema, key, header.value)
         if value is not None:
             value_schema, value = self._reduced(value_schema, value, header.value)
-        return record.replace(key_schema=key_schema, key=key, value_schema=value_schema, value=value)
+        return record.replace(
+            key_schema=key_schema, key=key, value_schema=value_schema, value=value
+        )
 
-    def _reduced(self, schema: Schema | None, value: Value, names: list[str]) -> tuple[Schema | None, Value]:
-        """Remove columns from a row or a key that has a schema; nothing to remove leaves it as it is."""
+    def _reduced(
+        self, schema: Schema | None, value: Value, names: list[str]
+    ) -> tuple[Schema | None, Value]:
+        """Remove columns from a row or a key that has a schema; nothing to remove leaves it as it
+        is."""
         if schema is None or not isinstance(value, Struct):
             return schema, value
         dropped = {
-            f.name for f in schema.fields if f.name in names and (f.schema.optional or not self._keep_compatible)
+            f.name
+            for f in schema.fields
+            if f.name in names and (f.schema.optional or not self._keep_compatible)
         }
         if not dropped:
             return schema, value
@@ -178,7 +213,8 @@ class _Layout:
     def __init__(self, reference: ExtractNewRecordState[Any], envelope: Schema) -> None:
         self.after = _place(envelope, AFTER)
         self.before = _place(envelope, BEFORE)
-        self.row_schema = BySchema(lambda row: reference.row_schema(row, envelope))  # of unwrapped rows
+        # of unwrapped rows
+        self.row_schema = BySchema(lambda row: reference.row_schema(row, envelope))
 
 
 def _place(envelope: Schema, name: str) -> int:

@@ -27,11 +27,16 @@ def _escaped(character: str) -> str:
 
 
 # modes of `field.name.adjustment.mode`
-ADJUSTMENTS: Final[Mapping[str, Callable[[str], str]]] = {"none": str, "avro": _plain, "avro_unicode": _unicode}
+ADJUSTMENTS: Final[Mapping[str, Callable[[str], str]]] = {
+    "none": str,
+    "avro": _plain,
+    "avro_unicode": _unicode,
+}
 
 
 def adjusted_schema_name(mode: str, name: str) -> str:
     """The full name of a schema under a mode of `schema.name.adjustment.mode`; its dots stay."""
     first, *parts = name.split(".")
     adjusted = ADJUSTMENTS[mode]
-    return ".".join([adjusted(first), *(adjusted(f"x{part}")[1:] for part in parts)])  # digits begin later parts
+    # digits begin later parts
+    return ".".join([adjusted(first), *(adjusted(f"x{part}")[1:] for part in parts)])

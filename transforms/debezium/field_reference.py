@@ -24,7 +24,8 @@ class FieldReference:
 
     @classmethod
     def parse(cls, text: str, prefix: str) -> FieldReference:
-        """Read one item of `add.fields` or `add.headers`: `field`, `struct.field`, each perhaps with `:new name`.
+        """Read one item of `add.fields` or `add.headers`: `field`, `struct.field`, each perhaps
+        with `:new name`.
 
         Raises:
             ValueError: More than one colon.
@@ -48,7 +49,8 @@ class FieldReference:
     def path(self, envelope: Schema) -> tuple[str, ...] | None:
         """Where an envelope of this schema holds the member; None: nowhere, and nothing is added.
 
-        A member that is not in its block may stand in the envelope itself, put there by another transformation.
+        A member that is not in its block may stand in the envelope itself, put there by another
+        transformation.
         """
         if self.parent is not None:
             parent = envelope.field(self.parent)
@@ -59,7 +61,8 @@ class FieldReference:
         return (self.field,) if envelope.field(self.field) is not None else None
 
     def schema(self, envelope: Schema) -> Schema | None:
-        """The optional form, without default, of the member's schema; None: there is no such member."""
+        """The optional form, without default, of the member's schema; None: there is no such
+        member."""
         path = self.path(envelope)
         if path is None:
             return None
@@ -69,7 +72,8 @@ class FieldReference:
         return found.replace(optional=True, default=None)
 
     def value(self, envelope: Struct) -> Value:
-        """The member's raw value, of the schema that `schema` found for it; null where its block is null."""
+        """The member's raw value, of the schema that `schema` found for it; null where its block is
+        null."""
         at: Value = envelope if self.parent is None else envelope.get_without_default(self.parent)
         if at is None:
             return None

@@ -22,23 +22,38 @@ class HeaderToValue(Transformation[R]):
 
     config_def = (
         ConfigDef()
-        .define("headers", Type.LIST, validator=non_empty_list, importance=Importance.HIGH, doc="The headers.")
         .define(
-            "fields", Type.LIST, validator=non_empty_list, importance=Importance.HIGH,
+            "headers",
+            Type.LIST,
+            validator=non_empty_list,
+            importance=Importance.HIGH,
+            doc="The headers.",
+        )
+        .define(
+            "fields",
+            Type.LIST,
+            validator=non_empty_list,
+            importance=Importance.HIGH,
             doc="The fields, in the same order; a dot leads into a struct.",
         )
         .define(
-            "operation", Type.STRING, validator=one_of("move", "copy"), importance=Importance.HIGH,
+            "operation",
+            Type.STRING,
+            validator=one_of("move", "copy"),
+            importance=Importance.HIGH,
             doc="move: the headers go; copy: they stay.",
         )
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
         if len(props["headers"]) != len(props["fields"]):
-            raise ConfigError("", "'fields' config must have the same number of elements as 'headers' config.")
+            raise ConfigError(
+                "", "'fields' config must have the same number of elements as 'headers' config."
+            )
         self._paths: dict[str, list[str]] = {
-            header: field.split(".") for header, field in zip(props["headers"], props["fields"], strict=True)
+            header: field.split(".")
+            for header, field in zip(props["headers"], props["fields"], strict=True)
         }
         self._moves: bool = props["operation"] == "move"
 
@@ -59,20 +74,27 @@ class HeaderToValue(Transformation[R]):
 
 
 def _with_field(row: Struct, path: Sequence[str], header: Header) -> Struct:
-    """The row with one field more, in the struct where the path leads; structs on the way are made."""
+    """The row with one field more, in the struct where the path leads; structs on the way are
+    made."""
     schema = row.schema
     name, *rest = path
     old = schema.field(name)
     if not rest:
         inside = header.schema or Schema(SchemaType.STRING, optional=True)
-        value = header.value if header.schema is not None or header.value is None else str(header.value)
+        value = (
+            header.value if header.schema is not None or header.value is None else str(header.value)
+        )
     else:
         nested = None if old is None else row.values[old.index]
         if old is not None and nested is None:
             return row  # nothing there to add to
         if nested is not None and not isinstance(nested, Struct):
-            raise DataError(f"Field '{name}' is not a struct. Cannot add nested field '{'.'.join(path)}'.")
-        made = _with_field(Struct(Schema(SchemaType.STRUCT)) if nested is None else nested, rest, header)
+            raise DataError(
+                f"Field '{name}' is not a struct. Cannot add nested field '{'.'.join(path)}'."
+            )
+        made = _with_field(
+            Struct(Schema(SchemaType.STRUCT)) if nested is None else nested, rest, header
+        )
         inside = made.schema if nested is not None else made.schema.replace(optional=True)
         value = Struct(inside, made.values)
     values = values_of(row, replace_null_with_default=True)

@@ -15,7 +15,8 @@ _JSON = "io.debezium.data.Json"
 
 
 class MongoEventRouter(EventRouter[R]):
-    """The same for MongoDB. A payload that is a document goes on as extended JSON, unless it is expanded."""
+    """The same for MongoDB. A payload that is a document goes on as extended JSON, unless it is
+    expanded."""
 
     prefix = "collection"
     config_def = event_router_config(prefix)

@@ -17,17 +17,26 @@ class SchemaChangeEventFilter(Transformation[R]):
     """The first change of an event decides; any other record passes."""
 
     config_def = ConfigDef().define(
-        "schema.change.event.exclude.list", Type.LIST, validator=non_empty_list, importance=Importance.MEDIUM,
+        "schema.change.event.exclude.list",
+        Type.LIST,
+        validator=non_empty_list,
+        importance=Importance.MEDIUM,
         doc="The kinds of changes to drop, such as DROP or TRUNCATE.",
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
-        self._excluded = frozenset(kind.upper() for kind in props["schema.change.event.exclude.list"])
+        self._excluded = frozenset(
+            kind.upper() for kind in props["schema.change.event.exclude.list"]
+        )
 
     def apply(self, record: R) -> R | None:
         schema = record.value_schema
-        if schema is None or not (schema.name or "").endswith(_SUFFIX) or not isinstance(record.value, Struct):
+        if (
+            schema is None
+            or not (schema.name or "").endswith(_SUFFIX)
+            or not isinstance(record.value, Struct)
+        ):
             return record
         field = schema.field("tableChanges")
         changes = [] if field is None else record.value.values[field.index] or []

@@ -1,4 +1,5 @@
-"""Debezium's `Filter` and `ContentBasedRouter`, with expressions of our own language in place of scripts."""
+"""Debezium's `Filter` and `ContentBasedRouter`, with expressions of our own language in place of
+scripts."""
 
 from __future__ import annotations
 
@@ -19,9 +20,11 @@ LANGUAGE = "connect_py.expression"
 def _language(name: str, value: Parsed) -> None:
     if value != LANGUAGE:
         raise ConfigValueError(
-            name, value, f"scripts of other languages are not run here; write the condition for {LANGUAGE}, "
+            name,
+            value,
+            f"scripts of other languages are not run here; write the condition for {LANGUAGE}, "
             "for example: value.op == 'u' and value.after.id > 2",
-        )  # fmt: skip
+        )
 
 
 def _expression(name: str, value: Parsed) -> None:
@@ -40,20 +43,30 @@ def _config_def(expression: str, doc: str) -> ConfigDef:
     return (
         ConfigDef()
         .define(
-            "language", Type.STRING, validator=_language, importance=Importance.HIGH,
+            "language",
+            Type.STRING,
+            validator=_language,
+            importance=Importance.HIGH,
             doc=f"The language of the expression: {LANGUAGE}.",
         )
         .define(expression, Type.STRING, validator=_expression, importance=Importance.HIGH, doc=doc)
         .define(
-            "topic.regex", Type.STRING, default=None, validator=_optional_regex, importance=Importance.LOW,
+            "topic.regex",
+            Type.STRING,
+            default=None,
+            validator=_optional_regex,
+            importance=Importance.LOW,
             doc="Records of other topics pass: a regular expression in Java's syntax.",
         )
         .define(
-            "null.handling.mode", Type.STRING, default="keep", importance=Importance.MEDIUM,
+            "null.handling.mode",
+            Type.STRING,
+            default="keep",
+            importance=Importance.MEDIUM,
             validator=one_of("keep", "drop", "evaluate", case_insensitive=True),
             doc="What to do with tombstones: keep, drop, or evaluate the expression.",
         )
-    )  # fmt: skip
+    )
 
 
 class _Scripting(Transformation[R]):

@@ -24,16 +24,19 @@ class TimeZone:
         self.offset = lru_cache(maxsize=4096)(self._offset)
 
     def _offset(self, seconds: int) -> int:
-        """Seconds that clocks in the zone are ahead of UTC at a moment, in seconds since the epoch."""
+        """Seconds that clocks in the zone are ahead of UTC at a moment, in seconds since the
+        epoch."""
         return _ahead(_moment(seconds).astimezone(self._zone))
 
     def offset_of_local(self, seconds: int) -> int:
-        """The same for a time that clocks in the zone show; of two the earlier offset, in a gap the one before it."""
+        """The same for a time that clocks in the zone show; of two the earlier offset, in a gap the
+        one before it."""
         return _ahead(_moment(seconds).replace(tzinfo=self._zone))
 
 
 def _moment(seconds: int) -> datetime:
-    """The moment, or one that `datetime` can hold and to which the same rules apply: these repeat with the calendar."""
+    """The moment, or one that `datetime` can hold and to which the same rules apply: these repeat
+    with the calendar."""
     if seconds > _LAST:
         seconds = _LAST - _SECONDS_OF_400_YEARS + (seconds - _LAST) % _SECONDS_OF_400_YEARS
     return _EPOCH + timedelta(seconds=max(seconds, _FIRST))

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 ZONED_TIMESTAMP: Final = "io.debezium.time.ZonedTimestamp"
 ZONED_TIME: Final = "io.debezium.time.ZonedTime"
-_MOMENT = re.compile(r"([+-]?\d{4,9})-(\d\d)-(\d\d)T" + (
-    _CLOCK := r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d(?::\d\d)?)"
-))  # fmt: skip
+_MOMENT = re.compile(
+    r"([+-]?\d{4,9})-(\d\d)-(\d\d)T"
+    + (_CLOCK := r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d(?::\d\d)?)")
+)
 _TIME = re.compile(_CLOCK)
 
 
@@ -42,7 +43,8 @@ def _known_zone(name: str, value: Parsed) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """An item of a list: a field anywhere, or a table or topic, or one of either, with all its fields or one."""
+    """An item of a list: a field anywhere, or a table or topic, or one of either, with all its
+    fields or one."""
 
     source: str | None = None
     topic: str | None = None
@@ -55,7 +57,9 @@ class _Place:
         if parts[0] in ("source", "topic") and len(parts) in (2, 3) and all(parts):
             kind, name, *rest = parts
             field = rest[0] if rest else None
-            return cls(source=name, field=field) if kind == "source" else cls(topic=name, field=field)
+            return (
+                cls(source=name, field=field) if kind == "source" else cls(topic=name, field=field)
+            )
         if len(parts) > 2 or not all(parts):
             raise ConfigError("", f"{text} is no source:table, topic:name, name:field or field")
         return cls(field=text) if len(parts) == 1 else cls(name=parts[0], field=parts[1])
@@ -63,7 +67,11 @@ class _Place:
     def holds(self, table: str | None, topic: str, field: str) -> bool:
         if self.name not in (None, table, topic):
             return False
-        return self.source in (None, table) and self.topic in (None, topic) and self.field in (None, field)
+        return (
+            self.source in (None, table)
+            and self.topic in (None, topic)
+            and self.field in (None, field)
+        )
 
 
 class TimezoneConverter(Transformation[R]):
@@ -75,26 +83,41 @@ class TimezoneConverter(Transformation[R]):
     config_def = (
         ConfigDef()
         .define(
-            "converted.timezone", Type.STRING, validator=_known_zone, importance=Importance.HIGH,
+            "converted.timezone",
+            Type.STRING,
+            validator=_known_zone,
+            importance=Importance.HIGH,
             doc="The zone: a name such as Europe/Berlin, or an offset such as +02:00.",
         )
         .define(
-            "include.list", Type.LIST, default="", importance=Importance.MEDIUM,
-            doc="What to convert: source:table, source:table:field, topic:name, topic:name:field, name:field of a "
+            "include.list",
+            Type.LIST,
+            default="",
+            importance=Importance.MEDIUM,
+            doc="What to convert: source:table, source:table:field, topic:name, topic:name:field, "
+            "name:field of a "
             "table or topic of that name, or field.",
         )
         .define(
-            "exclude.list", Type.LIST, default="", importance=Importance.MEDIUM, doc="What not to convert."
+            "exclude.list",
+            Type.LIST,
+            default="",
+            importance=Importance.MEDIUM,
+            doc="What not to convert.",
         )
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
         if props["include.list"] and props["exclude.list"]:
-            raise ConfigError("", "Both include and exclude lists were specified. Please specify at most one.")
+            raise ConfigError(
+                "", "Both include and exclude lists were specified. Please specify at most one."
+            )
         self._zone = TimeZone(props["converted.timezone"])
         self._excludes = bool(props["exclude.list"])
-        self._places = [_Place.parse(text) for text in props["exclude.list"] or props["include.list"]]
+        self._places = [
+            _Place.parse(text) for text in props["exclude.list"] or props["include.list"]
+        ]
         self._converts = lru_cache(maxsize=4096)(self._is_converted)
 
     def _is_converted(self, table: str | None, topic: str, field: str) -> bool:
@@ -136,7 +159,9 @@ class TimezoneConverter(Transformation[R]):
         if found is None:
             raise _unreadable(text)
         year, month, day = (int(g) for g in found.groups()[:3])
-        seconds = days_of(year, month, day) * 86_400 + _clock(found.groups()[3:6]) - _offset(found[8])
+        seconds = (
+            days_of(year, month, day) * 86_400 + _clock(found.groups()[3:6]) - _offset(found[8])
+        )
         offset = self._zone.offset(seconds)
         days, rest = divmod(seconds + offset, 86_400)
         return f"{_date_text(days)}T{_clock_text(rest, found[7])}{_offset_text(offset)}"
@@ -178,7 +203,8 @@ class TimezoneConverter(Transformation[R]):
         return [batch.replace(value=value)]
 
     def _may_convert(self, column: Column, topic: str, field: str) -> bool:
-        """Whether a column is converted. NotColumnar: in some rows, as they come from several tables."""
+        """Whether a column is converted. NotColumnar: in some rows, as they come from several
+        tables."""
         if not self._places:
             return True
         source = column.member("source")
@@ -195,7 +221,9 @@ class TimezoneConverter(Transformation[R]):
         if not _is_time(schema):
             return data
         values = [schema.default if value is None else value for value in to_values(schema, data)]
-        return to_array(schema, [None if value is None else self._converted(schema, value) for value in values])
+        return to_array(
+            schema, [None if value is None else self._converted(schema, value) for value in values]
+        )
 
 
 def _is_time(schema: Schema) -> bool:
@@ -204,7 +232,9 @@ def _is_time(schema: Schema) -> bool:
 
 
 def _table(event: Struct) -> str | None:
-    source = event.get_without_default("source") if event.schema.field("source") is not None else None
+    source = (
+        event.get_without_default("source") if event.schema.field("source") is not None else None
+    )
     if not isinstance(source, Struct):
         return None
     name = next((n for n in ("table", "collection") if source.schema.field(n) is not None), None)

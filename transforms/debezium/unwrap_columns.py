@@ -51,7 +51,8 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Kinds:
-    """What each row of a batch is; at most one mask of a row is true, and a row without any is dropped."""
+    """What each row of a batch is; at most one mask of a row is true, and a row without any is
+    dropped."""
 
     after: pa.BooleanArray
     before: pa.BooleanArray  # of a delete event, unless deletes are dropped
@@ -105,7 +106,9 @@ class UnwrapColumns:
             return
         if any(reference.new_name == name for reference in self._reference.add_headers):
             raise NotColumnar(f"header {name} is made row by row")
-        if batch.headers is not None and any(h.key == name for headers in batch.headers for h in headers):
+        if batch.headers is not None and any(
+            h.key == name for headers in batch.headers for h in headers
+        ):
             raise NotColumnar(f"header {name} decides row by row which columns there are")
 
     def _make_plan(self, envelope: Schema) -> _Plan:
@@ -155,9 +158,15 @@ class UnwrapColumns:
         whole = count == len(batch)
         rows = None if whole else pc.indices_nonzero(kept)
         value = self._value(batch, plan, kinds, None if whole else kept, rows, count)
-        headers = self._headers(batch, plan, kinds, rows) if plan.added_headers or kinds.passing is not None else None
+        headers = (
+            self._headers(batch, plan, kinds, rows)
+            if plan.added_headers or kinds.passing is not None
+            else None
+        )
         made = with_value(batch, None if whole else kept, value).replace(headers=headers)
-        return [made] if plan.routing is None else self._routed(made, plan, batch.value, kinds, rows)
+        return (
+            [made] if plan.routing is None else self._routed(made, plan, batch.value, kinds, rows)
+        )
 
     def _kinds(self, batch: Batch, after: Column, before: Column) -> _Kinds:
         """Find out what each row is: masks without nulls."""
@@ -181,7 +190,13 @@ class UnwrapColumns:
         return _Kinds(has_after, has_before, keyed, passing)
 
     def _value(
-        self, batch: Batch, plan: _Plan, kinds: _Kinds, kept: pa.BooleanArray | None, rows: pa.Array | None, count: int
+        self,
+        batch: Batch,
+        plan: _Plan,
+        kinds: _Kinds,
+        kept: pa.BooleanArray | None,
+        rows: pa.Array | None,
+        count: int,
     ) -> Column:
         """The value column of the rows that are kept; `rows` are their indices, None: all."""
         handling = self._reference.handling
@@ -195,14 +210,18 @@ class UnwrapColumns:
             columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
         if handling.rewrites:
             columns.append(
-                pa.repeat(pa.scalar("false"), count) if is_before is None else pc.if_else(is_before, "true", "false")
+                pa.repeat(pa.scalar("false"), count)
+                if is_before is None
+                else pc.if_else(is_before, "true", "false")
             )
         for reference, _ in plan.added:
             column = _member(batch.value, reference)
             columns.append(column if rows is None else column.take(rows))
         null = None if shown.true_count == count else pc.invert(shown)
         data = struct_column(plan.result, columns, null, count)
-        return Column(plan.result, data, null, tombstone_schema=self._null_schema(batch, plan, kinds))
+        return Column(
+            plan.result, data, null, tombstone_schema=self._null_schema(batch, plan, kinds)
+        )
 
     def _null_schema(self, batch: Batch, plan: _Plan, kinds: _Kinds) -> Schema | None:
         """The schema that the result's null values show.
@@ -213,7 +232,10 @@ class UnwrapColumns:
         schemas: set[Schema | None] = set()
         if kinds.keyed is not None:
             schemas.add(None)
-        if self._reference.handling.deletes in (Deletes.NULL, Deletes.TOMBSTONE) and kinds.before.true_count:
+        if (
+            self._reference.handling.deletes in (Deletes.NULL, Deletes.TOMBSTONE)
+            and kinds.before.true_count
+        ):
             schemas.add(plan.row if self._reference.handling.deletes is Deletes.NULL else None)
         if kinds.passing is not None:
             schemas.add(kept_nulls(batch.value)[1])
@@ -221,8 +243,11 @@ class UnwrapColumns:
             raise NotColumnar("null values of several schemas")
         return schemas.pop() if schemas else None
 
-    def _headers(self, batch: Batch, plan: _Plan, kinds: _Kinds, rows: pa.Array | None) -> list[Headers] | None:
-        """The headers of the rows that are kept, with what is added; None leaves them as they are."""
+    def _headers(
+        self, batch: Batch, plan: _Plan, kinds: _Kinds, rows: pa.Array | None
+    ) -> list[Headers] | None:
+        """The headers of the rows that are kept, with what is added; None leaves them as they
+        are."""
         if not self._reference.add_headers:
             return None
         added: list[list[Value]] = []
@@ -247,20 +272,31 @@ class UnwrapColumns:
     def _routed(
         self, made: Batch, plan: _Plan, events: Column, kinds: _Kinds, rows: pa.Array | None
     ) -> Sequence[Batch]:
-        """Part the rows by the topic that the routing column names; null and blank leave the topic."""
+        """Part the rows by the topic that the routing column names; null and blank leave the
+        topic."""
         assert plan.routing is not None
         names, names_before = (member_of(block, plan.routing).data for block in _blocks(events))
         if kinds.before.true_count:
             names = pc.if_else(kinds.after, names, names_before)
         names = hidden(names, pc.or_(kinds.after, kinds.before))
-        encoded = (names if rows is None else names.take(rows)).dictionary_encode(null_encoding="encode")
-        topics = [name if name is not None and name.strip() else made.topic for name in encoded.dictionary.to_pylist()]
+        encoded = (names if rows is None else names.take(rows)).dictionary_encode(
+            null_encoding="encode"
+        )
+        topics = [
+            name if name is not None and name.strip() else made.topic
+            for name in encoded.dictionary.to_pylist()
+        ]
         first = pa.array([topics.index(topic) for topic in topics], pa.int32())
         parts = parted(made, first.take(encoded.indices))
-        return [part if topics[code] == part.topic else replace(part, topic=topics[code]) for code, part in parts]
+        return [
+            part if topics[code] == part.topic else replace(part, topic=topics[code])
+            for code, part in parts
+        ]
 
 
-def _present(references: Sequence[FieldReference], envelope: Schema) -> list[tuple[FieldReference, Schema]]:
+def _present(
+    references: Sequence[FieldReference], envelope: Schema
+) -> list[tuple[FieldReference, Schema]]:
     found = [(reference, reference.schema(envelope)) for reference in references]
     return [(reference, schema) for reference, schema in found if schema is not None]
 
@@ -280,7 +316,9 @@ def _member(value: Column, reference: FieldReference) -> pa.Array:
         return member_of(column, path[1]).data
     if reference.parent is None:
         return column.data
-    block = member_of(value, reference.parent).is_null()  # another transformation put the member beside its block
+    block = member_of(
+        value, reference.parent
+    ).is_null()  # another transformation put the member beside its block
     return column.data if block is None else hidden(column.data, pc.invert(block))
 
 

@@ -34,52 +34,86 @@ def _field_references(name: str, value: Parsed) -> None:
 
 
 class Unwrapping(Transformation[R]):
-    """Options for deletes, tombstones and what is added to rows and headers, with what follows from them."""
+    """Options for deletes, tombstones and what is added to rows and headers, with what follows from
+    them."""
 
     config_def = (
         ConfigDef()
         .define(
-            _MODE, Type.STRING, default="tombstone", validator=one_of(*MODES, case_insensitive=True),
+            _MODE,
+            Type.STRING,
+            default="tombstone",
+            validator=one_of(*MODES, case_insensitive=True),
             importance=Importance.MEDIUM,
-            doc="Effect on delete events and tombstones. drop removes both. tombstone makes deletes null values with "
-            "the schema of the row. rewrite makes deletes rows marked with __deleted; rewrite-with-tombstone also "
-            "keeps the tombstones. delete-to-tombstone makes deletes tombstones. Otherwise tombstones are dropped.",
+            doc="Effect on delete events and tombstones. drop removes both. tombstone makes "
+            "deletes null values with the schema of the row. rewrite makes deletes rows marked "
+            "with __deleted; rewrite-with-tombstone also keeps the tombstones. "
+            "delete-to-tombstone makes deletes tombstones. Otherwise tombstones are dropped.",
         )
         .define(
-            _DROP_TOMBSTONES, Type.BOOLEAN, default=True, importance=Importance.LOW,
+            _DROP_TOMBSTONES,
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.LOW,
             doc=f"Deprecated, used only without {_MODE}: drop tombstones.",
         )
         .define(
-            _DELETE_MODE, Type.STRING, default="drop", validator=one_of(*LEGACY_MODES, case_insensitive=True),
+            _DELETE_MODE,
+            Type.STRING,
+            default="drop",
+            validator=one_of(*LEGACY_MODES, case_insensitive=True),
             importance=Importance.LOW,
-            doc=f"Deprecated, used only without {_MODE}: drop delete events, rewrite them as rows marked with "
+            doc=f"Deprecated, used only without {_MODE}: drop delete events, rewrite them as rows "
+            f"marked with "
             "__deleted, or make their value null (none).",
         )
         .define(
-            "add.fields", Type.LIST, default="", validator=_field_references, importance=Importance.LOW,
-            doc="Members of the event to add to the row, each as field, struct.field, or with :new-name behind.",
+            "add.fields",
+            Type.LIST,
+            default="",
+            validator=_field_references,
+            importance=Importance.LOW,
+            doc="Members of the event to add to the row, each as field, struct.field, or with "
+            ":new-name behind.",
         )
         .define(
-            "add.fields.prefix", Type.STRING, default="__", importance=Importance.LOW,
+            "add.fields.prefix",
+            Type.STRING,
+            default="__",
+            importance=Importance.LOW,
             doc="Prefix of the names that add.fields makes.",
         )
         .define(
-            "add.headers", Type.LIST, default="", validator=_field_references, importance=Importance.LOW,
+            "add.headers",
+            Type.LIST,
+            default="",
+            validator=_field_references,
+            importance=Importance.LOW,
             doc="Members of the event to add as headers, written as for add.fields.",
         )
         .define(
-            "add.headers.prefix", Type.STRING, default="__", importance=Importance.LOW,
+            "add.headers.prefix",
+            Type.STRING,
+            default="__",
+            importance=Importance.LOW,
             doc="Prefix of the names that add.headers makes.",
         )
         .define(
-            _OPERATION_HEADER, Type.BOOLEAN, default=False, importance=Importance.LOW,
-            doc=f"Deprecated: add the operation as header {_OPERATION_HEADER_NAME}; use add.headers=op.",
+            _OPERATION_HEADER,
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.LOW,
+            doc=f"Deprecated: add the operation as header {_OPERATION_HEADER_NAME}; use "
+            f"add.headers=op.",
         )
         .define(
-            _ADD_SOURCE_FIELDS, Type.LIST, default="", importance=Importance.LOW,
+            _ADD_SOURCE_FIELDS,
+            Type.LIST,
+            default="",
+            importance=Importance.LOW,
             doc="Deprecated: members of the source block to add to the row; use add.fields.",
         )
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         try:
@@ -87,10 +121,16 @@ class Unwrapping(Transformation[R]):
         except ConfigError as error:
             raise ConnectError("Unable to validate config.") from error
         self.handling = _delete_handling(configs, props)
-        self.add_fields = FieldReference.parse_all(props["add.fields"], props["add.fields.prefix"]) + tuple(
-            FieldReference("source", name, f"__{name}") for name in props[_ADD_SOURCE_FIELDS] if name
+        self.add_fields = FieldReference.parse_all(
+            props["add.fields"], props["add.fields.prefix"]
+        ) + tuple(
+            FieldReference("source", name, f"__{name}")
+            for name in props[_ADD_SOURCE_FIELDS]
+            if name
         )
-        self.add_headers = FieldReference.parse_all(props["add.headers"], props["add.headers.prefix"])
+        self.add_headers = FieldReference.parse_all(
+            props["add.headers"], props["add.headers.prefix"]
+        )
         if props[_OPERATION_HEADER]:
             self.add_headers += (FieldReference(None, OP, _OPERATION_HEADER_NAME),)
         for key in (_OPERATION_HEADER, _ADD_SOURCE_FIELDS):
@@ -107,16 +147,19 @@ class Unwrapping(Transformation[R]):
         self._values_before_envelope = None
 
     def note_passing(self, values: int) -> None:
-        """Count values that are no envelope; warn once when there has been nothing else for long."""
+        """Count values that are no envelope; warn once when there has been nothing else for
+        long."""
         if self._values_before_envelope is None:
             return
         self._values_before_envelope += values
         if self._values_before_envelope >= IDLE_VALUES:
             log.warning(
-                "the first %d values were no change events with a schema (named ...%s) and passed unchanged; "
+                "the first %d values were no change events with a schema (named ...%s) and passed "
+                "unchanged; "
                 "without schemas use DebeziumTransform of org.apache.iceberg.connect.transforms",
-                self._values_before_envelope, ENVELOPE_SUFFIX,
-            )  # fmt: skip
+                self._values_before_envelope,
+                ENVELOPE_SUFFIX,
+            )
             self._values_before_envelope = None
 
     def event_headers(self, headers: Headers, event: Struct) -> Headers:
@@ -128,7 +171,8 @@ class Unwrapping(Transformation[R]):
         return headers
 
     def tombstone_headers(self, headers: Headers) -> Headers:
-        """The headers of a tombstone that passes: of all that could be added it has an operation only."""
+        """The headers of a tombstone that passes: of all that could be added it has an operation
+        only."""
         for reference in self.add_headers:
             if reference.field == OP:
                 headers = headers.add(reference.new_name, DELETE, STRING)

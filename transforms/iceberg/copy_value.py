@@ -24,7 +24,9 @@ class CopyValue(Transformation[R]):
     config_def = (
         ConfigDef()
         .define("source.field", Type.STRING, importance=Importance.HIGH, doc="The field to copy.")
-        .define("target.field", Type.STRING, importance=Importance.HIGH, doc="The name of the copy.")
+        .define(
+            "target.field", Type.STRING, importance=Importance.HIGH, doc="The name of the copy."
+        )
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:
@@ -65,7 +67,9 @@ class CopyValue(Transformation[R]):
             columns[self._target] = columns.get(self._source, pa.nulls(len(batch)))
             absent = {path: rows for path, rows in column.absent.items() if path[0] != self._target}
             absent |= {
-                (self._target, *p[1:]): rows for p, rows in absent.items() if p[0] == self._source and len(p) > 1
+                (self._target, *p[1:]): rows
+                for p, rows in absent.items()
+                if p[0] == self._source and len(p) > 1
             }
             return [batch.replace(value=maps(column, columns, absent))]
         try:

@@ -53,7 +53,8 @@ class _Rows:
     kept: pa.BooleanArray  # of all rows of the batch
     index: pa.Array | None  # their places, uint64; None: all of them
     op: pa.StringArray  # of `_cdc`, of each row that goes on
-    deleted: pa.BooleanArray | None  # of all rows of the batch: deletes that go on; None: no row is one
+    # of all rows of the batch: deletes that go on; None: no row is one
+    deleted: pa.BooleanArray | None
     null: pa.BooleanArray | None  # rows that stay null
 
     @property
@@ -63,7 +64,8 @@ class _Rows:
 
 
 class _Codes:
-    """Debezium's operations of all rows of a batch, looked at once per code: batches have three or four."""
+    """Debezium's operations of all rows of a batch, looked at once per code: batches have three or
+    four."""
 
     def __init__(self, op: pa.StringArray) -> None:
         encoded = op.dictionary_encode(null_encoding="encode")
@@ -80,12 +82,15 @@ class _Codes:
         return pa.array(answers, pa.bool_()).take(self._indices)
 
     def has_row(self, after: pa.BooleanArray, before: pa.BooleanArray) -> pa.BooleanArray:
-        """Whether the row that the operation asks for is there; its absence before or after is given."""
+        """Whether the row that the operation asks for is there; its absence before or after is
+        given."""
         return pc.invert(pc.if_else(self.delete, before, after))
 
     def cdc(self) -> pa.StringArray:
         """The operations as `_cdc` names them."""
-        return pa.array([CDC_OPERATIONS.get(name or "", INSERT) for name in self._names]).take(self._indices)
+        return pa.array([CDC_OPERATIONS.get(name or "", INSERT) for name in self._names]).take(
+            self._indices
+        )
 
 
 class DebeziumColumns:
@@ -97,7 +102,8 @@ class DebeziumColumns:
         result: Callable[[Schema, Schema | None], Schema],
         target: Callable[[str, str], str],
     ) -> None:
-        """`result` makes the schema afterwards of a row's and a key's, `target` a destination of database and table."""
+        """`result` makes the schema afterwards of a row's and a key's, `target` a destination of
+        database and table."""
         self._row_form = row_form
         self._result = result
         self._target = target
@@ -117,10 +123,14 @@ class DebeziumColumns:
             table = source.field("table") or source.field("collection")
             row, before = envelope["after"], envelope["before"]
             well_typed = (
-                db is not None and table is not None and db.schema.type is table.schema.type is STRING.type
-                and envelope["ts_ms"].type is INT64.type and envelope["op"].type is STRING.type
-                and row.type is Type.STRUCT and envelope["op"].default is None
-            )  # fmt: skip
+                db is not None
+                and table is not None
+                and db.schema.type is table.schema.type is STRING.type
+                and envelope["ts_ms"].type is INT64.type
+                and envelope["op"].type is STRING.type
+                and row.type is Type.STRUCT
+                and envelope["op"].default is None
+            )
         except KeyError as error:
             raise DataError(f"{error.args[0]} is not a valid field name") from error
         if not well_typed or db is None or table is None:
@@ -154,7 +164,9 @@ class DebeziumColumns:
         columns = children(mixed(after, before, rows.deleted, rows.selected).data)
         columns = [with_default(c, d) for c, d in zip(columns, plan.defaults, strict=True)]
         moment = as_logical(cdc_schema["ts"], taken(moments.data, rows.index))
-        db, table = (taken(member_of(source, name).data, rows.index) for name in (plan.db, plan.table))
+        db, table = (
+            taken(member_of(source, name).data, rows.index) for name in (plan.db, plan.table)
+        )
         cdc = [rows.op, moment, made.origin.offsets, *self._names(db, table, rows.null)]
         if cdc_schema.field("key") is not None:
             cdc.append(made.key.data)
@@ -163,8 +175,11 @@ class DebeziumColumns:
         null_schema = kept_nulls(value)[1]
         return [made.replace(value=Column(result, data, rows.null, tombstone_schema=null_schema))]
 
-    def _rows(self, batch: Batch, codes: _Codes, complete: pa.BooleanArray, dropped: pa.BooleanArray) -> _Rows | None:
-        """Find out which rows go on; None: no row does. Rows without an operation, or not complete, fail."""
+    def _rows(
+        self, batch: Batch, codes: _Codes, complete: pa.BooleanArray, dropped: pa.BooleanArray
+    ) -> _Rows | None:
+        """Find out which rows go on; None: no row does. Rows without an operation, or not complete,
+        fail."""
         null = batch.value.is_null()
         good = pc.and_(complete, codes.known)
         if null is not None:
@@ -185,7 +200,8 @@ class DebeziumColumns:
     def _names(
         self, db: pa.StringArray, table: pa.StringArray, null: pa.BooleanArray | None
     ) -> tuple[pa.Array, pa.Array]:
-        """`_cdc.source` and `_cdc.target`, made once per pair of names: a batch has few, nearly always one.
+        """`_cdc.source` and `_cdc.target`, made once per pair of names: a batch has few, nearly
+        always one.
 
         What they are in rows that are null as a whole does not matter.
         """
@@ -197,8 +213,12 @@ class DebeziumColumns:
         if len(dbs.dictionary) * len(tables.dictionary) > MOST_NAMES:
             raise NotColumnar("a batch of many databases and tables")
         pairs = list(product(dbs.dictionary.to_pylist(), tables.dictionary.to_pylist()))
-        sources, targets = (pa.array(names, pa.string()) for names in zip(*starmap(self._name, pairs), strict=True))
-        which = pc.add(pc.multiply(dbs.indices, pa.scalar(len(tables.dictionary), pa.int32())), tables.indices)
+        sources, targets = (
+            pa.array(names, pa.string()) for names in zip(*starmap(self._name, pairs), strict=True)
+        )
+        which = pc.add(
+            pc.multiply(dbs.indices, pa.scalar(len(tables.dictionary), pa.int32())), tables.indices
+        )
         return sources.take(which), targets.take(which)
 
     def _name(self, db: str | None, table: str | None) -> tuple[str, str]:
@@ -214,7 +234,9 @@ class DebeziumColumns:
             raise NotColumnar("op is no text")
         after, before = (_maps(value.member(name), len(batch)) for name in ("after", "before"))
         codes = _Codes(op.data)
-        dropped = pc.or_(pc.invert(codes.has_row(null_rows(after), null_rows(before))), codes.rowless)
+        dropped = pc.or_(
+            pc.invert(codes.has_row(null_rows(after), null_rows(before))), codes.rowless
+        )
         db, table, has_source = self._source(batch, value.member("source"))
         rows = self._rows(batch, codes, pc.or_(dropped, has_source), dropped)
         if rows is None:
@@ -225,8 +247,12 @@ class DebeziumColumns:
         moment = pa.nulls(len(made)) if moments is None else taken(moments.data, rows.index)
         source, target = self._names(taken(db, rows.index), taken(table, rows.index), rows.null)
         cdc = {
-            "op": rows.op, "ts": moment, "offset": made.origin.offsets, "source": source, "target": target,
-        }  # fmt: skip
+            "op": rows.op,
+            "ts": moment,
+            "offset": made.origin.offsets,
+            "source": source,
+            "target": target,
+        }
         key = made.key
         if key.schema is None and pa.types.is_struct(key.data.type):
             cdc["key"] = key.data
@@ -234,21 +260,33 @@ class DebeziumColumns:
             if key.data.null_count:
                 absent["_cdc", "key"] = key.data.is_null()
         columns["_cdc"] = pa.StructArray.from_arrays(list(cdc.values()), names=list(cdc))
-        data = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=rows.null)
-        return [made.replace(value=Column(None, data, rows.null, absent, kept_nulls(batch.value)[1]))]
+        data = pa.StructArray.from_arrays(
+            list(columns.values()), names=list(columns), mask=rows.null
+        )
+        return [
+            made.replace(value=Column(None, data, rows.null, absent, kept_nulls(batch.value)[1]))
+        ]
 
-    def _source(self, batch: Batch, source: Column | None) -> tuple[pa.Array, pa.Array, pa.BooleanArray]:
+    def _source(
+        self, batch: Batch, source: Column | None
+    ) -> tuple[pa.Array, pa.Array, pa.BooleanArray]:
         """Database (or its schema) and table of each event, and whether both are there."""
         nothing = pa.nulls(len(batch), pa.string())
         schema = None if source is None else source.member("schema")
         if schema is not None and schema.missing is not None and schema.missing.true_count:
             raise NotColumnar("some events have a schema in their source, others do not")
         names = []
-        if source is not None and source.member("table") is None and source.member("collection") is not None:
+        if (
+            source is not None
+            and source.member("table") is None
+            and source.member("collection") is not None
+        ):
             raise NotColumnar("collections instead of tables")
         for name in ("db" if schema is None else "schema", "table"):
             found = None if source is None else source.member(name)
-            names.append(nothing if found is None or pa.types.is_null(found.data.type) else found.data)
+            names.append(
+                nothing if found is None or pa.types.is_null(found.data.type) else found.data
+            )
         db, table = names
         if not (pa.types.is_string(db.type) and pa.types.is_string(table.type)):
             raise NotColumnar("the source is named by something other than text")
@@ -256,7 +294,8 @@ class DebeziumColumns:
 
 
 def _key_schema(key: Column, rows: _Rows) -> Schema | None:
-    """The key schema that the events among the rows that go on show; NotColumnar when they show different ones."""
+    """The key schema that the events among the rows that go on show; NotColumnar when they show
+    different ones."""
     if key.schema is None or key.tombstone is None:
         return key.schema
     events = len(key)
@@ -292,7 +331,9 @@ def _maps(column: Column | None, length: int) -> Column:
     return column
 
 
-def _row_members(row: Column, rows: _Rows) -> tuple[dict[str, pa.Array], dict[Path, pa.BooleanArray]]:
+def _row_members(
+    row: Column, rows: _Rows
+) -> tuple[dict[str, pa.Array], dict[Path, pa.BooleanArray]]:
     """The members of the rows that go on and the masks of those that are absent."""
     columns = map_members(row.data)
     absent: dict[Path, pa.BooleanArray] = {}

@@ -1,4 +1,5 @@
-"""Iceberg's `DebeziumTransform`: the row of a change event, with what happened to it beside it as `_cdc`."""
+"""Iceberg's `DebeziumTransform`: the row of a change event, with what happened to it beside it as
+`_cdc`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,16 @@ from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import DataError
 from connect_py.api.record import R, SinkRecord
-from connect_py.api.schema import INT64, OPTIONAL_INT64, STRING, Schema, Struct, Value, struct, timestamp
+from connect_py.api.schema import (
+    INT64,
+    OPTIONAL_INT64,
+    STRING,
+    Schema,
+    Struct,
+    Value,
+    struct,
+    timestamp,
+)
 from connect_py.api.transformation import Transformation
 from transforms.iceberg.cdc import CDC, CDC_OPERATIONS, INSERT, NO_ROW
 from transforms.java_errors import NullPointerError
@@ -25,17 +35,23 @@ _TIMESTAMP = timestamp()
 
 
 class DebeziumTransform(Transformation[R]):
-    """Lifts the row of each event to the top and adds the struct `_cdc`: op, ts, offset, source, target, key.
+    """Lifts the row of each event to the top and adds the struct `_cdc`: op, ts, offset, source,
+    target, key.
 
-    Deletes give the row before, everything else the row after; column defaults take the place of nulls. Tombstones
-    pass, truncate events and messages are dropped, and so are schemaless events without a row.
+    Deletes give the row before, everything else the row after; column defaults take the place of
+    nulls. Tombstones pass, truncate events and messages are dropped, and so are schemaless events
+    without a row.
     """
 
     config_def = ConfigDef().define(
-        "cdc.target.pattern", Type.STRING, default="{db}.{table}", importance=Importance.MEDIUM,
-        doc="How _cdc.target is made: {db} is the source's schema, or its database where there is none, {table} its "
+        "cdc.target.pattern",
+        Type.STRING,
+        default="{db}.{table}",
+        importance=Importance.MEDIUM,
+        doc="How _cdc.target is made: {db} is the source's schema, or its database where there is "
+        "none, {table} its "
         "table or collection.",
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         self._pattern: str = self.config_def.parse(configs)["cdc.target.pattern"] or "{db}.{table}"
@@ -52,7 +68,9 @@ class DebeziumTransform(Transformation[R]):
     def apply(self, record: R) -> R | None:
         if record.value is None:
             return record
-        return self._schemaless(record) if record.value_schema is None else self._with_schema(record)
+        return (
+            self._schemaless(record) if record.value_schema is None else self._with_schema(record)
+        )
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         if self._columns is None:
@@ -71,10 +89,20 @@ class DebeziumTransform(Transformation[R]):
         result = self.result(row.schema, record.key_schema)
         moment = _present(checked(event, "ts_ms", INT64), "ts_ms")
         source = require_struct(_present(event.get_without_default("source"), "source"), PURPOSE)
-        db = checked(source, "schema" if source.schema.field("schema") is not None else "db", STRING)
-        table = checked(source, "table" if source.schema.field("table") is not None else "collection", STRING)
+        db = checked(
+            source, "schema" if source.schema.field("schema") is not None else "db", STRING
+        )
+        table = checked(
+            source, "table" if source.schema.field("table") is not None else "collection", STRING
+        )
         names = ["null" if name is None else name for name in (db, table)]
-        cdc = [CDC_OPERATIONS.get(code, INSERT), moment, _offset(record), ".".join(names), self.target(*names)]
+        cdc = [
+            CDC_OPERATIONS.get(code, INSERT),
+            moment,
+            _offset(record),
+            ".".join(names),
+            self.target(*names),
+        ]
         if record.key_schema is not None:
             cdc.append(record.key)
         values = values_of(row, replace_null_with_default=True)
@@ -88,7 +116,9 @@ class DebeziumTransform(Transformation[R]):
         if code in NO_ROW or not isinstance(row, dict):
             return None
         source = require_map(event.get("source"), PURPOSE)
-        db = str(_present(source["schema"] if "schema" in source else source.get("db"), "source.db"))
+        db = str(
+            _present(source["schema"] if "schema" in source else source.get("db"), "source.db")
+        )
         table = str(_present(source.get("table", source.get("collection")), "source.table"))
         cdc: dict[str, Any] = {"op": CDC_OPERATIONS.get(code, INSERT), "ts": event.get("ts_ms")}
         offset = _offset(record)
@@ -102,7 +132,13 @@ class DebeziumTransform(Transformation[R]):
 
 def cdc_schema(key: Schema | None) -> Schema:
     """The schema of `_cdc` for records of this key schema."""
-    fields = [("op", STRING), ("ts", _TIMESTAMP), ("offset", OPTIONAL_INT64), ("source", STRING), ("target", STRING)]
+    fields = [
+        ("op", STRING),
+        ("ts", _TIMESTAMP),
+        ("offset", OPTIONAL_INT64),
+        ("source", STRING),
+        ("target", STRING),
+    ]
     return struct(*fields, *([] if key is None else [("key", key)]))
 
 
@@ -116,7 +152,9 @@ def checked(row: Struct, name: str, wanted: Schema) -> Value:
 
 def _present(value: Value, name: str) -> Value:
     if value is None:
-        raise NullPointerError(f"the event has no {name}: it is no change event of a row, or incomplete")
+        raise NullPointerError(
+            f"the event has no {name}: it is no change event of a row, or incomplete"
+        )
     return value
 
 

@@ -41,12 +41,16 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 class JsonToMapTransform(Transformation[R]):
-    """Each member becomes a field of a type that its value asks for: the schema may change from record to record."""
+    """Each member becomes a field of a type that its value asks for: the schema may change from
+    record to record."""
 
     config_def = ConfigDef().define(
-        "json.root", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
+        "json.root",
+        Type.BOOLEAN,
+        default=False,
+        importance=Importance.MEDIUM,
         doc="One field `payload` with all members as texts.",
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         self._root: bool = self.config_def.parse(configs)["json.root"]
@@ -57,7 +61,8 @@ class JsonToMapTransform(Transformation[R]):
         if not isinstance(record.value, str):
             raise DataError("JsonToMapTransform needs a text")
         try:
-            tree, _ = _DECODER.raw_decode(record.value.lstrip(_BLANKS))  # what follows is passed over, as in Java
+            # what follows is passed over, as in Java
+            tree, _ = _DECODER.raw_decode(record.value.lstrip(_BLANKS))
         except (ValueError, RecursionError) as error:
             raise DataError("the text is no JSON") from error
         if not isinstance(tree, dict):
@@ -65,9 +70,15 @@ class JsonToMapTransform(Transformation[R]):
         if self._root:
             row = Struct(_ROOT, [{name: _text(value) for name, value in tree.items()}])
             return record.replace(value_schema=_ROOT, value=row)
-        fields = [(name, schema, value) for name, value in tree.items() if (schema := _schema(value)) is not None]
+        fields = [
+            (name, schema, value)
+            for name, value in tree.items()
+            if (schema := _schema(value)) is not None
+        ]
         result = struct(*((name, schema) for name, schema, _ in fields))
-        return record.replace(value_schema=result, value=Struct(result, [_value(s, v) for _, s, v in fields]))
+        return record.replace(
+            value_schema=result, value=Struct(result, [_value(s, v) for _, s, v in fields])
+        )
 
 
 def _schema(tree: Any) -> Schema | None:
@@ -91,7 +102,10 @@ def _items(trees: Sequence[Any]) -> Schema | None:
         if inner == {None}:
             return None
         return (inner.pop() if len(inner) == 1 else None) or array(OPTIONAL_STRING, optional=True)
-    kinds = {None if tree is None or isinstance(tree, dict | list) else scalar_schema(tree) for tree in trees}
+    kinds = {
+        None if tree is None or isinstance(tree, dict | list) else scalar_schema(tree)
+        for tree in trees
+    }
     return (kinds.pop() or OPTIONAL_STRING) if len(kinds) == 1 else OPTIONAL_STRING
 
 

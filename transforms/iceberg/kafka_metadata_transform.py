@@ -10,7 +10,16 @@ from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import R, SinkRecord
-from connect_py.api.schema import INT32, INT64, OPTIONAL_INT64, STRING, Schema, Struct, Value, struct
+from connect_py.api.schema import (
+    INT32,
+    INT64,
+    OPTIONAL_INT64,
+    STRING,
+    Schema,
+    Struct,
+    Value,
+    struct,
+)
 from connect_py.api.transformation import Transformation
 from transforms.rebuild import check_required, members, rebuilt, values_of
 from transforms.requirements import require_map, require_struct
@@ -18,27 +27,42 @@ from transforms.requirements import require_map, require_struct
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FIELDS = (("topic", STRING), ("partition", INT32), ("offset", INT64), ("timestamp", OPTIONAL_INT64))
+_FIELDS = (
+    ("topic", STRING),
+    ("partition", INT32),
+    ("offset", INT64),
+    ("timestamp", OPTIONAL_INT64),
+)
 
 
 class KafkaMetadataTransform(Transformation[R]):
-    """One nested field, or one field for each. Timestamps are numbers of milliseconds. Tombstones pass."""
+    """One nested field, or one field for each. Timestamps are numbers of milliseconds. Tombstones
+    pass."""
 
     config_def = (
         ConfigDef()
         .define(
-            "field_name", Type.STRING, default="_kafka_metadata", importance=Importance.LOW,
+            "field_name",
+            Type.STRING,
+            default="_kafka_metadata",
+            importance=Importance.LOW,
             doc="The name of the field, or how the names of the fields begin.",
         )
         .define(
-            "nested", Type.BOOLEAN, default=False, importance=Importance.LOW,
+            "nested",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.LOW,
             doc="One struct or map instead of a field for each.",
         )
         .define(
-            "external_field", Type.STRING, default="none", importance=Importance.LOW,
+            "external_field",
+            Type.STRING,
+            default="none",
+            importance=Importance.LOW,
             doc="key,value: one more field with a constant.",
         )
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
@@ -47,7 +71,10 @@ class KafkaMetadataTransform(Transformation[R]):
         external: str = props["external_field"]
         parts = [] if external == "none" else [part.strip() for part in external.split(",")]
         if parts and len(parts) != 2:
-            raise ConfigError("external_field", f"Could not parse {external} for external_field: key,value is expected")
+            raise ConfigError(
+                "external_field",
+                f"Could not parse {external} for external_field: key,value is expected",
+            )
         self._constants = [parts[1]] if parts else []
         self._fields: list[tuple[str, Schema]] = [*_FIELDS, *((name, STRING) for name in parts[:1])]
         self._inner = struct(*self._fields)
@@ -67,15 +94,23 @@ class KafkaMetadataTransform(Transformation[R]):
         if not isinstance(record, SinkRecord):
             raise DataError("only records of Kafka have an offset")
         found: list[Value] = [
-            record.topic, record.partition, record.kafka_offset, record.timestamp, *self._constants,
-        ]  # fmt: skip
+            record.topic,
+            record.partition,
+            record.kafka_offset,
+            record.timestamp,
+            *self._constants,
+        ]
         if record.value_schema is None:
             row = require_map(record.value, "KafkaMetadata transform")
             names = [name for name, _ in self._fields]
             added: dict[str, Any] = {
                 n: v for n, v in zip(names, found, strict=True) if n != "timestamp" or v is not None
             }
-            flat = {self._name: added} if self._nested else {f"{self._name}_{n}": v for n, v in added.items()}
+            flat = (
+                {self._name: added}
+                if self._nested
+                else {f"{self._name}_{n}": v for n, v in added.items()}
+            )
             return record.replace(value_schema=None, value={**row, **flat})
         taken = require_struct(record.value, "KafkaMetadataTransform", record.value_schema)
         result = self._result(taken.schema)

@@ -11,7 +11,12 @@ from connect_py.api.schema import Schema, SchemaAndValue, Struct, Value
 from connect_py.api.transformation import Transformation
 from transforms.debezium.envelope import AFTER, BEFORE, is_delete, is_envelope
 from transforms.java_errors import IllegalArgumentError, NullPointerError
-from transforms.mongodb.change_events import UPDATE_DESCRIPTION, has_document_key, key_document, text_of
+from transforms.mongodb.change_events import (
+    UPDATE_DESCRIPTION,
+    has_document_key,
+    key_document,
+    text_of,
+)
 from transforms.mongodb.documents import ArrayEncoding, DocumentConverter
 from transforms.mongodb.extended_json import Document, parse_document
 from transforms.rebuild import rebuilt
@@ -20,19 +25,24 @@ ID: Final = "_id"
 
 
 class MongoDebeziumTransform(Transformation[R]):
-    """Goes before `DebeziumTransform`: the members before and after of each event become structs, and so does the key.
+    """Goes before `DebeziumTransform`: the members before and after of each event become structs,
+    and so does the key.
 
-    After an update without the full document, `after` is the document before, if that is known, with the changes. A
-    delete without the document before becomes a tombstone of its key. Records that are no events of MongoDB become
-    null, tombstones pass.
+    After an update without the full document, `after` is the document before, if that is known,
+    with the changes. A delete without the document before becomes a tombstone of its key. Records
+    that are no events of MongoDB become null, tombstones pass.
     """
 
     config_def = ConfigDef().define(
-        "array_handling_mode", Type.STRING, default=ArrayEncoding.ARRAY.value, importance=Importance.MEDIUM,
+        "array_handling_mode",
+        Type.STRING,
+        default=ArrayEncoding.ARRAY.value,
+        importance=Importance.MEDIUM,
         validator=one_of(*(encoding.value for encoding in ArrayEncoding), case_insensitive=True),
-        doc="array: arrays stay arrays, and all items must have one type; document: a struct with the members "
+        doc="array: arrays stay arrays, and all items must have one type; document: a struct with "
+        "the members "
         "_0, _1 and so on.",
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         mode = self.config_def.parse(configs)["array_handling_mode"]
@@ -57,8 +67,14 @@ class MongoDebeziumTransform(Transformation[R]):
             if is_delete(event):
                 return made.replace(value_schema=None, value=None)
             raise IllegalArgumentError("the event has neither documents nor changes")
-        parts = [(name, document) for name, document in ((BEFORE, before), (AFTER, after)) if document is not None]
-        value = self._event(event, [(name, self._converter.converted(d, None, optional=True)) for name, d in parts])
+        parts = [
+            (name, document)
+            for name, document in ((BEFORE, before), (AFTER, after))
+            if document is not None
+        ]
+        value = self._event(
+            event, [(name, self._converter.converted(d, None, optional=True)) for name, d in parts]
+        )
         return made.replace(value_schema=value.schema, value=value)
 
     def _event(self, event: Struct, documents: Sequence[tuple[str, SchemaAndValue]]) -> Struct:
@@ -83,10 +99,20 @@ def _document(event: Struct, name: str) -> Document | None:
 
 def _updated(event: Struct, before: Document | None, identity: Document) -> Document | None:
     """The document after an update that tells changes only; None: it tells none."""
-    found = event.get_without_default(UPDATE_DESCRIPTION) if event.schema.field(UPDATE_DESCRIPTION) else None
+    found = (
+        event.get_without_default(UPDATE_DESCRIPTION)
+        if event.schema.field(UPDATE_DESCRIPTION)
+        else None
+    )
     if found is None:
         return None
     changed = _document(found, "updatedFields") or {}
-    removed = found.get_without_default("removedFields") if found.schema.field("removedFields") else None
-    after = {name: value for name, value in {**(before or {}), **changed}.items() if name not in (removed or ())}
+    removed = (
+        found.get_without_default("removedFields") if found.schema.field("removedFields") else None
+    )
+    after = {
+        name: value
+        for name, value in {**(before or {}), **changed}.items()
+        if name not in (removed or ())
+    }
     return after if ID in after else {**after, ID: identity["id"]}

@@ -32,7 +32,8 @@ def key_document(key: Struct) -> Document:
 
 
 def text_of(event: Struct, name: str) -> str | None:
-    """The text of a member, a document in extended JSON; None: the event has none. DataError: it is no text."""
+    """The text of a member, a document in extended JSON; None: the event has none. DataError: it is
+    no text."""
     if event.schema.field(name) is None:
         return None
     found = event.get_without_default(name)

@@ -26,7 +26,10 @@ from connect_py.api.schema import (
 from transforms.mongodb.extended_json import BsonValue, Document, Kind
 
 REGULAR_EXPRESSION: Final = struct(
-    ("regex", OPTIONAL_STRING), ("options", OPTIONAL_STRING), name="io.debezium.mongodb.regex", optional=True
+    ("regex", OPTIONAL_STRING),
+    ("options", OPTIONAL_STRING),
+    name="io.debezium.mongodb.regex",
+    optional=True,
 )
 _SCALARS: Final[Mapping[Kind, Schema]] = {
     Kind.STRING: OPTIONAL_STRING,
@@ -80,8 +83,9 @@ _NOTHING: Final = _Nothing()
 class DocumentConverter:
     """Makes structs of documents.
 
-    A null has no type of its own: an optional text, unless other items of its array say more. Documents in one
-    array share a schema with the members of all. What has no type in tables (`Kind.OTHER`) is left out of documents.
+    A null has no type of its own: an optional text, unless other items of its array say more.
+    Documents in one array share a schema with the members of all. What has no type in tables
+    (`Kind.OTHER`) is left out of documents.
     """
 
     def __init__(self, arrays: ArrayEncoding, adjusted: Callable[[str], str] = str) -> None:
@@ -89,15 +93,20 @@ class DocumentConverter:
         self._arrays = arrays
         self._adjusted = adjusted
 
-    def converted(self, document: Document, name: str | None, *, optional: bool = False) -> SchemaAndValue:
-        """Return a document as a struct of a schema of that name; documents inside have it before their own names.
+    def converted(
+        self, document: Document, name: str | None, *, optional: bool = False
+    ) -> SchemaAndValue:
+        """Return a document as a struct of a schema of that name; documents inside have it before
+        their own names.
 
         Raises:
             DataError: Items of an array have different types, or a member has no name.
         """
         shape = self._shape_of_document(document)
         schema = self._schema(shape, name, optional=optional)
-        return SchemaAndValue(schema, self._value(shape, schema, BsonValue(Kind.DOCUMENT, document)))
+        return SchemaAndValue(
+            schema, self._value(shape, schema, BsonValue(Kind.DOCUMENT, document))
+        )
 
     def _shape(self, found: BsonValue) -> _Shape:
         match found.kind:
@@ -121,7 +130,13 @@ class DocumentConverter:
     def _shape_of_document(self, document: Document) -> _Fields:
         if "" in document:
             raise SchemaBuilderError("fieldName cannot be null.")
-        return _Fields({name: self._shape(value) for name, value in document.items() if value.kind is not Kind.OTHER})
+        return _Fields(
+            {
+                name: self._shape(value)
+                for name, value in document.items()
+                if value.kind is not Kind.OTHER
+            }
+        )
 
     def _schema(self, shape: _Shape, name: str | None, *, optional: bool = True) -> Schema:
         match shape:
@@ -133,13 +148,17 @@ class DocumentConverter:
                 return array(self._schema(item, name), optional=True)
             case _Fields(members):
                 fields = [
-                    (field := self._adjusted(member), self._schema(inside, f"{name or 'null'}.{field}"))
+                    (
+                        field := self._adjusted(member),
+                        self._schema(inside, f"{name or 'null'}.{field}"),
+                    )
                     for member, inside in members.items()
                 ]
                 return struct(*fields, name=name, optional=optional)
 
     def _value(self, shape: _Shape, schema: Schema, found: BsonValue) -> Value:
-        if found.kind in (Kind.NULL, Kind.OTHER):  # others are here if the member has a type elsewhere in an array
+        # others are here if the member has a type elsewhere in an array
+        if found.kind in (Kind.NULL, Kind.OTHER):
             return None
         match shape:
             case _Items(item):
@@ -148,7 +167,9 @@ class DocumentConverter:
             case _Fields(members):
                 document = _document(found)
                 values = [
-                    self._value(inside, field.schema, document[member]) if member in document else None
+                    self._value(inside, field.schema, document[member])
+                    if member in document
+                    else None
                     for field, (member, inside) in zip(schema.fields, members.items(), strict=True)
                 ]
                 return Struct(schema, values)
@@ -167,13 +188,20 @@ def _merged(left: _Shape, right: _Shape) -> _Shape:
         return right
     match left, right:
         case _Fields(ours), _Fields(theirs):
-            return _Fields({
-                **{name: _merged(shape, theirs.get(name, _NOTHING)) for name, shape in ours.items()},
-                **{name: shape for name, shape in theirs.items() if name not in ours},
-            })  # fmt: skip
+            return _Fields(
+                {
+                    **{
+                        name: _merged(shape, theirs.get(name, _NOTHING))
+                        for name, shape in ours.items()
+                    },
+                    **{name: shape for name, shape in theirs.items() if name not in ours},
+                }
+            )
         case _Items(one), _Items(other):
             return _Items(_merged(one, other))
-    raise DataError("Array elements with different Bson types are not supported: use the encoding document")
+    raise DataError(
+        "Array elements with different Bson types are not supported: use the encoding document"
+    )
 
 
 def _document(found: BsonValue) -> Document:

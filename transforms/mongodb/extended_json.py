@@ -1,4 +1,5 @@
-"""MongoDB's extended JSON: the texts in which Debezium hands over documents, with the types of BSON."""
+"""MongoDB's extended JSON: the texts in which Debezium hands over documents, with the types of
+BSON."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Kind(Enum):
     SCOPED_JAVASCRIPT = auto()  # (code, document)
     DOCUMENT = auto()  # Mapping[str, BsonValue]
     ARRAY = auto()  # Sequence[BsonValue]
-    OTHER = auto()  # Document, as it was written; symbols, database pointers, smallest and greatest key, undefined
+    # Document, as it was written; symbols, database pointers, smallest and greatest key, undefined
+    OTHER = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +63,11 @@ _DIGITS: Final = 34  # of a Decimal128
 def parse_document(text: str) -> Document:
     """Read a document.
 
-    Legacy and canonical forms are understood, as Debezium writes them; those of MongoDB's shell are not.
+    Legacy and canonical forms are understood, as Debezium writes them; those of MongoDB's shell are
+    not.
 
-    Raises:
-        DataError: The text is no JSON object, or one of its values does not fit the type that it names.
+    Raises: DataError: The text is no JSON object, or one of its values does not fit the type that
+        it names.
     """
     found = parse_value(text)
     if found.kind is not Kind.DOCUMENT:
@@ -78,7 +81,9 @@ def parse_value(text: str) -> BsonValue:
     try:
         return _bson(_DECODER.decode(text))
     except json.JSONDecodeError as error:
-        raise DataError(f"no extended JSON: no JSON at line {error.lineno} column {error.colno}") from None
+        raise DataError(
+            f"no extended JSON: no JSON at line {error.lineno} column {error.colno}"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise DataError(f"no extended JSON: {error}") from error
 
@@ -107,14 +112,17 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> BsonValue:
 
 
 def _special(members: Document) -> BsonValue | None:
-    """The value that such an object stands for; None: it is a document after all, an expression of a query perhaps."""
+    """The value that such an object stands for; None: it is a document after all, an expression of
+    a query perhaps."""
     names = set(members)
     if names <= {"$regex", "$options"} and "$regex" in names:
         return _regular_expression(members["$regex"], members.get("$options"))
     if names == {"$binary", "$type"}:
         return _binary(_text(members, "$binary"), members["$type"])
     if names == {"$code", "$scope"}:
-        return BsonValue(Kind.SCOPED_JAVASCRIPT, (_text(members, "$code"), _document(members["$scope"])))
+        return BsonValue(
+            Kind.SCOPED_JAVASCRIPT, (_text(members, "$code"), _document(members["$scope"]))
+        )
     first = next(iter(members))
     read = _SINGLE.get(first)
     if read is None:
@@ -205,7 +213,8 @@ def _timestamp(members: Document, name: str) -> BsonValue:
     inside = _document(members[name])
     if set(inside) != {"t", "i"}:
         raise ValueError(f"{name} needs t and i")
-    seconds, increment = (_integer(inside[part]) & 0xFFFF_FFFF for part in ("t", "i"))  # Java's are signed: till 2038
+    # Java's are signed: till 2038
+    seconds, increment = (_integer(inside[part]) & 0xFFFF_FFFF for part in ("t", "i"))
     return BsonValue(Kind.TIMESTAMP, (seconds, increment))
 
 
@@ -234,7 +243,11 @@ def _regular_expression(pattern: BsonValue, options: BsonValue | None) -> BsonVa
 
 def _regular_expression_document(members: Document, name: str) -> BsonValue | None:
     inside = _document(members[name])
-    return _regular_expression(inside["pattern"], inside.get("options")) if "pattern" in inside else None
+    return (
+        _regular_expression(inside["pattern"], inside.get("options"))
+        if "pattern" in inside
+        else None
+    )
 
 
 _SINGLE: Final[Mapping[str, Callable[[Document, str], BsonValue | None]]] = {
@@ -275,13 +288,21 @@ def _tree(found: BsonValue) -> Any:
         case Kind.DOCUMENT:
             return {name: _tree(member) for name, member in value.items()}
         case Kind.OTHER:  # the 1 of the smallest and the greatest key is no number
-            return {name: 1 if member.kind is Kind.INT32 else _tree(member) for name, member in value.items()}
+            return {
+                name: 1 if member.kind is Kind.INT32 else _tree(member)
+                for name, member in value.items()
+            }
         case Kind.ARRAY:
             return [_tree(item) for item in value]
         case Kind.TIMESTAMP:
             return {"$timestamp": {"t": value[0], "i": value[1]}}
         case Kind.BINARY:
-            return {"$binary": {"base64": base64.b64encode(value[0]).decode(), "subType": f"{value[1]:02x}"}}
+            return {
+                "$binary": {
+                    "base64": base64.b64encode(value[0]).decode(),
+                    "subType": f"{value[1]:02x}",
+                }
+            }
         case Kind.REGULAR_EXPRESSION:
             return {"$regularExpression": {"pattern": value[0], "options": value[1]}}
         case Kind.SCOPED_JAVASCRIPT:

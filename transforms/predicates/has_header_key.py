@@ -18,7 +18,11 @@ class HasHeaderKey(Predicate[R]):
     """Whether there is at least one header of the name."""
 
     config_def = ConfigDef().define(
-        "name", Type.STRING, validator=non_empty, importance=Importance.MEDIUM, doc="The name of the header."
+        "name",
+        Type.STRING,
+        validator=non_empty,
+        importance=Importance.MEDIUM,
+        doc="The name of the header.",
     )
 
     def configure(self, configs: Mapping[str, str]) -> None:
@@ -32,4 +36,6 @@ class HasHeaderKey(Predicate[R]):
             return False
         import pyarrow as pa
 
-        return pa.array([any(h.key == self._name for h in headers) for headers in batch.headers], pa.bool_())
+        return pa.array(
+            [any(h.key == self._name for h in headers) for headers in batch.headers], pa.bool_()
+        )

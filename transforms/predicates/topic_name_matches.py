@@ -16,9 +16,12 @@ class TopicNameMatches(Predicate[R]):
     """Whether the whole topic, as earlier transformations left it, matches."""
 
     config_def = ConfigDef().define(
-        "pattern", Type.STRING, validator=all_of(non_empty, java_regex), importance=Importance.MEDIUM,
+        "pattern",
+        Type.STRING,
+        validator=all_of(non_empty, java_regex),
+        importance=Importance.MEDIUM,
         doc="Regular expression, in Java's syntax, that the whole topic must match.",
-    )  # fmt: skip
+    )
 
     def configure(self, configs: Mapping[str, str]) -> None:
         self._pattern = JavaPattern(self.config_def.parse(configs)["pattern"])

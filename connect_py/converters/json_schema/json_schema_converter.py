@@ -14,9 +14,21 @@ from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.record import RawHeaders
 from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
 from connect_py.api.schema import Type as SchemaType
-from connect_py.converters.json_schema.json_schema_type import ANY, EXTRAS, JsonSchemaType, Options, json_schema_type
-from connect_py.converters.json_schema.json_schema_values import JsonSchemaValidator, JsonSchemaValueReader
-from connect_py.converters.json_schema.json_schema_writing import JsonSchemaValueWriter, JsonSchemaWriter
+from connect_py.converters.json_schema.json_schema_type import (
+    ANY,
+    EXTRAS,
+    JsonSchemaType,
+    Options,
+    json_schema_type,
+)
+from connect_py.converters.json_schema.json_schema_values import (
+    JsonSchemaValidator,
+    JsonSchemaValueReader,
+)
+from connect_py.converters.json_schema.json_schema_writing import (
+    JsonSchemaValueWriter,
+    JsonSchemaWriter,
+)
 from connect_py.converters.json_schema_columns import schema_reader
 from connect_py.converters.json_text import read_json
 from connect_py.converters.native.decoder import NativeDecoder
@@ -42,26 +54,73 @@ class JsonSchemaConverter(RegistryConverter):
     label = "JSON Schema"
     config_def: ClassVar[ConfigDef] = (
         ConfigDef(CONFIG_DEF.keys.values())
-        .define("object.additional.properties", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
-                doc="Whether schemas that are written allow members that they do not name.")
-        .define("use.optional.for.nonrequired", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-                doc="Make members optional that the schema does not require.")
-        .define("decimal.format", Type.STRING, default="BASE64", importance=Importance.LOW,
-                validator=one_of("BASE64", "NUMERIC", case_insensitive=True),
-                doc="How decimals are written: base64 of the unscaled bytes, or as a number. Both are read.")
-        .define("json.fail.invalid.schema", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-                doc="Refuse messages that are not valid under their schema, when reading and when writing.")
-        .define("ignore.modern.dialects", Type.BOOLEAN, default=False, importance=Importance.LOW,
-                doc="Validate by draft 7, whatever the schema says of itself.")
-        .define("json.fail.unknown.properties", Type.BOOLEAN, default=True, importance=Importance.LOW,
-                doc="Accepted; members without a place in the Connect schema are left out.")
-        .define("preserve.additional.properties", Type.BOOLEAN, default=False, importance=Importance.LOW,
-                doc="Keep members that the schema does not name in a map beside those that it names.")
-        .define("generalized.sum.type.support", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-                doc="Name the members of unions connect_union_field_0 and so on.")
-        .define("flatten.singleton.unions", Type.BOOLEAN, default=True, importance=Importance.LOW,
-                doc="Read a union of one type as that type.")
-    )  # fmt: skip
+        .define(
+            "object.additional.properties",
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.MEDIUM,
+            doc="Whether schemas that are written allow members that they do not name.",
+        )
+        .define(
+            "use.optional.for.nonrequired",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.MEDIUM,
+            doc="Make members optional that the schema does not require.",
+        )
+        .define(
+            "decimal.format",
+            Type.STRING,
+            default="BASE64",
+            importance=Importance.LOW,
+            validator=one_of("BASE64", "NUMERIC", case_insensitive=True),
+            doc="How decimals are written: base64 of the unscaled bytes, or as a number. Both are "
+            "read.",
+        )
+        .define(
+            "json.fail.invalid.schema",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.MEDIUM,
+            doc="Refuse messages that are not valid under their schema, when reading and when "
+            "writing.",
+        )
+        .define(
+            "ignore.modern.dialects",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.LOW,
+            doc="Validate by draft 7, whatever the schema says of itself.",
+        )
+        .define(
+            "json.fail.unknown.properties",
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.LOW,
+            doc="Accepted; members without a place in the Connect schema are left out.",
+        )
+        .define(
+            "preserve.additional.properties",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.LOW,
+            doc="Keep members that the schema does not name in a map beside those that it names.",
+        )
+        .define(
+            "generalized.sum.type.support",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.MEDIUM,
+            doc="Name the members of unions connect_union_field_0 and so on.",
+        )
+        .define(
+            "flatten.singleton.unions",
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.LOW,
+            doc="Read a union of one type as that type.",
+        )
+    )
 
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
         parsed = self.config_def.parse(configs)
@@ -77,24 +136,35 @@ class JsonSchemaConverter(RegistryConverter):
         self._modern: bool = not parsed["ignore.modern.dialects"]
         super().configure(configs, is_key=is_key)
 
-    def make_reader(self, registered: RegisteredSchema, version: int | None, rest: bytes) -> MessageReader:
+    def make_reader(
+        self, registered: RegisteredSchema, version: int | None, rest: bytes
+    ) -> MessageReader:
         if rest:
             raise DataError(UNKNOWN_MAGIC)
         made = json_schema_type(registered.text, registered.references, version, self._options)
-        return _JsonReader(made, JsonSchemaValidator(made.documents, modern=self._modern), validate=self._validate)
+        return _JsonReader(
+            made, JsonSchemaValidator(made.documents, modern=self._modern), validate=self._validate
+        )
 
-    def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
+    def to_connect(
+        self, topic: str, data: bytes | None, headers: RawHeaders = ()
+    ) -> SchemaAndValue:
         made = super().to_connect(topic, data, headers)
         return NULL if made.value is None else made
 
     def make_writer(self, schema: Schema) -> JsonSchemaWriter:
         return JsonSchemaWriter(
-            schema, self._writing, additional_properties=self._additional_properties, validate=self._validate
+            schema,
+            self._writing,
+            additional_properties=self._additional_properties,
+            validate=self._validate,
         )
 
 
 class _JsonReader(MessageReader):
-    def __init__(self, made: JsonSchemaType, validator: JsonSchemaValidator, *, validate: bool) -> None:
+    def __init__(
+        self, made: JsonSchemaType, validator: JsonSchemaValidator, *, validate: bool
+    ) -> None:
         self.schema = made.schema
         self._validator = validator
         self._validate = validate
@@ -103,7 +173,9 @@ class _JsonReader(MessageReader):
         if self.columnar:
             try:
                 self._reader = schema_reader(_lenient(made.schema), replace_null_with_default=True)
-                self._decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(self._reader.type)
+                self._decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(
+                    self._reader.type
+                )
             except NotColumnar:
                 self.columnar = False
         self._native: NativeDecoder | None = None
@@ -158,15 +230,23 @@ def _lenient(schema: Schema) -> Schema:
     """The same columns, with what a message may leave out at its top."""
     if schema.type is not SchemaType.STRUCT:
         return schema
-    return schema.replace(default=None, fields=[(f.name, f.schema.replace(optional=True)) for f in schema.fields])
+    return schema.replace(
+        default=None, fields=[(f.name, f.schema.replace(optional=True)) for f in schema.fields]
+    )
 
 
 def _has_exact_columns(schema: Schema) -> bool:
-    """Whether JsonConverter's columns are what this schema asks for: no texts of any JSON, no maps of entries or of
-    members that have no name of their own."""
-    if schema.name == ANY or (schema.type is SchemaType.STRUCT and schema.field(EXTRAS) is not None):
+    """Whether JsonConverter's columns are what this schema asks for: no texts of any JSON, no maps
+    of entries or of members that have no name of their own."""
+    if schema.name == ANY or (
+        schema.type is SchemaType.STRUCT and schema.field(EXTRAS) is not None
+    ):
         return False
-    if schema.type is SchemaType.MAP and (schema.key_schema is None or schema.key_schema.type is not SchemaType.STRING):
+    if schema.type is SchemaType.MAP and (
+        schema.key_schema is None or schema.key_schema.type is not SchemaType.STRING
+    ):
         return False
-    inside = [f.schema for f in schema.fields] + [s for s in (schema.key_schema, schema.value_schema) if s is not None]
+    inside = [f.schema for f in schema.fields] + [
+        s for s in (schema.key_schema, schema.value_schema) if s is not None
+    ]
     return all(map(_has_exact_columns, inside))

@@ -9,7 +9,17 @@ from itertools import count
 from typing import Any, Final, TypeAlias
 
 from connect_py.api.errors import DataError
-from connect_py.api.schema import DATE, DECIMAL, OPTIONAL_STRING, STRING, TIME, TIMESTAMP, Field, Schema, Type
+from connect_py.api.schema import (
+    DATE,
+    DECIMAL,
+    OPTIONAL_STRING,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    Field,
+    Schema,
+    Type,
+)
 from connect_py.converters import generalized_sums
 from connect_py.converters.json_text import read_json
 from connect_py.converters.json_values import JsonValueReader
@@ -20,17 +30,30 @@ ENUM: Final = "io.confluent.connect.json.Enum"
 ONE_OF: Final = "io.confluent.connect.json.OneOf"
 MAP: Final = "map"
 ANY: Final = "io.debezium.data.Json"  # what a value of any type becomes: its JSON text
-EXTRAS: Final = "__connect_additional_properties__"  # the field of members that a schema does not name
-MAX_UNIONS: Final = 1_000  # counted where they are used: to validate a value takes time for each, 30 ms for as many
-MAX_MERGES: Final = 10_000  # of `allOf`: one that refers to the same schema twice doubles them at each level
+# the field of members that a schema does not name
+EXTRAS: Final = "__connect_additional_properties__"
+# counted where they are used: to validate a value takes time for each, 30 ms for as many
+MAX_UNIONS: Final = 1_000
+# of `allOf`: one that refers to the same schema twice doubles them at each level
+MAX_MERGES: Final = 10_000
 _LOGICAL_VERSIONS: Final = {DECIMAL: 1, DATE: 1, TIME: 1, TIMESTAMP: 1}
 _DEFAULT_TYPES: Final = {
-    "integer": Type.INT64, "number": Type.FLOAT64, "string": Type.STRING, "boolean": Type.BOOLEAN,
-}  # fmt: skip
+    "integer": Type.INT64,
+    "number": Type.FLOAT64,
+    "string": Type.STRING,
+    "boolean": Type.BOOLEAN,
+}
 _CONNECT_TYPES: Final = {
-    "int8": Type.INT8, "int16": Type.INT16, "int32": Type.INT32, "int64": Type.INT64, "float32": Type.FLOAT32,
-    "float64": Type.FLOAT64, "bytes": Type.BYTES, "string": Type.STRING, "boolean": Type.BOOLEAN,
-}  # fmt: skip
+    "int8": Type.INT8,
+    "int16": Type.INT16,
+    "int32": Type.INT32,
+    "int64": Type.INT64,
+    "float32": Type.FLOAT32,
+    "float64": Type.FLOAT64,
+    "bytes": Type.BYTES,
+    "string": Type.STRING,
+    "boolean": Type.BOOLEAN,
+}
 _NULL: Final = {"type": "null"}
 
 
@@ -58,17 +81,22 @@ class JsonSchemaType:
 
     schema: Schema
     branches: Mapping[tuple[Field, ...], Sequence[Branch]]
-    """By the fields of a struct that stands for a union of several types: the JSON Schema of each."""
+    """By the fields of a struct that stands for a union of several types: the JSON Schema of
+    each."""
     documents: Mapping[str, Tree]
     """The whole schema under the name `""`, and those it refers to, for validation."""
 
     def branches_of(self, schema: Schema) -> Sequence[Branch] | None:
-        """The JSON Schemas of a union's fields; None: the schema is no union. It may be optional here and not there."""
+        """The JSON Schemas of a union's fields; None: the schema is no union. It may be optional
+        here and not there."""
         return self.branches.get(schema.fields) if is_union(schema) else None
 
 
 def json_schema_type(
-    text: str, references: Mapping[str, str] | None = None, version: int | None = None, options: Options | None = None
+    text: str,
+    references: Mapping[str, str] | None = None,
+    version: int | None = None,
+    options: Options | None = None,
 ) -> JsonSchemaType:
     """Read a schema.
 
@@ -76,7 +104,10 @@ def json_schema_type(
         DataError: The text is no JSON Schema, or one that Connect has no type for.
     """
     try:
-        documents = {"": json.loads(text), **{name: json.loads(other) for name, other in (references or {}).items()}}
+        documents = {
+            "": json.loads(text),
+            **{name: json.loads(other) for name, other in (references or {}).items()},
+        }
         reader = _SchemaReader(documents, options or Options())
         schema = reader.read(documents[""], "")
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -139,13 +170,20 @@ class _SchemaReader:
         if "enum" in tree or "const" in tree:
             symbols = tree.get("enum", [tree.get("const")])
             if self._options.generalized_sums:
-                return Schema(Type.STRING, parameters=generalized_sums.enum_parameters("", list(map(str, symbols))))
-            return Schema(Type.STRING, parameters={ENUM: "", **{f"{ENUM}.{s}": str(s) for s in symbols}})
+                return Schema(
+                    Type.STRING,
+                    parameters=generalized_sums.enum_parameters("", list(map(str, symbols))),
+                )
+            return Schema(
+                Type.STRING, parameters={ENUM: "", **{f"{ENUM}.{s}": str(s) for s in symbols}}
+            )
         if kind is None:
             kind = "object" if "properties" in tree else "array" if "items" in tree else None
         connect_type = tree.get("connect.type")
         if kind == "object":
-            if connect_type == MAP or ("properties" not in tree and isinstance(tree.get("additionalProperties"), dict)):
+            if connect_type == MAP or (
+                "properties" not in tree and isinstance(tree.get("additionalProperties"), dict)
+            ):
                 values = tree.get("additionalProperties", True)
                 keys = OPTIONAL_STRING if tree.get("connect.optional.keys") else STRING
                 return Schema(Type.MAP, key_schema=keys, value_schema=self.read(values, document))
@@ -168,7 +206,10 @@ class _SchemaReader:
     def _struct(self, tree: Tree, document: str) -> Schema:
         properties: Mapping[str, Tree] = tree.get("properties", {})
         required = set(tree.get("required", ()))
-        places = {name: (_index(p, len(properties) + n), n) for n, (name, p) in enumerate(properties.items())}
+        places = {
+            name: (_index(p, len(properties) + n), n)
+            for n, (name, p) in enumerate(properties.items())
+        }
         fields = []
         for name in sorted(properties, key=places.__getitem__):
             schema = self.read(properties[name], document)
@@ -178,7 +219,9 @@ class _SchemaReader:
         extras = tree.get("additionalProperties", True)
         if self._options.additional_properties and extras is not False and EXTRAS not in properties:
             values = self.read(extras, document).replace(optional=True)
-            fields.append((EXTRAS, Schema(Type.MAP, key_schema=STRING, value_schema=values, optional=True)))
+            fields.append(
+                (EXTRAS, Schema(Type.MAP, key_schema=STRING, value_schema=values, optional=True))
+            )
         return Schema(Type.STRUCT, fields=fields)
 
     def _union(self, tree: Tree, branches: list[Tree], document: str) -> Schema:
@@ -194,8 +237,13 @@ class _SchemaReader:
         if self._options.generalized_sums:
             name = generalized_sums.union_name(next(self._unions))
             parameters = {generalized_sums.UNION: name}
-        fields = [(self._branch_name(n), self.read(b, document).replace(optional=True)) for n, b in enumerate(others)]
-        union = Schema(Type.STRUCT, name=name, fields=fields, optional=optional, parameters=parameters)
+        fields = [
+            (self._branch_name(n), self.read(b, document).replace(optional=True))
+            for n, b in enumerate(others)
+        ]
+        union = Schema(
+            Type.STRUCT, name=name, fields=fields, optional=optional, parameters=parameters
+        )
         made = self._attributed(union, {k: v for k, v in tree.items() if k != "title"})
         self.branches[made.fields] = [self._branch(b, document) for b in others]
         return made
@@ -206,7 +254,11 @@ class _SchemaReader:
         return Branch(tree, document)
 
     def _branch_name(self, place: int) -> str:
-        return generalized_sums.branch_name(place) if self._options.generalized_sums else f"{ONE_OF}.field.{place}"
+        return (
+            generalized_sums.branch_name(place)
+            if self._options.generalized_sums
+            else f"{ONE_OF}.field.{place}"
+        )
 
     def _merged(self, tree: Tree, document: str) -> Tree:
         """All members of `allOf` in one schema."""
@@ -255,7 +307,10 @@ class _SchemaReader:
             changes["doc"] = tree["description"]
         parameters = tree.get("connect.parameters")
         if parameters:
-            changes["parameters"] = {**schema.parameters, **{k: str(v) for k, v in parameters.items()}}
+            changes["parameters"] = {
+                **schema.parameters,
+                **{k: str(v) for k, v in parameters.items()},
+            }
         if changes:
             schema = schema.replace(**changes)
         if tree.get("default") is not None:
@@ -266,7 +321,15 @@ class _SchemaReader:
 
 def _inner(tree: Tree) -> dict[str, Any]:
     """A schema without what belongs to the union or merge around it."""
-    outer = ("allOf", "title", "default", "description", "connect.index", "connect.version", "connect.parameters")
+    outer = (
+        "allOf",
+        "title",
+        "default",
+        "description",
+        "connect.index",
+        "connect.version",
+        "connect.parameters",
+    )
     return {k: v for k, v in tree.items() if k not in outer or (k != "allOf" and "allOf" in tree)}
 
 

@@ -1,4 +1,5 @@
-"""Values of JSON Schemas, one at a time: as JsonConverter reads them, with unions and other maps."""
+"""Values of JSON Schemas, one at a time: as JsonConverter reads them, with unions and other
+maps."""
 
 from __future__ import annotations
 
@@ -9,13 +10,21 @@ from typing import Any, Final
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import Schema, Struct, Type, Value
-from connect_py.converters.json_schema.json_schema_type import ANY, EXTRAS, Branch, JsonSchemaType, Tree, is_enum
+from connect_py.converters.json_schema.json_schema_type import (
+    ANY,
+    EXTRAS,
+    Branch,
+    JsonSchemaType,
+    Tree,
+    is_enum,
+)
 from connect_py.converters.json_text import check_nesting, write_json
 from connect_py.converters.json_values import JsonValueReader, node_type, without_schema
 
 
 class JsonSchemaValidator:
-    """Says whether trees are valid, by the library; its own forms of documents are made when first needed."""
+    """Says whether trees are valid, by the library; its own forms of documents are made when first
+    needed."""
 
     def __init__(self, documents: Mapping[str, Tree], *, modern: bool = True) -> None:
         """Without `modern` all schemas count as of draft 7, whatever they say."""
@@ -50,7 +59,9 @@ class JsonSchemaValidator:
                 validator = self._validators[id(part)] = self._make(part)
             error = next(validator.iter_errors(without_schema(tree)), None)
         except Exception as unfit:  # the library fails in any way on schemas that are none
-            raise DataError(f"The schema cannot be validated by: {type(unfit).__name__}: {unfit}") from unfit
+            raise DataError(
+                f"The schema cannot be validated by: {type(unfit).__name__}: {unfit}"
+            ) from unfit
         return None if error is None else str(error.message)
 
     def _make(self, part: Branch) -> Any:
@@ -64,9 +75,16 @@ class JsonSchemaValidator:
             documents[_PART] = {**{k: v for k, v in around.items() if k != "$id"}, _PLACE: tree}
             tree = {"$ref": f"{_PART}#/{_PLACE}"}
         registry: Any = Registry().with_resources(
-            [(name, Resource.from_contents(d, default_specification=DRAFT7)) for name, d in documents.items()]
+            [
+                (name, Resource.from_contents(d, default_specification=DRAFT7))
+                for name, d in documents.items()
+            ]
         )
-        kind = validator_for(self._documents[""], default=Draft7Validator) if self._modern else Draft7Validator
+        kind = (
+            validator_for(self._documents[""], default=Draft7Validator)
+            if self._modern
+            else Draft7Validator
+        )
         return kind(tree, registry=registry)
 
 
@@ -75,10 +93,15 @@ _PLACE: Final = "connect-py-part"
 
 
 def _with_extras(schema: Schema, tree: Tree) -> Tree:
-    """An object with the members that its schema does not name in the field for them, if it has one."""
+    """An object with the members that its schema does not name in the field for them, if it has
+    one."""
     if schema.field(EXTRAS) is None or not isinstance(tree, dict):
         return tree
-    extras = {name: member for name, member in tree.items() if name == EXTRAS or schema.field(name) is None}
+    extras = {
+        name: member
+        for name, member in tree.items()
+        if name == EXTRAS or schema.field(name) is None
+    }
     return {**tree, EXTRAS: extras or None}
 
 
@@ -104,10 +127,15 @@ class JsonSchemaValueReader(JsonValueReader):
         if schema.type is not Type.STRUCT or self.type.branches_of(schema) is not None:
             return self.read(schema, tree)
         if not isinstance(tree, dict):
-            raise DataError(f"Structs should be encoded as JSON objects, but found {node_type(tree)}")
+            raise DataError(
+                f"Structs should be encoded as JSON objects, but found {node_type(tree)}"
+            )
         tree = _with_extras(schema, tree)
         members = ((f.schema, tree.get(f.name)) for f in schema.fields)
-        return Struct(schema, [None if t is None and s.default is None else self.read(s, t) for s, t in members])
+        return Struct(
+            schema,
+            [None if t is None and s.default is None else self.read(s, t) for s, t in members],
+        )
 
     def read(self, schema: Schema | None, tree: Tree) -> Value:
         if schema is not None and tree is not None:
@@ -130,14 +158,19 @@ class JsonSchemaValueReader(JsonValueReader):
             if self.validator.problem(branch, tree) is None:
                 values[index] = self.read(schema.fields[index].schema, tree)
                 return Struct(schema, values)
-        raise DataError(f"Did not find matching oneof field for data: {json.dumps(without_schema(tree))[:100]}")
+        raise DataError(
+            f"Did not find matching oneof field for data: {json.dumps(without_schema(tree))[:100]}"
+        )
 
     def _map(self, schema: Schema, tree: Tree) -> dict[Value, Value]:
         if isinstance(tree, list) and all(isinstance(e, dict) for e in tree):
             tree = [[e.get("key"), e.get("value")] for e in tree]
             assert schema.key_schema is not None
             try:
-                return {self.read(schema.key_schema, k): self.read(schema.value_schema, v) for k, v in tree}
+                return {
+                    self.read(schema.key_schema, k): self.read(schema.value_schema, v)
+                    for k, v in tree
+                }
             except TypeError as error:
                 raise DataError("map keys must be primitive") from error
         return super(JsonSchemaValueReader, self)._map(schema, tree)

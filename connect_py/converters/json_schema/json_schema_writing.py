@@ -15,13 +15,22 @@ from connect_py.converters.json_values import INTEGER_BITS, JsonValueWriter
 from connect_py.converters.schema_registry import RegisteredSchema
 
 _TYPES: Final = {
-    **dict.fromkeys(INTEGER_BITS, "integer"), Type.FLOAT32: "number", Type.FLOAT64: "number",
-    Type.BOOLEAN: "boolean", Type.STRING: "string", Type.BYTES: "string",
-}  # fmt: skip
+    **dict.fromkeys(INTEGER_BITS, "integer"),
+    Type.FLOAT32: "number",
+    Type.FLOAT64: "number",
+    Type.BOOLEAN: "boolean",
+    Type.STRING: "string",
+    Type.BYTES: "string",
+}
 _CONNECT_TYPES: Final = {
-    Type.INT8: "int8", Type.INT16: "int16", Type.INT32: "int32", Type.INT64: "int64", Type.FLOAT32: "float32",
-    Type.FLOAT64: "float64", Type.BYTES: "bytes",
-}  # fmt: skip
+    Type.INT8: "int8",
+    Type.INT16: "int16",
+    Type.INT32: "int32",
+    Type.INT64: "int64",
+    Type.FLOAT32: "float32",
+    Type.FLOAT64: "float64",
+    Type.BYTES: "bytes",
+}
 
 
 class JsonSchemaWriter:
@@ -30,9 +39,15 @@ class JsonSchemaWriter:
     indexes = b""
 
     def __init__(
-        self, schema: Schema, values: JsonSchemaValueWriter, *, additional_properties: bool, validate: bool = False
+        self,
+        schema: Schema,
+        values: JsonSchemaValueWriter,
+        *,
+        additional_properties: bool,
+        validate: bool = False,
     ) -> None:
-        """`validate` refuses values that are not valid under the schema that is registered for them."""
+        """`validate` refuses values that are not valid under the schema that is registered for
+        them."""
         self._schema = schema
         self._values = values
         self._additional_properties = additional_properties
@@ -41,13 +56,16 @@ class JsonSchemaWriter:
         self._validator = JsonSchemaValidator.of(self.text, {}) if validate else None
 
     def by(self, registered: RegisteredSchema, *, strict: bool) -> JsonSchemaWriter:
-        """What writes the same JSON, and refuses, if it is strict, what is not valid under another schema.
+        """What writes the same JSON, and refuses, if it is strict, what is not valid under another
+        schema.
 
         Raises:
             DataError: It is no JSON Schema.
         """
         made = copy(self)
-        made._validator = JsonSchemaValidator.of(registered.text, registered.references) if strict else None
+        made._validator = (
+            JsonSchemaValidator.of(registered.text, registered.references) if strict else None
+        )
         return made
 
     def write(self, value: Value) -> bytes:
@@ -70,7 +88,9 @@ class JsonSchemaWriter:
     def _required(self, schema: Schema) -> dict[str, Any]:
         if schema.type is Type.STRUCT:
             if is_union(schema):
-                return {"oneOf": [self._tree(f.schema.replace(optional=False)) for f in schema.fields]}
+                return {
+                    "oneOf": [self._tree(f.schema.replace(optional=False)) for f in schema.fields]
+                }
             return self._object(schema)
         if schema.type is Type.ARRAY:
             assert schema.value_schema is not None
@@ -79,7 +99,9 @@ class JsonSchemaWriter:
             return self._map(schema)
         if is_enum(schema):
             marks = tuple(f"{mark}." for mark in (ENUM, generalized_sums.ENUM))
-            return {"enum": [k.partition(".Enum.")[2] for k in schema.parameters if k.startswith(marks)]}
+            return {
+                "enum": [k.partition(".Enum.")[2] for k in schema.parameters if k.startswith(marks)]
+            }
         tree: dict[str, Any] = {"type": _TYPES[schema.type]}
         if schema.name == DECIMAL and self._values.numeric_decimals:
             tree["type"] = "number"
@@ -89,9 +111,12 @@ class JsonSchemaWriter:
 
     def _object(self, schema: Schema) -> dict[str, Any]:
         tree: dict[str, Any] = {
-            "type": "object", "properties": {f.name: self._tree(f.schema, f.index) for f in schema.fields},
-        }  # fmt: skip
-        required = [f.name for f in schema.fields if not f.schema.optional and f.schema.default is None]
+            "type": "object",
+            "properties": {f.name: self._tree(f.schema, f.index) for f in schema.fields},
+        }
+        required = [
+            f.name for f in schema.fields if not f.schema.optional and f.schema.default is None
+        ]
         if required:
             tree["required"] = required
         if not self._additional_properties:
@@ -102,9 +127,20 @@ class JsonSchemaWriter:
         assert schema.key_schema is not None
         assert schema.value_schema is not None
         if schema.key_schema.type is Type.STRING and not schema.key_schema.optional:
-            return {"type": "object", "connect.type": MAP, "additionalProperties": self._tree(schema.value_schema)}
-        entry = {"key": self._tree(schema.key_schema, 0), "value": self._tree(schema.value_schema, 1)}
-        return {"type": "array", "connect.type": MAP, "items": {"type": "object", "properties": entry}}
+            return {
+                "type": "object",
+                "connect.type": MAP,
+                "additionalProperties": self._tree(schema.value_schema),
+            }
+        entry = {
+            "key": self._tree(schema.key_schema, 0),
+            "value": self._tree(schema.value_schema, 1),
+        }
+        return {
+            "type": "array",
+            "connect.type": MAP,
+            "items": {"type": "object", "properties": entry},
+        }
 
     def _attributed(self, tree: dict[str, Any], schema: Schema) -> dict[str, Any]:
         if schema.name is not None and not is_union(schema):
@@ -137,5 +173,8 @@ class JsonSchemaValueWriter(JsonValueWriter):
     def _map(self, keys: Schema, values: Schema, value: Value) -> str:
         if keys.type is Type.STRING and not keys.optional:
             return super()._map(keys, values, value)
-        entries = [f'{{"key":{self.write(keys, k)},"value":{self.write(values, v)}}}' for k, v in value.items()]
+        entries = [
+            f'{{"key":{self.write(keys, k)},"value":{self.write(values, v)}}}'
+            for k, v in value.items()
+        ]
         return "[" + ",".join(entries) + "]"

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 MAX_DEPTH: Final = 100
 _HEAD: Final = struct.Struct("<BBqqI")
 _COUNT: Final = struct.Struct("<I")
-IGNORES_OTHERS: Final = 1  # `low` of a JSON object that may have members which the plan does not know
+# `low` of a JSON object that may have members which the plan does not know
+IGNORES_OTHERS: Final = 1
 
 
 class Kind(IntEnum):
@@ -66,14 +67,17 @@ class Node:
         """The form that the library reads."""
         name = self.name.encode()
         head = _HEAD.pack(self.kind, self.nullable, self.low, self.high, len(name))
-        return b"".join((head, name, _COUNT.pack(len(self.children)), *(c.description() for c in self.children)))
+        return b"".join(
+            (head, name, _COUNT.pack(len(self.children)), *(c.description() for c in self.children))
+        )
 
 
 _VALUES, _VALID, _ABSENT = range(3)  # a node's arrays
 
 
 class Decoded:
-    """The column of one node, as it was decoded. `array` makes the plain Arrow form of all but objects in JSON.
+    """The column of one node, as it was decoded. `array` makes the plain Arrow form of all but
+    objects in JSON.
 
     Only values that a caller asks for become objects of Python.
     """
@@ -83,7 +87,9 @@ class Decoded:
         self.node = node
         self._exported = exported
         self._place = next(places)
-        self.rows, self.null_count, self.absent_count, self._number_kinds = exported.counts(self._place)
+        self.rows, self.null_count, self.absent_count, self._number_kinds = exported.counts(
+            self._place
+        )
         self.children = [Decoded(child, exported, places) for child in node.children]
 
     def _imported(self, which: int, type_: pa.DataType) -> pa.Array:
@@ -117,7 +123,11 @@ class Decoded:
         if self.null_count == len(places):
             return None
         null = self.is_null()
-        return pc.and_not(null, pa.array([row in places for row in range(self.rows)])) if places else null
+        return (
+            pc.and_not(null, pa.array([row in places for row in range(self.rows)]))
+            if places
+            else null
+        )
 
     @cached_property
     def absent(self) -> pa.BooleanArray | None:
@@ -152,7 +162,9 @@ class Decoded:
         if kind is Kind.NULL:
             return pa.nulls(self.rows)
         if kind is Kind.OBJECT:
-            return self.structs([c.node.name for c in self.children], [c.array() for c in self.children])
+            return self.structs(
+                [c.node.name for c in self.children], [c.array() for c in self.children]
+            )
         if kind is Kind.LIST:
             return self.list_of(self.children[0].array())
         return self._leaf
@@ -163,16 +175,26 @@ class Decoded:
         if self.node.kind is Kind.NUMBER:
             return pa.int64() if self._number_kinds == 1 else pa.float64()
         return {
-            Kind.BOOLEAN: pa.bool_(), Kind.INT32: pa.int32(), Kind.INT64: pa.int64(), Kind.FLOAT32: pa.float32(),
-            Kind.FLOAT64: pa.float64(), Kind.TEXT: pa.string(), Kind.BYTES: pa.binary(), Kind.FIXED: pa.binary(),
-        }[self.node.kind]  # fmt: skip
+            Kind.BOOLEAN: pa.bool_(),
+            Kind.INT32: pa.int32(),
+            Kind.INT64: pa.int64(),
+            Kind.FLOAT32: pa.float32(),
+            Kind.FLOAT64: pa.float64(),
+            Kind.TEXT: pa.string(),
+            Kind.BYTES: pa.binary(),
+            Kind.FIXED: pa.binary(),
+        }[self.node.kind]
 
     def structs(self, names: Sequence[str], members: Sequence[pa.Array]) -> pa.StructArray:
         """Make structs of columns that stand for the children, or for some of them."""
         import pyarrow as pa
 
-        type_ = pa.struct([pa.field(name, member.type) for name, member in zip(names, members, strict=True)])
-        return pa.Array.from_buffers(type_, self.rows, [self._validity], self.null_count, children=list(members))
+        type_ = pa.struct(
+            [pa.field(name, member.type) for name, member in zip(names, members, strict=True)]
+        )
+        return pa.Array.from_buffers(
+            type_, self.rows, [self._validity], self.null_count, children=list(members)
+        )
 
     def list_of(self, items: pa.Array) -> pa.ListArray:
         """Make lists of the column that stands for the items."""
@@ -193,10 +215,11 @@ class Decoded:
 
 
 def refusals(odd: Sequence[int], is_null: Callable[[int], bool]) -> dict[int, DataError]:
-    """Ask the reference form about odd messages: `is_null` says whether it makes a null message of one, or fails.
+    """Ask the reference form about odd messages: `is_null` says whether it makes a null message of
+    one, or fails.
 
-    Raises:
-        NotColumnar: It makes a value of one: the decoder's plan does not name all that messages hold.
+    Raises: NotColumnar: It makes a value of one: the decoder's plan does not name all that messages
+        hold.
     """
     failures: dict[int, DataError] = {}
     for place in odd:
@@ -230,18 +253,23 @@ class NativeDecoder:
         weakref.finalize(self, functions.decoder_plan_free, self._plan).atexit = False
 
     def read_json(self, messages: Sequence[bytes | None]) -> tuple[Decoded, list[int]]:
-        """Decode messages; those whose index is in the list are not as the plan says, and null in the column.
+        """Decode messages; those whose index is in the list are not as the plan says, and null in
+        the column.
 
         Raises:
             NotColumnar: The library failed.
         """
         return self._read(messages, None)
 
-    def read_avro(self, messages: Sequence[bytes | None], prefix: bytes) -> tuple[Decoded, list[int]]:
+    def read_avro(
+        self, messages: Sequence[bytes | None], prefix: bytes
+    ) -> tuple[Decoded, list[int]]:
         """The same for Avro bodies behind a prefix; bytes behind a body are ignored."""
         return self._read(messages, prefix)
 
-    def _read(self, messages: Sequence[bytes | None], prefix: bytes | None) -> tuple[Decoded, list[int]]:
+    def _read(
+        self, messages: Sequence[bytes | None], prefix: bytes | None
+    ) -> tuple[Decoded, list[int]]:
         rows = len(messages)
         if not rows:
             raise NotColumnar("no messages")
@@ -249,9 +277,17 @@ class NativeDecoder:
         odd = ctypes.create_string_buffer(rows)
         exported = Exported(self._nodes)
         count = self._functions.decoder_read(
-            self._plan, prefix is not None, prefix or b"", len(prefix or b""), joined.data, len(joined.data),
-            joined.lengths.buffer_info()[0], rows, odd, exported.address,
-        )  # fmt: skip
+            self._plan,
+            prefix is not None,
+            prefix or b"",
+            len(prefix or b""),
+            joined.data,
+            len(joined.data),
+            joined.lengths.buffer_info()[0],
+            rows,
+            odd,
+            exported.address,
+        )
         if count < 0:
             raise NotColumnar("the native decoder failed")
         decoded = Decoded(self._node, exported, iter(range(self._nodes)))

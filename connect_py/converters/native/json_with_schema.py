@@ -27,7 +27,8 @@ class NativeJsonWithSchema:
     def read(
         self, texts: Sequence[bytes | None], reference: Callable[[int], SchemaAndValue]
     ) -> tuple[Column, Mapping[int, DataError]]:
-        """Make the column of payloads, null where there is no text, and say which of them are damaged.
+        """Make the column of payloads, null where there is no text, and say which of them are
+        damaged.
 
         `reference` converts the message of a payload.
 
@@ -36,13 +37,21 @@ class NativeJsonWithSchema:
         """
         decoded, odd = self._decoder.read_json(texts)
         failures = refusals(odd, lambda place: reference(place) == NULL)
-        schema, data, tombstone = self._reader.schema, self._reader.native_column(decoded), decoded.nulls_but(failures)
+        schema, data, tombstone = (
+            self._reader.schema,
+            self._reader.native_column(decoded),
+            decoded.nulls_but(failures),
+        )
         if not decoded.is_object:
             return Column(schema, data, tombstone), failures
         if odd:
             left_out = set(odd)
             texts = [None if place in left_out else text for place, text in enumerate(texts)]
-        return Column(schema, NativeRows(Column(schema, data), texts, self._values), tombstone), failures
+        return Column(
+            schema, NativeRows(Column(schema, data), texts, self._values), tombstone
+        ), failures
 
     def _values(self, texts: Sequence[bytes | None]) -> list[Value]:
-        return self._reader.row_values([None if text is None else self._decode(text) for text in texts])
+        return self._reader.row_values(
+            [None if text is None else self._decode(text) for text in texts]
+        )

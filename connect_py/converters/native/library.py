@@ -8,10 +8,13 @@ from typing import Any, Final
 
 from connect_py.api.compiled import compiled_library
 
-VERSION: Final = 3  # of what crosses to the library: plans, numbers, arrays; `VERSION` in lib.rs is the same
-ARRAYS: Final = 3  # per node, in Arrow's C data interface: values, which rows are not null, which are absent
+# of what crosses to the library: plans, numbers, arrays; `VERSION` in lib.rs is the same
+VERSION: Final = 3
+# per node, in Arrow's C data interface: values, which rows are not null, which are absent
+ARRAYS: Final = 3
 ARRAY_NUMBERS: Final = 10
-NODE_NUMBERS: Final = 4 + ARRAYS * ARRAY_NUMBERS  # rows, nulls, absent rows, kinds of numbers, and the arrays
+# rows, nulls, absent rows, kinds of numbers, and the arrays
+NODE_NUMBERS: Final = 4 + ARRAYS * ARRAY_NUMBERS
 NUMBER_BYTES: Final = 8
 
 
@@ -27,9 +30,17 @@ def library() -> Any:
     functions.decoder_plan_free.argtypes = [address]
     functions.decoder_plan_free.restype = None
     functions.decoder_read.argtypes = [
-        address, ctypes.c_uint8, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t,
-        address, ctypes.c_size_t, address, address,
-    ]  # fmt: skip
+        address,
+        ctypes.c_uint8,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        address,
+        ctypes.c_size_t,
+        address,
+        address,
+    ]
     functions.decoder_read.restype = ctypes.c_int64
     functions.decoder_release.argtypes = [address, ctypes.c_size_t]
     functions.decoder_release.restype = None
@@ -37,7 +48,8 @@ def library() -> Any:
 
 
 class Exported:
-    """The columns that the library made: memory of so many nodes; columns that are not imported are freed with it."""
+    """The columns that the library made: memory of so many nodes; columns that are not imported are
+    freed with it."""
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes

@@ -12,14 +12,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ReadRows: TypeAlias = Callable[[Sequence[bytes | None]], list[Value]]
-"""From JSON texts that were seen to be sound to values as the reference form makes them; None stays."""
+"""From JSON texts that were seen to be sound to values as the reference form makes them; None
+stays."""
 
 
 class NativeRows(LazyColumn):
-    """A built column beside its texts: rows are made of these, as the way from Arrow is five times as long."""
+    """A built column beside its texts: rows are made of these, as the way from Arrow is five times
+    as long."""
 
     def __init__(
-        self, column: Column, texts: Sequence[bytes | None], read: ReadRows, places: pa.Int64Array | None = None
+        self,
+        column: Column,
+        texts: Sequence[bytes | None],
+        read: ReadRows,
+        places: pa.Int64Array | None = None,
     ) -> None:
         """`places` says which text is each row's; None: they are in order."""
         self._column = column
@@ -40,7 +46,9 @@ class NativeRows(LazyColumn):
         return self._column.member(name)
 
     def where(self, mask: pa.BooleanArray) -> NativeRows:
-        return NativeRows(self._column.where(mask), self._texts, self._read, self._all_places().filter(mask))
+        return NativeRows(
+            self._column.where(mask), self._texts, self._read, self._all_places().filter(mask)
+        )
 
     def slice(self, start: int, stop: int) -> NativeRows:
         places = self._all_places().slice(start, stop - start)

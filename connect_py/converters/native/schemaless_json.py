@@ -22,10 +22,14 @@ if TYPE_CHECKING:
 _LOWEST = -(1 << 63)
 _HIGHEST = (1 << 63) - 1
 _KINDS: Mapping[ShapeKind, Kind] = {
-    ShapeKind.NULL: Kind.NULL, ShapeKind.BOOLEAN: Kind.BOOLEAN, ShapeKind.INTEGER: Kind.INT64,
-    ShapeKind.NUMBER: Kind.NUMBER, ShapeKind.STRING: Kind.TEXT, ShapeKind.LIST: Kind.LIST,
+    ShapeKind.NULL: Kind.NULL,
+    ShapeKind.BOOLEAN: Kind.BOOLEAN,
+    ShapeKind.INTEGER: Kind.INT64,
+    ShapeKind.NUMBER: Kind.NUMBER,
+    ShapeKind.STRING: Kind.TEXT,
+    ShapeKind.LIST: Kind.LIST,
     ShapeKind.OBJECT: Kind.OBJECT,
-}  # fmt: skip
+}
 
 
 class NativeSchemalessJson:
@@ -38,8 +42,8 @@ class NativeSchemalessJson:
     def read(self, messages: Sequence[bytes | None]) -> tuple[Column, Mapping[int, DataError]]:
         """Make the column of messages, and say which of them are damaged.
 
-        Raises:
-            NotColumnar: Some message is of another shape, mixes kinds, or is spelt in a way that the reference alone
+        Raises: NotColumnar: Some message is of another shape, mixes kinds, or is spelt in a way
+            that the reference alone
                 takes.
         """
         decoded, odd = self._decoder.read_json(messages)
@@ -50,9 +54,13 @@ class NativeSchemalessJson:
         if not decoded.is_object:
             return Column(None, data, tombstone, absent), failures
         texts = (
-            [None if place in failures else message for place, message in enumerate(messages)] if failures else messages
+            [None if place in failures else message for place, message in enumerate(messages)]
+            if failures
+            else messages
         )
-        return Column(None, NativeRows(Column(None, data, None, absent), texts, _values), tombstone), failures
+        return Column(
+            None, NativeRows(Column(None, data, None, absent), texts, _values), tombstone
+        ), failures
 
 
 def _is_null(message: bytes) -> bool:

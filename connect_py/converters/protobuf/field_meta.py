@@ -19,6 +19,7 @@ def params(field: FieldDescriptor) -> Mapping[str, str]:
         options = pool.FindMessageTypeByName("google.protobuf.FieldOptions")
     except KeyError:
         return {}
-    # the pool's own class knows the extension; options come in the class of the default pool, where it is unknown
+    # the pool's own class knows the extension; options come in the class of the default pool, where
+    # it is unknown
     read: Any = GetMessageClass(options).FromString(field.GetOptions().SerializeToString())
     return dict(read.Extensions[extension].params)

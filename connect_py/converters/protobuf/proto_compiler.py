@@ -27,9 +27,10 @@ _OWN: Final = Path(__file__).parent / "proto"
 def compile_proto(text: str, references: Mapping[str, str] | None = None) -> FileDescriptor:
     """Compile a schema in a pool of its own, where names of other schemas do not matter.
 
-    The compiler runs as a process, so that what it prints becomes the message. `references` holds the files that
-    `text` imports and that do not come with the compiler, by name. Each may also be a descriptor in base64: so some
-    serializers register them, and so some registries give them back.
+    The compiler runs as a process, so that what it prints becomes the message. `references` holds
+    the files that `text` imports and that do not come with the compiler, by name. Each may also be
+    a descriptor in base64: so some serializers register them, and so some registries give them
+    back.
 
     Raises:
         DataError: It is not a Protobuf schema; says where.
@@ -48,18 +49,32 @@ def compile_proto(text: str, references: Mapping[str, str] | None = None) -> Fil
         out, given = folder / "descriptors", folder / "given"
         given.write_bytes(compiled.SerializeToString())
         command = [
-            sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{_OWN}", f"-I{_common_protos()}",
-            f"-I{_well_known_protos()}", f"--descriptor_set_in={given}", "--include_imports",
-            f"--descriptor_set_out={out}", main.name,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "grpc_tools.protoc",
+            f"-I{folder}",
+            f"-I{_OWN}",
+            f"-I{_common_protos()}",
+            f"-I{_well_known_protos()}",
+            f"--descriptor_set_in={given}",
+            "--include_imports",
+            f"--descriptor_set_out={out}",
+            main.name,
+        ]
         try:
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMPILE_SECONDS, check=False
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=COMPILE_SECONDS,
+                check=False,
             )
         except subprocess.TimeoutExpired as error:
             raise DataError("compiling the Protobuf schema takes too long") from error
         if done.returncode:
-            raise DataError(f"Not a Protobuf schema: {_complaint(done.stderr.decode(errors='replace'), folder)}")
+            raise DataError(
+                f"Not a Protobuf schema: {_complaint(done.stderr.decode(errors='replace'), folder)}"
+            )
         files = FileDescriptorSet.FromString(out.read_bytes())
     pool = DescriptorPool()
     for file in files.file:  # imports come before what imports them
@@ -68,7 +83,8 @@ def compile_proto(text: str, references: Mapping[str, str] | None = None) -> Fil
 
 
 def _complaint(text: str, folder: Path) -> str:
-    """What the compiler says of the schema, without what its library says of itself, and without our folder."""
+    """What the compiler says of the schema, without what its library says of itself, and without
+    our folder."""
     lines = [line for line in text.splitlines() if not _OF_THE_LIBRARY.match(line)]
     return "\n".join(lines).replace(f"{folder}{os.sep}", "").strip()
 

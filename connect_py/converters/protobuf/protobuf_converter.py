@@ -16,7 +16,12 @@ from connect_py.api.schema import Schema, Value
 from connect_py.converters.protobuf.proto_compiler import compile_proto
 from connect_py.converters.protobuf.protobuf_schema import Options, protobuf_type
 from connect_py.converters.protobuf.protobuf_writing import ProtobufWriter
-from connect_py.converters.registry_converter import CONFIG_DEF, DamagedMessage, MessageReader, RegistryConverter
+from connect_py.converters.registry_converter import (
+    CONFIG_DEF,
+    DamagedMessage,
+    MessageReader,
+    RegistryConverter,
+)
 from connect_py.converters.schema_registry import RegisteredSchema
 
 if TYPE_CHECKING:
@@ -32,27 +37,78 @@ class ProtobufConverter(RegistryConverter):
     label = "Protobuf"
     config_def: ClassVar[ConfigDef] = (
         ConfigDef(CONFIG_DEF.keys.values())
-        .define("enhanced.protobuf.schema.support", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-                doc="Keep the package in names of structs and enums.")
-        .define("int.for.enums", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-                doc="Read enums as numbers.")
-        .define("optional.for.nullables", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-                doc="Make fields optional only if they say so.")
-        .define("optional.for.proto2", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
-                doc="Read absent optional fields of proto2 as null, not as their default.")
-        .define("wrapper.for.nullables", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-                doc="Read wrapper messages as optional primitives, and write these so.")
-        .define("wrapper.for.raw.primitives", Type.BOOLEAN, default=True, importance=Importance.MEDIUM,
-                doc="Read wrapper messages as structs.")
-        .define("generate.struct.for.nulls", Type.BOOLEAN, default=False, importance=Importance.LOW,
-                doc="Read absent messages and optional fields as if they were there, and empty.")
-        .define("generate.index.for.unions", Type.BOOLEAN, default=True, importance=Importance.LOW,
-                doc="Number the structs that stand for oneofs.")
-        .define("flatten.unions", Type.BOOLEAN, default=False, importance=Importance.MEDIUM,
-                doc="Make members of oneofs fields of the struct around them.")
-        .define("connect_py.timestamp.micros", Type.BOOLEAN, default=False, importance=Importance.LOW,
-                doc="Read timestamps as INT64 microseconds, which keeps more of them than Connect's milliseconds.")
-    )  # fmt: skip
+        .define(
+            "enhanced.protobuf.schema.support",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.MEDIUM,
+            doc="Keep the package in names of structs and enums.",
+        )
+        .define(
+            "int.for.enums",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.MEDIUM,
+            doc="Read enums as numbers.",
+        )
+        .define(
+            "optional.for.nullables",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.MEDIUM,
+            doc="Make fields optional only if they say so.",
+        )
+        .define(
+            "optional.for.proto2",
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.MEDIUM,
+            doc="Read absent optional fields of proto2 as null, not as their default.",
+        )
+        .define(
+            "wrapper.for.nullables",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.MEDIUM,
+            doc="Read wrapper messages as optional primitives, and write these so.",
+        )
+        .define(
+            "wrapper.for.raw.primitives",
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.MEDIUM,
+            doc="Read wrapper messages as structs.",
+        )
+        .define(
+            "generate.struct.for.nulls",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.LOW,
+            doc="Read absent messages and optional fields as if they were there, and empty.",
+        )
+        .define(
+            "generate.index.for.unions",
+            Type.BOOLEAN,
+            default=True,
+            importance=Importance.LOW,
+            doc="Number the structs that stand for oneofs.",
+        )
+        .define(
+            "flatten.unions",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.MEDIUM,
+            doc="Make members of oneofs fields of the struct around them.",
+        )
+        .define(
+            "connect_py.timestamp.micros",
+            Type.BOOLEAN,
+            default=False,
+            importance=Importance.LOW,
+            doc="Read timestamps as INT64 microseconds, which keeps more of them than Connect's "
+            "milliseconds.",
+        )
+    )
 
     def configure(self, configs: Mapping[str, str], *, is_key: bool = False) -> None:
         parsed = self.config_def.parse(configs)
@@ -73,9 +129,15 @@ class ProtobufConverter(RegistryConverter):
 
     def prefix_length(self, data: bytes) -> int:
         start = super().prefix_length(data)
-        return message_indexes(data, start)[1] if data[:1] in (b"\0", b"\1") and len(data) >= start else start
+        return (
+            message_indexes(data, start)[1]
+            if data[:1] in (b"\0", b"\1") and len(data) >= start
+            else start
+        )
 
-    def make_reader(self, registered: RegisteredSchema, version: int | None, rest: bytes) -> MessageReader:
+    def make_reader(
+        self, registered: RegisteredSchema, version: int | None, rest: bytes
+    ) -> MessageReader:
         references = tuple(registered.references.items())
         indexes, _ = message_indexes(rest, 0)
         file = self._files(registered.text, references)
@@ -106,7 +168,9 @@ class _ProtobufReader(MessageReader):
 
         parsed: list[Any] = []
         try:
-            parsed.extend(None if body is None else self._parse(body) for body in self.bodies(messages))
+            parsed.extend(
+                None if body is None else self._parse(body) for body in self.bodies(messages)
+            )
         except (DecodeError, DataError) as error:  # what was parsed before stays in the list
             raise DamagedMessage([len(parsed)], str(error)) from error
         try:
@@ -116,7 +180,8 @@ class _ProtobufReader(MessageReader):
 
 
 def _compiled(text: str, references: tuple[tuple[str, str], ...]) -> FileDescriptor | DataError:
-    """The file, or why there is none: each message of a refused schema would start the compiler again."""
+    """The file, or why there is none: each message of a refused schema would start the compiler
+    again."""
     try:
         return compile_proto(text, dict(references))
     except DataError as error:

@@ -1,7 +1,8 @@
 """Protobuf messages as Connect structs, the way Confluent's ProtobufData maps them.
 
-`protobuf_type` goes through a descriptor once and gives a `ProtobufType`: the Connect schema, and two functions from
-what Protobuf's Python classes hold to Connect's values, one by one and by column.
+`protobuf_type` goes through a descriptor once and gives a `ProtobufType`: the Connect schema, and
+two functions from what Protobuf's Python classes hold to Connect's values, one by one and by
+column.
 """
 
 from __future__ import annotations
@@ -16,7 +17,18 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 
 from connect_py.api.errors import DataError
 from connect_py.api.java_text import wrap
-from connect_py.api.schema import DECIMAL, PRECISION, SCALE, Schema, Struct, Type, Value, date, time, timestamp
+from connect_py.api.schema import (
+    DECIMAL,
+    PRECISION,
+    SCALE,
+    Schema,
+    Struct,
+    Type,
+    Value,
+    date,
+    time,
+    timestamp,
+)
 from connect_py.converters.json_values import INTEGER_BITS, decimal_of
 from connect_py.converters.protobuf.field_meta import params
 
@@ -33,21 +45,37 @@ ToValue: TypeAlias = Callable[[Schema, Raw], Value]
 ToColumn: TypeAlias = "Callable[[Schema, Sequence[Raw]], pa.Array]"
 """From raw values, None for null, to a column of the schema."""
 
-WRAPPERS: Final = frozenset({
-    "DoubleValue", "FloatValue", "Int64Value", "UInt64Value", "Int32Value", "UInt32Value", "BoolValue", "StringValue",
-    "BytesValue",
-})  # fmt: skip
+WRAPPERS: Final = frozenset(
+    {
+        "DoubleValue",
+        "FloatValue",
+        "Int64Value",
+        "UInt64Value",
+        "Int32Value",
+        "UInt32Value",
+        "BoolValue",
+        "StringValue",
+        "BytesValue",
+    }
+)
 _UNSIGNED_64: Final = frozenset({FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64})
 _SCALARS: Final = {
-    FieldDescriptor.TYPE_INT32: Type.INT32, FieldDescriptor.TYPE_SINT32: Type.INT32,
-    FieldDescriptor.TYPE_SFIXED32: Type.INT32, FieldDescriptor.TYPE_UINT32: Type.INT64,
-    FieldDescriptor.TYPE_FIXED32: Type.INT64, FieldDescriptor.TYPE_INT64: Type.INT64,
-    FieldDescriptor.TYPE_SINT64: Type.INT64, FieldDescriptor.TYPE_SFIXED64: Type.INT64,
-    FieldDescriptor.TYPE_UINT64: Type.INT64, FieldDescriptor.TYPE_FIXED64: Type.INT64,
-    FieldDescriptor.TYPE_FLOAT: Type.FLOAT32, FieldDescriptor.TYPE_DOUBLE: Type.FLOAT64,
-    FieldDescriptor.TYPE_BOOL: Type.BOOLEAN, FieldDescriptor.TYPE_STRING: Type.STRING,
+    FieldDescriptor.TYPE_INT32: Type.INT32,
+    FieldDescriptor.TYPE_SINT32: Type.INT32,
+    FieldDescriptor.TYPE_SFIXED32: Type.INT32,
+    FieldDescriptor.TYPE_UINT32: Type.INT64,
+    FieldDescriptor.TYPE_FIXED32: Type.INT64,
+    FieldDescriptor.TYPE_INT64: Type.INT64,
+    FieldDescriptor.TYPE_SINT64: Type.INT64,
+    FieldDescriptor.TYPE_SFIXED64: Type.INT64,
+    FieldDescriptor.TYPE_UINT64: Type.INT64,
+    FieldDescriptor.TYPE_FIXED64: Type.INT64,
+    FieldDescriptor.TYPE_FLOAT: Type.FLOAT32,
+    FieldDescriptor.TYPE_DOUBLE: Type.FLOAT64,
+    FieldDescriptor.TYPE_BOOL: Type.BOOLEAN,
+    FieldDescriptor.TYPE_STRING: Type.STRING,
     FieldDescriptor.TYPE_BYTES: Type.BYTES,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +105,23 @@ class ProtobufType:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A field of the struct that a message becomes; `take` gives its raw value in a message, None for null."""
+    """A field of the struct that a message becomes; `take` gives its raw value in a message, None
+    for null."""
 
     name: str
     type: ProtobufType
     take: Callable[[Raw], Raw]
-    take_all: Callable[[Sequence[Raw]], list[Raw]] | None = None  # the same for many messages, if there is a faster way
+    # the same for many messages, if there is a faster way
+    take_all: Callable[[Sequence[Raw]], list[Raw]] | None = None
 
     def taken(self, messages: Sequence[Raw]) -> list[Raw]:
         """Its raw values, message by message."""
         return list(map(self.take, messages)) if self.take_all is None else self.take_all(messages)
 
 
-def protobuf_type(descriptor: Descriptor, options: Options, version: int | None = None) -> ProtobufType:
+def protobuf_type(
+    descriptor: Descriptor, options: Options, version: int | None = None
+) -> ProtobufType:
     """Map a message.
 
     Raises:
@@ -106,7 +138,10 @@ class _SchemaReader:
 
     def message(self, descriptor: Descriptor) -> ProtobufType:
         if descriptor.full_name in self._open:
-            raise DataError(f"The message {descriptor.full_name} contains itself, which has no Connect schema here")
+            raise DataError(
+                f"The message {descriptor.full_name} contains itself, which has no Connect schema "
+                f"here"
+            )
         self._open.append(descriptor.full_name)
         members: list[Member] = []
         unions = [o for o in descriptor.oneofs if not _is_synthetic(o)]
@@ -119,7 +154,9 @@ class _SchemaReader:
 
     def _union(self, union: OneofDescriptor, index: int) -> list[Member]:
         members = [
-            Member(field.name, self._field(field), partial(_taken_if_chosen, union.name, field.name))
+            Member(
+                field.name, self._field(field), partial(_taken_if_chosen, union.name, field.name)
+            )
             for field in union.fields
         ]
         if self._options.flatten_unions:
@@ -133,7 +170,11 @@ class _SchemaReader:
         if field.is_repeated:
             return Member(field.name, made, attrgetter(field.name))
         nullable = field.has_presence
-        if field.message_type is None and field.containing_oneof is None and not self._options.optional_for_proto2:
+        if (
+            field.message_type is None
+            and field.containing_oneof is None
+            and not self._options.optional_for_proto2
+        ):
             nullable = False  # a scalar of proto2: its default
         if self._options.struct_for_nulls:
             nullable = False
@@ -142,7 +183,8 @@ class _SchemaReader:
         take = partial(_taken_if_there, field.name)
         if field.message_type is not None:
             return Member(field.name, made, take, partial(_messages_if_there, field.name))
-        if field.default_value:  # of proto2, an enum's first value included: an absent one reads like one that is there
+        # of proto2, an enum's first value included: an absent one reads like one that is there
+        if field.default_value:
             return Member(field.name, made, take)
         return Member(field.name, made, take, partial(_scalars_if_there, field.name))
 
@@ -162,7 +204,10 @@ class _SchemaReader:
             optional = schema.optional or (field.has_presence and field.message_type is None)
         else:
             optional = not field.is_required
-        changes: dict[str, Any] = {"parameters": {**schema.parameters, TAG: str(field.number)}, "optional": optional}
+        changes: dict[str, Any] = {
+            "parameters": {**schema.parameters, TAG: str(field.number)},
+            "optional": optional,
+        }
         if field.has_default_value and schema.type.is_primitive and field.enum_type is None:
             changes["default"] = field.default_value
         return schema.replace(**changes)
@@ -185,7 +230,9 @@ class _SchemaReader:
         name = descriptor.full_name if self._options.full_names else descriptor.name
         parameters = {ENUM: name, **{f"{ENUM}.{v.name}": str(v.number) for v in descriptor.values}}
         if self._options.int_for_enums:
-            return ProtobufType(Schema(Type.INT32, parameters=parameters, optional=True), _same, _leaf_column)
+            return ProtobufType(
+                Schema(Type.INT32, parameters=parameters, optional=True), _same, _leaf_column
+            )
         names = {number: value.name for number, value in descriptor.values_by_number.items()}
 
         def value(_: Schema, number: Raw) -> Value:
@@ -209,7 +256,9 @@ class _SchemaReader:
             return ProtobufType(
                 inside.schema.replace(optional=True),
                 lambda schema, wrapper: inside.value(schema, wrapper.value),
-                lambda schema, raws: inside.column(schema, [None if r is None else r.value for r in raws]),
+                lambda schema, raws: inside.column(
+                    schema, [None if r is None else r.value for r in raws]
+                ),
             )
         made = self.message(message)
         return replace(made, schema=made.schema.replace(optional=True))
@@ -221,14 +270,25 @@ class _SchemaReader:
 
     def _timestamp(self) -> ProtobufType:
         if self._options.micros:
-            schema = Schema(Type.INT64, optional=True, parameters={LOGICAL_TYPE: "timestamp-micros"})
-            return _by_values(schema, lambda _, moment: moment.seconds * 1_000_000 + moment.nanos // 1000)
-        return _by_values(timestamp(optional=True), lambda _, moment: moment.seconds * 1000 + moment.nanos // 1_000_000)
+            schema = Schema(
+                Type.INT64, optional=True, parameters={LOGICAL_TYPE: "timestamp-micros"}
+            )
+            return _by_values(
+                schema, lambda _, moment: moment.seconds * 1_000_000 + moment.nanos // 1000
+            )
+        return _by_values(
+            timestamp(optional=True),
+            lambda _, moment: moment.seconds * 1000 + moment.nanos // 1_000_000,
+        )
 
 
 def _is_synthetic(union: OneofDescriptor) -> bool:
     """Whether it only stands for the word `optional` of proto3."""
-    return len(union.fields) == 1 and union.name == f"_{union.fields[0].name}" and union.fields[0].has_presence
+    return (
+        len(union.fields) == 1
+        and union.name == f"_{union.fields[0].name}"
+        and union.fields[0].has_presence
+    )
 
 
 def _same(schema: Schema, raw: Raw) -> Value:
@@ -244,11 +304,15 @@ def _messages_if_there(name: str, messages: Sequence[Raw]) -> list[Raw]:
 
 
 def _scalars_if_there(name: str, messages: Sequence[Raw]) -> list[Raw]:
-    """Of a field whose default is zero or empty: what is not is there; only the others are asked."""
+    """Of a field whose default is zero or empty: what is not is there; only the others are
+    asked."""
     values = list(map(attrgetter(name), messages))
     if all(values):
         return values
-    return [v if v or message.HasField(name) else None for v, message in zip(values, messages, strict=True)]
+    return [
+        v if v or message.HasField(name) else None
+        for v, message in zip(values, messages, strict=True)
+    ]
 
 
 def _taken_if_chosen(union: str, name: str, message: Raw) -> Raw:
@@ -282,7 +346,9 @@ def _struct_type(members: Sequence[Member], **attributes: Any) -> ProtobufType:
 
     def value(schema: Schema, message: Raw) -> Value:
         raws = [(take(message), convert, inside) for take, convert, inside in parts]
-        return Struct(schema, [None if raw is None else convert(inside, raw) for raw, convert, inside in raws])
+        return Struct(
+            schema, [None if raw is None else convert(inside, raw) for raw, convert, inside in raws]
+        )
 
     def column(schema: Schema, messages: Sequence[Raw]) -> pa.Array:
         import pyarrow as pa
@@ -310,7 +376,9 @@ def _array_type(items: ProtobufType) -> ProtobufType:
         data = items.column(items.schema, [item for raw in raws if raw is not None for item in raw])
         return arrow.list_array([None if raw is None else len(raw) for raw in raws], data)
 
-    return ProtobufType(schema, lambda _, raw: [items.value(items.schema, item) for item in raw], column)
+    return ProtobufType(
+        schema, lambda _, raw: [items.value(items.schema, item) for item in raw], column
+    )
 
 
 def _map_type(keys: ProtobufType, values: ProtobufType) -> ProtobufType:
@@ -326,7 +394,10 @@ def _date_value(_: Schema, day: Raw) -> Value:
     import datetime
 
     try:
-        return datetime.date(day.year, day.month, day.day).toordinal() - datetime.date(1970, 1, 1).toordinal()
+        return (
+            datetime.date(day.year, day.month, day.day).toordinal()
+            - datetime.date(1970, 1, 1).toordinal()
+        )
     except ValueError as error:
         raise DataError(f"{day.year}-{day.month}-{day.day} is no day") from error
 
@@ -342,4 +413,6 @@ def _decimal_type(field: FieldDescriptor) -> ProtobufType:
     if "precision" in meta:
         parameters[PRECISION] = meta["precision"]
     schema = Schema(Type.BYTES, name=DECIMAL, version=1, parameters=parameters, optional=True)
-    return _by_values(schema, lambda _, raw: decimal_of(int.from_bytes(raw.value, "big", signed=True), raw.scale))
+    return _by_values(
+        schema, lambda _, raw: decimal_of(int.from_bytes(raw.value, "big", signed=True), raw.scale)
+    )

@@ -11,21 +11,45 @@ from google.protobuf.descriptor import FieldDescriptor, FileDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from connect_py.api.errors import DataError
-from connect_py.api.schema import DATE, DECIMAL, PRECISION, TIME, TIMESTAMP, Schema, Struct, Type, Value, decimal_scale
+from connect_py.api.schema import (
+    DATE,
+    DECIMAL,
+    PRECISION,
+    TIME,
+    TIMESTAMP,
+    Schema,
+    Struct,
+    Type,
+    Value,
+    decimal_scale,
+)
 from connect_py.converters.json_values import MILLIS_PER_DAY, unscaled, unscaled_bytes
 from connect_py.converters.protobuf.proto_compiler import compile_proto
 from connect_py.converters.protobuf.protobuf_schema import ENUM, TAG, UNION, WRAPPERS
 from connect_py.converters.schema_registry import RegisteredSchema
 
 _SCALARS: Final = {
-    Type.INT8: "int32", Type.INT16: "int32", Type.INT32: "int32", Type.INT64: "int64", Type.FLOAT32: "float",
-    Type.FLOAT64: "double", Type.BOOLEAN: "bool", Type.STRING: "string", Type.BYTES: "bytes",
-}  # fmt: skip
+    Type.INT8: "int32",
+    Type.INT16: "int32",
+    Type.INT32: "int32",
+    Type.INT64: "int64",
+    Type.FLOAT32: "float",
+    Type.FLOAT64: "double",
+    Type.BOOLEAN: "bool",
+    Type.STRING: "string",
+    Type.BYTES: "bytes",
+}
 _WRAPPERS: Final = {
-    Type.INT8: "Int32Value", Type.INT16: "Int32Value", Type.INT32: "Int32Value", Type.INT64: "Int64Value",
-    Type.FLOAT32: "FloatValue", Type.FLOAT64: "DoubleValue", Type.BOOLEAN: "BoolValue", Type.STRING: "StringValue",
+    Type.INT8: "Int32Value",
+    Type.INT16: "Int32Value",
+    Type.INT32: "Int32Value",
+    Type.INT64: "Int64Value",
+    Type.FLOAT32: "FloatValue",
+    Type.FLOAT64: "DoubleValue",
+    Type.BOOLEAN: "BoolValue",
+    Type.STRING: "StringValue",
     Type.BYTES: "BytesValue",
-}  # fmt: skip
+}
 _LOGICAL: Final[Mapping[str, tuple[str, str]]] = {  # type, file
     DECIMAL: ("confluent.type.Decimal", "confluent/type/decimal.proto"),
     DATE: ("google.type.Date", "google/type/date.proto"),
@@ -55,7 +79,8 @@ class ProtobufWriter:
     """Writes values of one struct schema."""
 
     def __init__(self, schema: Schema, *, wrappers: bool = False) -> None:
-        """`wrappers` makes messages of optional primitives. DataError: Protobuf has no form for the schema."""
+        """`wrappers` makes messages of optional primitives. DataError: Protobuf has no form for the
+        schema."""
         if schema.type is not Type.STRUCT:
             raise DataError(f"Protobuf messages are structs, and not {schema.type.name}")
         package, _, simple = (schema.name or _NAMELESS).rpartition(".")
@@ -73,7 +98,8 @@ class ProtobufWriter:
         if not names:
             raise DataError("the schema has no message")
         place = names.index(self._message) if self._message in names else 0
-        self.indexes = b"\0" if place == 0 else b"\2" + _varint(2 * place)  # one index, in zig-zag form
+        # one index, in zig-zag form
+        self.indexes = b"\0" if place == 0 else b"\2" + _varint(2 * place)
         self._class: Any = GetMessageClass(file.message_types_by_name[names[place]])
 
     def by(self, registered: RegisteredSchema, *, strict: bool) -> ProtobufWriter:
@@ -117,11 +143,15 @@ def _write_message(file: _File, name: str, schema: Schema) -> None:
     for member in schema.fields:
         if _is_union(member.schema):
             lines.append(f"  oneof {_union_name(member.name, member.schema)} {{")
-            lines += [f"    {_declared(file, f.name, f.schema, numbers)}" for f in member.schema.fields]
+            lines += [
+                f"    {_declared(file, f.name, f.schema, numbers)}" for f in member.schema.fields
+            ]
             lines.append("  }")
             continue
         optional = _is_optional_primitive(member.schema) and not _is_wrapped(file, member.schema)
-        lines.append(f"  {'optional ' if optional else ''}{_declared(file, member.name, member.schema, numbers)}")
+        lines.append(
+            f"  {'optional ' if optional else ''}{_declared(file, member.name, member.schema, numbers)}"  # noqa: E501 - one literal
+        )
     file.messages[name] = "\n".join([*lines, "}"])
 
 
@@ -185,7 +215,7 @@ def _type(file: _File, name: str, schema: Schema) -> tuple[str, str]:
     options = ""
     if schema.type in (Type.INT8, Type.INT16):
         file.imports.add(_META)
-        options = f' [(confluent.field_meta) = {{params: [{{key: "connect.type", value: "{schema.type.value}"}}]}}]'
+        options = f' [(confluent.field_meta) = {{params: [{{key: "connect.type", value: "{schema.type.value}"}}]}}]'  # noqa: E501 - one literal
     return _SCALARS[schema.type], options
 
 
@@ -194,7 +224,11 @@ def _map_type(file: _File, name: str, schema: Schema) -> str:
     assert schema.value_schema is not None
     keys, _ = _type(file, name, schema.key_schema)
     values, _ = _type(file, name, schema.value_schema)
-    if keys in ("float", "double", "bytes") or "." in keys or values.startswith(("repeated ", "map<")):
+    if (
+        keys in ("float", "double", "bytes")
+        or "." in keys
+        or values.startswith(("repeated ", "map<"))
+    ):
         raise DataError(f"Protobuf has no such map: {name}")
     return f"map<{keys}, {values}>"
 
@@ -210,8 +244,14 @@ def _decimal_options(file: _File, schema: Schema) -> str:
 def _enum(file: _File, schema: Schema) -> str:
     name = schema.parameters[ENUM].rpartition(".")[2] or "Enum"
     prefix = f"{ENUM}."
-    symbols = {k.removeprefix(prefix): v for k, v in schema.parameters.items() if k.startswith(prefix)}
-    lines = [f"enum {name} {{", *(f"  {symbol} = {number};" for symbol, number in symbols.items()), "}"]
+    symbols = {
+        k.removeprefix(prefix): v for k, v in schema.parameters.items() if k.startswith(prefix)
+    }
+    lines = [
+        f"enum {name} {{",
+        *(f"  {symbol} = {number};" for symbol, number in symbols.items()),
+        "}",
+    ]
     file.messages[name] = "\n".join(lines)
     return name
 
@@ -314,7 +354,11 @@ def _fill_time(message: Any, value: Value) -> None:
     if not 0 <= value <= MILLIS_PER_DAY:
         raise DataError(f"{value} ms are no time of day")
     seconds, millis = divmod(value, 1000)
-    message.hours, message.minutes, message.seconds = seconds // 3600, seconds // 60 % 60, seconds % 60
+    message.hours, message.minutes, message.seconds = (
+        seconds // 3600,
+        seconds // 60 % 60,
+        seconds % 60,
+    )
     message.nanos = millis * 1_000_000
 
 
@@ -324,5 +368,8 @@ def _fill_timestamp(message: Any, value: Value) -> None:
 
 
 _FILLERS: Final[Mapping[str, Callable[[Any, Value], None]]] = {
-    DECIMAL: _fill_decimal, DATE: _fill_date, TIME: _fill_time, TIMESTAMP: _fill_timestamp,
-}  # fmt: skip
+    DECIMAL: _fill_decimal,
+    DATE: _fill_date,
+    TIME: _fill_time,
+    TIMESTAMP: _fill_timestamp,
+}

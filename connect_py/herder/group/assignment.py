@@ -1,4 +1,5 @@
-"""Who should run what: a pure function, sticky and balanced. No I/O, no clock, no order of any map."""
+"""Who should run what: a pure function, sticky and balanced. No I/O, no clock, no order of any
+map."""
 
 from __future__ import annotations
 
@@ -16,14 +17,17 @@ class Seat:
 
     url: str
     holds: Items = NOTHING  # what it was given and has not lost
-    frozen: bool = False  # keeps what it holds and gets nothing: it may be dead, or may not count yet
+    # keeps what it holds and gets nothing: it may be dead, or may not count yet
+    frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is remembered from round to round: work of workers that went, and until when it waits for them."""
+    """What is remembered from round to round: work of workers that went, and until when it waits
+    for them."""
 
-    awaited: Mapping[Item, str] = field(default_factory=dict)  # by item, the URL of the worker that had it
+    # by item, the URL of the worker that had it
+    awaited: Mapping[Item, str] = field(default_factory=dict)
     until: float | None = None  # on the leader's monotonic clock
 
 
@@ -45,9 +49,10 @@ def divide(
 ) -> Division:
     """Return who should have what.
 
-    What a member holds stays with it unless it is no longer configured or loads differ by more than one; what is free
-    goes to the member with the least. Lost work waits `max_delay` seconds for its worker, counted from the first loss;
-    nothing is moved meanwhile. Connectors and tasks are counted apart.
+    What a member holds stays with it unless it is no longer configured or loads differ by more than
+    one; what is free goes to the member with the least. Lost work waits `max_delay` seconds for its
+    worker, counted from the first loss; nothing is moved meanwhile. Connectors and tasks are
+    counted apart.
 
     Args:
         configured: All work there is.
@@ -61,11 +66,16 @@ def divide(
         member: {item for item in seat.holds if item in configured and claims[item] == 1}
         for member, seat in seats.items()
     }
-    awaited = {item: url for item, url in {**memory.awaited, **lost}.items() if item in configured and not claims[item]}
+    awaited = {
+        item: url
+        for item, url in {**memory.awaited, **lost}.items()
+        if item in configured and not claims[item]
+    }
     by_url = {seat.url: member for member, seat in seats.items() if not seat.frozen}
     for item, url in list(awaited.items()):
         if url in by_url:
-            targets[by_url[url]].add(item)  # it came back: it gets its own work, and no other work moves
+            # it came back: it gets its own work, and no other work moves
+            targets[by_url[url]].add(item)
             del awaited[item]
     until = memory.until
     if not awaited:
@@ -80,9 +90,12 @@ def divide(
         free = sorted(configured - taken - awaited.keys(), key=order)
         for tasks in (False, True):
             _Kind(targets, counting, tasks).spread(
-                (item for item in free if isinstance(item, ConnectorTaskId) is tasks), balance=not awaited
+                (item for item in free if isinstance(item, ConnectorTaskId) is tasks),
+                balance=not awaited,
             )
-    return Division({member: frozenset(items) for member, items in targets.items()}, Memory(awaited, until))
+    return Division(
+        {member: frozenset(items) for member, items in targets.items()}, Memory(awaited, until)
+    )
 
 
 class _Kind:
@@ -91,15 +104,20 @@ class _Kind:
     def __init__(self, targets: Mapping[str, set[Item]], counting: list[str], tasks: bool) -> None:
         self._targets = targets
         self._items: dict[str, list[Item]] = {
-            member: sorted((item for item in targets[member] if isinstance(item, ConnectorTaskId) is tasks), key=order)
+            member: sorted(
+                (item for item in targets[member] if isinstance(item, ConnectorTaskId) is tasks),
+                key=order,
+            )
             for member in counting
         }
         self._of_connector = {
-            member: Counter(_connector(item) for item in items) for member, items in self._items.items()
+            member: Counter(_connector(item) for item in items)
+            for member, items in self._items.items()
         }
 
     def spread(self, free: Iterable[Item], *, balance: bool) -> None:
-        """Give free work to the member with the least, then move as little as makes loads differ by one at most."""
+        """Give free work to the member with the least, then move as little as makes loads differ by
+        one at most."""
         for item in free:
             self._give(item, self._least(item))
         while balance:
@@ -110,15 +128,20 @@ class _Kind:
             self._move(most, least)
 
     def _least(self, item: Item) -> str:
-        """Among the members with the least load, the one with the fewest tasks of the same connector."""
+        """Among the members with the least load, the one with the fewest tasks of the same
+        connector."""
         name = _connector(item)
-        return min(self._items, key=lambda member: (len(self._items[member]), self._of_connector[member][name], member))
+        return min(
+            self._items,
+            key=lambda member: (len(self._items[member]), self._of_connector[member][name], member),
+        )
 
     def _move(self, giver: str, taker: str) -> None:
         """Move what is most crowded at the giver, compared with the taker."""
         mine, theirs = self._of_connector[giver], self._of_connector[taker]
         item = max(
-            self._items[giver], key=lambda item: (mine[_connector(item)] - theirs[_connector(item)], order(item))
+            self._items[giver],
+            key=lambda item: (mine[_connector(item)] - theirs[_connector(item)], order(item)),
         )
         self._items[giver].remove(item)
         mine[_connector(item)] -= 1

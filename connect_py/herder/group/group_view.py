@@ -17,7 +17,8 @@ class Heard:
 
 
 class GroupView:
-    """Takes records in the order of the topic; a record read twice changes nothing. Not safe for several threads."""
+    """Takes records in the order of the topic; a record read twice changes nothing. Not safe for
+    several threads."""
 
     def __init__(self) -> None:
         self.members: dict[str, Heard] = {}
@@ -45,7 +46,8 @@ class GroupView:
         self.members.pop(member, None)
 
     def topic_lost(self, now: float) -> None:
-        """The topic was made anew: hellos that were never read may have extended any lease until now."""
+        """The topic was made anew: hellos that were never read may have extended any lease until
+        now."""
         self.version += 1
         for heard in self.members.values():
             heard.at = now
@@ -56,7 +58,8 @@ class GroupView:
             self.epoch = epoch
 
     def take_assignment(self, assignment: Assignment) -> bool:
-        """Whether it counts: a leader of an earlier epoch, or an earlier round, says nothing any more."""
+        """Whether it counts: a leader of an earlier epoch, or an earlier round, says nothing any
+        more."""
         if assignment.turn.epoch < self.highest_epoch():
             return False
         if self.assignment is not None and assignment.turn <= self.assignment.turn:
@@ -73,5 +76,6 @@ class GroupView:
         )
 
     def highest_epoch_heard(self) -> int:
-        """The highest that anybody has heard of: members remember what a topic that was made anew has lost."""
+        """The highest that anybody has heard of: members remember what a topic that was made anew
+        has lost."""
         return max([self.highest_epoch(), *(heard.hello.epoch for heard in self.members.values())])

@@ -1,4 +1,5 @@
-"""`HelloSender`: writes this worker's hellos to the control topic, on a thread that nothing else may hold up."""
+"""`HelloSender`: writes this worker's hellos to the control topic, on a thread that nothing else
+may hold up."""
 
 from __future__ import annotations
 
@@ -22,9 +23,14 @@ class HelloSender:
     """Sends what the group has to say until it is stopped."""
 
     def __init__(
-        self, topic: str, settings: Settings, group: WorkerGroup, on_refused: Callable[[str], None] = lambda _: None
+        self,
+        topic: str,
+        settings: Settings,
+        group: WorkerGroup,
+        on_refused: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Prepare. `on_refused` is called on the thread when the broker does not let this worker write the topic."""
+        """Prepare. `on_refused` is called on the thread when the broker does not let this worker
+        write the topic."""
         self._on_refused = on_refused
         self._topic = topic
         self._settings = settings
@@ -57,7 +63,9 @@ class HelloSender:
         if hello is not None:
             self._write(producer, hello.key, hello.encode(), hello)
 
-    def _write(self, producer: Producer, key: bytes, value: bytes | None, hello: Hello | None) -> None:
+    def _write(
+        self, producer: Producer, key: bytes, value: bytes | None, hello: Hello | None
+    ) -> None:
         try:
             producer.produce(self._topic, value, key, on_delivery=partial(self._delivered, hello))
         except (BufferError, KafkaException) as error:
@@ -72,5 +80,6 @@ class HelloSender:
             return
         if error is None:
             self._group.acknowledged(hello.member, hello.number)
-        elif error.code() != KafkaError._MSG_TIMED_OUT:  # after a time-out it may have arrived all the same
+        # after a time-out it may have arrived all the same
+        elif error.code() != KafkaError._MSG_TIMED_OUT:
             self._group.undelivered(hello.member, hello.number)

@@ -1,4 +1,5 @@
-"""`LeaderState`: one term of the group's leader: who lives, who may run what, and what to write. Plain data."""
+"""`LeaderState`: one term of the group's leader: who lives, who may run what, and what to write.
+Plain data."""
 
 from __future__ import annotations
 
@@ -20,18 +21,23 @@ class Decision:
 
     assignment: Assignment
     removed: tuple[str, ...]  # members whose lease surely ended
-    lost: Mapping[Item, str]  # what was lost, by the URL of the worker that had it, until it is given to a member
+    # what was lost, by the URL of the worker that had it, until it is given to a member
+    lost: Mapping[Item, str]
 
 
 class LeaderState:
-    """Decides by what the topic tells. Created after the old leader was fenced and the topic read to its end.
+    """Decides by what the topic tells. Created after the old leader was fenced and the topic read
+    to its end.
 
-    Safety rests on one rule: an item is given to a member only when no other may run it. A member may run what it
-    said it holds, what was given to it since, and, before it has applied an assignment of this term, anything that an
-    earlier leader may have given. Not safe for several threads.
+    Safety rests on one rule: an item is given to a member only when no other may run it. A member
+    may run what it said it holds, what was given to it since, and, before it has applied an
+    assignment of this term, anything that an earlier leader may have given. Not safe for several
+    threads.
     """
 
-    def __init__(self, epoch: Epoch, view: GroupView, timings: Timings, now: float, *, trusted: bool) -> None:
+    def __init__(
+        self, epoch: Epoch, view: GroupView, timings: Timings, now: float, *, trusted: bool
+    ) -> None:
         """Begin a term.
 
         Args:
@@ -44,16 +50,20 @@ class LeaderState:
         self._generation = epoch.generation
         self._owners: dict[Item, str] = {}  # by the last round of this term
         previous = view.assignment
-        self._ghosts: dict[str, float] = {}  # members that only an assignment tells of: since when they are waited for
+        self._ghosts: dict[
+            str, float
+        ] = {}  # members that only an assignment tells of: since when they are waited for
         if not trusted:
             self._ghosts[UNKNOWN] = now
         for member in previous.places if previous is not None else ():
             if member not in view.members and member not in view.left:
                 self._ghosts[member] = now
-        self._inherited = {*view.members, *self._ghosts}  # may act by assignments of earlier leaders
+        # may act by assignments of earlier leaders
+        self._inherited = {*view.members, *self._ghosts}
         self._urls = {member: heard.hello.url for member, heard in view.members.items()}
         self._rights = self._first_rights(previous)  # what each was given and has not lost
-        self._targets = dict(self._rights)  # what each should have: perhaps more, while others have to stop it first
+        # what each should have: perhaps more, while others have to stop it first
+        self._targets = dict(self._rights)
         self._given: dict[int, Mapping[str, Place]] = {}  # by round, until everybody has applied it
         self._owing: dict[str, float] = {}  # members that have something to stop: since when
         self._written: tuple[Mapping[str, Place], frozenset[tuple[Item, str]]] | None = None
@@ -61,7 +71,9 @@ class LeaderState:
             {} if previous is None else dict(previous.awaited),
             now + timings.max_delay if previous is not None and previous.awaited else None,
         )
-        self._lost_members: dict[str, str] = {}  # lost at the very beginning, or later; by member its URL
+        self._lost_members: dict[
+            str, str
+        ] = {}  # lost at the very beginning, or later; by member its URL
         if previous is not None:
             for member, place in previous.places.items():
                 self._urls.setdefault(member, place.url)
@@ -74,7 +86,8 @@ class LeaderState:
         self._behind_since: float | None = None
 
     def _first_rights(self, previous: Assignment | None) -> dict[str, Items]:
-        """What members were given by earlier leaders: by the last assignment, or by what they said if that is later."""
+        """What members were given by earlier leaders: by the last assignment, or by what they said
+        if that is later."""
         claims: list[tuple[Turn, str, Items]] = []
         last = Turn() if previous is None else previous.turn
         places = {} if previous is None else previous.places
@@ -82,7 +95,9 @@ class LeaderState:
             if heard.hello.applied > last or (previous is None and heard.hello.assigned):
                 claims.append((heard.hello.applied, member, heard.hello.assigned))
         claimed = {member for _, member, _ in claims}
-        claims += [(last, member, place.items) for member, place in places.items() if member not in claimed]
+        claims += [
+            (last, member, place.items) for member, place in places.items() if member not in claimed
+        ]
         rights: dict[str, Items] = dict.fromkeys(self._view.members, NOTHING)
         taken: set[Item] = set()
         for turn in sorted({turn for turn, _, _ in claims}, reverse=True):
@@ -93,7 +108,9 @@ class LeaderState:
                         counted[item] = counted.get(item, 0) + 1
             for at, member, items in claims:
                 if at == turn:
-                    rights[member] = frozenset(item for item in items if counted[item] == 1 and item not in taken)
+                    rights[member] = frozenset(
+                        item for item in items if counted[item] == 1 and item not in taken
+                    )
             taken.update(counted)
         return rights
 
@@ -105,7 +122,8 @@ class LeaderState:
         return self._view.highest_epoch_heard() > self.epoch.number
 
     def wants_end(self, now: float) -> bool:
-        """Whether a member's lease may have ended: then the topic has to be read to its end to be sure."""
+        """Whether a member's lease may have ended: then the topic has to be read to its end to be
+        sure."""
         return now >= self._first_end()
 
     def deadline(self) -> float:
@@ -123,7 +141,9 @@ class LeaderState:
         if heard is not None and applied.epoch == self.epoch.number:
             known: set[Item] = {*heard.hello.assigned, *heard.hello.stopping}
             since = applied.round
-        elif member in self._inherited or (heard is not None and heard.hello.assigned | heard.hello.stopping):
+        elif member in self._inherited or (
+            heard is not None and heard.hello.assigned | heard.hello.stopping
+        ):
             return None  # also who was heard late, and holds what an earlier leader gave
         else:
             known, since = set(), 0
@@ -134,7 +154,9 @@ class LeaderState:
 
     # ------------------------------------------------------------------ decisions
 
-    def decide(self, configured: Items, config_offset: int, now: float, caught_up: float) -> Decision | None:
+    def decide(
+        self, configured: Items, config_offset: int, now: float, caught_up: float
+    ) -> Decision | None:
         """Return the next assignment when something has to change.
 
         Args:
@@ -143,7 +165,9 @@ class LeaderState:
             caught_up: Everything that was in the control topic at this time has been taken.
         """
         seen = (self._view.version, config_offset)
-        if self.superseded or (seen == self._seen and now < self._next and not self._ends(caught_up)):
+        if self.superseded or (
+            seen == self._seen and now < self._next and not self._ends(caught_up)
+        ):
             return None
         if self._is_behind(config_offset, now):
             return None
@@ -152,9 +176,11 @@ class LeaderState:
         self._forget_applied()
         fit = self._fit(now)
         lost = self._lost(fit)
-        seats = {member: Seat(self._urls[member], self._targets.get(member, NOTHING), member not in fit)
-                 for member in (*self._view.members, *self._ghosts)
-                 if member in fit or self._keeps(member)}  # fmt: skip
+        seats = {
+            member: Seat(self._urls[member], self._targets.get(member, NOTHING), member not in fit)
+            for member in (*self._view.members, *self._ghosts)
+            if member in fit or self._keeps(member)
+        }
         division = divide(configured, seats, lost, self._memory, now, self._timings.max_delay)
         self._memory, self._targets = division.memory, dict(division.targets)
         if division.memory.until is not None:
@@ -177,22 +203,34 @@ class LeaderState:
         until = division.memory.until
         return Decision(
             Assignment(
-                Turn(self.epoch.number, self._round), self._generation, config_offset,
-                places, recorded, 0 if until is None else max(0, round((until - now) * 1000)),
+                Turn(self.epoch.number, self._round),
+                self._generation,
+                config_offset,
+                places,
+                recorded,
+                0 if until is None else max(0, round((until - now) * 1000)),
                 UNKNOWN not in self._ghosts,
             ),
             removed,
-            {item: url for item, url in {**lost, **division.memory.awaited}.items() if item in configured},
-        )  # fmt: skip
+            {
+                item: url
+                for item, url in {**lost, **division.memory.awaited}.items()
+                if item in configured
+            },
+        )
 
     def _count_generation(self, configured: Items, places: Mapping[str, Place]) -> None:
-        """A generation ends when a member loses work that still exists: then its farewell must outrank what it said.
+        """A generation ends when a member loses work that still exists: then its farewell must
+        outrank what it said.
 
-        Java's workers go on with the group's own generation, one more with each change of members. What they say
-        counts only if ours is not higher; so it grows no faster.
+        Java's workers go on with the group's own generation, one more with each change of members.
+        What they say counts only if ours is not higher; so it grows no faster.
         """
         owners = {item: member for member, place in places.items() for item in place.items}
-        if any(item in configured and owners.get(item) != member for item, member in self._owners.items()):
+        if any(
+            item in configured and owners.get(item) != member
+            for item, member in self._owners.items()
+        ):
             self._generation += 1
         self._owners = owners
 
@@ -205,7 +243,8 @@ class LeaderState:
     def _repeats(self, now: float) -> bool:
         """Whether the last round is written again.
 
-        A member that lives and has not applied it for a session may never see it; and the topic forgets old records.
+        A member that lives and has not applied it for a session may never see it; and the topic
+        forgets old records.
         """
         turn = Turn(self.epoch.number, self._round)
         read = all(heard.hello.applied >= turn for heard in self._view.members.values())
@@ -214,8 +253,11 @@ class LeaderState:
         return now >= again
 
     def _is_behind(self, config_offset: int, now: float) -> bool:
-        """Whether a member has read more of the config topic than this leader: it waits a little for its reader."""
-        ahead = max((heard.hello.config_offset for heard in self._view.members.values()), default=-1)
+        """Whether a member has read more of the config topic than this leader: it waits a little
+        for its reader."""
+        ahead = max(
+            (heard.hello.config_offset for heard in self._view.members.values()), default=-1
+        )
         if ahead <= config_offset:
             self._behind_since = None
             return False
@@ -230,10 +272,15 @@ class LeaderState:
         return caught_up >= self._first_end()
 
     def _bury(self, caught_up: float) -> None:
-        """Take out members whose lease surely ended: nothing of theirs was in the topic a session after their last."""
+        """Take out members whose lease surely ended: nothing of theirs was in the topic a session
+        after their last."""
         session = self._timings.session
-        for member in [m for m, heard in self._view.members.items() if heard.at + session <= caught_up]:
-            self._lost_members[member] = self._urls.setdefault(member, self._view.members[member].hello.url)
+        for member in [
+            m for m, heard in self._view.members.items() if heard.at + session <= caught_up
+        ]:
+            self._lost_members[member] = self._urls.setdefault(
+                member, self._view.members[member].hello.url
+            )
             self._view.take_left(member)
             self._removed.append(member)
         for member in [m for m, since in self._ghosts.items() if since + session <= caught_up]:
@@ -256,13 +303,17 @@ class LeaderState:
             heard.hello.applied.round if heard.hello.applied.epoch == self.epoch.number else 0
             for heard in self._view.members.values()
         ]
-        for round_ in [round_ for round_ in self._given if round_ <= min(rounds, default=self._round)]:
+        for round_ in [
+            round_ for round_ in self._given if round_ <= min(rounds, default=self._round)
+        ]:
             del self._given[round_]
 
     def _fit(self, now: float) -> set[str]:
         """Members that count: one for each URL, none that takes too long to stop what it lost."""
         first: dict[str, str] = {}
-        for member in sorted(self._view.members, key=lambda member: self._view.members[member].since):
+        for member in sorted(
+            self._view.members, key=lambda member: self._view.members[member].since
+        ):
             first.setdefault(self._urls[member], member)
         ghosts = {self._urls[member] for member in self._ghosts if member != UNKNOWN}
         fit = set()
@@ -277,11 +328,14 @@ class LeaderState:
                 self._next = min(self._next, since + self._timings.rebalance + 0.001)
             if first[self._urls[member]] == member and self._urls[member] not in ghosts:
                 fit.add(member)
-        self._owing = {member: since for member, since in self._owing.items() if member in self._view.members}
+        self._owing = {
+            member: since for member, since in self._owing.items() if member in self._view.members
+        }
         return fit
 
     def _keeps(self, member: str) -> bool:
-        """Whether a member that does not count keeps what it has: it may live, a ghost or the second of a URL."""
+        """Whether a member that does not count keeps what it has: it may live, a ghost or the
+        second of a URL."""
         return member != UNKNOWN and member not in self._owing
 
     def _lost(self, fit: Iterable[str]) -> dict[Item, str]:
@@ -300,7 +354,8 @@ class LeaderState:
         return self._rights.pop(member, NOTHING) | self._targets.pop(member, NOTHING)
 
     def _pending(self, places: Mapping[str, Place]) -> dict[Item, str]:
-        """What members are to get once others have stopped it: the next leader finds it among what is awaited."""
+        """What members are to get once others have stopped it: the next leader finds it among what
+        is awaited."""
         return {
             item: places[member].url
             for member, items in self._targets.items()
@@ -320,8 +375,13 @@ class LeaderState:
         for member, heard in self._view.members.items():
             rights = self._rights.get(member, NOTHING)
             free_of_unknown = not anything - {member}
-            places[member] = Place(heard.hello.url, frozenset(
-                item for item in targets.get(member, NOTHING)
-                if item in rights or (free_of_unknown and not holders.get(item, set()) - {member})
-            ))  # fmt: skip
+            places[member] = Place(
+                heard.hello.url,
+                frozenset(
+                    item
+                    for item in targets.get(member, NOTHING)
+                    if item in rights
+                    or (free_of_unknown and not holders.get(item, set()) - {member})
+                ),
+            )
         return places

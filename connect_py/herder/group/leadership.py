@@ -1,4 +1,5 @@
-"""`Leadership`: takes and keeps the lead of the group, and writes what only the leader may, on a thread of its own."""
+"""`Leadership`: takes and keeps the lead of the group, and writes what only the leader may, on a
+thread of its own."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ READ_SECONDS = 30.0
 CATCH_UP_SECONDS = 5.0
 WRITE_SECONDS = 10.0
 RETRY_SECONDS = 1.0
-ALONE_SECONDS = 15.0  # for other workers to be heard of, and for an administrator who is granting it just now
+# for other workers to be heard of, and for an administrator who is granting it just now
+ALONE_SECONDS = 15.0
 STOP_SECONDS = 5.0
 NEW_TOPIC_EPOCHS = 1 << 20  # where the last epoch is not known, the next one is far away from it
 
@@ -45,10 +47,12 @@ class LeaderDuties(Protocol):
         """All work there is, and the offset of the config topic that says so."""
 
     def before_round(self, lost: Mapping[Item, str], generation: int) -> None:
-        """The workers of these URLs have lost this work: statuses can say so before it starts elsewhere."""
+        """The workers of these URLs have lost this work: statuses can say so before it starts
+        elsewhere."""
 
     def housekeeping(self) -> None:
-        """Anything that a leader does from time to time; ConnectError is logged, FencedError ends the term."""
+        """Anything that a leader does from time to time; ConnectError is logged, FencedError ends
+        the term."""
 
 
 class NotLeaderError(ConnectError):
@@ -62,7 +66,7 @@ class Leadership:
     2. topics are read to their end - the same
     3. the epoch is announced       - members ignore earlier leaders
     4. rounds are decided           - each is one transaction
-    """
+    """  # noqa: E501 - a table or a literal is wider
 
     def __init__(
         self,
@@ -80,10 +84,9 @@ class Leadership:
     ) -> None:
         """Prepare.
 
-        Args:
-            on_change: Called on the thread when a term began or ended.
-            on_refused: Called on the thread when the cluster does not grant what a leader needs.
-            on_alone: Called on the thread with a refusal that the worker goes on in spite of, as it is the only one of
+        Args: on_change: Called on the thread when a term began or ended. on_refused: Called on the
+            thread when the cluster does not grant what a leader needs. on_alone: Called on the
+            thread with a refusal that the worker goes on in spite of, as it is the only one of
                 its group; None: it may not.
         """
         self._on_refused = on_refused
@@ -234,8 +237,11 @@ class Leadership:
             store.refresh(READ_SECONDS)
         self._caught_up = asked
         highest, generation, recorded = self._group.traces()
-        # A topic that was made anew looks like one that was never used: then what it does not tell is waited for.
-        trusted = recorded or not (highest or self._configs.snapshot().configs or self._statuses.ids())
+        # A topic that was made anew looks like one that was never used: then what it does not tell
+        # is waited for.
+        trusted = recorded or not (
+            highest or self._configs.snapshot().configs or self._statuses.ids()
+        )
         epoch = Epoch(
             highest + (1 if trusted else random.randrange(1, NEW_TOPIC_EPOCHS)),
             self._group.url,
@@ -255,19 +261,25 @@ class Leadership:
         """
         now = self._clock.monotonic()
         self._refused_since = now if self._refused_since is None else self._refused_since
-        if self._on_alone is None or now - self._refused_since < ALONE_SECONDS or self._group.has_others():
+        if (
+            self._on_alone is None
+            or now - self._refused_since < ALONE_SECONDS
+            or self._group.has_others()
+        ):
             raise error
         log.warning(
-            "this worker runs without transactions: %s. Nothing keeps a second worker of this group from writing the "
-            "same topics, so a second one refuses to start. Connectors that write in transactions, such as Iceberg "
-            "sinks, are refused", error,
-        )  # fmt: skip
+            "this worker runs without transactions: %s. Nothing keeps a second worker of this "
+            "group from writing the same topics, so a second one refuses to start. Connectors "
+            "that write in transactions, such as Iceberg sinks, are refused",
+            error,
+        )
         self._on_alone(str(error))
         self._producer.go_alone(str(error))
         self._producer.acquire(ACQUIRE_SECONDS)
 
     def _renew(self, state: LeaderState) -> None:
-        """After a transaction of unknown outcome: everything that was written read again, and a new producer.
+        """After a transaction of unknown outcome: everything that was written read again, and a new
+        producer.
 
         Reading first shows whether another worker leads by now; fencing that one would be wrong.
         """
@@ -284,9 +296,13 @@ class Leadership:
         assignment = decision.assignment
         log.info(
             "round %d of epoch %d: %d members, %d items, %d awaited for %d ms",
-            assignment.turn.round, assignment.turn.epoch, len(assignment.places),
-            sum(len(place.items) for place in assignment.places.values()), len(assignment.awaited), assignment.delay_ms,
-        )  # fmt: skip
+            assignment.turn.round,
+            assignment.turn.epoch,
+            len(assignment.places),
+            sum(len(place.items) for place in assignment.places.values()),
+            len(assignment.awaited),
+            assignment.delay_ms,
+        )
         try:
             self._duties.before_round(decision.lost, assignment.generation)
             self._control.put_assignment(state.epoch, assignment, decision.removed, WRITE_SECONDS)

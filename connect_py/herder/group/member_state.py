@@ -1,4 +1,5 @@
-"""`MemberState`: one worker's membership: its lease, what it may run, what it says about itself. Plain data."""
+"""`MemberState`: one worker's membership: its lease, what it may run, what it says about itself.
+Plain data."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from connect_py.herder.group.group_view import GroupView
 from connect_py.herder.group.timings import Timings
 from connect_py.storage.control_records import NOTHING, Assignment, Hello, Items, Turn
 
-PATIENCE = 3  # sessions that a member waits for a place: one that others believe gone is not heard any more
+# sessions that a member waits for a place: one that others believe gone is not heard any more
+PATIENCE = 3
 HASTE = 30  # a hello with news comes this many times sooner than one without, at the earliest
 
 
@@ -29,8 +31,9 @@ class UrlInUseError(Exception):
 class MemberState:
     """Decides when to say hello, what may run, and when everything has to stop.
 
-    The owner tells what happened (`take_assignment`, `acknowledged`, `holds`) and asks what to do (`hello`,
-    `farewells`, `assigned`, `check`). Times are seconds on this worker's monotonic clock. Not safe for several threads.
+    The owner tells what happened (`take_assignment`, `acknowledged`, `holds`) and asks what to do
+    (`hello`, `farewells`, `assigned`, `check`). Times are seconds on this worker's monotonic clock.
+    Not safe for several threads.
     """
 
     def __init__(self, url: str, timings: Timings, new_id: Callable[[], str], now: float) -> None:
@@ -47,7 +50,8 @@ class MemberState:
 
     def _begin(self, now: float) -> None:
         self.id = self._new_id()
-        self._unplaced_since: float | None = now  # None while the assignment has a place for this member
+        # None while the assignment has a place for this member
+        self._unplaced_since: float | None = now
         self._number = 0
         self._sent: dict[int, float] = {}  # hellos without acknowledgement, by number
         self._unheard: dict[int, float] = {}  # hellos that were not read back, by number
@@ -64,17 +68,20 @@ class MemberState:
     # ------------------------------------------------------------------ joining
 
     def join(self, view: GroupView, now: float) -> bool:
-        """Become a member, unless another life of this URL may still hold a lease; whether this worker is one now.
+        """Become a member, unless another life of this URL may still hold a lease; whether this
+        worker is one now.
 
-        Raises:
-            UrlInUseError: A worker with this URL still says hello, a whole session after this one began.
+        Raises: UrlInUseError: A worker with this URL still says hello, a whole session after this
+            one began.
         """
         if self.phase is not Phase.WAITING:
             return True
         for heard in view.members.values():
             if heard.hello.url == self._url and now < heard.at + self._timings.session:
                 if heard.at > self._begun + self._timings.session:
-                    raise UrlInUseError(f"another live worker of the group announces {self._url} as its URL")
+                    raise UrlInUseError(
+                        f"another live worker of the group announces {self._url} as its URL"
+                    )
                 return False
         self.phase = Phase.MEMBER
         self._take_current(view, now)
@@ -98,13 +105,23 @@ class MemberState:
         self._unheard[self._number] = now
         self._news = False
         return Hello(
-            self.id, self._number, self._url, self.epoch, self.applied, config_offset,
-            self.assigned, self.running - self.assigned,
-        )  # fmt: skip
+            self.id,
+            self._number,
+            self._url,
+            self.epoch,
+            self.applied,
+            config_offset,
+            self.assigned,
+            self.running - self.assigned,
+        )
 
     def next_hello(self, now: float) -> float:
         """When the next hello is due: a time, or infinity."""
-        if self.phase not in (Phase.MEMBER, Phase.LEAVING) or self._stuck(now) or self._expired(now):
+        if (
+            self.phase not in (Phase.MEMBER, Phase.LEAVING)
+            or self._stuck(now)
+            or self._expired(now)
+        ):
             return float("inf")
         if self._sent_at is None:
             return now
@@ -113,11 +130,17 @@ class MemberState:
 
     def _forgotten(self, now: float) -> bool:
         """Whether no leader has had a place for this member for long: another life may be heard."""
-        return self._unplaced_since is not None and now - self._unplaced_since > PATIENCE * self._timings.session
+        return (
+            self._unplaced_since is not None
+            and now - self._unplaced_since > PATIENCE * self._timings.session
+        )
 
     def _stuck(self, now: float) -> bool:
         """Whether this member cannot follow its assignment: then it lets its lease end."""
-        if self._stopping_since is not None and now - self._stopping_since > self._timings.rebalance:
+        if (
+            self._stopping_since is not None
+            and now - self._stopping_since > self._timings.rebalance
+        ):
             self._silent = True  # something does not stop
         if self._unheard and now - min(self._unheard.values()) > self._timings.rebalance:
             self._silent = True  # it writes and does not read
@@ -126,7 +149,11 @@ class MemberState:
     def acknowledged(self, member: str, number: int, now: float) -> None:
         """A hello arrived in the topic: the lease counts from the time it was sent."""
         sent = self._sent.pop(number, None) if member == self.id else None
-        if sent is None or self.phase not in (Phase.MEMBER, Phase.LEAVING) or self._end_if_expired(now):
+        if (
+            sent is None
+            or self.phase not in (Phase.MEMBER, Phase.LEAVING)
+            or self._end_if_expired(now)
+        ):
             return
         self._sent = {later: at for later, at in self._sent.items() if later > number}
         until = sent + self._timings.lease
@@ -134,7 +161,9 @@ class MemberState:
             if now < until:
                 self.lease_until = until
                 self._silent = False
-                self._unheard = {later: at for later, at in self._unheard.items() if later >= number}
+                self._unheard = {
+                    later: at for later, at in self._unheard.items() if later >= number
+                }
         else:
             self.lease_until = max(self.lease_until, until)
 
@@ -145,17 +174,22 @@ class MemberState:
             self._unheard.pop(number, None)
 
     def heard_back(self, hello: Hello, now: float) -> None:
-        """A member's hello was read from the topic; if it is this one's, so was everything before it."""
+        """A member's hello was read from the topic; if it is this one's, so was everything before
+        it."""
         if hello.member == self.id:
             self.acknowledged(hello.member, hello.number, now)
-            self._unheard = {later: at for later, at in self._unheard.items() if later > hello.number}
+            self._unheard = {
+                later: at for later, at in self._unheard.items() if later > hello.number
+            }
 
     def deadline(self) -> float | None:
-        """When everything that runs here must have ended by itself, whatever this process does; None: no lease."""
+        """When everything that runs here must have ended by itself, whatever this process does;
+        None: no lease."""
         return None if self.lease_until is None else self.lease_until + self._timings.grace
 
     def check(self, now: float) -> bool:
-        """Whether work may go on: False once the lease has ended; then everything must be stopped at once."""
+        """Whether work may go on: False once the lease has ended; then everything must be stopped
+        at once."""
         return not self._end_if_expired(now) and self.phase is not Phase.ENDING
 
     def _expired(self, now: float) -> bool:
@@ -227,7 +261,8 @@ class MemberState:
             self._end()
 
     def leave(self, view: GroupView, now: float) -> None:
-        """The worker stops: nothing is assigned any more, and the farewell follows once nothing is held."""
+        """The worker stops: nothing is assigned any more, and the farewell follows once nothing is
+        held."""
         joined = self.phase is Phase.MEMBER
         self.phase = Phase.LEAVING
         self.assigned = NOTHING
@@ -236,7 +271,8 @@ class MemberState:
         self.holds(self.running, view, now)
 
     def farewells(self) -> list[str]:
-        """Take the ids of lives that ended with nothing left running, to be announced before the next hello."""
+        """Take the ids of lives that ended with nothing left running, to be announced before the
+        next hello."""
         taken, self._farewells = self._farewells, []
         return taken
 

@@ -34,5 +34,6 @@ class Timings:
 
     @property
     def grace(self) -> float:
-        """From the end of a lease until everything must have been killed; the leader waits longer than that."""
+        """From the end of a lease until everything must have been killed; the leader waits longer
+        than that."""
         return self.interval / 2

@@ -1,4 +1,5 @@
-"""`WorkerGroup`: one worker's membership as it runs: the plain states under a lock, fed by the topic's reader."""
+"""`WorkerGroup`: one worker's membership as it runs: the plain states under a lock, fed by the
+topic's reader."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Share:
 
 
 class WorkerGroup:
-    """Satisfies `ControlListener`. Every method may be called from any thread and returns at once."""
+    """Satisfies `ControlListener`. Every method may be called from any thread and returns at
+    once."""
 
     def __init__(
         self,
@@ -41,11 +43,10 @@ class WorkerGroup:
     ) -> None:
         """Prepare.
 
-        Args:
-            url: Where other workers reach this one's REST API.
-            config_offset: How far the config topic was read.
-            on_change: Something was read or decided that others may want to look at; on any thread, without the lock.
-            on_lease: Takes the time by which everything that runs here must have ended by itself; None: no such time.
+        Args: url: Where other workers reach this one's REST API. config_offset: How far the config
+            topic was read. on_change: Something was read or decided that others may want to look
+            at; on any thread, without the lock. on_lease: Takes the time by which everything that
+            runs here must have ended by itself; None: no such time.
         """
         self.url = url
         self.timings = timings
@@ -54,14 +55,16 @@ class WorkerGroup:
         self._on_change = on_change
         self._on_lease = on_lease
         self._lock = threading.RLock()
-        self._telling = threading.Lock()  # of leases, one after the other: an ended one must not be reported last
+        # of leases, one after the other: an ended one must not be reported last
+        self._telling = threading.Lock()
         self._view = GroupView()
         self._member: MemberState | None = None
         self._deadline: float | None = None
         self._alive: set[str] = set()  # URLs heard of since the topic was read to its end
         self._at_end = False
 
-    # ------------------------------------------------------------------ ControlListener, on the reader's thread
+    # ------------------------------------------------------------------ ControlListener, on the
+    # reader's thread
 
     def on_hello(self, hello: Hello) -> None:
         now = self._clock.monotonic()
@@ -113,7 +116,8 @@ class WorkerGroup:
     # ------------------------------------------------------------------ the member, for the herder
 
     def join(self) -> bool:
-        """Become a member once no other life of this URL may hold a lease; whether this worker is one.
+        """Become a member once no other life of this URL may hold a lease; whether this worker is
+        one.
 
         Raises:
             UrlInUseError: Another live worker has this URL.
@@ -121,7 +125,9 @@ class WorkerGroup:
         now = self._clock.monotonic()
         with self._lock:
             if self._member is None:
-                self._member = MemberState(self.url, self.timings, lambda: uuid.uuid4().hex[:12], now)
+                self._member = MemberState(
+                    self.url, self.timings, lambda: uuid.uuid4().hex[:12], now
+                )
             return self._member.join(self._view, now)
 
     def share(self) -> Share:
@@ -181,7 +187,8 @@ class WorkerGroup:
     # ------------------------------------------------------------------ the member, for the sender
 
     def farewells(self) -> Sequence[str]:
-        """Lives of this worker that ended with nothing left running; to be announced now, before any hello."""
+        """Lives of this worker that ended with nothing left running; to be announced now, before
+        any hello."""
         with self._lock:
             return [] if self._member is None else self._member.farewells()
 
@@ -189,7 +196,11 @@ class WorkerGroup:
         """The hello to send now, if one is due."""
         offset = self._config_offset()
         with self._lock:
-            return None if self._member is None else self._member.hello(self._clock.monotonic(), offset)
+            return (
+                None
+                if self._member is None
+                else self._member.hello(self._clock.monotonic(), offset)
+            )
 
     def acknowledged(self, member: str, number: int) -> None:
         """A hello is in the topic."""
@@ -208,7 +219,11 @@ class WorkerGroup:
         """Notice the end of the lease; called often enough by the sender."""
         with self._lock:
             member = self._member
-            if member is None or member.phase is not Phase.MEMBER or member.check(self._clock.monotonic()):
+            if (
+                member is None
+                or member.phase is not Phase.MEMBER
+                or member.check(self._clock.monotonic())
+            ):
                 return
         self._changed()
 
@@ -233,7 +248,9 @@ class WorkerGroup:
         now = self._clock.monotonic()
         with self._lock:
             members = self._view.members.values()
-            return sorted({self.url} | {h.hello.url for h in members if now < h.at + self.timings.session})
+            return sorted(
+                {self.url} | {h.hello.url for h in members if now < h.at + self.timings.session}
+            )
 
     def read_to_end(self) -> None:
         """The topic was read to its end: what comes from now on is said by workers that live."""
@@ -241,7 +258,8 @@ class WorkerGroup:
             self._at_end = True
 
     def lone_leader(self, *, surely: bool) -> str | None:
-        """The URL of another worker that leads without transactions; `surely`: it was heard of since the start."""
+        """The URL of another worker that leads without transactions; `surely`: it was heard of
+        since the start."""
         with self._lock:
             epoch = self._view.epoch
             if epoch is None or not epoch.alone or epoch.worker_url == self.url:
@@ -252,7 +270,11 @@ class WorkerGroup:
         """Whether other workers live that were heard of since the start."""
         now = self._clock.monotonic()
         with self._lock:
-            urls = {h.hello.url for h in self._view.members.values() if now < h.at + self.timings.session}
+            urls = {
+                h.hello.url
+                for h in self._view.members.values()
+                if now < h.at + self.timings.session
+            }
             return bool((urls & self._alive) - {self.url})
 
     def owner_url(self, item: Item) -> str | None:
@@ -261,7 +283,8 @@ class WorkerGroup:
             return None if self._view.assignment is None else self._view.assignment.owner_url(item)
 
     def is_moving(self, item: Item) -> bool:
-        """Whether no worker has an item and one gets it soon: the item does not wait for a worker that went."""
+        """Whether no worker has an item and one gets it soon: the item does not wait for a worker
+        that went."""
         with self._lock:
             last = self._view.assignment
             if last is None or last.owner_url(item) is not None:
@@ -282,10 +305,13 @@ class WorkerGroup:
     # ------------------------------------------------------------------ the leader
 
     def traces(self) -> tuple[int, int, bool]:
-        """Highest epoch anybody has heard of, highest generation, and whether the topic tells of earlier leaders."""
+        """Highest epoch anybody has heard of, highest generation, and whether the topic tells of
+        earlier leaders."""
         with self._lock:
             epoch, last = self._view.epoch, self._view.assignment
-            generation = max(0 if epoch is None else epoch.generation, 0 if last is None else last.generation)
+            generation = max(
+                0 if epoch is None else epoch.generation, 0 if last is None else last.generation
+            )
             return (
                 self._view.highest_epoch_heard(),
                 generation,
@@ -295,7 +321,9 @@ class WorkerGroup:
     def begin_term(self, epoch: Epoch, *, trusted: bool) -> LeaderState:
         """The state of a term whose epoch was announced."""
         with self._lock:
-            return LeaderState(epoch, self._view, self.timings, self._clock.monotonic(), trusted=trusted)
+            return LeaderState(
+                epoch, self._view, self.timings, self._clock.monotonic(), trusted=trusted
+            )
 
     def superseded(self, leader: LeaderState) -> bool:
         with self._lock:
@@ -305,7 +333,9 @@ class WorkerGroup:
         with self._lock:
             return leader.wants_end(self._clock.monotonic())
 
-    def decide(self, leader: LeaderState, configured: Items, config_offset: int, caught_up: float) -> Decision | None:
+    def decide(
+        self, leader: LeaderState, configured: Items, config_offset: int, caught_up: float
+    ) -> Decision | None:
         with self._lock:
             return leader.decide(configured, config_offset, self._clock.monotonic(), caught_up)
 

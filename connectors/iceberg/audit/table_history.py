@@ -1,4 +1,5 @@
-"""What a table remembers: snapshots along one ref, ledger properties, and what its manifests say of data files."""
+"""What a table remembers: snapshots along one ref, ledger properties, and what its manifests say of
+data files."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LEDGER_PREFIX = "connect-py.ledger."
-REWIND_KEY = "connect-py.rewind"  # in the summary of a snapshot that holds positions and no rows: `skip`
-REBUILD_KEY = "connect-py.rebuild"  # in the summary of snapshots that begin and end a rebuild: the connector that loads
+# in the summary of a snapshot that holds positions and no rows: `skip`
+REWIND_KEY = "connect-py.rewind"
+# in the summary of snapshots that begin and end a rebuild: the connector that loads
+REBUILD_KEY = "connect-py.rebuild"
 
 
 def loading_group(loader: str) -> str:
@@ -23,12 +26,16 @@ class HistoricSnapshot:
     timestamp_ms: int
     operation: str | None
     summary: Mapping[str, str]
-    stagers: tuple[str, ...] = ()  # epochs (`<number>-<nonce>`) in the names of the staged files that it added
+    stagers: tuple[
+        str, ...
+    ] = ()  # epochs (`<number>-<nonce>`) in the names of the staged files that it added
 
     @property
     def groups(self) -> list[str]:
         """Connect groups whose ledger it carries."""
-        return sorted(key.removeprefix(LEDGER_PREFIX) for key in self.summary if key.startswith(LEDGER_PREFIX))
+        return sorted(
+            key.removeprefix(LEDGER_PREFIX) for key in self.summary if key.startswith(LEDGER_PREFIX)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,10 @@ class TableHistory:
     properties: Mapping[str, str]  # group -> text of the ledger property
     ancestors: Sequence[HistoricSnapshot]  # newest first
     complete: bool  # False: the oldest ancestor's parent was expired
-    present: Mapping[int, frozenset[str]]  # every snapshot that is left -> groups whose ledger it carries
+    # every snapshot that is left -> groups whose ledger it carries
+    present: Mapping[int, frozenset[str]]
     live_files: int  # data files of the head
     live_twice: tuple[str, ...] = ()  # paths that the head's manifests name more than once
-    added_twice: tuple[tuple[str, int, int], ...] = ()  # path, older and newer snapshot that added it
+    added_twice: tuple[
+        tuple[str, int, int], ...
+    ] = ()  # path, older and newer snapshot that added it

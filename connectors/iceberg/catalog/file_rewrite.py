@@ -1,4 +1,5 @@
-"""Rewrite of data files: their live rows are written to new files, which replace them in a separate commit.
+"""Rewrite of data files: their live rows are written to new files, which replace them in a separate
+commit.
 
 Compaction and tiering use it. It is the only module of both that prepares and swaps table metadata.
 """
@@ -43,16 +44,25 @@ class FileRewrite:
 
 
 def write_tasks(
-    spark: SparkSession, java: JavaClasses, table: Any, tasks: Sequence[Any], *, open_file_bytes: int | None = None
+    spark: SparkSession,
+    java: JavaClasses,
+    table: Any,
+    tasks: Sequence[Any],
+    *,
+    open_file_bytes: int | None = None,
 ) -> list[Any]:
-    """Write the live rows of scan tasks to new files and return Java's data files; no snapshot refers to them.
+    """Write the live rows of scan tasks to new files and return Java's data files; no snapshot
+    refers to them.
 
-    Args:
-        table: Java's table; its properties determine the location and the size of the new files.
-        open_file_bytes: Weight of opening a file when tasks are packed into splits; None: the table's setting.
+    Args: table: Java's table; its properties determine the location and the size of the new files.
+        open_file_bytes: Weight of opening a file when tasks are packed into splits; None: the
+        table's setting.
     """
     name = f"rewrite_{uuid.uuid4().hex}"
-    sets, cache = java.singleton("spark.ScanTaskSetManager"), java.singleton("spark.SparkTableCache")
+    sets, cache = (
+        java.singleton("spark.ScanTaskSetManager"),
+        java.singleton("spark.SparkTableCache"),
+    )
     coordinator = java.singleton("spark.FileRewriteCoordinator")
     target = java.iceberg("util.PropertyUtil").propertyAsLong(
         table.properties(), "write.target-file-size-bytes", 512 << 20
@@ -75,7 +85,8 @@ def write_tasks(
 
 
 def _sort_columns(java: JavaClasses, table: Any) -> list[Any]:
-    """Return the leading sort fields of a table that are plain columns, as Spark's sort expressions."""
+    """Return the leading sort fields of a table that are plain columns, as Spark's sort
+    expressions."""
     from pyspark.sql import functions  # here: the coordinator imports this module and has no Spark
 
     columns: list[Any] = []
@@ -92,23 +103,27 @@ def _sort_columns(java: JavaClasses, table: Any) -> list[Any]:
     return columns
 
 
-def replace_files(table: JavaTable, rewrite: FileRewrite, refusal: Callable[[TableMetadata], str]) -> int:
+def replace_files(
+    table: JavaTable, rewrite: FileRewrite, refusal: Callable[[TableMetadata], str]
+) -> int:
     """Commit the new files in place of the old files and return the snapshot ID.
 
-    The commit is built on the newest metadata and validated from the snapshot that was read: if another commit since
-    then removed a replaced file or deleted rows of it, the rewrite is refused. If the swap fails or its answer is
-    lost, the table is read again before anything else happens: a commit cannot land any more once its ref has moved,
-    and a catalog may refuse a commit that it has made. Manifests of refused attempts remain, and the search for orphan
-    files removes them: such an attempt may have landed and expired, and a later snapshot may use its manifests.
+    The commit is built on the newest metadata and validated from the snapshot that was read: if
+    another commit since then removed a replaced file or deleted rows of it, the rewrite is refused.
+    If the swap fails or its answer is lost, the table is read again before anything else happens: a
+    commit cannot land any more once its ref has moved, and a catalog may refuse a commit that it
+    has made. Manifests of refused attempts remain, and the search for orphan files removes them:
+    such an attempt may have landed and expired, and a later snapshot may use its manifests.
 
-    Args:
-        refusal: Called with the metadata that the swap compares with; returns why the rewrite must not be committed,
+    Args: refusal: Called with the metadata that the swap compares with; returns why the rewrite
+        must not be committed,
             or an empty string.
 
-    Raises:
-        RewriteRefusedError: Another commit changed the rows, or others got in first too often, or `refusal` returned
+    Raises: RewriteRefusedError: Another commit changed the rows, or others got in first too often,
+        or `refusal` returned
             a reason. The new files are deleted.
-        Exception: The outcome is unknown. The new files are kept, because the commit may still land.
+        Exception: The outcome is unknown. The new files are kept, because the commit may still
+            land.
     """
     existing_snapshots = set(table.metadata().snapshots)
     why = "other commits got in first"
@@ -120,9 +135,13 @@ def replace_files(table: JavaTable, rewrite: FileRewrite, refusal: Callable[[Tab
             break
         try:
             update.rewrite(
-                rewrite.ref, rewrite.read, rewrite.replaced, rewrite.new_files, rewrite.replaced_deletes,
+                rewrite.ref,
+                rewrite.read,
+                rewrite.replaced,
+                rewrite.new_files,
+                rewrite.replaced_deletes,
                 rewrite.summary,
-            )  # fmt: skip
+            )
         except StaleAttemptError as failed:
             why = f"a concurrent commit changed rows of the rewritten files: {_message(failed)}"
             break
@@ -137,7 +156,9 @@ def replace_files(table: JavaTable, rewrite: FileRewrite, refusal: Callable[[Tab
                 return update.snapshot_id
             if metadata.head(rewrite.ref) == base.head(rewrite.ref) and not is_a(error, REFUSED):
                 raise
-    for path in {str(each.location()) for each in rewrite.new_files} - _new_references(table, existing_snapshots):
+    for path in {str(each.location()) for each in rewrite.new_files} - _new_references(
+        table, existing_snapshots
+    ):
         table.delete_file(path)
     raise RewriteRefusedError(why)
 
@@ -151,9 +172,16 @@ def _message(failed: StaleAttemptError) -> str:
 def _new_references(table: JavaTable, existing_snapshots: Collection[int]) -> set[str]:
     """Return the files that manifests of newer snapshots refer to.
 
-    A refused attempt may have landed and its snapshot may have expired since; then a later manifest has its files.
+    A refused attempt may have landed and its snapshot may have expired since; then a later manifest
+    has its files.
     """
-    snapshots = [snapshot for snapshot in table.refresh().snapshots if snapshot not in existing_snapshots]
-    manifests = {str(each.path()): each for snapshot in snapshots for each in table.manifests(snapshot)}
-    new_manifests = [each for each in manifests.values() if each.snapshotId() not in existing_snapshots]
+    snapshots = [
+        snapshot for snapshot in table.refresh().snapshots if snapshot not in existing_snapshots
+    ]
+    manifests = {
+        str(each.path()): each for snapshot in snapshots for each in table.manifests(snapshot)
+    }
+    new_manifests = [
+        each for each in manifests.values() if each.snapshotId() not in existing_snapshots
+    ]
     return {path for each in new_manifests for path in table.files_of_manifest(each)}

@@ -15,17 +15,21 @@ from connectors.iceberg.errors import TableMissingError, TableUnsuitableError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LINEAGE: Final = ("_row_id", "_last_updated_sequence_number")  # a format 3 writer asks for them when it rewrites rows
+# a format 3 writer asks for them when it rewrites rows
+_LINEAGE: Final = ("_row_id", "_last_updated_sequence_number")
 
 
 class JavaCatalog:
-    """One Iceberg catalog of a Spark session. Names are split on every dot: `a.b.t` is table `t` in namespace `a.b`."""
+    """One Iceberg catalog of a Spark session. Names are split on every dot: `a.b.t` is table `t` in
+    namespace `a.b`."""
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         self._spark = spark
         self._name = name
         self.java = JavaClasses(spark)
-        self._catalog = self.java.iceberg("spark.Spark3Util").loadIcebergCatalog(spark._jsparkSession, name)
+        self._catalog = self.java.iceberg("spark.Spark3Util").loadIcebergCatalog(
+            spark._jsparkSession, name
+        )
 
     def load(self, name: str) -> JavaTable:
         found = self._catalog.loadTable(self._identifier(name))
@@ -41,12 +45,18 @@ class JavaCatalog:
         except TableMissingError:
             return None
 
-    def create(self, name: str, schema: str, spec: str | None, properties: Mapping[str, str]) -> bool:
+    def create(
+        self, name: str, schema: str, spec: str | None, properties: Mapping[str, str]
+    ) -> bool:
         """Returns False when the table exists already."""
         java = self.java
         identifier = self._identifier(name)
         parsed = java.iceberg("SchemaParser").fromJson(schema)
-        by = java.unpartitioned if spec is None else java.iceberg("PartitionSpecParser").fromJson(parsed, spec)
+        by = (
+            java.unpartitioned
+            if spec is None
+            else java.iceberg("PartitionSpecParser").fromJson(parsed, spec)
+        )
         self._create_namespaces(name.split(".")[:-1])
         try:
             self._catalog.createTable(identifier, parsed, by, java.map(properties))
@@ -63,4 +73,7 @@ class JavaCatalog:
         """Every level; one that exists, or that only an administrator may make, is no obstacle."""
         for length in range(1, len(levels) + 1):
             with suppress(Exception):  # the error of the table's creation is the one that counts
-                self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {relation(self._name, '.'.join(levels[:length]))}")
+                self._spark.sql(
+                    f"CREATE NAMESPACE IF NOT EXISTS "
+                    f"{relation(self._name, '.'.join(levels[:length]))}"
+                )

@@ -1,4 +1,5 @@
-"""`JavaClasses`: Java classes of one JVM by name, and plain values on their way to Java and back."""
+"""`JavaClasses`: Java classes of one JVM by name, and plain values on their way to Java and
+back."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class JavaClasses:
         self.every_row: Any = self.iceberg("expressions.Expressions").alwaysTrue()
 
     def __call__(self, name: str) -> JavaClass:
-        """Return a class. py4j resolves a dotted name with one round trip for each part, so the result is cached."""
+        """Return a class. py4j resolves a dotted name with one round trip for each part, so the
+        result is cached."""
         java_class = self._classes.get(name)
         if java_class is None:
             java_class = self._classes[name] = JavaClass(attrgetter(name)(self._jvm))
@@ -59,13 +61,20 @@ class JavaClasses:
     def singleton(self, name: str) -> Any:
         """Return the result of the static method `get()` of an Iceberg class, which never changes.
 
-        Reflection finds the method by its signature. py4j takes the first method of that name, which may be an
-        instance method: the order of methods differs between Java releases.
+        Reflection finds the method by its signature. py4j takes the first method of that name,
+        which may be an instance method: the order of methods differs between Java releases.
         """
         instance = self._singletons.get(name)
         if instance is None:
-            no_types, no_arguments = self.array("java.lang.Class", []), self.array("java.lang.Object", [])
-            method = self("java.lang.Class").forName(f"org.apache.iceberg.{name}").getMethod("get", no_types)
+            no_types, no_arguments = (
+                self.array("java.lang.Class", []),
+                self.array("java.lang.Object", []),
+            )
+            method = (
+                self("java.lang.Class")
+                .forName(f"org.apache.iceberg.{name}")
+                .getMethod("get", no_types)
+            )
             instance = self._singletons[name] = method.invoke(None, no_arguments)
         return instance
 
@@ -86,7 +95,9 @@ class JavaClasses:
 
     def each(self, iterable: Any) -> Iterator[Any]:
         """What a Java `Iterable` has."""
-        return iter(self.iceberg("relocated.com.google.common.collect.Lists").newArrayList(iterable))
+        return iter(
+            self.iceberg("relocated.com.google.common.collect.Lists").newArrayList(iterable)
+        )
 
     def objects(self, objects: Iterable[Any]) -> Any:
         """A Java list of Java objects."""
@@ -113,7 +124,8 @@ class JavaClasses:
         return json.loads(self.mapper.writeValueAsString(value))
 
     def metadata(self, metadata: Any) -> TableMetadata:
-        """Return the metadata of a table. A metadata file never changes, so each one is parsed once."""
+        """Return the metadata of a table. A metadata file never changes, so each one is parsed
+        once."""
         location = metadata.metadataFileLocation()
         parsed = self._parsed_metadata.get(location) if location is not None else None
         if parsed is None:
@@ -143,9 +155,14 @@ class JavaClasses:
         return make(term.column) if term.argument is None else make(term.column, term.argument)
 
     def has_subquery(self, spark: SparkSession, sql: str) -> bool:
-        """Return True if a condition in SQL contains a query. The condition is parsed, and not analyzed."""
+        """Return True if a condition in SQL contains a query. The condition is parsed, and not
+        analyzed."""
         expression = spark._jsparkSession.sessionState().sqlParser().parseExpression(sql)
-        return bool(self("org.apache.spark.sql.catalyst.expressions.SubqueryExpression").hasSubquery(expression))
+        return bool(
+            self("org.apache.spark.sql.catalyst.expressions.SubqueryExpression").hasSubquery(
+                expression
+            )
+        )
 
     def condition(self, spark: SparkSession, relation: str, sql: str) -> Any:
         """An Iceberg expression of a condition in SQL on a table's columns."""
@@ -154,7 +171,8 @@ class JavaClasses:
         return converter.convertToIcebergExpression(resolved)
 
     def parquet_file(self, file: Any) -> Any:
-        """A Java input file as Parquet's reader takes it: the class that does it is Iceberg's own."""
+        """A Java input file as Parquet's reader takes it: the class that does it is Iceberg's
+        own."""
         by_name = self("java.lang.Class").forName
         types = self.array("java.lang.Class", [by_name("org.apache.iceberg.io.InputFile")])
         method = by_name("org.apache.iceberg.parquet.ParquetIO").getDeclaredMethod("file", types)

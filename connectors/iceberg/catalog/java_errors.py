@@ -48,27 +48,41 @@ _UNSUITABLE = {
     "org.apache.spark.sql.catalyst.parser.ParseException",
 }
 # Of a statement, or of the values that it meets; `SparkException` alone says that some job failed.
-_OF_STATEMENT: Final = re.compile(r"org\.apache\.spark\.(Spark\w+Exception|sql\..*|api\.python\.PythonException)")
+_OF_STATEMENT: Final = re.compile(
+    r"org\.apache\.spark\.(Spark\w+Exception|sql\..*|api\.python\.PythonException)"
+)
 _UNKNOWN = f"{EXCEPTIONS}CommitStateUnknownException"
-# What Java says when Amazon's library is not on the class path: by the class itself, or by Iceberg, which looks for a
-# constructor then.
-_NO_LIBRARY: Final = re.compile(r"software[./]amazon[./]awssdk|org\.apache\.iceberg\.aws\.\S+: Cannot find constructor")
+# What Java says when Amazon's library is not on the class path: by the class itself, or by Iceberg,
+# which looks for a constructor then.
+_NO_LIBRARY: Final = re.compile(
+    r"software[./]amazon[./]awssdk|org\.apache\.iceberg\.aws\.\S+: Cannot find constructor"
+)
 _WRAPPER: Final = "java.lang.reflect.InvocationTargetException"
 _LINKING: Final = ("NoClassDefFoundError", "ClassNotFoundException", "IllegalArgumentException")
 # What no waiting can mend: the configuration names what nothing on the class path serves.
 _LASTING: Final = (
     (
         re.compile(r"No suitable driver found for"),
-        "iceberg.catalog.uri must be one of JDBC, as jdbc:postgresql://..., and its driver among the jars of Spark",
+        "iceberg.catalog.uri must be one of JDBC, as jdbc:postgresql://..., and its driver among "
+        "the jars of Spark",
     ),
     (re.compile(r"No FileSystem for scheme"), "see iceberg.catalog.warehouse"),
 )
-# Hadoop is asked where no file IO is named, and by Iceberg's resolving one where the library is missing.
-_HADOOP_LACKS: Final = re.compile(r'No FileSystem for scheme "?s3[an]?"?$|s3a\.S3AFileSystem not found')
+# Hadoop is asked where no file IO is named, and by Iceberg's resolving one where the library is
+# missing.
+_HADOOP_LACKS: Final = re.compile(
+    r'No FileSystem for scheme "?s3[an]?"?$|s3a\.S3AFileSystem not found'
+)
 # What the storage says, and what a person can do about it.
 _HINTS: Final = (
-    (re.compile(r"Service: S3, Status Code: 40[13]"), "the storage refuses the credentials: see iceberg.catalog.s3.*"),
-    (re.compile(r"bucket does not exist"), "see iceberg.catalog.warehouse, and the location of the table"),
+    (
+        re.compile(r"Service: S3, Status Code: 40[13]"),
+        "the storage refuses the credentials: see iceberg.catalog.s3.*",
+    ),
+    (
+        re.compile(r"bucket does not exist"),
+        "see iceberg.catalog.warehouse, and the location of the table",
+    ),
     (re.compile(r"Unable to load region"), "set iceberg.catalog.client.region, or AWS_REGION"),
 )
 _LONGEST: Final = 300  # characters of what Java says where we know better what to say
@@ -91,13 +105,15 @@ def caused_by(error: BaseException, *names: str) -> bool:
 
 
 def is_statement_error(error: BaseException) -> bool:
-    """Whether a statement is wrong itself, or what it makes of values: not what it reads, nor the JVM."""
+    """Whether a statement is wrong itself, or what it makes of values: not what it reads, nor the
+    JVM."""
     return any(_OF_STATEMENT.match(name) for name, _ in _chain(java_exception_of(error)))
 
 
 @contextlib.contextmanager
 def translating(subject: str, *, of_table: bool = True) -> Iterator[None]:
-    """Raise our errors for those of Java, py4j and pyspark. `of_table`: the subject is the name of a table."""
+    """Raise our errors for those of Java, py4j and pyspark. `of_table`: the subject is the name of
+    a table."""
     try:
         yield
     except ConnectError:
@@ -115,7 +131,8 @@ def translating(subject: str, *, of_table: bool = True) -> Iterator[None]:
 
 
 def _shortened(error: Exception) -> str:
-    """What a Java error says now: py4j asks the JVM each time, which may be gone later. Of traces the first frames."""
+    """What a Java error says now: py4j asks the JVM each time, which may be gone later. Of traces
+    the first frames."""
     try:
         text = str(error)
     except (Py4JError, OSError):
@@ -133,7 +150,8 @@ def _shortened(error: Exception) -> str:
 
 
 def _chain(exception: Any) -> list[tuple[str, str]]:
-    """Class and message of an exception and its causes, the outermost first, without what reflection wraps around."""
+    """Class and message of an exception and its causes, the outermost first, without what
+    reflection wraps around."""
     chain: list[tuple[str, str]] = []
     while exception is not None and len(chain) < 10:
         name, cause = exception.getClass().getName(), exception.getCause()
@@ -144,23 +162,27 @@ def _chain(exception: Any) -> list[tuple[str, str]]:
 
 
 def translated(subject: str, exception: Any) -> ConnectError:
-    """Judge by the outermost class that says something. `subject` begins the message, and names the table if any."""
+    """Judge by the outermost class that says something. `subject` begins the message, and names the
+    table if any."""
     chain = _chain(exception)
     if any(_NO_LIBRARY.search(message) and name.endswith(_LINKING) for name, message in chain):
         return SparkLostError(
-            f"{subject}: Iceberg's library for S3 and AWS is not there: run `connect-py jars s3` on each worker, then "
+            f"{subject}: Iceberg's library for S3 and AWS is not there: run `connect-py jars s3` "
+            f"on each worker, then "
             "restart them; where CONNECT_PY_SPARK_JARS names the jars, add iceberg-aws-bundle to it"
         )
     if any(_HADOOP_LACKS.search(message) for _, message in chain):
         return SparkLostError(
             f"{subject}: Hadoop's file systems do not know S3: set "
-            "iceberg.catalog.io-impl=org.apache.iceberg.aws.s3.S3FileIO, and run `connect-py jars s3` on each worker "
-            "if that was not done before its start"
+            "iceberg.catalog.io-impl=org.apache.iceberg.aws.s3.S3FileIO, and run `connect-py "
+            "jars s3` on each worker if that was not done before its start"
         )
     for pattern, hint in _LASTING:
         for name, message in chain:
             if pattern.search(message):
-                return TableUnsuitableError(subject, f"{name.rsplit('.', 1)[-1]}: {message}: {hint}")
+                return TableUnsuitableError(
+                    subject, f"{name.rsplit('.', 1)[-1]}: {message}: {hint}"
+                )
     for name, message in chain:
         if name == _UNKNOWN:
             return CommitStateUnknownError(f"{subject}: {message}")

@@ -1,4 +1,5 @@
-"""`JavaTable`: one table as Iceberg's Java classes present it, called through py4j, for metadata only.
+"""`JavaTable`: one table as Iceberg's Java classes present it, called through py4j, for metadata
+only.
 
 Rows never pass through here. Data passes through Spark SQL and DataFrames.
 """
@@ -28,9 +29,10 @@ from connectors.iceberg.staging.full_names import columns_inside
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_LINEAGE: Final = ("_row_id", "_last_updated_sequence_number")  # a format 3 writer asks for them when it rewrites rows
-# Bytes that opening a file counts for when a MERGE plans its tasks. With Iceberg's default of 4 MB, Spark starts one
-# task for every four small files.
+# a format 3 writer asks for them when it rewrites rows
+_LINEAGE: Final = ("_row_id", "_last_updated_sequence_number")
+# Bytes that opening a file counts for when a MERGE plans its tasks. With Iceberg's default of 4 MB,
+# Spark starts one task for every four small files.
 _OPEN_FILE_COST: Final = "65536"
 
 
@@ -64,7 +66,8 @@ class JavaTable:
         return str(self._operations.current().metadataFileLocation())
 
     def io_properties(self, data_location: str) -> dict[str, str]:
-        """The settings of the table's file IO, and the credentials that the catalog lent for this location."""
+        """The settings of the table's file IO, and the credentials that the catalog lent for this
+        location."""
         io = self._table.io()
         found: dict[str, str] = self._java.json(io.properties())
         if self._java.is_instance(io, "org.apache.iceberg.io.SupportsStorageCredentials"):
@@ -79,9 +82,11 @@ class JavaTable:
     # --- changes of the schema and of properties
 
     def evolve(self, changes: Sequence[SchemaChange]) -> bool:
-        """Make those changes that the table lacks, in one transaction; returns whether there were any."""
+        """Make those changes that the table lacks, in one transaction; returns whether there were
+        any."""
         transaction = self._table.newTransaction()
-        metadata = self._java.metadata(transaction.startMetadata())  # newer than ours, if another writer was at it too
+        # newer than ours, if another writer was at it too
+        metadata = self._java.metadata(transaction.startMetadata())
         lacking = pending(self.name, metadata.schema, metadata.format_version, changes)
         if not lacking:
             return False
@@ -101,7 +106,8 @@ class JavaTable:
         path, parent = ".".join(change.path), ".".join(parents) or None
         match change.kind:
             case ChangeKind.ADD if change.default is not None:
-                made = self._column(change)  # the default stays in Java: here a small long would become an int
+                # the default stays in Java: here a small long would become an int
+                made = self._column(change)
                 update.addColumn(parent, name, made.type(), None, made.initialDefaultLiteral())
             case ChangeKind.ADD:
                 update.addColumn(parent, name, self._column(change).type())
@@ -117,7 +123,12 @@ class JavaTable:
 
     def _column(self, change: SchemaChange) -> Any:
         """Type and default of a change, through a schema of one column."""
-        field = {"id": 1_000_000, "name": "x", "required": False, "type": json.loads(change.type or "")}
+        field = {
+            "id": 1_000_000,
+            "name": "x",
+            "required": False,
+            "type": json.loads(change.type or ""),
+        }
         if change.default is not None:
             field["initial-default"] = json.loads(change.default)
         return self._java.schema([field]).findField("x")
@@ -144,7 +155,9 @@ class JavaTable:
         nulls = self._java.iceberg("NullOrder")
         for each in terms:
             place = nulls.NULLS_FIRST if each.nulls_first else nulls.NULLS_LAST
-            (builder.desc if each.descending else builder.asc)(self._java.transform(each.term), place)
+            (builder.desc if each.descending else builder.asc)(
+                self._java.transform(each.term), place
+            )
 
     def set_partition_fields(self, terms: Sequence[PartitionTerm]) -> bool:
         """Have new files partitioned by these; returns False if they are."""
@@ -155,7 +168,11 @@ class JavaTable:
             for field in metadata.spec["fields"]
             if field["transform"] != "void"
         }
-        wanted = {(each.column, each.iceberg_transform): each for each in terms if each.transform != "void"}
+        wanted = {
+            (each.column, each.iceberg_transform): each
+            for each in terms
+            if each.transform != "void"
+        }
         if there.keys() == wanted.keys():
             return False
         update = self._table.updateSpec()
@@ -170,12 +187,14 @@ class JavaTable:
     # --- staged files
 
     @contextmanager
-    def staged(self, files: Sequence[Mapping[str, Any]], extra: Sequence[Mapping[str, Any]] = ()) -> Iterator[str]:
-        """Name of a relation of staged files for SQL. Iceberg reads them: by field id, with the table's file IO.
+    def staged(
+        self, files: Sequence[Mapping[str, Any]], extra: Sequence[Mapping[str, Any]] = ()
+    ) -> Iterator[str]:
+        """Name of a relation of staged files for SQL. Iceberg reads them: by field id, with the
+        table's file IO.
 
-        Args:
-            files: Content files as Iceberg's JSON has them, unpartitioned.
-            extra: Columns beside the table's, as fields of Iceberg's schema JSON; their ids are no column's.
+        Args: files: Content files as Iceberg's JSON has them, unpartitioned. extra: Columns beside
+            the table's, as fields of Iceberg's schema JSON; their ids are no column's.
         """
         java, name = self._java, f"staged_{uuid.uuid4().hex}"
         table = self._as_if(self._with_columns(extra)) if extra else self._table
@@ -184,10 +203,15 @@ class JavaTable:
         schema = java.iceberg("SchemaParser").toJson(table.schema())
         spec_text = java.iceberg("PartitionSpecParser").toJson(spec)
         residuals = java.iceberg("expressions.ResidualEvaluator").unpartitioned(java.every_row)
-        staged = [java.content_file({**file, "spec-id": 0, "partition": {}}, spec) for file in files]
+        staged = [
+            java.content_file({**file, "spec-id": 0, "partition": {}}, spec) for file in files
+        ]
         task = java.iceberg("BaseFileScanTask")
         tasks = [task(file, no_deletes, schema, spec_text, residuals) for file in staged]
-        sets, cache = java.singleton("spark.ScanTaskSetManager"), java.singleton("spark.SparkTableCache")
+        sets, cache = (
+            java.singleton("spark.ScanTaskSetManager"),
+            java.singleton("spark.SparkTableCache"),
+        )
         cache.add(name, table)
         sets.stageTasks(table, name, java.objects(tasks))
         try:
@@ -197,24 +221,31 @@ class JavaTable:
             cache.remove(name)
 
     def _with_columns(self, extra: Sequence[Mapping[str, Any]]) -> Any:
-        """The metadata of the table with more columns; every column may be null, as staged changes lack values."""
+        """The metadata of the table with more columns; every column may be null, as staged changes
+        lack values."""
         builder = self._java.iceberg("TableMetadata").buildFrom(self._operations.current())
         builder.setCurrentSchema(self._optional(extra), max(field["id"] for field in extra))
         return builder.discardChanges().build()
 
     def _optional(self, extra: Sequence[Mapping[str, Any]]) -> Any:
         """The schema of the table with more columns, where every column may be null."""
-        return self._java.schema([{**f, "required": False} for f in [*self.metadata().schema["fields"], *extra]])
+        return self._java.schema(
+            [{**f, "required": False} for f in [*self.metadata().schema["fields"], *extra]]
+        )
 
     def _as_if(self, metadata: Any, io: Any = None) -> Any:
-        """The table with other metadata; the catalog does not see it. `io`: its file access; None: the table's."""
+        """The table with other metadata; the catalog does not see it. `io`: its file access; None:
+        the table's."""
         java = self._java
-        places = java.iceberg("LocationProviders").locationsFor(self._table.location(), metadata.properties())
+        places = java.iceberg("LocationProviders").locationsFor(
+            self._table.location(), metadata.properties()
+        )
         operations = java.iceberg("StaticTableOperations")(metadata, io or self._table.io(), places)
         return java.iceberg("BaseTable")(operations, self._table.name())
 
     def elsewhere(self, location: str, io_properties: Mapping[str, str]) -> Any:
-        """The table as if its files went to a location, with these settings of the file access beside its own."""
+        """The table as if its files went to a location, with these settings of the file access
+        beside its own."""
         java, metadata, io = self._java, self._operations.current(), self._table.io()
         own = java.map({**java.json(metadata.properties()), "write.data.path": location})
         if io_properties:
@@ -225,14 +256,21 @@ class JavaTable:
 
     def scan_tasks(self, snapshot: int, condition: Any) -> list[Any]:
         """Java's tasks that read the files which may have rows of a condition, whole."""
-        found = self._table.newScan().useSnapshot(snapshot).filter(condition).ignoreResiduals().planFiles()
+        found = (
+            self._table.newScan()
+            .useSnapshot(snapshot)
+            .filter(condition)
+            .ignoreResiduals()
+            .planFiles()
+        )
         try:
             return list(self._java.each(found))
         finally:
             found.close()
 
     def write(self, rows: DataFrame, folder: str) -> list[Any]:
-        """Write rows of the table's columns as data files that no snapshot refers to; returns Java's data files.
+        """Write rows of the table's columns as data files that no snapshot refers to; returns
+        Java's data files.
 
         `folder`: below the table's data location.
         """
@@ -248,7 +286,10 @@ class JavaTable:
 
     def _written(self, rows: DataFrame, metadata: Any) -> list[Any]:
         java, table, name = self._java, self._as_if(metadata), f"written_{uuid.uuid4().hex}"
-        cache, written = java.singleton("spark.SparkTableCache"), java.singleton("spark.FileRewriteCoordinator")
+        cache, written = (
+            java.singleton("spark.SparkTableCache"),
+            java.singleton("spark.FileRewriteCoordinator"),
+        )
         cache.add(name, table)
         try:
             rows.writeTo(f"{STAGING_CATALOG}.{name}").option("fanout-enabled", "true").append()
@@ -257,10 +298,17 @@ class JavaTable:
             written.clearRewrite(table, name)
             cache.remove(name)
 
-    def write_unbound(self, rows: DataFrame, folder: str, extra: Sequence[Mapping[str, Any]]) -> list[Any]:
+    def write_unbound(
+        self, rows: DataFrame, folder: str, extra: Sequence[Mapping[str, Any]]
+    ) -> list[Any]:
         """As `write`, unpartitioned, with more columns, and every column may be null."""
         java = self._java
-        builder = java.iceberg("TableMetadata").buildFromEmpty(2).assignUUID().setLocation(self._table.location())
+        builder = (
+            java.iceberg("TableMetadata")
+            .buildFromEmpty(2)
+            .assignUUID()
+            .setLocation(self._table.location())
+        )
         builder.setCurrentSchema(self._optional(extra), extra[-1]["id"])
         builder.setDefaultPartitionSpec(java.unpartitioned)
         builder.setDefaultSortOrder(java.iceberg("SortOrder").unsorted())
@@ -276,7 +324,9 @@ class JavaTable:
         rows = int(java.iceberg("parquet.ParquetUtil").fileMetrics(file, config).recordCount())
         return StagedFile(StagedKind.CHANGES, path, rows, int(file.getLength()), 0, 0)
 
-    def data_file(self, content: Mapping[str, Any], spec_id: int, path: str, size: int, rows: int) -> Any:
+    def data_file(
+        self, content: Mapping[str, Any], spec_id: int, path: str, size: int, rows: int
+    ) -> Any:
         """A staged file as a data file of the table, with the metrics of its footer.
 
         Raises:
@@ -285,15 +335,21 @@ class JavaTable:
         java, spec = self._java, self._table.specs()[spec_id]
         file = java.content_file(content, spec)
         config = java.iceberg("MetricsConfig").forTable(self._table)
-        metrics = java.iceberg("parquet.ParquetUtil").fileMetrics(self._table.io().newInputFile(path, size), config)
+        metrics = java.iceberg("parquet.ParquetUtil").fileMetrics(
+            self._table.io().newInputFile(path, size), config
+        )
         if metrics.recordCount() != rows:
-            raise TableUnsuitableError(self.name, f"{path} holds {metrics.recordCount()} rows, reported were {rows}")
+            raise TableUnsuitableError(
+                self.name, f"{path} holds {metrics.recordCount()} rows, reported were {rows}"
+            )
         return java.iceberg("DataFiles").builder(spec).copy(file).withMetrics(metrics).build()
 
     def content_file(self, file: Any) -> dict[str, Any]:
         """The JSON form of a data file."""
         spec = self._table.specs()[file.specId()]
-        found: dict[str, Any] = json.loads(self._java.iceberg("ContentFileParser").toJson(file, spec))
+        found: dict[str, Any] = json.loads(
+            self._java.iceberg("ContentFileParser").toJson(file, spec)
+        )
         return found
 
     # --- snapshots
@@ -306,11 +362,15 @@ class JavaTable:
         if snapshot is None:
             return False
         manifests = self.snapshot(snapshot["snapshot-id"]).dataManifests(self._table.io())
-        return any(manifest.hasAddedFiles() or manifest.hasExistingFiles() for manifest in manifests)
+        return any(
+            manifest.hasAddedFiles() or manifest.hasExistingFiles() for manifest in manifests
+        )
 
     def changes(self, snapshot: Any) -> Any:
         """What a snapshot added and removed, from its manifests: Java's `SnapshotChanges`."""
-        return self._java.iceberg("SnapshotChanges").builderFor(self._table).snapshot(snapshot).build()
+        return (
+            self._java.iceberg("SnapshotChanges").builderFor(self._table).snapshot(snapshot).build()
+        )
 
     def new_update(self) -> TableUpdate:
         """Begin a change of the newest metadata."""
@@ -328,13 +388,16 @@ class JavaTable:
         branch = ref if ref != MAIN and metadata.ref(ref) is not None else None
         overrides = {**self._below(folder), "read.split.open-file-cost": _OPEN_FILE_COST}
         java_class = self._java("connectpy.RecordedTable")
-        recorded = java_class(self._operations, metadata, self.name, branch, self._java.map(overrides))
+        recorded = java_class(
+            self._operations, metadata, self.name, branch, self._java.map(overrides)
+        )
         with RecordedTable(self._java, recorded, self.name).registered() as table:
             yield table
 
     @contextmanager
     def show(self, recorded: RecordedTable, ref: str) -> Iterator[str]:
-        """Name of a relation of the rows as the recorded files leave them; the metadata stays in this JVM."""
+        """Name of a relation of the rows as the recorded files leave them; the metadata stays in
+        this JVM."""
         transaction = self._table.newTransaction()
         update = transaction.newOverwrite() if recorded.is_overwrite else transaction.newRowDelta()
         recorded.add_to(update)
@@ -354,13 +417,18 @@ class JavaTable:
     def own_metadata_files(self, snapshot: Any) -> list[str]:
         """The manifest list of a snapshot, and the manifests that it made itself."""
         made = snapshot.allManifests(self._table.io())
-        own = [manifest.path() for manifest in made if manifest.snapshotId() == snapshot.snapshotId()]
+        own = [
+            manifest.path() for manifest in made if manifest.snapshotId() == snapshot.snapshotId()
+        ]
         return [str(snapshot.manifestListLocation()), *map(str, own)]
 
     def files_added_by(self, snapshot: Any) -> list[str]:
         """Return the locations of the data and delete files that a snapshot added."""
         changes = self.changes(snapshot)
-        return [str(file.location()) for file in [*changes.addedDeleteFiles(), *changes.addedDataFiles()]]
+        return [
+            str(file.location())
+            for file in [*changes.addedDeleteFiles(), *changes.addedDataFiles()]
+        ]
 
     def delete_file(self, location: str) -> None:
         self._table.io().deleteFile(location)
@@ -415,9 +483,17 @@ class JavaTable:
 
     def files_of_manifest(self, manifest: Any) -> Iterator[str]:
         """Paths of the live entries of a manifest."""
-        manifests, io, specs = self._java.iceberg("ManifestFiles"), self._table.io(), self._table.specs()
+        manifests, io, specs = (
+            self._java.iceberg("ManifestFiles"),
+            self._table.io(),
+            self._table.specs(),
+        )
         data = str(manifest.content()) == "DATA"
-        read = manifests.read(manifest, io, specs) if data else manifests.readDeleteManifest(manifest, io, specs)
+        read = (
+            manifests.read(manifest, io, specs)
+            if data
+            else manifests.readDeleteManifest(manifest, io, specs)
+        )
         try:
             for file in self._java.each(read):
                 yield str(file.location())

@@ -6,9 +6,9 @@
 | `RecordedTable` | Spark calls it while it plans and runs a MERGE |
 | `RecordedCatalog` | Spark creates it to find recorded tables by name |
 
-The Janino compiler that ships with Spark compiles the sources. The bytecode is kept in the folder that
-CONNECT_PY_SPARK_CLASSES names, which may be emptied at any time. The classes are defined in the system class loader,
-because Spark and Iceberg look up classes by name there.
+The Janino compiler that ships with Spark compiles the sources. The bytecode is kept in the folder
+that CONNECT_PY_SPARK_CLASSES names, which may be emptied at any time. The classes are defined in
+the system class loader, because Spark and Iceberg look up classes by name there.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from typing import Any, Final
 
 log = logging.getLogger(__name__)
 
-CLASSES_VARIABLE: Final = "CONNECT_PY_SPARK_CLASSES"  # a cache folder for compiled classes; unset: no cache
-_CLASSES: Final = ("DurableFileSystem", "RecordedTable", "RecordedCatalog")  # a class follows those that it uses
+# a cache folder for compiled classes; unset: no cache
+CLASSES_VARIABLE: Final = "CONNECT_PY_SPARK_CLASSES"
+# a class follows those that it uses
+_CLASSES: Final = ("DurableFileSystem", "RecordedTable", "RecordedCatalog")
 _SOURCES: Final = {name: Path(__file__).with_name(f"{name}.java") for name in _CLASSES}
 _FILE_SYSTEM: Final = "connectpy.DurableFileSystem"
 _KEY: Final = "fs.file.impl"
@@ -57,14 +59,20 @@ def define_classes(gateway: Any) -> None:
 def use_durable_files(jvm: Any) -> None:
     """Make Hadoop force local files to the disk on close, and folders when a name in them changes.
 
-    Hadoop creates one local file system per JVM, from the first configuration that asks for it. A file system that the
-    user configured is kept. So is Kerberos: the first caller would make Hadoop log in.
+    Hadoop creates one local file system per JVM, from the first configuration that asks for it. A
+    file system that the user configured is kept. So is Kerberos: the first caller would make Hadoop
+    log in.
     """
     configuration = jvm.org.apache.hadoop.conf.Configuration()
-    if configuration.get(_KEY) or configuration.get("hadoop.security.authentication", "simple") != "simple":
+    if (
+        configuration.get(_KEY)
+        or configuration.get("hadoop.security.authentication", "simple") != "simple"
+    ):
         return
     configuration.set(_KEY, _FILE_SYSTEM)
-    file_system = jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI.create("file:///"), configuration)
+    file_system = jvm.org.apache.hadoop.fs.FileSystem.get(
+        jvm.java.net.URI.create("file:///"), configuration
+    )
     name = file_system.getClass().getName()
     if name != _FILE_SYSTEM:
         log.warning("local files are not forced to the disk: Hadoop's file system is %s", name)
@@ -95,7 +103,8 @@ def _define(gateway: Any, name: str, code: bytes) -> None:
 
 
 def _cache_file(jvm: Any) -> Path | None:
-    """Return the cache file for these sources and this Java release, or None without a cache folder."""
+    """Return the cache file for these sources and this Java release, or None without a cache
+    folder."""
     folder = os.environ.get(CLASSES_VARIABLE)
     if not folder:
         return None
@@ -106,7 +115,8 @@ def _cache_file(jvm: Any) -> Path | None:
 
 
 def _read(cache: Path) -> dict[str, bytes] | None:
-    """Return the cached bytecode by class name, in the order of definition, or None if there is none."""
+    """Return the cached bytecode by class name, in the order of definition, or None if there is
+    none."""
     if not zipfile.is_zipfile(cache):
         return None
     with zipfile.ZipFile(cache) as file:
@@ -114,7 +124,8 @@ def _read(cache: Path) -> dict[str, bytes] | None:
 
 
 def _write(cache: Path, compiled: Mapping[str, bytes]) -> None:
-    unfinished = cache.with_name(f"{cache.name}.{uuid.uuid4().hex}")  # another process may write it, too
+    # another process may write it, too
+    unfinished = cache.with_name(f"{cache.name}.{uuid.uuid4().hex}")
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         with unfinished.open("wb") as stream:

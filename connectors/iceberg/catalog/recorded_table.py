@@ -29,7 +29,8 @@ class RecordedTable:
     """A table object that only this JVM sees. See `RecordedTable.java`."""
 
     def __init__(self, java: JavaClasses, recorded: Any, name: str) -> None:
-        """Wrap a table object that is not registered yet; Spark's UI and event log show the name of the table."""
+        """Wrap a table object that is not registered yet; Spark's UI and event log show the name of
+        the table."""
         self._java = java
         self._recorded = recorded
         self._key = f"{name}-{uuid.uuid4().hex[:12]}"
@@ -68,5 +69,6 @@ class RecordedTable:
         return recording.data_files > 0 and recording.delete_files == 0
 
     def add_to(self, update: Any) -> None:
-        """Add the recorded files to a Java `RowDelta`, or to an `OverwriteFiles` if `is_overwrite`."""
+        """Add the recorded files to a Java `RowDelta`, or to an `OverwriteFiles` if
+        `is_overwrite`."""
         self._recorded.addTo(update)

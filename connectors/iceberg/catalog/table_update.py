@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 
 class StaleAttemptError(Exception):
-    """The change was computed for an older state of the table and is not valid for the current one."""
+    """The change was computed for an older state of the table and is not valid for the current
+    one."""
 
 
 class TableUpdate:
     """A transaction on the newest metadata, and the change of the metadata that makes it visible.
 
-    Nothing is visible to others before `swap`. A crash before it leaves manifests that no metadata references.
+    Nothing is visible to others before `swap`. A crash before it leaves manifests that no metadata
+    references.
     """
 
     def __init__(self, java: JavaClasses, table: Any, operations: Any) -> None:
@@ -73,8 +75,8 @@ class TableUpdate:
             read_snapshot: The snapshot that the MERGE read; None: the table was empty.
             refuse_foreign_rows: Whether rows that other writers added since then are a conflict.
 
-        Raises:
-            StaleAttemptError: Another commit since then removed data files that the deletes reference.
+        Raises: StaleAttemptError: Another commit since then removed data files that the deletes
+            reference.
         """
         transaction = self._transaction_on(ref)
         update = transaction.newRowDelta()
@@ -90,8 +92,15 @@ class TableUpdate:
             update.addRows(file)
         self._stage(update, ref, summary)
 
-    def take(self, ref: str, summary: Mapping[str, str], recorded: RecordedTable, read_snapshot: int | None) -> None:
-        """Add everything that a full MERGE recorded. The caller has checked that the ref has not moved since."""
+    def take(
+        self,
+        ref: str,
+        summary: Mapping[str, str],
+        recorded: RecordedTable,
+        read_snapshot: int | None,
+    ) -> None:
+        """Add everything that a full MERGE recorded. The caller has checked that the ref has not
+        moved since."""
         transaction = self._transaction_on(ref)
         update = transaction.newOverwrite() if recorded.is_overwrite else transaction.newRowDelta()
         recorded.add_to(update)
@@ -108,10 +117,11 @@ class TableUpdate:
         replaced_deletes: Sequence[Any] = (),
         summary: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Replace data files by new files that hold the same rows as the old files did at a snapshot.
+        """Replace data files by new files that hold the same rows as the old files did at a
+        snapshot.
 
-        Args:
-            replaced_deletes: Delete files that apply to no other data file; they are removed as well.
+        Args: replaced_deletes: Delete files that apply to no other data file; they are removed as
+            well.
 
         Raises:
             StaleAttemptError: A commit since then removed a replaced file, or deleted rows of it.
@@ -135,7 +145,11 @@ class TableUpdate:
         """Make a snapshot that is there already, on a branch of its own, the head of the ref."""
         self.snapshot = self._base.snapshot(snapshot)
         self._after = self._transaction.currentMetadata()
-        self._builder = self._java.iceberg("TableMetadata").buildFrom(self._after).setBranchSnapshot(snapshot, ref)
+        self._builder = (
+            self._java.iceberg("TableMetadata")
+            .buildFrom(self._after)
+            .setBranchSnapshot(snapshot, ref)
+        )
 
     def stand_on(self, ref: str, snapshot: int, summary: Mapping[str, str]) -> None:
         """The ref goes back to a snapshot, on which stands a new one without rows."""
@@ -145,7 +159,8 @@ class TableUpdate:
         self._builder.setBranchSnapshot(self.snapshot_id, ref).removeRef(branch)
 
     def begin_branch(self, name: str, snapshot: int | None) -> None:
-        """Have a branch at this snapshot, before a snapshot is made on it; None: the table has none yet."""
+        """Have a branch at this snapshot, before a snapshot is made on it; None: the table has none
+        yet."""
         manage = self._transaction.manageSnapshots()
         if snapshot is None:
             if self._base.ref(name) is not None:
@@ -156,13 +171,15 @@ class TableUpdate:
             manage.replaceBranch(name, snapshot).commit()
 
     def start_branch(self, name: str, ref: str) -> None:
-        """Let a branch start at the head of another ref, before a snapshot is added to it. No-op if they are equal."""
+        """Let a branch start at the head of another ref, before a snapshot is added to it. No-op if
+        they are equal."""
         if name != ref:
             head = self.base().head(ref)
             self.begin_branch(name, None if head is None else head["snapshot-id"])
 
     def _transaction_on(self, ref: str) -> Any:
-        """The transaction, in which the branch exists: else Iceberg would count its files from zero."""
+        """The transaction, in which the branch exists: else Iceberg would count its files from
+        zero."""
         head = self._base.currentSnapshot()
         if self._transaction.currentMetadata().ref(ref) is None and head is not None:
             self._transaction.manageSnapshots().createBranch(ref, head.snapshotId()).commit()
@@ -197,7 +214,8 @@ class TableUpdate:
         self._builder.removeRef(name)
 
     def remove_compared(self, branch: str) -> None:
-        """Remove a branch, refused if it moved: a REST catalog compares the refs that a change sets, not the others."""
+        """Remove a branch, refused if it moved: a REST catalog compares the refs that a change
+        sets, not the others."""
         self._builder.setBranchSnapshot(self.snapshot_id, branch)
         self.remove_ref(branch)
 
@@ -216,9 +234,11 @@ class TableUpdate:
     def swap(self, properties: Mapping[str, str]) -> None:
         """Swap the metadata once: `TableOperations.commit` neither retries nor cleans up.
 
-        Args:
-            properties: Properties of the table to set in the same change, in addition to those of `set_properties`.
+        Args: properties: Properties of the table to set in the same change, in addition to those of
+            `set_properties`.
         """
         properties = {**self._properties, **properties}
-        builder = self._builder.setProperties(self._java.map(properties)) if properties else self._builder
+        builder = (
+            self._builder.setProperties(self._java.map(properties)) if properties else self._builder
+        )
         self._operations.commit(self._base, builder.build())

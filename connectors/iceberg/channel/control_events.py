@@ -1,8 +1,9 @@
-"""What outside listeners of the control topic hear: COMMIT_TO_TABLE and COMMIT_COMPLETE, in Java's Avro form.
+"""What outside listeners of the control topic hear: COMMIT_TO_TABLE and COMMIT_COMPLETE, in Java's
+Avro form.
 
-The events are information for others; nothing of ours reads them, and a failure to write one is logged, no more.
-Source of the encoding: Apache Iceberg's `AvroEncoderUtil` (magic, schema text in Java's modified UTF, Avro binary) and
-its event schemas, whose field ids ride in the schema.
+The events are information for others; nothing of ours reads them, and a failure to write one is
+logged, no more. Source of the encoding: Apache Iceberg's `AvroEncoderUtil` (magic, schema text in
+Java's modified UTF, Avro binary) and its event schemas, whose field ids ride in the schema.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ from typing import Any
 from confluent_kafka import KafkaError, Producer
 
 from connect_py.api.errors import ConnectError
-from connectors.iceberg.channel.channel_topic import MESSAGE_MS, ClientConfig, create_topic, producer_settings
+from connectors.iceberg.channel.channel_topic import (
+    MESSAGE_MS,
+    ClientConfig,
+    create_topic,
+    producer_settings,
+)
 from connectors.iceberg.protocol.actions import CommitTable
 
 log = logging.getLogger(__name__)
@@ -33,7 +39,11 @@ _TIMESTAMP = {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc"
 
 
 def _record(name: str, *members: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "record", "name": f"org.apache.iceberg.connect.events.{name}", "fields": list(members)}
+    return {
+        "type": "record",
+        "name": f"org.apache.iceberg.connect.events.{name}",
+        "fields": list(members),
+    }
 
 
 def _member(name: str, kind: object, field_id: int) -> dict[str, Any]:
@@ -60,7 +70,9 @@ _PAYLOADS = {
         _optional("valid_through_ts", _TIMESTAMP, 10403),
     ),
     COMMIT_COMPLETE: _record(
-        "CommitComplete", _member("commit_id", "uuid_fixed", 10000), _optional("valid_through_ts", _TIMESTAMP, 10001)
+        "CommitComplete",
+        _member("commit_id", "uuid_fixed", 10000),
+        _optional("valid_through_ts", _TIMESTAMP, 10001),
     ),
 }
 
@@ -68,8 +80,11 @@ _PAYLOADS = {
 class EventWriter:
     """Writes to the control topic, best effort: no caller waits. Safe to call from any thread."""
 
-    def __init__(self, client_config: ClientConfig, topic: str, overrides: Mapping[str, str]) -> None:
-        """Make the topic unless it exists, as a broker that creates topics by itself would for a Java sink."""
+    def __init__(
+        self, client_config: ClientConfig, topic: str, overrides: Mapping[str, str]
+    ) -> None:
+        """Make the topic unless it exists, as a broker that creates topics by itself would for a
+        Java sink."""
         try:
             create_topic(client_config, topic)
         except ConnectError as error:
@@ -96,21 +111,34 @@ class EventPublisher:
         self._writer = writer
         self._key = str(uuid.uuid4()).encode()
 
-    def on_table_commit(self, request: CommitTable, snapshot: int, valid_through: datetime | None) -> None:
+    def on_table_commit(
+        self, request: CommitTable, snapshot: int, valid_through: datetime | None
+    ) -> None:
         """A snapshot of a table is visible."""
         *namespace, name = request.table.split(".")
         table_uuid = _bytes(request.expected.uuid) if request.expected.uuid else None
-        reference = {"catalog": self._catalog, "namespace": namespace, "name": name, "uuid": table_uuid}
+        reference = {
+            "catalog": self._catalog,
+            "namespace": namespace,
+            "name": name,
+            "uuid": table_uuid,
+        }
         made = {"commit_id": _bytes(request.commit), "table_reference": reference}
-        self._write(COMMIT_TO_TABLE, {**made, "snapshot_id": snapshot, "valid_through_ts": valid_through})
+        self._write(
+            COMMIT_TO_TABLE, {**made, "snapshot_id": snapshot, "valid_through_ts": valid_through}
+        )
 
     def on_cycle_complete(self, commit: str, valid_through: datetime | None) -> None:
         """All tables of a cycle are done."""
-        self._write(COMMIT_COMPLETE, {"commit_id": _bytes(commit), "valid_through_ts": valid_through})
+        self._write(
+            COMMIT_COMPLETE, {"commit_id": _bytes(commit), "valid_through_ts": valid_through}
+        )
 
     def _write(self, kind: int, payload: Mapping[str, Any]) -> None:
         try:
-            self._writer.write(self._key, encode_event(kind, self._group, payload, datetime.now(UTC)))
+            self._writer.write(
+                self._key, encode_event(kind, self._group, payload, datetime.now(UTC))
+            )
         except Exception:
             log.exception("an event for outside listeners was not written")
 
@@ -128,7 +156,13 @@ def encode_event(kind: int, group: str, payload: Mapping[str, Any], now: datetim
         _member("payload", _PAYLOADS[kind], 10504),
     )
     text = json.dumps(schema, separators=(",", ":")).encode()  # ASCII: modified UTF is the same
-    document = {"id": uuid.uuid4().bytes, "type": kind, "timestamp": now, "group_id": group, "payload": payload}
+    document = {
+        "id": uuid.uuid4().bytes,
+        "type": kind,
+        "timestamp": now,
+        "group_id": group,
+        "payload": payload,
+    }
     body = io.BytesIO()
     fastavro.schemaless_writer(body, fastavro.parse_schema(json.loads(text)), document)
     return MAGIC + struct.pack(">H", len(text)) + text + body.getvalue()

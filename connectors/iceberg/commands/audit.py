@@ -1,4 +1,5 @@
-"""`connect-py audit`: proof from a table's ledger that every offset range is in once, and every data file too."""
+"""`connect-py audit`: proof from a table's ledger that every offset range is in once, and every
+data file too."""
 
 from __future__ import annotations
 
@@ -37,17 +38,23 @@ def audit(
     worker: Worker = None,
     catalog_property: CatalogProperties = None,
     catalog: Catalog = "iceberg",
-    branch: Annotated[str | None, typer.Option(help="The branch that the connector commits to.")] = None,
+    branch: Annotated[
+        str | None, typer.Option(help="The branch that the connector commits to.")
+    ] = None,
     group: Annotated[
-        str | None, typer.Option(help="Connect group: `connect-<connector>`.", show_default="every one that wrote here")
+        str | None,
+        typer.Option(
+            help="Connect group: `connect-<connector>`.", show_default="every one that wrote here"
+        ),
     ] = None,
     timeout: Timeout = TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Prove from a table's snapshots that offset ranges follow each other and no data file is in twice.
+    """Prove from a table's snapshots that offset ranges follow each other and no data file is in
+    twice.
 
-    Exit status 0: proven; 1: violated; 2: not known (no ledger left, no answer from the catalog); 3: proven for
-    the connector's own commits, and others have changed rows.
+    Exit status 0: proven; 1: violated; 2: not known (no ledger left, no answer from the catalog);
+    3: proven for the connector's own commits, and others have changed rows.
     """
     with errors_exit(UNDECIDED):
         from connectors.iceberg.operations.audit import AUDIT, AuditArguments
@@ -65,13 +72,21 @@ def audit(
 
 def _lines(report: AuditReport) -> Iterable[str]:
     """The report for people."""
-    yield f"{report.table} ({report.ref}): {report.snapshots} snapshots, {report.live_files} data files"
+    yield (
+        f"{report.table} ({report.ref}): {report.snapshots} snapshots, {report.live_files} data "
+        f"files"
+    )
     for group in report.groups:
         yield ""
         yield from _lines_of_group(group)
     if report.foreign:
-        yield f"\ncommits of others: {len(report.foreign)}, of which {len(report.changes)} changed rows"
-        yield from _findings("  ", [finding for finding in report.foreign if finding not in report.changes])
+        yield (
+            f"\ncommits of others: {len(report.foreign)}, of which {len(report.changes)} changed "
+            f"rows"
+        )
+        yield from _findings(
+            "  ", [finding for finding in report.foreign if finding not in report.changes]
+        )
         yield from _findings("  CHANGED ", report.changes)
     yield from _findings("VIOLATED ", report.files)
     yield from _findings("cannot tell: ", report.undecided)

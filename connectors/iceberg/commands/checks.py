@@ -1,4 +1,5 @@
-"""What `connect-py doctor` asks for an Iceberg sink: whether its catalog answers and its storage can be written."""
+"""What `connect-py doctor` asks for an Iceberg sink: whether its catalog answers and its storage
+can be written."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ CATALOG_ANSWER_SECONDS: Final = 60.0
 
 @uses_java
 def checks(props: Mapping[str, str]) -> list[Check]:
-    """Checks of an Iceberg sink; none for other connectors, or for one whose configuration is not acceptable."""
+    """Checks of an Iceberg sink; none for other connectors, or for one whose configuration is not
+    acceptable."""
     from connectors.iceberg.commands.connector_json import NO_PROVIDER, is_sink, refuse_providers
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
     from connectors.iceberg.config.worker_defaults import with_worker_catalog
@@ -33,7 +35,9 @@ def checks(props: Mapping[str, str]) -> list[Check]:
         config = IcebergSinkConfig.parse(complete)
     except ConfigError as error:
         text = str(error)
-        return [Check("catalog", lambda: [Finding("catalog", Verdict.WARN, f"was not asked: {text}")])]
+        return [
+            Check("catalog", lambda: [Finding("catalog", Verdict.WARN, f"was not asked: {text}")])
+        ]
     return [Check("catalog", lambda: _catalog_and_storage(config), CATALOG_SECONDS)]
 
 

@@ -16,14 +16,16 @@ from connectors.iceberg import PLUGINS
 if TYPE_CHECKING:
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
 
-_CLASSES = (*(each.name for each in PLUGINS), "IcebergSinkConnector", "IcebergSink")  # and what Java shortens them to
+# and what Java shortens them to
+_CLASSES = (*(each.name for each in PLUGINS), "IcebergSinkConnector", "IcebergSink")
 _NO_WORKER = "name the worker's properties by --worker"
 NO_PROVIDER = "no properties of a worker configure it here"
 _PLACEHOLDER = re.compile(r"\$\{[^}]*:[^}]*\}")
 
 
 def read_connector(path: Path) -> dict[str, str]:
-    """The properties of a connector, `name` among them, from `{"name": …, "config": {…}}` or from the bare `config`.
+    """The properties of a connector, `name` among them, from `{"name": …, "config": {…}}` or from
+    the bare `config`.
 
     Raises:
         ConfigError: The file is not one of these, or says no name.
@@ -41,9 +43,13 @@ def read_connector(path: Path) -> dict[str, str]:
         if isinstance(value, (dict, list)):
             raise ConfigError(key, f"has to be a text in {path}")
     texts = {str(key): str(value) for key, value in config.items() if value is not None}
-    props = {key: text.lower() if isinstance(config[key], bool) else text for key, text in texts.items()}
+    props = {
+        key: text.lower() if isinstance(config[key], bool) else text for key, text in texts.items()
+    }
     if not props.get("name"):
-        raise ConfigError("name", f'is missing in {path}: add it beside "config", or to bare properties')
+        raise ConfigError(
+            "name", f'is missing in {path}: add it beside "config", or to bare properties'
+        )
     return props
 
 
@@ -53,10 +59,11 @@ def is_sink(props: Mapping[str, str]) -> bool:
 
 
 def resolve_connector(path: Path, worker: Path | None) -> dict[str, str]:
-    """As `read_connector`, with the values of the config providers that a worker's properties configure.
+    """As `read_connector`, with the values of the config providers that a worker's properties
+    configure.
 
-    Raises:
-        ConfigError: The file is not one of these, of another connector, or a value is not available.
+    Raises: ConfigError: The file is not one of these, of another connector, or a value is not
+        available.
     """
     props = read_connector(path)
     if "connector.class" in props and not is_sink(props):
@@ -73,9 +80,11 @@ def resolve_connector(path: Path, worker: Path | None) -> dict[str, str]:
 
 
 def parse_connector(path: Path, worker: Path | None) -> tuple[IcebergSinkConfig, SinkHost | None]:
-    """The configuration of a connector, for a command that asks its catalog, and its host if there is a worker's file.
+    """The configuration of a connector, for a command that asks its catalog, and its host if there
+    is a worker's file.
 
-    With that file it has what the worker gives it: the values of config providers, and the catalog if it names none.
+    With that file it has what the worker gives it: the values of config providers, and the catalog
+    if it names none.
 
     Raises:
         ConfigError: A file is not one of these, a value is not available, or is not acceptable.

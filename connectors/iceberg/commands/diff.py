@@ -46,23 +46,30 @@ def diff(
     key: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column of the key; may be repeated.", show_default="the connector's, or the identifier fields"
+            help="Column of the key; may be repeated.",
+            show_default="the connector's, or the identifier fields",
         ),
     ] = None,
     without_key: Annotated[
         bool, typer.Option("--without-key", help="Compare whole rows, and how often they occur.")
     ] = False,
     limit: Annotated[int, typer.Option(help="Rows to show.", min=0)] = 20,
-    parquet: Annotated[str | None, typer.Option(metavar="FOLDER", help="Write all rows to a new folder.")] = None,
-    to_table: Annotated[str | None, typer.Option(metavar="TABLE", help="Write all rows to a new table.")] = None,
+    parquet: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Write all rows to a new folder.")
+    ] = None,
+    to_table: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="Write all rows to a new table.")
+    ] = None,
     sql: Annotated[bool, typer.Option("--sql", help="Print the statement as well.")] = False,
     timeout: Timeout = TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two snapshots of a table: rows inserted, updated and deleted; counts first, then rows.
+    """Compare two snapshots of a table: rows inserted, updated and deleted; counts first, then
+    rows.
 
-    Rows of a merged table are compared by key. Those of a table without key are compared whole: how often each occurs.
-    Columns are matched by field id. Exit status 0: equal; 1: different; 2: not known.
+    Rows of a merged table are compared by key. Those of a table without key are compared whole: how
+    often each occurs. Columns are matched by field id. Exit status 0: equal; 1: different; 2: not
+    known.
     """
     with errors_exit(UNDECIDED):
         import msgspec
@@ -72,9 +79,15 @@ def diff(
         if key and without_key:
             raise ConfigError("--key", "cannot be combined with --without-key")
         arguments = DiffArguments(
-            table=table, before=before, after=after, branch=branch, keys=tuple(key or ()), without_key=without_key,
-            limit=limit, to_table=to_table,
-        )  # fmt: skip
+            table=table,
+            before=before,
+            after=after,
+            branch=branch,
+            keys=tuple(key or ()),
+            without_key=without_key,
+            limit=limit,
+            to_table=to_table,
+        )
         separate = None
         if parquet is not None:
             folder = parquet if "://" in parquet else f"file://{Path(parquet).absolute()}"
@@ -104,7 +117,9 @@ def difference_lines(table: str, found: TableDiff) -> Iterator[str]:
         if names := getattr(found.columns, what):
             yield f"columns {what}: {', '.join(names)}"
     if found.columns.renamed:
-        yield f"columns renamed: {', '.join(f'{old} -> {new}' for old, new in found.columns.renamed)}"
+        yield (
+            f"columns renamed: {', '.join(f'{old} -> {new}' for old, new in found.columns.renamed)}"
+        )
     for change in RowChange:
         if change is not RowChange.UPDATED or request.keys:
             count = found.counts.get(change, 0)
@@ -128,7 +143,9 @@ def _row(row: Mapping[str, Any]) -> str:
         return f"{row['change']}{times} {_values(after or before or {})}"
     if row["change"] != "updated" or not before or not after:
         return f"{row['change']} {_values(after or before or {})}"
-    changes = ", ".join(f"{name}: {_text(before.get(name))} -> {_text(after.get(name))}" for name in row["changed"])
+    changes = ", ".join(
+        f"{name}: {_text(before.get(name))} -> {_text(after.get(name))}" for name in row["changed"]
+    )
     return f"updated {_values(row['key'])}: {changes}"
 
 

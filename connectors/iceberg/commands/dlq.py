@@ -1,4 +1,5 @@
-"""`connect-py dlq`: look at the dead letters of an Iceberg sink's table, have them tried again, delete them."""
+"""`connect-py dlq`: look at the dead letters of an Iceberg sink's table, have them tried again,
+delete them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ import typer
 from connect_py.api.command import uses_java
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.exit_status import errors_exit
-from connectors.iceberg.commands.kafka_options import BootstrapServer, ClientConfig, Properties, client_settings
+from connectors.iceberg.commands.kafka_options import (
+    BootstrapServer,
+    ClientConfig,
+    Properties,
+    client_settings,
+)
 from connectors.iceberg.commands.table_options import Worker
 
 if TYPE_CHECKING:
@@ -22,17 +28,30 @@ if TYPE_CHECKING:
 
     from connect_py.api.sink_host import SinkHost
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
-    from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, DeadLetterState, Fix, Place
+    from connectors.iceberg.dead_letters.dead_letter_record import (
+        DeadLetterRecord,
+        DeadLetterState,
+        Fix,
+        Place,
+    )
     from connectors.iceberg.dead_letters.dead_letter_table import DeadLetterTable
 
 HEADINGS = ("LETTERS", "STATE", "TOPIC", "REASON", "STAGE", "LAST FAILED")
 
 app = typer.Typer(help="Dead letters that an Iceberg sink keeps in a table.")
 
-Config = Annotated[Path, typer.Option("--config", help="The connector as it is posted.", exists=True, dir_okay=False)]
+Config = Annotated[
+    Path,
+    typer.Option("--config", help="The connector as it is posted.", exists=True, dir_okay=False),
+]
 Topic = Annotated[str | None, typer.Option(help="Only records that were read from this topic.")]
-Reason = Annotated[str | None, typer.Option(help="Only records that failed for this reason, such as value_converter.")]
-Places = Annotated[list[str] | None, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", show_default="all")]
+Reason = Annotated[
+    str | None,
+    typer.Option(help="Only records that failed for this reason, such as value_converter."),
+]
+Places = Annotated[
+    list[str] | None, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", show_default="all")
+]
 
 
 @app.command("list")
@@ -47,12 +66,18 @@ def list_(
 ) -> None:
     """Count the letters by topic, reason, stage and state.
 
-    States: `new`, `replayed`, and `failed-again` for those that failed in their replay. Without --bootstrap-server or
-    --worker it does not read the replay topic: a letter whose replay worked is then shown as what it was before.
+    States: `new`, `replayed`, and `failed-again` for those that failed in their replay. Without
+    --bootstrap-server or --worker it does not read the replay topic: a letter whose replay worked
+    is then shown as what it was before.
     """
     with errors_exit(1):
-        _, found, known = _with_states(config, worker, bootstrap_server, kafka_property, client_config)
-        dead_letters, last = Counter[tuple[str, str, str, str]](), dict[tuple[str, str, str, str], str]()
+        _, found, known = _with_states(
+            config, worker, bootstrap_server, kafka_property, client_config
+        )
+        dead_letters, last = (
+            Counter[tuple[str, str, str, str]](),
+            dict[tuple[str, str, str, str], str](),
+        )
         for dead_letter, state in zip(found, known, strict=True):
             group = (dead_letter.topic, dead_letter.reason, dead_letter.stage, state.value)
             dead_letters[group] += 1
@@ -61,12 +86,22 @@ def list_(
         if as_json:
             names = ("topic", "reason", "stage", "state")
             counts = [
-                {**dict(zip(names, g, strict=True)), "letters": dead_letters[g], "last_failed_at": last[g] or None}
+                {
+                    **dict(zip(names, g, strict=True)),
+                    "letters": dead_letters[g],
+                    "last_failed_at": last[g] or None,
+                }
                 for g in sorted(dead_letters)
             ]
             typer.echo(json.dumps(counts, indent=2))
             return
-        lines = [HEADINGS, *((str(dead_letters[g]), g[3], g[0], g[1], g[2], last[g]) for g in sorted(dead_letters))]
+        lines = [
+            HEADINGS,
+            *(
+                (str(dead_letters[g]), g[3], g[0], g[1], g[2], last[g])
+                for g in sorted(dead_letters)
+            ),
+        ]
         widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
         for line in lines:
             cells = [text.ljust(width) for text, width in zip(line, widths, strict=True)]
@@ -86,13 +121,16 @@ def delete(
         typer.Option(help="Only letters in this state: new, failed-again, replayed (with Kafka)."),
     ] = None,
     older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Only letters that failed so long ago: 30d, 12h or 45m.")
+        str | None,
+        typer.Option(metavar="AGE", help="Only letters that failed so long ago: 30d, 12h or 45m."),
     ] = None,
     bootstrap_server: BootstrapServer = None,
     kafka_property: Properties = None,
     client_config: ClientConfig = None,
     worker: Worker = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell how many would be deleted.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell how many would be deleted.")
+    ] = False,
 ) -> None:
     """Delete letters from their table, which must be named: by place, topic, reason, state or age.
 
@@ -103,19 +141,34 @@ def delete(
 
         wanted, age = _places(places), None if older_than is None else _age(older_than)
         if not (wanted or topic or reason or state or age is not None):
-            raise ConfigError("", "say which letters: by place, --topic, --reason, --state or --older-than")
+            raise ConfigError(
+                "", "say which letters: by place, --topic, --reason, --state or --older-than"
+            )
         if state is not None and state not in [each.value for each in DeadLetterState]:
-            raise ConfigError("--state", f"is one of {', '.join(each.value for each in DeadLetterState)}")
+            raise ConfigError(
+                "--state", f"is one of {', '.join(each.value for each in DeadLetterState)}"
+            )
         if state == DeadLetterState.REPLAYED.value and bootstrap_server is None and worker is None:
-            raise ConfigError("--state", "replayed needs --bootstrap-server or --worker: the replay topic knows them")
-        table, found, known = _with_states(config, worker, bootstrap_server, kafka_property, client_config)
+            raise ConfigError(
+                "--state",
+                "replayed needs --bootstrap-server or --worker: the replay topic knows them",
+            )
+        table, found, known = _with_states(
+            config, worker, bootstrap_server, kafka_property, client_config
+        )
         before = None if age is None else datetime.now(UTC) - age
         chosen = [
-            dead_letter for dead_letter, its in zip(found, known, strict=True)
-            if (not wanted or dead_letter.place in wanted) and topic in (None, dead_letter.topic)
-            and reason in (None, dead_letter.reason) and state in (None, its.value)
-            and (before is None or (dead_letter.failed_at is not None and dead_letter.failed_at < before))
-        ]  # fmt: skip
+            dead_letter
+            for dead_letter, its in zip(found, known, strict=True)
+            if (not wanted or dead_letter.place in wanted)
+            and topic in (None, dead_letter.topic)
+            and reason in (None, dead_letter.reason)
+            and state in (None, its.value)
+            and (
+                before is None
+                or (dead_letter.failed_at is not None and dead_letter.failed_at < before)
+            )
+        ]
         if dry_run:
             typer.echo(f"{len(chosen)} of {len(found)} letters would be deleted")
             return
@@ -126,7 +179,11 @@ def delete(
 @app.command("show")
 @uses_java
 def show(
-    config: Config, places: Places = None, topic: Topic = None, reason: Reason = None, worker: Worker = None
+    config: Config,
+    places: Places = None,
+    topic: Topic = None,
+    reason: Reason = None,
+    worker: Worker = None,
 ) -> None:
     """Print dead letters, one JSON object a line; bytes that are text as text, others in base64.
 
@@ -135,7 +192,9 @@ def show(
     with errors_exit(1):
         from connectors.iceberg.commands.connector_json import parse_connector
 
-        for dead_letter in _dead_letters(*parse_connector(config, worker), _places(places), topic, reason):
+        for dead_letter in _dead_letters(
+            *parse_connector(config, worker), _places(places), topic, reason
+        ):
             typer.echo(json.dumps(dead_letter.to_json(), default=str))
 
 
@@ -148,25 +207,31 @@ def replay(
     reason: Reason = None,
     fixed: Annotated[
         Path | None,
-        typer.Option(help="Fixed records as `show` prints them, one a line; only these are replayed.", exists=True),
+        typer.Option(
+            help="Fixed records as `show` prints them, one a line; only these are replayed.",
+            exists=True,
+        ),
     ] = None,
     only_missing_keys: Annotated[
         bool,
         typer.Option(
             "--only-missing-keys",
-            help="Of merged tables without ordering-columns: insert rows whose key is not there, leave out the others.",
+            help="Of merged tables without ordering-columns: insert rows whose key is not there, "
+            "leave out the others.",
         ),
     ] = False,
     bootstrap_server: BootstrapServer = None,
     kafka_property: Properties = None,
     client_config: ClientConfig = None,
     worker: Worker = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be replayed.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what would be replayed.")
+    ] = False,
 ) -> None:
     """Have the connector try letters again, under their first topic, partition and offset.
 
-    Writes them to the connector's replay topic. A letter that was replayed is passed over: doing it again changes
-    nothing, unless the record failed once more meanwhile.
+    Writes them to the connector's replay topic. A letter that was replayed is passed over: doing it
+    again changes nothing, unless the record failed once more meanwhile.
     """
     with errors_exit(1):
         from connectors.iceberg.commands.connector_json import parse_connector
@@ -177,11 +242,15 @@ def replay(
 
         parsed, host = parse_connector(config, worker)
         if parsed.replay_topic is None:
-            raise ConfigError(REPLAY_TOPIC, "is not set: the connector must read this topic to try letters again")
+            raise ConfigError(
+                REPLAY_TOPIC, "is not set: the connector must read this topic to try letters again"
+            )
         check_merged(parsed, only_missing_keys=only_missing_keys)
         fixes = None
         if fixed is not None:
-            fixes = [Fix.of(json.loads(line)) for line in fixed.read_text().splitlines() if line.strip()]
+            fixes = [
+                Fix.of(json.loads(line)) for line in fixed.read_text().splitlines() if line.strip()
+            ]
         wanted = _places(places) or {fix.place for fix in fixes or ()}
         chosen = latest(_dead_letters(parsed, host, wanted, topic, reason))
         if fixes is not None:
@@ -191,16 +260,23 @@ def replay(
         if dry_run:  # not opened: that would make the topic, and end a replay that is under way
             written = log.written()
             count = sum(dead_letter.next_replay() not in written for dead_letter in chosen)
-            typer.echo(f"{count} letters would be replayed, {len(chosen) - count} were replayed before")
+            typer.echo(
+                f"{count} letters would be replayed, {len(chosen) - count} were replayed before"
+            )
             return
         count = log.open().write(chosen)
         typer.echo(f"{count} letters replayed, {len(chosen) - count} were replayed before")
 
 
 def _with_states(
-    connector: Path, worker: Path | None, servers: str | None, properties: list[str] | None, file: Path | None
+    connector: Path,
+    worker: Path | None,
+    servers: str | None,
+    properties: list[str] | None,
+    file: Path | None,
 ) -> tuple[DeadLetterTable, list[DeadLetterRecord], list[DeadLetterState]]:
-    """The table of a connector's letters, all letters, and their states: the replay topic is read if Kafka is known.
+    """The table of a connector's letters, all letters, and their states: the replay topic is read
+    if Kafka is known.
 
     A letter's state stands at the same place as the letter.
     """
@@ -228,9 +304,14 @@ def _age(text: str) -> timedelta:
 
 
 def _dead_letters(
-    config: IcebergSinkConfig, host: SinkHost | None, wanted: set[Place], topic: str | None, reason: str | None
+    config: IcebergSinkConfig,
+    host: SinkHost | None,
+    wanted: set[Place],
+    topic: str | None,
+    reason: str | None,
 ) -> Iterable[DeadLetterRecord]:
-    """The letters that were asked for; of all places if none is wanted. ConfigError: one of them has no letter."""
+    """The letters that were asked for; of all places if none is wanted. ConfigError: one of them
+    has no letter."""
     from connectors.iceberg.dead_letters.dead_letter_table import DeadLetterTable
 
     table = DeadLetterTable(config, host)
@@ -260,6 +341,8 @@ def _fixed(dead_letters: list[DeadLetterRecord], fixes: list[Fix]) -> list[DeadL
     for fix in fixes:
         dead_letter = known.get(fix.place)
         if dead_letter is None:
-            raise ConfigError("", f"the fixed record {'/'.join(map(str, fix.place))} is none of the letters")
+            raise ConfigError(
+                "", f"the fixed record {'/'.join(map(str, fix.place))} is none of the letters"
+            )
         made.append(replace(dead_letter, **fix.changes))
     return made

@@ -43,16 +43,20 @@ class Reject(Enum):
 @uses_java
 def gate(
     table: Table,
-    publish: Annotated[bool, typer.Option("--publish", help="Show readers all of them, as they are.")] = False,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Show readers all of them, as they are.")
+    ] = False,
     reject: Annotated[
         Reject | None,
         typer.Option(
-            help="Throw them away. The connector reads their rows again, and judges them as configured now (replay), "
-            "leaves out what is not as expected (drop), also keeps that (dead-letter); or none comes again (skip)."
+            help="Throw them away. The connector reads their rows again, and judges them as "
+            "configured now (replay), leaves out what is not as expected (drop), also keeps that "
+            "(dead-letter); or none comes again (skip)."
         ),
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="Connect group: `connect-<connector>`.", show_default="the one")
+        str | None,
+        typer.Option(help="Connect group: `connect-<connector>`.", show_default="the one"),
     ] = None,
     config: Config = None,
     worker: Worker = None,
@@ -61,10 +65,12 @@ def gate(
     branch: Branch = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the commits of a table that `hold` in an expectation keeps from readers; publish them, or throw them away.
+    """List the commits of a table that `hold` in an expectation keeps from readers; publish them,
+    or throw them away.
 
-    The connector may run meanwhile. Exit status 0: nothing is unpublished, or it is done; 1: something is unpublished,
-    or the decision is refused, and why; 2: not known (no such table, branch or group, no answer from the catalog).
+    The connector may run meanwhile. Exit status 0: nothing is unpublished, or it is done; 1:
+    something is unpublished, or the decision is refused, and why; 2: not known (no such table,
+    branch or group, no answer from the catalog).
     """
     with errors_exit(UNDECIDED):
         from connectors.iceberg.history.table_diff import read_metadata
@@ -77,7 +83,9 @@ def gate(
 
         if publish and reject is not None:
             raise ConfigError("--reject", "cannot be combined with --publish")
-        decision = Decision.PUBLISH if publish else Decision(reject.value) if reject is not None else None
+        decision = (
+            Decision.PUBLISH if publish else Decision(reject.value) if reject is not None else None
+        )
         place = table_place(table, config, worker, catalog_property, catalog)
         with place.open() as lake:
             found = _found(lake.run(table, read_metadata), place, group, branch)
@@ -91,8 +99,16 @@ def gate(
                     lake.run(table, decide, request)
     done = decision is not None and bool(found) and not refused
     if as_json:
-        document = {"table": table, "unpublished": [each.to_json() for each in found], "refused": refused or None}
-        typer.echo(json.dumps({**document, "decision": decision.value if done and decision else None}, indent=2))
+        document = {
+            "table": table,
+            "unpublished": [each.to_json() for each in found],
+            "refused": refused or None,
+        }
+        typer.echo(
+            json.dumps(
+                {**document, "decision": decision.value if done and decision else None}, indent=2
+            )
+        )
     else:
         for line in _lines(table, place.spark.catalog, found):
             typer.echo(line)
@@ -106,8 +122,10 @@ def gate(
 _DONE = {
     "publish": "published: {each.ref} is at snapshot {each.head}",
     "replay": "thrown away: the connector reads these rows again",
-    "drop": "thrown away: the connector reads these rows again, and leaves out what is not as expected",
-    "dead-letter": "thrown away: the connector reads these rows again, and rejects what is not as expected",
+    "drop": "thrown away: the connector reads these rows again, and leaves out what is not as "
+    "expected",
+    "dead-letter": "thrown away: the connector reads these rows again, and rejects what is not as "
+    "expected",
     "skip": "thrown away: the connector goes on from now, without these rows",
 }
 
@@ -117,8 +135,8 @@ def _found(
 ) -> list[UnpublishedCommits]:
     """The unpublished commits of the group, or of all.
 
-    Raises:
-        ConfigError: The group has committed nothing to the table, there is no such branch, or they are for another one.
+    Raises: ConfigError: The group has committed nothing to the table, there is no such branch, or
+        they are for another one.
     """
     from connectors.iceberg.protocol.own_refs import OWN_REFS
     from connectors.iceberg.refs.gate_decision import groups_of, unpublished_commits
@@ -126,15 +144,24 @@ def _found(
     named, known = group or place.group, groups_of(metadata)
     if named is not None and named not in known:
         others = f"these groups have: {', '.join(known)}" if known else "no group has"
-        raise ConfigError("--group" if group else "--config", f"{named} has not committed to {place.table}; {others}")
-    branches = {"main", *(name for name in metadata.refs if not name.startswith(OWN_REFS))} - metadata.tags
-    ref = branch if branch is not None and branch in branches else place.ref  # where the table does not say it
+        raise ConfigError(
+            "--group" if group else "--config",
+            f"{named} has not committed to {place.table}; {others}",
+        )
+    branches = {
+        "main",
+        *(name for name in metadata.refs if not name.startswith(OWN_REFS)),
+    } - metadata.tags
+    # where the table does not say it
+    ref = branch if branch is not None and branch in branches else place.ref
     found = unpublished_commits(metadata, dict.fromkeys(known if named is None else [named], ref))
     if branch is not None and branch not in branches | {each.ref for each in found}:
         raise ConfigError("--branch", f"the table has no branch {branch}")
     for each in found:
         if branch not in (None, each.ref):
-            raise ConfigError("--branch", f"the unpublished commits of {each.group} are for {each.ref}")
+            raise ConfigError(
+                "--branch", f"the unpublished commits of {each.group} are for {each.ref}"
+            )
     return found
 
 
@@ -146,9 +173,15 @@ def _lines(table: str, catalog: str, found: list[UnpublishedCommits]) -> Iterato
     if not found:
         yield f"{table}: nothing is unpublished"
     for each in found:
-        yield f"{table}: {each.commits} commits of {each.group} are unpublished; {each.ref} is at {each.published}"
+        yield (
+            f"{table}: {each.commits} commits of {each.group} are unpublished; {each.ref} is at "
+            f"{each.published}"
+        )
         for commit in each.failed:
             yield f"{utc(commit.timestamp_ms)[:19]}Z  {commit.snapshot}  {described(commit.failed)}"
         yield f"look at them: SELECT * FROM {relation(catalog, table, each.branch)}"
         if not each.forward:
-            yield f"{each.ref} was committed to since: they cannot be published, only thrown away and made again"
+            yield (
+                f"{each.ref} was committed to since: they cannot be published, only thrown away "
+                f"and made again"
+            )

@@ -1,4 +1,5 @@
-"""`connect-py history` and `connect-py at`: the snapshots of a table, and which one holds a moment or an offset."""
+"""`connect-py history` and `connect-py at`: the snapshots of a table, and which one holds a moment
+or an offset."""
 
 from __future__ import annotations
 
@@ -37,13 +38,20 @@ def history(
     catalog_property: CatalogProperties = None,
     catalog: Catalog = "iceberg",
     branch: Branch = None,
-    limit: Annotated[int, typer.Option(help="Snapshots to show, the newest first; 0: all.", min=0)] = 20,
+    limit: Annotated[
+        int, typer.Option(help="Snapshots to show, the newest first; 0: all.", min=0)
+    ] = 20,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also snapshots that are not in this history: rolled back, or of other refs.")
+        bool,
+        typer.Option(
+            "--all",
+            help="Also snapshots that are not in this history: rolled back, or of other refs.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List a table's snapshots: when, by whom, rows in and out, source offsets, and up to when sources are complete.
+    """List a table's snapshots: when, by whom, rows in and out, source offsets, and up to when
+    sources are complete.
 
     Exit status 0: listed; 2: not known (no such table, no answer from the catalog).
     """
@@ -51,14 +59,18 @@ def history(
         from connectors.iceberg.operations.history import HISTORY, HistoryArguments
 
         arguments = HistoryArguments(table=table, branch=branch, limit=limit, everything=everything)
-        with table_session(TableOptions(table, config, worker, catalog_property, catalog)) as session:
+        with table_session(
+            TableOptions(table, config, worker, catalog_property, catalog)
+        ) as session:
             found = session.run(HISTORY, arguments)
     shown, ref, count = found.snapshots, found.ref, found.count
     if as_json:
         listed = [entry.to_json() for entry in shown]
         typer.echo(json.dumps({"table": table, "ref": ref, "snapshots": listed}, indent=2))
         return
-    typer.echo(f"{table} ({ref}): {count} snapshots" + (f", {limit} shown" if len(shown) < count else ""))
+    typer.echo(
+        f"{table} ({ref}): {count} snapshots" + (f", {limit} shown" if len(shown) < count else "")
+    )
     _print_table(shown)
 
 
@@ -66,9 +78,15 @@ def history(
 @uses_java
 def at(
     table: Table,
-    time: Annotated[str | None, typer.Option(help="ISO 8601, as 2026-01-02T03:04:05Z; UTC without a zone.")] = None,
-    offset: Annotated[str | None, typer.Option(metavar="TOPIC:PARTITION:OFFSET", help="As orders:0:1234.")] = None,
-    snapshot: Annotated[str | None, typer.Option(help="Id of a snapshot, or first, or last.")] = None,
+    time: Annotated[
+        str | None, typer.Option(help="ISO 8601, as 2026-01-02T03:04:05Z; UTC without a zone.")
+    ] = None,
+    offset: Annotated[
+        str | None, typer.Option(metavar="TOPIC:PARTITION:OFFSET", help="As orders:0:1234.")
+    ] = None,
+    snapshot: Annotated[
+        str | None, typer.Option(help="Id of a snapshot, or first, or last.")
+    ] = None,
     ref: Annotated[str | None, typer.Option(help="A branch or a tag.")] = None,
     config: Config = None,
     worker: Worker = None,
@@ -77,9 +95,11 @@ def at(
     branch: Branch = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which snapshot readers saw at a time, holds an offset, or is behind a ref, and what it holds.
+    """Say which snapshot readers saw at a time, holds an offset, or is behind a ref, and what it
+    holds.
 
-    Exit status 0: this one; 1: there is none, and why; 2: not known (no such table, no answer from the catalog).
+    Exit status 0: this one; 1: there is none, and why; 2: not known (no such table, no answer from
+    the catalog).
     """
     asked = {"time": time, "offset": offset, "snapshot": snapshot, "ref": ref}
     given = {name: text for name, text in asked.items() if text is not None}
@@ -91,14 +111,21 @@ def at(
         [(by, value)] = given.items()
         check_point(by, value)
         arguments = AtArguments(table=table, by=by, value=value, branch=branch)  # type: ignore[arg-type] # one of these
-        with table_session(TableOptions(table, config, worker, catalog_property, catalog)) as session:
+        with table_session(
+            TableOptions(table, config, worker, catalog_property, catalog)
+        ) as session:
             found = session.run(AT, arguments)
     entry, note, sql = found.entry, found.note, found.sql
     if entry is None:
         typer.echo(f"connect-py: table {table}: {note}", err=True)
         raise typer.Exit(NOT_THERE)
     if as_json:
-        typer.echo(json.dumps({"table": table, "asked": given, **entry.to_json(), "note": note, "sql": sql}, indent=2))
+        typer.echo(
+            json.dumps(
+                {"table": table, "asked": given, **entry.to_json(), "note": note, "sql": sql},
+                indent=2,
+            )
+        )
         return
     for label, text in _described(entry, note, sql).items():
         typer.echo(f"{label:<15} {text}")
@@ -118,7 +145,10 @@ def _described(entry: SnapshotEntry, note: str, sql: str) -> dict[str, str]:
         "offsets": ", ".join(_offsets(entry, None)),
         "valid through": entry.valid_through or "",
         "refs": ", ".join(entry.refs),
-        "note": note or ("" if entry.on_ref else "not in the history of this ref: rolled back, or of another one"),
+        "note": note
+        or (
+            "" if entry.on_ref else "not in the history of this ref: rolled back, or of another one"
+        ),
         "read it": sql,
     }
     return {label: text for label, text in lines.items() if text}
@@ -131,7 +161,9 @@ def _print_table(shown: list[SnapshotEntry]) -> None:
 
     from connectors.iceberg.history.snapshot_entry import utc
 
-    grid = RichTable("SNAPSHOT", "TIME (UTC)", box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    grid = RichTable(
+        "SNAPSHOT", "TIME (UTC)", box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=""
+    )
     for heading in ("IN", "OUT"):
         grid.add_column(heading, justify="right", no_wrap=True)
     grid.add_column("BY, OFFSETS", overflow="fold")
@@ -148,17 +180,28 @@ def _print_table(shown: list[SnapshotEntry]) -> None:
 
 
 def _out(entry: SnapshotEntry) -> str:
-    return f"{entry.rows_out}+{entry.equality_deletes}eq" if entry.equality_deletes else str(entry.rows_out)
+    return (
+        f"{entry.rows_out}+{entry.equality_deletes}eq"
+        if entry.equality_deletes
+        else str(entry.rows_out)
+    )
 
 
 def _by(entry: SnapshotEntry) -> str:
-    return f"Java sink {entry.writer.name}" if entry.writer.kind == "java-sink" else entry.writer.name
+    return (
+        f"Java sink {entry.writer.name}" if entry.writer.kind == "java-sink" else entry.writer.name
+    )
 
 
 def _commit(entry: SnapshotEntry) -> str:
     """Which commit of which task it was, as far as it was a sink's."""
     writer = entry.writer
-    parts = {"": writer.commit, "task ": writer.task, "epoch ": writer.epoch, "cycle ": writer.cycle}
+    parts = {
+        "": writer.commit,
+        "task ": writer.task,
+        "epoch ": writer.epoch,
+        "cycle ": writer.cycle,
+    }
     return ", ".join(f"{label}{value}" for label, value in parts.items() if value is not None)
 
 

@@ -1,4 +1,5 @@
-"""`connect-py load`: what a connector's tasks would do with its topics, done by Spark's executors."""
+"""`connect-py load`: what a connector's tasks would do with its topics, done by Spark's
+executors."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ REFUSED = 1
 
 @reads_kafka_in_spark
 def load(
-    connector: Annotated[Path, typer.Argument(help="The connector as it is posted.", exists=True, dir_okay=False)],
+    connector: Annotated[
+        Path, typer.Argument(help="The connector as it is posted.", exists=True, dir_okay=False)
+    ],
     bootstrap_server: BootstrapServer = None,
     worker: Worker = None,
     master: Master = None,
@@ -49,20 +52,25 @@ def load(
             show_default="where the connector stands",
         ),
     ] = None,
-    end: Annotated[str, typer.Option("--to", help="latest, a time, or topic:partition:offset,...")] = "latest",
+    end: Annotated[
+        str, typer.Option("--to", help="latest, a time, or topic:partition:offset,...")
+    ] = "latest",
     step_rows: StepRows = STEP_ROWS,
     split: Split = 1,
     conf: Conf = None,
     kafka_property: KafkaProperty = None,
     archive: Archive = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Show what would be read and made, and end.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show what would be read and made, and end.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Load a connector's topics on Spark, exactly once; the connector goes on behind it.
 
-    Stop the connector before (PUT /connectors/NAME/stop), and start it after. Everything is as its tasks do it: tables
-    are created and changed, records that fail go where the connector says. After an interruption run it again. Exit
-    status 0: the tables have everything up to --to; 1: it ended before; 2: it did not begin, for want of Java or jars.
+    Stop the connector before (PUT /connectors/NAME/stop), and start it after. Everything is as its
+    tasks do it: tables are created and changed, records that fail go where the connector says.
+    After an interruption run it again. Exit status 0: the tables have everything up to --to; 1: it
+    ended before; 2: it did not begin, for want of Java or jars.
     """
     with errors_exit(REFUSED):
         from connectors.iceberg.commands.connector_json import resolve_connector
@@ -71,7 +79,9 @@ def load(
         from connectors.iceberg.load.load import Load
 
         props = resolve_connector(connector, worker)
-        settings = kafka_settings(bootstrap_server, kafka_property) | spark_settings(master, conf, archive)
+        settings = kafka_settings(bootstrap_server, kafka_property) | spark_settings(
+            master, conf, archive
+        )
         host = sink_host(props, worker, settings)
         starts, ends = _bounds(host, begin, end, props.get(STOP_AT))
         if plan:
@@ -86,7 +96,9 @@ def load(
         _run(running, host, ends, as_json=as_json)
 
 
-def _run(running: Load, host: SinkHost, ends: Mapping[TopicPartition, int], *, as_json: bool) -> None:
+def _run(
+    running: Load, host: SinkHost, ends: Mapping[TopicPartition, int], *, as_json: bool
+) -> None:
     """Load, and say what came of it.
 
     Raises:
@@ -122,7 +134,9 @@ def _bounds(
     from connectors.iceberg.operations.kafka_group import member_count
 
     if members := member_count(host.client_config("admin"), host.group_id):
-        raise ConnectError(f"the connector runs: group {host.group_id} has {members} members; stop it first")
+        raise ConnectError(
+            f"the connector runs: group {host.group_id} has {members} members; stop it first"
+        )
     partitions = partitions_of(describe_topics(host))
     if not partitions:
         raise ConnectError("none of the connector's topics exists")
@@ -138,8 +152,11 @@ def _bounds(
         ends = {tp: min(offset, stops.get(tp, offset)) for tp, offset in ends.items()}
     for tp in sorted(ends if begin is not None else ()):
         if starts[tp] > ends[tp]:
-            raise ConfigError("--from", f"{tp} would begin at offset {starts[tp]}, and end before at {ends[tp]}")
-    tails = offsets_at(host, LATEST, partitions, "")  # a topic that was created again ends below its old offset
+            raise ConfigError(
+                "--from", f"{tp} would begin at offset {starts[tp]}, and end before at {ends[tp]}"
+            )
+    # a topic that was created again ends below its old offset
+    tails = offsets_at(host, LATEST, partitions, "")
     nothing = {tp: min(start, tails[tp]) for tp, start in starts.items()}
     return starts, {**nothing, **ends}
 
@@ -154,9 +171,10 @@ def _begin_at(host: SinkHost, starts: Mapping[TopicPartition, int]) -> None:
 
     if host.committed(starts):
         raise ConfigError(
-            "--from", "is for a connector that never ran, and this one has offsets: leave it out, or "
+            "--from",
+            "is for a connector that never ran, and this one has offsets: leave it out, or "
             "alter them over REST (PATCH /connectors/NAME/offsets)",
-        )  # fmt: skip
+        )
     host.commit({tp: OffsetAndMetadata(offset) for tp, offset in starts.items()})
 
 
@@ -167,10 +185,20 @@ def _report(host: SinkHost, progress: LoadProgress, seconds: float, *, as_json: 
     rows = {table: int(count) for table, count in progress.rows.items()}
     unrouted = {topic: int(count) for topic, count in progress.unrouted.items() if count}
     if as_json:
-        typer.echo(json.dumps({
-            "connector": host.connector, "records": progress.records, "steps": progress.steps,
-            "seconds": round(seconds, 3), "rows": rows, "unrouted": unrouted, "offsets": nest(progress.committed, int),
-        }, indent=2))  # fmt: skip
+        typer.echo(
+            json.dumps(
+                {
+                    "connector": host.connector,
+                    "records": progress.records,
+                    "steps": progress.steps,
+                    "seconds": round(seconds, 3),
+                    "rows": rows,
+                    "unrouted": unrouted,
+                    "offsets": nest(progress.committed, int),
+                },
+                indent=2,
+            )
+        )
         return
     for table, count in rows.items():
         typer.echo(f"{table}: {count:,} rows")
@@ -178,6 +206,6 @@ def _report(host: SinkHost, progress: LoadProgress, seconds: float, *, as_json: 
         typer.echo(f"{topic}: {count:,} records went to no table")
     rate = progress.records / seconds if seconds else 0
     typer.echo(
-        f"{host.connector}: {progress.records:,} records in {progress.steps} steps and {seconds:.0f} s "
-        f"({rate:,.0f} a second); start the connector to go on from here"
+        f"{host.connector}: {progress.records:,} records in {progress.steps} steps and "
+        f"{seconds:.0f} s ({rate:,.0f} a second); start the connector to go on from here"
     )

@@ -13,7 +13,8 @@ from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.key_values import key_values
 
 STEP_ROWS = 2_000_000
-# A load computes for long in the JVM, unlike the driver of a connector. What Arrow checks costs more than what it does.
+# A load computes for long in the JVM, unlike the driver of a connector. What Arrow checks costs
+# more than what it does.
 _QUICK_ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 SPARK = {
     "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=4 {_QUICK_ARROW}",
@@ -25,23 +26,38 @@ _MASTER = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|spark://.+|yarn|k8s://
 Master = Annotated[
     str | None,
     typer.Option(
-        help="Spark: local[*], spark://host:port, yarn or k8s://...", show_default="as configured, else local[*]"
+        help="Spark: local[*], spark://host:port, yarn or k8s://...",
+        show_default="as configured, else local[*]",
     ),
 ]
-StepRows = Annotated[int, typer.Option(help="Records of one commit, of all partitions together.", min=1)]
+StepRows = Annotated[
+    int, typer.Option(help="Records of one commit, of all partitions together.", min=1)
+]
 Split = Annotated[
-    int, typer.Option(help="Ranges of one partition that are read at once; each is a commit of its own.", min=1, max=64)
+    int,
+    typer.Option(
+        help="Ranges of one partition that are read at once; each is a commit of its own.",
+        min=1,
+        max=64,
+    ),
 ]
 Conf = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark; may be repeated.")
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark; may be repeated."),
 ]
 KafkaProperty = Annotated[
     list[str] | None,
-    typer.Option("--kafka-property", metavar="KEY=VALUE", help="For all clients, in Java's names; repeatable."),
+    typer.Option(
+        "--kafka-property",
+        metavar="KEY=VALUE",
+        help="For all clients, in Java's names; repeatable.",
+    ),
 ]
 Archive = Annotated[
     Path | None,
-    typer.Option(help="Of `connect-py spark-archive`, for executors without connect-py.", exists=True),
+    typer.Option(
+        help="Of `connect-py spark-archive`, for executors without connect-py.", exists=True
+    ),
 ]
 
 
@@ -58,8 +74,11 @@ def kafka_settings(servers: str | None, properties: list[str] | None) -> dict[st
     return settings
 
 
-def spark_settings(master: str | None, conf: list[str] | None, archive: Path | None) -> dict[str, str]:
-    """The same of Spark's, and what a load has where neither these nor the worker nor the connector say anything.
+def spark_settings(
+    master: str | None, conf: list[str] | None, archive: Path | None
+) -> dict[str, str]:
+    """The same of Spark's, and what a load has where neither these nor the worker nor the connector
+    say anything.
 
     Raises:
         ConfigError: One is not of the form key=value, or is none of Spark's; a master is none.
@@ -70,8 +89,10 @@ def spark_settings(master: str | None, conf: list[str] | None, archive: Path | N
     said: dict[str, str] = {}
     if archive is not None:
         unpacked = "connect-py"
-        said = {"spark.archives": f"{archive.resolve()}#{unpacked}",
-                "spark.pyspark.python": f"./{unpacked}/bin/python3"}  # fmt: skip
+        said = {
+            "spark.archives": f"{archive.resolve()}#{unpacked}",
+            "spark.pyspark.python": f"./{unpacked}/bin/python3",
+        }
     said |= key_values("--conf", conf)
     if master is not None:
         said["spark.master"] = master
@@ -80,7 +101,10 @@ def spark_settings(master: str | None, conf: list[str] | None, archive: Path | N
     if REMOTE in said:
         raise ConfigError("--conf", no_spark_connect("--master"))
     if not _MASTER.fullmatch(said.get("spark.master", "local")):
-        raise ConfigError("--master", f"{said['spark.master']} is none: local[*], spark://host:port, yarn or k8s://...")
+        raise ConfigError(
+            "--master",
+            f"{said['spark.master']} is none: local[*], spark://host:port, yarn or k8s://...",
+        )
     defaults = {"spark.pyspark.python": sys.executable, **SPARK}
     return {
         **{LOAD_PREFIX + key.removeprefix("spark."): value for key, value in defaults.items()},

@@ -1,4 +1,5 @@
-"""`connect-py load --plan`: what a load would read, how large that is, and what comes of the first records."""
+"""`connect-py load --plan`: what a load would read, how large that is, and what comes of the first
+records."""
 
 from __future__ import annotations
 
@@ -25,9 +26,13 @@ _DRIVER_SECONDS: Final = 120.0
 
 
 def show_plan(
-    props: Mapping[str, str], host: SinkHost, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int],
-    *, as_json: bool,
-) -> None:  # fmt: skip
+    props: Mapping[str, str],
+    host: SinkHost,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    *,
+    as_json: bool,
+) -> None:
     """Print it. Nothing is committed.
 
     Raises:
@@ -39,16 +44,25 @@ def show_plan(
     counts = {tp: max(0, ends[tp] - starts[tp]) for tp in sorted(ends)}
     size = sum(count * sample.message_bytes.get(tp.topic, 0.0) for tp, count in counts.items())
     if as_json:
-        ranges = [{"topic": tp.topic, "partition": tp.partition, "from": starts[tp], "to": ends[tp]} for tp in counts]
+        ranges = [
+            {"topic": tp.topic, "partition": tp.partition, "from": starts[tp], "to": ends[tp]}
+            for tp in counts
+        ]
         plan: dict[str, Any] = {
-            "connector": host.connector, "records": sum(counts.values()), "bytes": round(size), "ranges": ranges,
+            "connector": host.connector,
+            "records": sum(counts.values()),
+            "bytes": round(size),
+            "ranges": ranges,
             "sample": trial_document(config, sample, trial),
-        }  # fmt: skip
+        }
         typer.echo(json.dumps(plan, indent=2))
         return
     for tp, count in counts.items():
         typer.echo(f"{tp}: offsets {starts[tp]} to {ends[tp]}, at most {count:,} records")
-    typer.echo(f"{host.connector}: at most {sum(counts.values()):,} records, about {decimal(round(size))} of messages")
+    typer.echo(
+        f"{host.connector}: at most {sum(counts.values()):,} records, about {decimal(round(size))} "
+        f"of messages"
+    )
     typer.echo(f"\nThe first {sample.records:,} records:")
     for line in trial_lines(config, trial):
         typer.echo(line)
@@ -59,7 +73,9 @@ def _trial(config: IcebergSinkConfig, host: SinkHost, sample: TopicSample) -> Tr
     spark = worker_spark_config(config, host.worker_settings)
     pipeline = host.pipelines.open()
     try:
-        with LakeClient(host, spark, user=f"{config.connector} (plan)", deadline_seconds=_DRIVER_SECONDS) as lake:
+        with LakeClient(
+            host, spark, user=f"{config.connector} (plan)", deadline_seconds=_DRIVER_SECONDS
+        ) as lake:
             trial = Trial(config, table_look_up(config, lake), samples=0)
             for run in sample.read():
                 trial.take(pipeline.process([run]))

@@ -15,15 +15,23 @@ from connectors.iceberg.load.load import LoadProgress
 
 
 class LoadView(AbstractContextManager["LoadView"]):
-    """A bar for each partition on a terminal; what is waited for, and each step, everywhere but if it is quiet."""
+    """A bar for each partition on a terminal; what is waited for, and each step, everywhere but if
+    it is quiet."""
 
     def __init__(self, ends: Mapping[TopicPartition, int], *, quiet: bool) -> None:
         self._ends = ends
         self._console = console = Console(stderr=True, quiet=quiet)
-        columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        ]
         self._bars = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
         visible = len(ends) <= console.height - 4
-        self._tasks = {tp: self._bars.add_task(str(tp), total=None, visible=visible) for tp in sorted(ends)}
+        self._tasks = {
+            tp: self._bars.add_task(str(tp), total=None, visible=visible) for tp in sorted(ends)
+        }
         self._waiting: Mapping[str, str] = {}
         self._steps = 0
         self._started = time.monotonic()
@@ -42,7 +50,9 @@ class LoadView(AbstractContextManager["LoadView"]):
             self._bars.update(self._tasks[tp], total=max(0, self._ends[tp] - begin), completed=done)
         for what, why in progress.waiting.items():
             if self._waiting.get(what) != why:
-                self._console.print(without_secrets(f"waits for {what}: {why}"), highlight=False, markup=False)
+                self._console.print(
+                    without_secrets(f"waits for {what}: {why}"), highlight=False, markup=False
+                )
         self._waiting = progress.waiting
         if progress.steps != self._steps:
             self._steps = progress.steps

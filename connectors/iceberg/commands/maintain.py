@@ -32,11 +32,17 @@ FAILED, UNDECIDED = 1, 2
 @uses_java
 def maintain(
     table: Table,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is due, and why.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what is due, and why.")
+    ] = False,
     now: Annotated[bool, typer.Option("--now", help="Do what is due, at any hour.")] = False,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="As after `iceberg.ext.maintenance.`; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="As after `iceberg.ext.maintenance.`; may be repeated.",
+        ),
     ] = None,
     timeout: Annotated[int, typer.Option(help="Seconds that one action may take.", min=1)] = 3600,
     config: Config = None,
@@ -46,12 +52,18 @@ def maintain(
     branch: Branch = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compact, expire and clean a table by its policy: that of the connector's configuration, and --set.
+    """Compact, expire and clean a table by its policy: that of the connector's configuration, and
+    --set.
 
-    Exit status 0: done, or nothing was due; 1: an action failed; 2: not known (no such table, no answer).
+    Exit status 0: done, or nothing was due; 1: an action failed; 2: not known (no such table, no
+    answer).
     """
     with errors_exit(UNDECIDED):
-        from connectors.iceberg.operations.maintain import MAINTAIN, PREVIEW_MAINTENANCE, MaintenanceArguments
+        from connectors.iceberg.operations.maintain import (
+            MAINTAIN,
+            PREVIEW_MAINTENANCE,
+            MaintenanceArguments,
+        )
 
         if dry_run == now:
             raise ConfigError("", "say one of --dry-run and --now")
@@ -62,11 +74,20 @@ def maintain(
     for error in found.errors:
         typer.echo(f"connect-py: {error}", err=True)
     if as_json:
-        typer.echo(json.dumps({
-            "table": table, "ref": found.ref, "state": found.state.to_json(),
-            "due": [each.to_json() for each in found.due], "left_out": found.left_out,
-            "done": [each.to_json() for each in found.results], "failed": found.failures,
-        }, indent=2))  # fmt: skip
+        typer.echo(
+            json.dumps(
+                {
+                    "table": table,
+                    "ref": found.ref,
+                    "state": found.state.to_json(),
+                    "due": [each.to_json() for each in found.due],
+                    "left_out": found.left_out,
+                    "done": [each.to_json() for each in found.results],
+                    "failed": found.failures,
+                },
+                indent=2,
+            )
+        )
     else:
         for line in _lines(table, found):
             typer.echo(line)

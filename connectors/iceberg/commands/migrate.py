@@ -10,7 +10,12 @@ import typer
 
 from connect_py.api.command import command_services, uses_java
 from connectors.iceberg.commands.exit_status import errors_exit
-from connectors.iceberg.commands.kafka_options import SERVER, ClientConfig, Properties, client_settings
+from connectors.iceberg.commands.kafka_options import (
+    SERVER,
+    ClientConfig,
+    Properties,
+    client_settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,21 +30,27 @@ REFUSED, UNDECIDED = 1, 2
 
 @uses_java
 def migrate(
-    connector: Annotated[Path, typer.Argument(help="The Java sink's connector as it was posted, name and config.")],
+    connector: Annotated[
+        Path, typer.Argument(help="The Java sink's connector as it was posted, name and config.")
+    ],
     bootstrap_server: Annotated[
-        str | None, typer.Option(SERVER, help="Kafka, host:port: to find where the Java sink stood.")
+        str | None,
+        typer.Option(SERVER, help="Kafka, host:port: to find where the Java sink stood."),
     ] = None,
     kafka_property: Properties = None,
     client_config: ClientConfig = None,
     apply: Annotated[
-        str | None, typer.Option(metavar="URL", help="Do it: post the connector to this worker, STOPPED.")
+        str | None,
+        typer.Option(metavar="URL", help="Do it: post the connector to this worker, STOPPED."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """Say what a Java sink's configuration means here, and where it stood; nothing is changed unless you say --apply.
+    """Say what a Java sink's configuration means here, and where it stood; nothing is changed
+    unless you say --apply.
 
-    Stop the Java connector before. Exit status 0: ready; 1: the configuration is not acceptable; 2: a person must look
-    first (Kafka or the catalog does not answer, files were reported and never committed, this sink has begun already).
+    Stop the Java connector before. Exit status 0: ready; 1: the configuration is not acceptable; 2:
+    a person must look first (Kafka or the catalog does not answer, files were reported and never
+    committed, this sink has begun already).
     """
     from connectors.iceberg.commands.connector_json import read_connector, refuse_providers
     from connectors.iceberg.migration.config_review import review
@@ -50,7 +61,9 @@ def migrate(
         found: tuple[list[TableTrace], JavaPosition] | None = None
         if reviewed.parsed is not None and bootstrap_server is not None:
             refuse_providers(props, "write it out")
-            found = _look(reviewed.parsed, client_settings(bootstrap_server, kafka_property, client_config))
+            found = _look(
+                reviewed.parsed, client_settings(bootstrap_server, kafka_property, client_config)
+            )
     if as_json:
         typer.echo(json.dumps(_document(reviewed, found), indent=2))
     else:
@@ -60,12 +73,17 @@ def migrate(
     if apply is None or status:
         raise typer.Exit(status)
     if found is None:
-        typer.echo("connect-py: --apply needs --bootstrap-server: where the Java sink stood is part of it", err=True)
+        typer.echo(
+            "connect-py: --apply needs --bootstrap-server: where the Java sink stood is part of it",
+            err=True,
+        )
         raise typer.Exit(UNDECIDED)
     _apply(apply.rstrip("/"), reviewed.config, found[1])
 
 
-def _look(config: IcebergSinkConfig, kafka: Mapping[str, str]) -> tuple[list[TableTrace], JavaPosition]:
+def _look(
+    config: IcebergSinkConfig, kafka: Mapping[str, str]
+) -> tuple[list[TableTrace], JavaPosition]:
     """What the Java sink left in tables and in Kafka.
 
     Raises:
@@ -78,7 +96,8 @@ def _look(config: IcebergSinkConfig, kafka: Mapping[str, str]) -> tuple[list[Tab
     group = config.control_group if config.family is ClassFamily.TABULAR else config.connect_group
     events = control_events(kafka, config.control_topic, group)
     reported = sorted({event.table for event in events if event.table is not None})
-    tables = list(dict.fromkeys([*config.tables, *reported]))  # routed by topic or by field: only the events name them
+    # routed by topic or by field: only the events name them
+    tables = list(dict.fromkeys([*config.tables, *reported]))
     traces = _traces(config, tables, f"kafka.connect.offsets.{config.control_topic}.{group}")
     connect = group_offsets(kafka, config.connect_group)
     source = connect if group == config.connect_group else group_offsets(kafka, group) or connect
@@ -107,12 +126,17 @@ def _traces(config: IcebergSinkConfig, tables: Iterable[str], key: str) -> list[
 def _offsets(offsets: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
     """As the REST interface takes them."""
     return [
-        {"partition": {"kafka_topic": tp.topic, "kafka_partition": tp.partition}, "offset": {"kafka_offset": offset}}
+        {
+            "partition": {"kafka_topic": tp.topic, "kafka_partition": tp.partition},
+            "offset": {"kafka_offset": offset},
+        }
         for tp, offset in sorted(offsets.items())
     ]
 
 
-def _document(reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPosition] | None) -> dict[str, Any]:
+def _document(
+    reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPosition] | None
+) -> dict[str, Any]:
     document: dict[str, Any] = {
         "config": dict(reviewed.config),
         "changes": [{"key": key, "text": text} for key, text in reviewed.changes],
@@ -124,18 +148,26 @@ def _document(reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPositio
         document["problems"] += position.problems
         document["tables"] = [
             {
-                "table": trace.table, "exists": trace.exists, "control_offsets": trace.control,
-                "snapshot": trace.snapshot, "commit": trace.commit, "by": trace.by,
-                "valid_through": trace.valid_through, "has_ledger": trace.has_ledger,
+                "table": trace.table,
+                "exists": trace.exists,
+                "control_offsets": trace.control,
+                "snapshot": trace.snapshot,
+                "commit": trace.commit,
+                "by": trace.by,
+                "valid_through": trace.valid_through,
+                "has_ledger": trace.has_ledger,
                 "uncommitted": position.uncommitted.get(trace.table, 0),
-            } for trace in traces
-        ]  # fmt: skip
+            }
+            for trace in traces
+        ]
         document["offsets"] = _offsets(position.offsets)
         document["set_offsets"] = not position.in_group
     return document
 
 
-def _lines(reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPosition] | None) -> Iterable[str]:
+def _lines(
+    reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPosition] | None
+) -> Iterable[str]:
     for problem in reviewed.problems:
         yield f"NOT ACCEPTABLE {problem}"
     yield "What means something else here:"
@@ -145,7 +177,10 @@ def _lines(reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPosition] 
         yield "Left out, because without effect:"
         yield from (f"  {key}: {why}" for key, why in reviewed.dropped)
     name = reviewed.config.get("name", "")
-    posted = {"name": name, "config": {key: value for key, value in reviewed.config.items() if key != "name"}}
+    posted = {
+        "name": name,
+        "config": {key: value for key, value in reviewed.config.items() if key != "name"},
+    }
     if not reviewed.problems:
         yield "To post:"
         yield json.dumps(posted, indent=2)
@@ -159,7 +194,10 @@ def _lines(reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPosition] 
         yield f"  {trace.table}: {_in_words(trace)}"
     yield from (f"LOOK FIRST {problem}" for problem in position.problems)
     if any(trace.has_ledger for trace in traces):
-        yield "Nothing is to be set: this sink goes on where its ledgers stand; what Java wrote since comes twice."
+        yield (
+            "Nothing is to be set: this sink goes on where its ledgers stand; what Java wrote "
+            "since comes twice."
+        )
     elif position.problems:
         yield "Start the Java connector again, let it commit, and stop it right after a commit."
     else:
@@ -189,7 +227,9 @@ def _apply(url: str, config: Mapping[str, str], position: JavaPosition) -> None:
     body = {"name": name, "config": dict(config), "initial_state": "STOPPED"}
     steps: list[tuple[str, str, object]] = [("POST", "/connectors", body)]
     if not position.in_group:
-        steps.append(("PATCH", f"/connectors/{name}/offsets", {"offsets": _offsets(position.offsets)}))
+        steps.append(
+            ("PATCH", f"/connectors/{name}/offsets", {"offsets": _offsets(position.offsets)})
+        )
     for method, path, content in steps:
         try:
             answer = httpx.request(method, url + path, json=content, timeout=120)
@@ -199,4 +239,7 @@ def _apply(url: str, config: Mapping[str, str], position: JavaPosition) -> None:
         if answer.status_code >= 300:
             typer.echo(f"connect-py: {method} {path}: {answer.text}", err=True)
             raise typer.Exit(UNDECIDED)
-    typer.echo(f"{name} is STOPPED at these positions; to begin: curl -X PUT {url}/connectors/{name}/resume")
+    typer.echo(
+        f"{name} is STOPPED at these positions; to begin: curl -X PUT "
+        f"{url}/connectors/{name}/resume"
+    )

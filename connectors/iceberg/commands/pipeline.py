@@ -24,11 +24,18 @@ DIFFERENT, NOT_RUNNING, DECLINED, UNDECIDED = 1, 1, 1, 2
 ACTION_WIDTH = 9
 
 app = typer.Typer(help="Connectors from one file: what differs, and making it so.")
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline in YAML.", exists=True, dir_okay=False)]
-Url = Annotated[
-    str | None, typer.Option(metavar="URL", help="A worker of the cluster.", show_default="the file's `worker`")
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The pipeline in YAML.", exists=True, dir_okay=False)
 ]
-Adopt = Annotated[bool, typer.Option("--adopt", help="Take connectors of these names that belong to no pipeline.")]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="A worker of the cluster.", show_default="the file's `worker`"
+    ),
+]
+Adopt = Annotated[
+    bool, typer.Option("--adopt", help="Take connectors of these names that belong to no pipeline.")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before connectors are deleted.")]
 
 
@@ -36,7 +43,8 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before connectors a
 def plan(file: File, url: Url = None, adopt: Adopt = False, as_json: AsJson = False) -> None:
     """Show how the worker's connectors differ from the file's. Nothing is changed.
 
-    Exit status 0: they are equal; 1: they differ; 2: the file has mistakes, or the worker does not answer.
+    Exit status 0: they are equal; 1: they differ; 2: the file has mistakes, or the worker does not
+    answer.
     """
     with _errors_exit(as_json):
         pipeline, client = _open(file, url)
@@ -57,13 +65,16 @@ def apply(
     url: Url = None,
     adopt: Adopt = False,
     yes: Yes = False,
-    deadline: Annotated[int, typer.Option(help="Seconds in which all tasks have to run.", min=0)] = 120,
+    deadline: Annotated[
+        int, typer.Option(help="Seconds in which all tasks have to run.", min=0)
+    ] = 120,
     as_json: AsJson = False,
 ) -> None:
     """Create, change and delete connectors as `plan` shows, and wait until their tasks run.
 
-    The worker validates all of them before it changes one. Exit status 0: all run, or were paused or stopped by a user;
-    1: some do not run, or you declined; 2: the file has mistakes, or a request failed.
+    The worker validates all of them before it changes one. Exit status 0: all run, or were paused
+    or stopped by a user; 1: some do not run, or you declined; 2: the file has mistakes, or a
+    request failed.
     """
     from connectors.iceberg.pipeline.connector_plan import Action
     from connectors.iceberg.pipeline.rollout import Rollout
@@ -92,7 +103,8 @@ def apply(
 
 @app.command("destroy")
 def destroy(file: File, url: Url = None, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Delete the connectors that belong to the file's pipeline. Tables, topics and committed offsets stay.
+    """Delete the connectors that belong to the file's pipeline. Tables, topics and committed
+    offsets stay.
 
     Exit status 0: it is done; 1: you declined; 2: the file has mistakes, or a request failed.
     """
@@ -115,7 +127,8 @@ def destroy(file: File, url: Url = None, yes: Yes = False, as_json: AsJson = Fal
 
 @app.command("status")
 def status(file: File, url: Url = None, as_json: AsJson = False) -> None:
-    """Show the connectors of the pipeline and their tasks: states, what they wait for, why they failed.
+    """Show the connectors of the pipeline and their tasks: states, what they wait for, why they
+    failed.
 
     Exit status 0: all run; 1: some do not; 2: the file has mistakes, or the worker does not answer.
     """
@@ -127,7 +140,9 @@ def status(file: File, url: Url = None, as_json: AsJson = False) -> None:
         with client:
             present = client.connectors()
     names = dict.fromkeys([*pipeline.connectors, *owned(pipeline.name, present)])
-    states = [ConnectorState.of(name, present[name].status if name in present else None) for name in names]
+    states = [
+        ConnectorState.of(name, present[name].status if name in present else None) for name in names
+    ]
     if as_json:
         _show({"connectors": [each.to_json() for each in states]}, pipeline, client)
     else:
@@ -154,7 +169,10 @@ def _errors_exit(as_json: bool) -> Iterator[None]:
             yield
         except PipelineFileError as error:
             if as_json:
-                document = {"file": error.file, "mistakes": [each.to_json() for each in error.mistakes]}
+                document = {
+                    "file": error.file,
+                    "mistakes": [each.to_json() for each in error.mistakes],
+                }
                 typer.echo(json.dumps(document, indent=2))
             else:
                 typer.echo(str(error), err=True)
@@ -207,15 +225,21 @@ def _show(document: dict[str, Any], pipeline: Pipeline, client: WorkerClient) ->
 
 
 _COUNTED = {
-    "create": "to create", "change": "to change", "unchanged": "unchanged", "delete": "to delete", "refused": "refused",
-}  # fmt: skip
+    "create": "to create",
+    "change": "to change",
+    "unchanged": "unchanged",
+    "delete": "to delete",
+    "refused": "refused",
+}
 
 
 def _plan_lines(found: ConnectorPlan) -> Iterator[str]:
     from connectors.iceberg.pipeline.connector_plan import Action
 
     for each in found.changes:
-        yield f"{each.action.value:<{ACTION_WIDTH}} {each.name}" + (f": {each.reason}" if each.reason else "")
+        yield f"{each.action.value:<{ACTION_WIDTH}} {each.name}" + (
+            f": {each.reason}" if each.reason else ""
+        )
         if each.action in (Action.CREATE, Action.CHANGE):
             yield from (f"  {key}" for key in each.keys)
     counts = ((len(found.of(action)), action) for action in Action)
@@ -229,6 +253,8 @@ def _state_lines(states: list[ConnectorState]) -> Iterator[str]:
             continue
         running = sum(part.runs for part in each.parts[1:])
         shown = "runs" if each.runs else each.parts[0].state if each.rests else "does not run"
-        yield f"{each.name}: {shown}" + (f", {running} of {len(each.parts) - 1} tasks run" if each.parts else "")
+        yield f"{each.name}: {shown}" + (
+            f", {running} of {len(each.parts) - 1} tasks run" if each.parts else ""
+        )
         if not each.rests:
             yield from (f"  {reason}" for reason in each.reasons())

@@ -42,7 +42,15 @@ if TYPE_CHECKING:
 
 # Options that have an effect with one of the two sources only.
 _OF_CHANGELOG = ("changelog", "at", "create", "timeout")
-_OF_TOPICS = ("bootstrap_server", "master", "step_rows", "split", "conf", "kafka_property", "archive")
+_OF_TOPICS = (
+    "bootstrap_server",
+    "master",
+    "step_rows",
+    "split",
+    "conf",
+    "kafka_property",
+    "archive",
+)
 
 
 @asks_worker
@@ -55,17 +63,23 @@ def rebuild(
         bool, typer.Option("--from-topics", help="Of the connector's topics, while it runs or not.")
     ] = False,
     changelog: Annotated[
-        str | None, typer.Option(help="Table of the changes.", show_default="the suffix of the connector")
+        str | None,
+        typer.Option(help="Table of the changes.", show_default="the suffix of the connector"),
     ] = None,
     at: Annotated[str, typer.Option("--at", help=f"Which state of the table: {POINT}.")] = "last",
     key: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column of the key; may be repeated.", show_default="the connector's, or the identifier fields"
+            help="Column of the key; may be repeated.",
+            show_default="the connector's, or the identifier fields",
         ),
     ] = None,
-    publish: Annotated[bool, typer.Option("--publish", help="Put the rebuilt rows in place of the table's.")] = False,
-    create: Annotated[bool, typer.Option("--create", help="Make a new table, of all that the log has.")] = False,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Put the rebuilt rows in place of the table's.")
+    ] = False,
+    create: Annotated[
+        bool, typer.Option("--create", help="Make a new table, of all that the log has.")
+    ] = False,
     limit: Annotated[int, typer.Option(help="Differing rows to show.", min=0)] = 20,
     timeout: Timeout = TIMEOUT,
     bootstrap_server: BootstrapServer = None,
@@ -78,15 +92,19 @@ def rebuild(
     archive: Archive = None,
     allow_missing: Annotated[
         bool,
-        typer.Option("--allow-missing", help="Publish although rows of the table are not in what it is rebuilt of."),
+        typer.Option(
+            "--allow-missing",
+            help="Publish although rows of the table are not in what it is rebuilt of.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Rebuild the rows of a table on a branch, and compare them with the table's.
 
-    Of a change log, or with --from-topics of the records that the topics still have, by Spark, as `connect-py load`
-    reads them. Rows that differ stay on branch `connect-py-rebuilt` until the next run. Exit status 0: equal,
-    published, or created; 1: different; 2: not known (the log has not come as far, no answer from the catalog).
+    Of a change log, or with --from-topics of the records that the topics still have, by Spark, as
+    `connect-py load` reads them. Rows that differ stay on branch `connect-py-rebuilt` until the
+    next run. Exit status 0: equal, published, or created; 1: different; 2: not known (the log has
+    not come as far, no answer from the catalog).
     """
     with errors_exit(UNDECIDED):
         if publish and create:
@@ -94,13 +112,29 @@ def rebuild(
         _refuse_ignored(ctx, from_topics=from_topics)
         if not from_topics:
             different = _from_changelog(
-                table, config, worker, changelog, at, key, limit, timeout, create=create, publish=publish,
-                allow_missing=allow_missing, as_json=as_json,
-            )  # fmt: skip
+                table,
+                config,
+                worker,
+                changelog,
+                at,
+                key,
+                limit,
+                timeout,
+                create=create,
+                publish=publish,
+                allow_missing=allow_missing,
+                as_json=as_json,
+            )
         else:
-            typer.echo("connect-py: starting a separate Spark driver: it reads the topics", err=True)
-            settings = kafka_settings(bootstrap_server, kafka_property) | spark_settings(master, conf, archive)
-            options = RebuildOptions(table, tuple(key or ()), limit, step_rows, split, publish, allow_missing)
+            typer.echo(
+                "connect-py: starting a separate Spark driver: it reads the topics", err=True
+            )
+            settings = kafka_settings(bootstrap_server, kafka_property) | spark_settings(
+                master, conf, archive
+            )
+            options = RebuildOptions(
+                table, tuple(key or ()), limit, step_rows, split, publish, allow_missing
+            )
             different = _from_topics(config, worker, settings, options, as_json=as_json)
     raise typer.Exit(DIFFERENT if different else 0)
 
@@ -119,7 +153,12 @@ def _refuse_ignored(ctx: typer.Context, *, from_topics: bool) -> None:
 
 
 def _from_topics(
-    config: Path, worker: Path | None, settings: dict[str, str], options: RebuildOptions, *, as_json: bool
+    config: Path,
+    worker: Path | None,
+    settings: dict[str, str],
+    options: RebuildOptions,
+    *,
+    as_json: bool,
 ) -> bool:
     """Rebuild from topics; returns whether rows differ that were not published.
 
@@ -141,9 +180,20 @@ def _from_topics(
 
 
 def _from_changelog(
-    table: str, config: Path, worker: Path | None, changelog: str | None, at: str, key: list[str] | None, limit: int,
-    timeout: int, *, create: bool, publish: bool, allow_missing: bool, as_json: bool,
-) -> bool:  # fmt: skip
+    table: str,
+    config: Path,
+    worker: Path | None,
+    changelog: str | None,
+    at: str,
+    key: list[str] | None,
+    limit: int,
+    timeout: int,
+    *,
+    create: bool,
+    publish: bool,
+    allow_missing: bool,
+    as_json: bool,
+) -> bool:
     """Rebuild from a change log; return True if rows differ that were not published.
 
     Raises:
@@ -152,10 +202,19 @@ def _from_changelog(
     from connectors.iceberg.operations.rebuild import REBUILD, RebuildArguments
 
     with table_session(TableOptions(table, config, worker, None, "", timeout)) as session:
-        found = session.run(REBUILD, RebuildArguments(
-            table=table, changelog=changelog, at=at, keys=tuple(key or ()), limit=limit, create=create,
-            publish=publish, allow_missing=allow_missing,
-        ))  # fmt: skip
+        found = session.run(
+            REBUILD,
+            RebuildArguments(
+                table=table,
+                changelog=changelog,
+                at=at,
+                keys=tuple(key or ()),
+                limit=limit,
+                create=create,
+                publish=publish,
+                allow_missing=allow_missing,
+            ),
+        )
     made, published, refused = found.rebuilt, found.published, found.refused
     if as_json:
         document = {"table": table, "published": published, "refused": refused, **made.to_json()}
@@ -187,10 +246,16 @@ def _lines(
         return
     yield from difference_lines(table, made.difference)
     if published:
-        yield f"published: {request.ref} is at snapshot {made.snapshot}; the state of before is tag {BEFORE_TAG}"
+        yield (
+            f"published: {request.ref} is at snapshot {made.snapshot}; the state of before is "
+            f"tag {BEFORE_TAG}"
+        )
     elif made.difference.total:
         if refused:
             yield f"not published: {refused}"
-        yield f"look at them on branch {REBUILT_BRANCH}, or put them in place of the table's with --publish"
+        yield (
+            f"look at them on branch {REBUILT_BRANCH}, or put them in place of the table's with "
+            f"--publish"
+        )
     else:
         yield "equal: every row can be made anew from the change log"

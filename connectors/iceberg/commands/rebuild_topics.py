@@ -1,4 +1,5 @@
-"""`connect-py rebuild --from-topics`: a table loaded again from its topics by Spark, while its connector goes on."""
+"""`connect-py rebuild --from-topics`: a table loaded again from its topics by Spark, while its
+connector goes on."""
 
 from __future__ import annotations
 
@@ -62,17 +63,26 @@ class RebuiltTable:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "published": self.snapshot is not None, "snapshot": self.snapshot, "refused": self.refused,
-            "records": self.records, "resumed": self.resumed, "behind": self.behind, "warnings": self.warnings,
+            "published": self.snapshot is not None,
+            "snapshot": self.snapshot,
+            "refused": self.refused,
+            "records": self.records,
+            "resumed": self.resumed,
+            "behind": self.behind,
+            "warnings": self.warnings,
             "difference": self.difference.to_json() if self.difference else None,
-        }  # fmt: skip
+        }
 
 
 class TopicsRebuild:
     """One run of the command."""
 
     def __init__(
-        self, props: Mapping[str, str], worker: Path | None, settings: Mapping[str, str], options: RebuildOptions
+        self,
+        props: Mapping[str, str],
+        worker: Path | None,
+        settings: Mapping[str, str],
+        options: RebuildOptions,
     ) -> None:
         """Take what is to be done.
 
@@ -87,7 +97,9 @@ class TopicsRebuild:
 
         self._options, self._props, self._worker, self._settings = options, props, worker, settings
         self._host = sink_host(props, worker, settings)
-        self._config = config = IcebergSinkConfig.parse(with_worker_catalog(props, self._host.worker_settings))
+        self._config = config = IcebergSinkConfig.parse(
+            with_worker_catalog(props, self._host.worker_settings)
+        )
         refuse_decisions(config, options.table)
         self._spark = worker_spark_config(config, self._host.worker_settings)
         self._place = TablePlace(options.table, self._spark, config)
@@ -111,7 +123,9 @@ class TopicsRebuild:
         from connectors.iceberg.load.load import Load
 
         options, found = self._options, self.found
-        with LakeClient(self._host, self._spark, user=f"{self._config.connector} (rebuild)") as lake:
+        with LakeClient(
+            self._host, self._spark, user=f"{self._config.connector} (rebuild)"
+        ) as lake:
             at: LedgerPositions = lake.run(options.table, topic_rebuild.positions, self._rebuild)
             starts = self._starts(at)
             self._loader, new = lake.run(options.table, topic_rebuild.begin, self._rebuild)
@@ -130,9 +144,13 @@ class TopicsRebuild:
         return found
 
     def _remove_from_kafka(self, host: SinkHost, channel: str) -> None:
-        """Remove what the rebuild had there. It is published: what cannot be removed is a warning."""
+        """Remove what the rebuild had there. It is published: what cannot be removed is a
+        warning."""
         admin = host.client_config("admin")
-        for what, remove, name in (("group", remove_group, host.group_id), ("topic", remove_topic, channel)):
+        for what, remove, name in (
+            ("group", remove_group, host.group_id),
+            ("topic", remove_topic, channel),
+        ):
             try:
                 remove(admin, name)
             except ConnectError as error:
@@ -141,15 +159,20 @@ class TopicsRebuild:
     def _starts(self, at: LedgerPositions) -> dict[TopicPartition, int]:
         """Where the log of each partition begins.
 
-        Raises:
-            ConnectError: A topic is not the one that the table was filled from, or lacks records of it.
+        Raises: ConnectError: A topic is not the one that the table was filled from, or lacks
+            records of it.
         """
         consumed = self._host.topics()
         for topic, topic_id in at.topic_ids.items():
             if topic not in consumed:
-                raise ConnectError(f"the table has rows of topic {topic}, which the connector does not consume now")
+                raise ConnectError(
+                    f"the table has rows of topic {topic}, which the connector does not consume now"
+                )
             if self._host.topic_id(topic) != topic_id:
-                raise ConnectError(f"topic {topic} was deleted and created again: it does not have what the table has")
+                raise ConnectError(
+                    f"topic {topic} was deleted and created again: it does not have what the table "
+                    f"has"
+                )
         starts = {tp: start for tp, (start, _) in self._host.log_range(list(at.reached)).items()}
         late = [
             f"{tp} begins at offset {starts[tp]}, the table at {at.opened.get(tp, 0)}"
@@ -157,17 +180,22 @@ class TopicsRebuild:
             if starts[tp] > at.opened.get(tp, 0)
         ]
         if late and self._options.publish and not self._options.allow_missing:
-            raise ConnectError(f"{late[0]}: rows of before would be missing; --allow-missing publishes all the same")
+            raise ConnectError(
+                f"{late[0]}: rows of before would be missing; --allow-missing publishes all the "
+                f"same"
+            )
         self.found.warnings += late
         self.found.warnings += [
-            f"{tp} begins at offset {starts[tp]}, the table at {at.opened[tp]}: it gets the rows of before as well"
+            f"{tp} begins at offset {starts[tp]}, the table at {at.opened[tp]}: it gets the rows "
+            f"of before as well"
             for tp in sorted(starts)
             if starts[tp] < at.opened.get(tp, 0)
         ]
         return starts
 
     def _further(self, lake: LakeClient) -> Mapping[TopicPartition, int] | None:
-        """Compare with the table, and publish; where to load to before the next try, if the table has come further.
+        """Compare with the table, and publish; where to load to before the next try, if the table
+        has come further.
 
         Raises:
             ConnectError: The table was committed to at each try, went back, or has more partitions.
@@ -178,7 +206,10 @@ class TopicsRebuild:
         if found.difference is None:
             found.difference = self._compare(lake)
         if self._options.publish and not self._options.allow_missing:
-            from connectors.iceberg.operations.rebuild import missing_rows  # reduces the startup time of commands
+            # reduces the startup time of commands
+            from connectors.iceberg.operations.rebuild import (
+                missing_rows,
+            )
 
             found.refused = missing_rows(found.difference)
         if found.refused or not self._options.publish:
@@ -195,12 +226,15 @@ class TopicsRebuild:
             raise ConnectError(f"{table} was committed to at each of {TRIES} tries: run it again")
         now: LedgerPositions = lake.run(table, topic_rebuild.positions, rebuild)
         if set(now.reached) != set(self._ends):
-            raise ConnectError(f"{table} has rows of more partitions than when the rebuild began: run it again")
+            raise ConnectError(
+                f"{table} has rows of more partitions than when the rebuild began: run it again"
+            )
         self._ends.update(now.reached)
         return self._ends
 
     def _compare(self, lake: LakeClient) -> TableDiff:
-        """The rows in which the branch differs from the state of the table with the same positions."""
+        """The rows in which the branch differs from the state of the table with the same
+        positions."""
         from connectors.iceberg.history.table_diff import DiffRequest, compare, read_metadata
         from connectors.iceberg.operations.diff import key_columns
         from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
@@ -209,12 +243,15 @@ class TopicsRebuild:
         metadata = lake.run(table, read_metadata)
         points = self._head, metadata.refs[REBUILT_BRANCH]
         columns = self._options.keys or key_columns(self._place, metadata, points)
-        difference: TableDiff = lake.run(table, compare, DiffRequest(*points, columns, self._options.limit))
+        difference: TableDiff = lake.run(
+            table, compare, DiffRequest(*points, columns, self._options.limit)
+        )
         return difference
 
 
 def loading_connector(props: Mapping[str, str], name: str, table: str) -> dict[str, str]:
-    """The connector of this name that loads a table's branch: with the same converters, transformations and rules.
+    """The connector of this name that loads a table's branch: with the same converters,
+    transformations and rules.
 
     It writes no dead letters, and does nothing beside its rows.
     """
@@ -230,7 +267,8 @@ def loading_connector(props: Mapping[str, str], name: str, table: str) -> dict[s
 
 
 def refuse_decisions(config: IcebergSinkConfig, table: str) -> None:
-    """People decided about rows of some connectors, so that the topics alone do not say what a table holds.
+    """People decided about rows of some connectors, so that the topics alone do not say what a
+    table holds.
 
     Raises:
         ConfigError: This connector is one of them.
@@ -241,7 +279,8 @@ def refuse_decisions(config: IcebergSinkConfig, table: str) -> None:
         if each.action in (ExpectationAction.HOLD, ExpectationAction.DEAD_LETTER):
             raise ConfigError(
                 f"{keys.EXPECT_PREFIX}{each.name}",
-                f"{each.action.value}: what was decided about rows is not in the topics; rebuild from a change log",
+                f"{each.action.value}: what was decided about rows is not in the topics; rebuild "
+                f"from a change log",
             )
 
 
@@ -250,18 +289,33 @@ def lines(table: str, found: RebuiltTable) -> Iterator[str]:
     from connectors.iceberg.commands.diff import difference_lines
     from connectors.iceberg.protocol.own_refs import BEFORE_TAG, REBUILT_BRANCH
 
-    yield f"{table}: {found.records:,} records from its topics{', behind an earlier run' if found.resumed else ''}"
+    yield (
+        f"{table}: {found.records:,} records from its "
+        f"topics{', behind an earlier run' if found.resumed else ''}"
+    )
     for warning in found.warnings:
         yield f"warning: {warning}"
     if found.difference is not None:
         yield from difference_lines(table, found.difference)
     if found.snapshot is not None:
-        yield f"published: {table} is at snapshot {found.snapshot}; the state of before is tag {BEFORE_TAG}"
+        yield (
+            f"published: {table} is at snapshot {found.snapshot}; the state of before is tag "
+            f"{BEFORE_TAG}"
+        )
         if found.behind:
-            yield "the connector reads again what came meanwhile, and it commits too often to wait for a gap"
+            yield (
+                "the connector reads again what came meanwhile, and it commits too often to wait "
+                "for a gap"
+            )
     elif found.difference is not None and found.difference.total:
         if found.refused:
             yield f"not published: {found.refused}"
-        yield f"look at them on branch {REBUILT_BRANCH}, or put them in place of the table's with --publish"
+        yield (
+            f"look at them on branch {REBUILT_BRANCH}, or put them in place of the table's with "
+            f"--publish"
+        )
     else:
-        yield "equal: every row can be made anew from the topics; --publish puts the rebuilt rows in place"
+        yield (
+            "equal: every row can be made anew from the topics; --publish puts the rebuilt rows "
+            "in place"
+        )

@@ -28,14 +28,21 @@ if TYPE_CHECKING:
     from connectors.iceberg.refs.ledger_check import ConnectorEffect
 
 REFUSED, UNDECIDED = 1, 2
-Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Without a name they are listed.")]
+Name = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="Without a name they are listed.")
+]
 At = Annotated[str, typer.Option("--at", help=f"Which state: {POINT}.")]
 Keep = Annotated[
     str | None,
-    typer.Option(help="Age of its snapshot at which an expiry removes it: 30m, 36h, 14d, 4w.", show_default="never"),
+    typer.Option(
+        help="Age of its snapshot at which an expiry removes it: 30m, 36h, 14d, 4w.",
+        show_default="never",
+    ),
 ]
 Move = Annotated[bool, typer.Option("--move", help="It may exist already, and is moved then.")]
-Delete = Annotated[bool, typer.Option("--delete", help="Remove it. Its snapshot may be expired then.")]
+Delete = Annotated[
+    bool, typer.Option("--delete", help="Remove it. Its snapshot may be expired then.")
+]
 
 
 @asks_worker
@@ -54,9 +61,11 @@ def tag(
     branch: Branch = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a state of a table a name, which keeps it from being expired; or list, move and remove such names.
+    """Give a state of a table a name, which keeps it from being expired; or list, move and remove
+    such names.
 
-    Exit status 0: done; 1: refused, and why; 2: not known (no such table, no answer from the catalog).
+    Exit status 0: done; 1: refused, and why; 2: not known (no such table, no answer from the
+    catalog).
     """
     with errors_exit(UNDECIDED):
         options = TableOptions(table, config, worker, catalog_property, catalog)
@@ -80,8 +89,9 @@ def branch(
 ) -> None:
     """Begin a branch at a state of a table; or list, move and remove branches.
 
-    The ledgers say what a branch means to the connectors that commit to it: one that they could not go on from is
-    refused. Exit status 0: done; 1: refused, and why; 2: not known (no such table, no answer from the catalog).
+    The ledgers say what a branch means to the connectors that commit to it: one that they could not
+    go on from is refused. Exit status 0: done; 1: refused, and why; 2: not known (no such table, no
+    answer from the catalog).
     """
     with errors_exit(UNDECIDED):
         options = TableOptions(table, config, worker, catalog_property, catalog)
@@ -89,12 +99,25 @@ def branch(
 
 
 def _change(
-    kind: Literal["tag", "branch"], options: TableOptions, name: str | None, at: str, keep: str | None,
-    line: str | None, *, move: bool, delete: bool, as_json: bool,
-) -> None:  # fmt: skip
+    kind: Literal["tag", "branch"],
+    options: TableOptions,
+    name: str | None,
+    at: str,
+    keep: str | None,
+    line: str | None,
+    *,
+    move: bool,
+    delete: bool,
+    as_json: bool,
+) -> None:
     from connectors.iceberg.config.tag_schedule import parse_duration
     from connectors.iceberg.history.table_point import LAST
-    from connectors.iceberg.operations.refs import CHANGE_REF, REFS, ChangeRefArguments, RefsArguments
+    from connectors.iceberg.operations.refs import (
+        CHANGE_REF,
+        REFS,
+        ChangeRefArguments,
+        RefsArguments,
+    )
 
     table = options.table
     keep_ms = None if keep is None else _parsed("--keep", keep, parse_duration)
@@ -104,9 +127,19 @@ def _change(
         if name is None:
             refs = session.run(REFS, RefsArguments(table=table, kind=kind))
         else:
-            change = session.run(CHANGE_REF, ChangeRefArguments(
-                table=table, kind=kind, name=name, at=at, keep_ms=keep_ms, move=move, delete=delete, branch=line
-            ))  # fmt: skip
+            change = session.run(
+                CHANGE_REF,
+                ChangeRefArguments(
+                    table=table,
+                    kind=kind,
+                    name=name,
+                    at=at,
+                    keep_ms=keep_ms,
+                    move=move,
+                    delete=delete,
+                    branch=line,
+                ),
+            )
     if name is None:
         _print_refs(kind, table, refs, as_json=as_json)
         return
@@ -116,9 +149,15 @@ def _change(
     point = change.snapshot
     if as_json:
         document = {"table": table, kind: name, "snapshot": point, "sql": change.sql}
-        typer.echo(json.dumps({**document, "connectors": [each.to_json() for each in change.effects]}, indent=2))
+        typer.echo(
+            json.dumps(
+                {**document, "connectors": [each.to_json() for each in change.effects]}, indent=2
+            )
+        )
         return
-    typer.echo(f"{table}: {kind} {name} " + ("is removed" if point is None else f"is at snapshot {point}"))
+    typer.echo(
+        f"{table}: {kind} {name} " + ("is removed" if point is None else f"is at snapshot {point}")
+    )
     for line_ in effect_lines(change.effects):
         typer.echo(line_)
 
@@ -138,7 +177,7 @@ def effect_lines(found: list[ConnectorEffect]) -> Iterator[str]:
             yield (
                 f"{each.group} reads {part.partition.topic}-{part.partition.partition} again "
                 f"from {first} to {part.next}"
-            )  # fmt: skip
+            )
 
 
 def _print_refs(kind: str, table: str, refs: list[NamedSnapshot], *, as_json: bool) -> None:
@@ -151,5 +190,9 @@ def _print_refs(kind: str, table: str, refs: list[NamedSnapshot], *, as_json: bo
     typer.echo(f"{table}, {'branches' if kind == 'branch' else 'tags'}: {len(refs)}")
     for each in refs:
         entry = each.entry
-        offsets = " ".join(f"{t}-{p}:{n}" for t, parts in entry.offsets.items() for p, n in parts.items())
-        typer.echo(f"{each.name:<24} {utc(entry.timestamp_ms)[:19]}Z  {entry.id}  {offsets}".rstrip())
+        offsets = " ".join(
+            f"{t}-{p}:{n}" for t, parts in entry.offsets.items() for p, n in parts.items()
+        )
+        typer.echo(
+            f"{each.name:<24} {utc(entry.timestamp_ms)[:19]}Z  {entry.id}  {offsets}".rstrip()
+        )

@@ -12,7 +12,12 @@ import typer
 from connect_py.api.command import asks_worker, confirmed, uses_java
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.commands.exit_status import errors_exit
-from connectors.iceberg.commands.kafka_options import BootstrapServer, ClientConfig, Properties, client_settings
+from connectors.iceberg.commands.kafka_options import (
+    BootstrapServer,
+    ClientConfig,
+    Properties,
+    client_settings,
+)
 from connectors.iceberg.commands.rollback import preview_lines
 from connectors.iceberg.commands.table_options import POINT, AsJson, Table, TablePlace, Worker
 from connectors.iceberg.commands.table_session import TableOptions, table_session
@@ -28,12 +33,25 @@ REFUSED, UNDECIDED = 1, 2
 @uses_java
 def rewind(
     table: Table,
-    to: Annotated[str, typer.Option(help=f"The state to go back to: {POINT}. With several tables: a time or a tag.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            help=f"The state to go back to: {POINT}. With several tables: a time or a tag."
+        ),
+    ],
     config: Annotated[Path, typer.Option("--config", help="The connector as it is posted.")],
-    replay: Annotated[bool, typer.Option("--replay", help="The connector reads again what leaves.")] = False,
-    skip: Annotated[bool, typer.Option("--skip", help="The table goes on from now, without what leaves.")] = False,
-    also: Annotated[list[str] | None, typer.Option(help="Another table of the connector; may be repeated.")] = None,
-    all_tables: Annotated[bool, typer.Option("--all-tables", help="All tables of `iceberg.tables`.")] = False,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="The connector reads again what leaves.")
+    ] = False,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="The table goes on from now, without what leaves.")
+    ] = False,
+    also: Annotated[
+        list[str] | None, typer.Option(help="Another table of the connector; may be repeated.")
+    ] = None,
+    all_tables: Annotated[
+        bool, typer.Option("--all-tables", help="All tables of `iceberg.tables`.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     bootstrap_server: BootstrapServer = None,
     kafka_property: Properties = None,
@@ -43,8 +61,9 @@ def rewind(
 ) -> None:
     """Take tables back to an earlier state, and the connector's positions in them with it.
 
-    Without --replay and --skip it is a preview. Stop the connector before (PUT /connectors/NAME/stop). Each table is
-    one change; after an interruption run it again. Exit status 0: done, or it may be done; 1: refused; 2: not known.
+    Without --replay and --skip it is a preview. Stop the connector before (PUT
+    /connectors/NAME/stop). Each table is one change; after an interruption run it again. Exit
+    status 0: done, or it may be done; 1: refused; 2: not known.
     """
     with errors_exit(UNDECIDED):
         from connectors.iceberg.operations.rewind import (
@@ -63,9 +82,12 @@ def rewind(
 
         heads: dict[str, int] = {}
         with table_session(options, kafka) as session:
-            preview = session.run(PREVIEW_REWIND, PreviewRewindArguments(
-                table=table, to=to, also=tuple(also or ()), all_tables=all_tables, mode=mode
-            ))  # fmt: skip
+            preview = session.run(
+                PREVIEW_REWIND,
+                PreviewRewindArguments(
+                    table=table, to=to, also=tuple(also or ()), all_tables=all_tables, mode=mode
+                ),
+            )
             session.pause_status()
             if not as_json:
                 for line in _lines(preview, mode):
@@ -75,14 +97,27 @@ def rewind(
             if mode is not None and not preview.refused:
                 if not yes and not confirmed("Rewind?"):
                     raise typer.Exit(REFUSED)
-                tables = tuple(RewoundTable(each.table, each.head, each.snapshot) for each in preview.tables)
-                heads = session.run(REWIND, RewindArguments(table=table, mode=mode, tables=tables)).heads
+                tables = tuple(
+                    RewoundTable(each.table, each.head, each.snapshot) for each in preview.tables
+                )
+                heads = session.run(
+                    REWIND, RewindArguments(table=table, mode=mode, tables=tables)
+                ).heads
     if as_json:
-        typer.echo(json.dumps({
-            "group": preview.group, "mode": mode.value if mode else None,
-            "tables": [each.to_json() for each in preview.tables], "other_tables": preview.other_tables,
-            "refused": preview.refused, "missing": preview.missing, "heads": heads,
-        }, indent=2))  # fmt: skip
+        typer.echo(
+            json.dumps(
+                {
+                    "group": preview.group,
+                    "mode": mode.value if mode else None,
+                    "tables": [each.to_json() for each in preview.tables],
+                    "other_tables": preview.other_tables,
+                    "refused": preview.refused,
+                    "missing": preview.missing,
+                    "heads": heads,
+                },
+                indent=2,
+            )
+        )
     elif heads:
         for name, head in heads.items():
             typer.echo(f"{name} is at snapshot {head}")
@@ -92,8 +127,8 @@ def rewind(
 def _mode(*, replay: bool, skip: bool, asks: bool) -> RewindMode | None:
     """None: a preview.
 
-    Raises:
-        ConfigError: Both were said, or it would have to ask, which would spoil what goes to a machine.
+    Raises: ConfigError: Both were said, or it would have to ask, which would spoil what goes to a
+        machine.
     """
     from connectors.iceberg.refs.table_rewind import RewindMode
 

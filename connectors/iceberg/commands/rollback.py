@@ -1,4 +1,5 @@
-"""`connect-py rollback`: a table goes back to an earlier state, and connectors refill it from there."""
+"""`connect-py rollback`: a table goes back to an earlier state, and connectors refill it from
+there."""
 
 from __future__ import annotations
 
@@ -44,10 +45,12 @@ def rollback(
     branch: Branch = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a table back to an earlier snapshot of its history. Connectors then read again what is missing.
+    """Take a table back to an earlier snapshot of its history. Connectors then read again what is
+    missing.
 
-    The ledgers decide: a state from which a connector of the table could not go on is refused. Rows of other writers
-    that leave do not come back. Exit status 0: done, or it may be done; 1: refused, and why; 2: not known.
+    The ledgers decide: a state from which a connector of the table could not go on is refused. Rows
+    of other writers that leave do not come back. Exit status 0: done, or it may be done; 1:
+    refused, and why; 2: not known.
     """
     with errors_exit(UNDECIDED):
         from connectors.iceberg.operations.rollback import (
@@ -59,8 +62,12 @@ def rollback(
 
         if as_json and not (yes or dry_run):
             raise ConfigError("--json", "needs --yes or --dry-run")
-        with table_session(TableOptions(table, config, worker, catalog_property, catalog)) as session:
-            preview = session.run(PREVIEW_ROLLBACK, PreviewRollbackArguments(table=table, to=to, branch=branch))
+        with table_session(
+            TableOptions(table, config, worker, catalog_property, catalog)
+        ) as session:
+            preview = session.run(
+                PREVIEW_ROLLBACK, PreviewRollbackArguments(table=table, to=to, branch=branch)
+            )
             ref = preview.ref
             session.pause_status()
             if not as_json:
@@ -73,7 +80,9 @@ def rollback(
                     raise typer.Exit(REFUSED)
                 session.run(
                     ROLLBACK,
-                    RollbackArguments(table=table, ref=ref, head=preview.head, snapshot=preview.snapshot),
+                    RollbackArguments(
+                        table=table, ref=ref, head=preview.head, snapshot=preview.snapshot
+                    ),
                 )
     done = not preview.refused and not dry_run
     if as_json:
@@ -90,9 +99,17 @@ def preview_lines(preview: RollbackPreview, *, skips: bool = False) -> Iterator[
     yield f"{preview.table} ({preview.ref}): {preview.head} -> {preview.snapshot}"
     for entry in preview.leaving:
         counts = f"{entry.rows_in} in, {entry.rows_out} out"
-        yield f"leaves  {utc(entry.timestamp_ms)[:19]}Z  {entry.id}  {counts}, by {entry.writer.name}"
-    foreign = [entry for entry in preview.leaving if entry.writer.kind != "connector" and entry.operation != REWRITE]
+        yield (
+            f"leaves  {utc(entry.timestamp_ms)[:19]}Z  {entry.id}  {counts}, by {entry.writer.name}"
+        )
+    foreign = [
+        entry
+        for entry in preview.leaving
+        if entry.writer.kind != "connector" and entry.operation != REWRITE
+    ]
     if foreign:
         yield f"{len(foreign)} of these are commits of other writers: their rows do not come back"
     for line in effect_lines(preview.effects):
-        yield line.replace(" reads ", " skips ").replace(" again from ", " from ") if skips else line
+        yield (
+            line.replace(" reads ", " skips ").replace(" again from ", " from ") if skips else line
+        )

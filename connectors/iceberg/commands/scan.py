@@ -34,7 +34,9 @@ UNDECIDED = 2
 @uses_java
 def scan(
     table: Table,
-    where: Annotated[str, typer.Option(help="The condition, as it would follow WHERE in Spark SQL.")],
+    where: Annotated[
+        str, typer.Option(help="The condition, as it would follow WHERE in Spark SQL.")
+    ],
     at: Annotated[str, typer.Option("--at", help=f"Which state: {POINT}.")] = "last",
     config: Config = None,
     worker: Worker = None,
@@ -44,16 +46,20 @@ def scan(
     timeout: Timeout = TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Say how many files and rows partitions, bounds and bloom filters let a query skip. No rows are read.
+    """Say how many files and rows partitions, bounds and bloom filters let a query skip. No rows
+    are read.
 
-    Exit status 0: here it is; 2: not known (no such table, a condition that is none, no answer from the catalog).
+    Exit status 0: here it is; 2: not known (no such table, a condition that is none, no answer from
+    the catalog).
     """
     with errors_exit(UNDECIDED):
         from connectors.iceberg.operations.scan import SCAN, ScanArguments
 
         options = TableOptions(table, config, worker, catalog_property, catalog, timeout)
         with table_session(options) as session:
-            report = session.run(SCAN, ScanArguments(table=table, where=where, at=at, branch=branch))
+            report = session.run(
+                SCAN, ScanArguments(table=table, where=where, at=at, branch=branch)
+            )
     if as_json:
         typer.echo(json.dumps({"table": table, "where": where, **report.to_json()}, indent=2))
         return

@@ -1,4 +1,5 @@
-"""`connect-py schema-changes`: changes of tables that rows wait for, as the configuration leaves them to a person."""
+"""`connect-py schema-changes`: changes of tables that rows wait for, as the configuration leaves
+them to a person."""
 
 from __future__ import annotations
 
@@ -27,14 +28,19 @@ class PendingChange:
 
 
 def schema_changes(
-    worker: Annotated[str, typer.Argument(metavar="URL", help="A worker of the cluster.")] = "http://localhost:8083",
-    connector: Annotated[str | None, typer.Option(help="This one only.", show_default="all")] = None,
+    worker: Annotated[
+        str, typer.Argument(metavar="URL", help="A worker of the cluster.")
+    ] = "http://localhost:8083",
+    connector: Annotated[
+        str | None, typer.Option(help="This one only.", show_default="all")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """List the changes of tables that rows wait for: what `hold` in the connectors' evolution settings has stopped.
+    """List the changes of tables that rows wait for: what `hold` in the connectors' evolution
+    settings has stopped.
 
-    Every worker of the cluster that runs tasks is asked for its metrics. Exit status 0: nothing waits; 1: something
-    does; 2: a worker does not answer.
+    Every worker of the cluster that runs tasks is asked for its metrics. Exit status 0: nothing
+    waits; 1: something does; 2: a worker does not answer.
     """
     import httpx
 
@@ -47,7 +53,9 @@ def schema_changes(
         typer.echo(json.dumps({"held": [asdict(change) for change in found]}, indent=2))
     else:
         for change in found:
-            typer.echo(f"{change.connector}: table {change.table} waits for a user to {change.change}")
+            typer.echo(
+                f"{change.connector}: table {change.table} waits for a user to {change.change}"
+            )
         if not found:
             typer.echo("no rows wait for a schema change")
     raise typer.Exit(PENDING if found else 0)
@@ -60,7 +68,8 @@ def _in_words(error: httpx.HTTPError | httpx.InvalidURL, worker: str, connector:
         at = error.request.url if isinstance(error, httpx.RequestError) else worker
         return f"{at}: {error or type(error).__name__}"
     answer = error.response
-    if answer.status_code == 404 and connector is not None and '"error_code"' in answer.text:  # a worker said so
+    # a worker said so
+    if answer.status_code == 404 and connector is not None and '"error_code"' in answer.text:
         return f"{worker}: there is no connector {connector}"
     return f"{error.request.url} answers {answer.status_code}: {answer.text[:REASON_CHARACTERS]}"
 
@@ -68,8 +77,8 @@ def _in_words(error: httpx.HTTPError | httpx.InvalidURL, worker: str, connector:
 def pending_changes(worker: httpx.URL, connector: str | None = None) -> list[PendingChange]:
     """Ask the cluster of this worker; sorted.
 
-    Raises:
-        httpx.HTTPError: A worker does not answer, or refuses: an unknown connector among other things.
+    Raises: httpx.HTTPError: A worker does not answer, or refuses: an unknown connector among other
+        things.
     """
     import httpx
     from prometheus_client.parser import text_string_to_metric_families
@@ -86,7 +95,11 @@ def pending_changes(worker: httpx.URL, connector: str | None = None) -> list[Pen
         for place in workers:
             host, _, port = place.rpartition(":")
             metrics = ask(worker.copy_with(host=host, port=int(port)), "/metrics").text
-            for sample in (each for family in text_string_to_metric_families(metrics) for each in family.samples):
+            for sample in (
+                each
+                for family in text_string_to_metric_families(metrics)
+                for each in family.samples
+            ):
                 labels = sample.labels
                 if sample.name == METRIC and sample.value and labels["connector"] in names:
                     found.add(PendingChange(labels["connector"], labels["table"], labels["change"]))

@@ -21,22 +21,34 @@ if TYPE_CHECKING:
     from connectors.iceberg.config.spark_config import SparkConfig
     from connectors.iceberg.driver.lake_client import LakeClient
 
-Table = Annotated[str, typer.Argument(metavar="TABLE", help="Full name of the table: namespace.table.")]
+Table = Annotated[
+    str, typer.Argument(metavar="TABLE", help="Full name of the table: namespace.table.")
+]
 Config = Annotated[
-    Path | None, typer.Option("--config", help="The connector as it is posted: its catalog, branch and group.")
+    Path | None,
+    typer.Option("--config", help="The connector as it is posted: its catalog, branch and group."),
 ]
 Worker = Annotated[
     Path | None,
-    typer.Option(help="The worker's properties: what a connector has from its worker.", exists=True, dir_okay=False),
+    typer.Option(
+        help="The worker's properties: what a connector has from its worker.",
+        exists=True,
+        dir_okay=False,
+    ),
 ]
 CatalogProperties = Annotated[
     list[str] | None,
-    typer.Option("--catalog-property", metavar="KEY=VALUE", help="As after `iceberg.catalog.`; may be repeated."),
+    typer.Option(
+        "--catalog-property",
+        metavar="KEY=VALUE",
+        help="As after `iceberg.catalog.`; may be repeated.",
+    ),
 ]
 Catalog = Annotated[str, typer.Option(help="Name of the catalog, unless --config says it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 Branch = Annotated[
-    str | None, typer.Option(help="The branch whose history counts.", show_default="the connector's, or main")
+    str | None,
+    typer.Option(help="The branch whose history counts.", show_default="the connector's, or main"),
 ]
 Timeout = Annotated[int, typer.Option(help="Seconds that Spark may take.", min=1)]
 TIMEOUT = 3600
@@ -57,12 +69,18 @@ class TablePlace(ConnectorTable):
         """A session in a Spark driver that ends with the block."""
         from connectors.iceberg.driver.lake_client import LakeClient
 
-        with LakeClient(command_services(), self.spark, deadline_seconds=min(timeout_seconds, MAX_SECONDS)) as lake:
+        with LakeClient(
+            command_services(), self.spark, deadline_seconds=min(timeout_seconds, MAX_SECONDS)
+        ) as lake:
             yield lake
 
 
 def table_place(
-    table: str, config: Path | None, worker: Path | None, catalog_properties: list[str] | None, catalog: str
+    table: str,
+    config: Path | None,
+    worker: Path | None,
+    catalog_properties: list[str] | None,
+    catalog: str,
 ) -> TablePlace:
     """Read the options.
 
@@ -77,11 +95,21 @@ def table_place(
         if worker is not None:
             raise ConfigError("--worker", "needs --config: the connector whose values it has")
         if not given.keys() & {"type", "catalog-impl"}:
-            raise ConfigError("", "where is the catalog? Give --config connector.json or --catalog-property type=…")
+            raise ConfigError(
+                "",
+                "where is the catalog? Give --config connector.json or --catalog-property type=…",
+            )
         return TablePlace(table, SparkConfig(catalog, given), None)
     connector, host = parse_connector(config, worker)
     if host is None:
-        spark = SparkConfig(connector.catalog_name, connector.catalog, connector.hadoop_settings(), connector.spark)
+        spark = SparkConfig(
+            connector.catalog_name, connector.catalog, connector.hadoop_settings(), connector.spark
+        )
     else:
         spark = worker_spark_config(connector, host.worker_settings)
-    return TablePlace(table, replace(spark, catalog_properties={**spark.catalog_properties, **given}), connector, host)
+    return TablePlace(
+        table,
+        replace(spark, catalog_properties={**spark.catalog_properties, **given}),
+        connector,
+        host,
+    )

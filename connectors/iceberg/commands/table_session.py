@@ -1,4 +1,5 @@
-"""`TableSession`: runs table operations for a command, in the driver of a running worker or in a separate one."""
+"""`TableSession`: runs table operations for a command, in the driver of a running worker or in a
+separate one."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 _CATALOG_KEYS = ("iceberg.catalog", "iceberg.hadoop-conf-dir")
 _CATALOG_PREFIXES = ("iceberg.catalog.", "iceberg.hadoop.")
-_OWN_PREFIXES = ("iceberg.", "errors.deadletterqueue.iceberg.")  # what a sink's configuration consists of
+# what a sink's configuration consists of
+_OWN_PREFIXES = ("iceberg.", "errors.deadletterqueue.iceberg.")
 _HAS_DRIVER = ("RUNNING", "PAUSED")
 
 
@@ -42,7 +44,9 @@ class TableOptions:
         """Return the catalog for a separate driver. Errors: see `table_place`."""
         from connectors.iceberg.commands.table_options import table_place
 
-        return table_place(self.table, self.config, self.worker, self.catalog_properties, self.catalog)
+        return table_place(
+            self.table, self.config, self.worker, self.catalog_properties, self.catalog
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,8 @@ class _WorkerConnector:
 
 
 class TableSession:
-    """Runs operations one after the other. A separate driver is started when it is first needed, and announced."""
+    """Runs operations one after the other. A separate driver is started when it is first needed,
+    and announced."""
 
     def __init__(
         self,
@@ -89,11 +94,15 @@ class TableSession:
         """
         import msgspec
 
-        arguments = msgspec.structs.replace(arguments, timeout_seconds=self._options.timeout_seconds)
+        arguments = msgspec.structs.replace(
+            arguments, timeout_seconds=self._options.timeout_seconds
+        )
         if self._connector is not None:
             try:
                 return self._run_on_worker(self._connector, operation, arguments)
-            except NotFoundError as error:  # a worker of an earlier version, or the connector was deleted
+            except (
+                NotFoundError
+            ) as error:  # a worker of an earlier version, or the connector was deleted
                 self._reason, self._connector = str(error), None
         if self._target is None:
             self._target = self._open()
@@ -104,18 +113,24 @@ class TableSession:
         self._status.stop()
 
     def _run_on_worker(
-        self, connector: _WorkerConnector, operation: TableOperation[Any, R], arguments: TableArguments
+        self,
+        connector: _WorkerConnector,
+        operation: TableOperation[Any, R],
+        arguments: TableArguments,
     ) -> R:
         import msgspec
 
-        encoded = operation.encode(msgspec.structs.replace(arguments, use_connector=connector.use_connector))
+        encoded = operation.encode(
+            msgspec.structs.replace(arguments, use_connector=connector.use_connector)
+        )
         client, name = connector.client, connector.name
         answer = client.operate(name, operation.name, encoded, self._show, connector.worker_id)
         try:
             return operation.decode(answer)
         except ValueError as error:
             raise ConnectError(
-                f"the worker at {client.url} returned an unexpected result of {operation.name}: {error}"
+                f"the worker at {client.url} returned an unexpected result of {operation.name}: "
+                f"{error}"
             ) from error
 
     def _open(self) -> Any:
@@ -126,7 +141,12 @@ class TableSession:
             typer.echo(f"connect-py: starting a separate Spark driver: {self._reason}", err=True)
         lake = self._closing.enter_context(place.open(self._options.timeout_seconds))
         return TableTarget(
-            place.table, lake, place.spark.catalog, place.connector, lambda: self._kafka(place), self._show
+            place.table,
+            lake,
+            place.spark.catalog,
+            place.connector,
+            lambda: self._kafka(place),
+            self._show,
         )
 
     def _show(self, step: str) -> None:
@@ -161,9 +181,11 @@ def _no_kafka(_: TablePlace) -> Mapping[str, Any]:
 
 
 def _worker_connector(options: TableOptions) -> _WorkerConnector | str:
-    """Return the connector of a running worker that knows the table's catalog, or the reason why there is none.
+    """Return the connector of a running worker that knows the table's catalog, or the reason why
+    there is none.
 
-    The reason is empty for a caller other than `connect-py`, which offers no options to name a worker.
+    The reason is empty for a caller other than `connect-py`, which offers no options to name a
+    worker.
 
     Raises:
         ConfigError: The options are not valid.
@@ -171,8 +193,10 @@ def _worker_connector(options: TableOptions) -> _WorkerConnector | str:
     from connectors.iceberg.commands.connector_json import is_sink, read_connector
     from connectors.iceberg.commands.key_values import key_values
 
-    catalog = {f"iceberg.catalog.{key}": value
-               for key, value in key_values("--catalog-property", options.catalog_properties).items()}  # fmt: skip
+    catalog = {
+        f"iceberg.catalog.{key}": value
+        for key, value in key_values("--catalog-property", options.catalog_properties).items()
+    }
     posted = None if options.config is None else {**read_connector(options.config), **catalog}
     if posted is None and not catalog:
         return "no catalog was named"
@@ -184,10 +208,18 @@ def _worker_connector(options: TableOptions) -> _WorkerConnector | str:
         raise
     except ConnectError as error:
         return str(error)
-    sinks = {name: each for name, each in connectors.items() if is_sink(each.get("info", {}).get("config", {}))}
+    sinks = {
+        name: each
+        for name, each in connectors.items()
+        if is_sink(each.get("info", {}).get("config", {}))
+    }
     if posted is None:
         wanted = {"iceberg.catalog": options.catalog, **catalog}
-        same = [name for name, each in sinks.items() if _catalog_of(each["info"]["config"]) == wanted and _runs(each)]
+        same = [
+            name
+            for name, each in sinks.items()
+            if _catalog_of(each["info"]["config"]) == wanted and _runs(each)
+        ]
         if not same:
             return f"the worker at {client.url} runs no connector with this catalog"
         name = min(same)
@@ -201,7 +233,11 @@ def _worker_connector(options: TableOptions) -> _WorkerConnector | str:
 
 
 def _catalog_of(config: Mapping[str, str]) -> dict[str, str]:
-    found = {key: value for key, value in config.items() if key in _CATALOG_KEYS or key.startswith(_CATALOG_PREFIXES)}
+    found = {
+        key: value
+        for key, value in config.items()
+        if key in _CATALOG_KEYS or key.startswith(_CATALOG_PREFIXES)
+    }
     return {"iceberg.catalog": "iceberg", **found}
 
 
@@ -219,4 +255,7 @@ def _runs(connector: Mapping[str, Any]) -> bool:
 def _worker_of(connector: Mapping[str, Any]) -> str | None:
     """Return the worker of task 0, which runs the coordinator; None if no worker runs it."""
     tasks = (connector.get("status") or {}).get("tasks") or []
-    return next((task["worker_id"] for task in tasks if task["id"] == 0 and task["state"] in _HAS_DRIVER), None)
+    return next(
+        (task["worker_id"] for task in tasks if task["id"] == 0 and task["state"] in _HAS_DRIVER),
+        None,
+    )

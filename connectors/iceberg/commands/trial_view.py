@@ -33,7 +33,9 @@ def trial_lines(config: IcebergSinkConfig, trial: Trial) -> Iterator[str]:
 
 
 def _of_table(config: IcebergSinkConfig, table: TableTrial) -> Iterator[str]:
-    rows = f"{table.rows} rows" + (f", {table.ignored} records mean nothing to it" if table.ignored else "")
+    rows = f"{table.rows} rows" + (
+        f", {table.ignored} records mean nothing to it" if table.ignored else ""
+    )
     if table.refused:
         yield f"{table.name}: {table.refused}"
         return

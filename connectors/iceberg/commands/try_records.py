@@ -12,7 +12,12 @@ import typer
 
 from connect_py.api.command import pipeline_factory, sink_host, uses_java
 from connectors.iceberg.commands.exit_status import errors_exit
-from connectors.iceberg.commands.kafka_options import BootstrapServer, ClientConfig, Properties, client_settings
+from connectors.iceberg.commands.kafka_options import (
+    BootstrapServer,
+    ClientConfig,
+    Properties,
+    client_settings,
+)
 from connectors.iceberg.commands.table_options import AsJson, TablePlace, Worker
 
 if TYPE_CHECKING:
@@ -24,9 +29,13 @@ FOUND_FAULTS, UNDECIDED = 1, 2
 
 @uses_java
 def try_records(
-    connector: Annotated[Path, typer.Argument(help="The connector as it is posted.", exists=True, dir_okay=False)],
+    connector: Annotated[
+        Path, typer.Argument(help="The connector as it is posted.", exists=True, dir_okay=False)
+    ],
     records: Annotated[int, typer.Option(help="So many, of all partitions alike.", min=1)] = 1000,
-    newest: Annotated[bool, typer.Option("--newest", help="The last ones of each partition, not the first.")] = False,
+    newest: Annotated[
+        bool, typer.Option("--newest", help="The last ones of each partition, not the first.")
+    ] = False,
     bootstrap_server: BootstrapServer = None,
     worker: Worker = None,
     samples: Annotated[int, typer.Option(help="Rows to show of each table.", min=0)] = 3,
@@ -34,10 +43,12 @@ def try_records(
     client_config: ClientConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read records, convert, transform and route them, and show what would come to which table. Nothing is committed.
+    """Read records, convert, transform and route them, and show what would come to which table.
+    Nothing is committed.
 
-    Tables that would be created are shown as a statement; of others the changes that the records ask for. Exit status
-    0: all records have their place; 1: some have none, or a table could not be written; 2: not known.
+    Tables that would be created are shown as a statement; of others the changes that the records
+    ask for. Exit status 0: all records have their place; 1: some have none, or a table could not be
+    written; 2: not known.
     """
     with errors_exit(UNDECIDED):
         from rich.console import Console
@@ -56,7 +67,10 @@ def try_records(
         sample = TopicSample(kafka, props, SampleRequest(records, newest))
         pipeline = pipeline_factory(props, worker).open()
         try:
-            with _tables(config) as look_up, Console(stderr=True).status("reading records") as status:
+            with (
+                _tables(config) as look_up,
+                Console(stderr=True).status("reading records") as status,
+            ):
                 trial = Trial(config, look_up, samples)
                 for run in sample.read(lambda count: status.update(f"{count} records")):
                     trial.take(pipeline.process([run]))
@@ -79,6 +93,8 @@ def _tables(config: IcebergSinkConfig) -> Iterator[Callable[[str], TableDescript
     from connectors.iceberg.config.spark_config import SparkConfig
     from connectors.iceberg.trial.trial_document import table_look_up
 
-    settings = SparkConfig(config.catalog_name, config.catalog, config.hadoop_settings(), config.spark)
+    settings = SparkConfig(
+        config.catalog_name, config.catalog, config.hadoop_settings(), config.spark
+    )
     with TablePlace("", settings, config).open() as lake:
         yield table_look_up(config, lake)

@@ -1,4 +1,5 @@
-"""`Attempt`: one try of a commit on one head of the table, and how a commit is found in its metadata."""
+"""`Attempt`: one try of a commit on one head of the table, and how a commit is found in its
+metadata."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 
 class LedgerMovedError(Exception):
-    """The table has another version than the coordinator expects: another coordinator or a user changed it."""
+    """The table has another version than the coordinator expects: another coordinator or a user
+    changed it."""
 
 
 @dataclass(slots=True)
@@ -34,23 +36,29 @@ class Attempt:
     def check_valid_for(self, base: TableMetadata, request: CommitRequest) -> None:
         """Check that the change of this attempt can be applied to newer metadata (rule 16).
 
-        Raises:
-            StaleAttemptError: The commit ref was redirected or rolled back, or it moved although the rows or the change
+        Raises: StaleAttemptError: The commit ref was redirected or rolled back, or it moved
+            although the rows or the change
                 depend on the head.
         """
         ref, head = self.cycle.request.ref, self.cycle.head
         if request.ref != ref:
-            raise StaleAttemptError("commits that await approval were published or discarded meanwhile")
+            raise StaleAttemptError(
+                "commits that await approval were published or discarded meanwhile"
+            )
         current = base.head(ref)
         number = None if head is None else head["snapshot-id"]
         if (None if current is None else current["snapshot-id"]) == number:
             return
-        if head is not None and all(each["snapshot-id"] != number for each in base.ancestors(current)):
+        if head is not None and all(
+            each["snapshot-id"] != number for each in base.ancestors(current)
+        ):
             raise StaleAttemptError(f"{ref} was rolled back meanwhile")
         if self.reads_table or self.rows.reads_table:
             raise StaleAttemptError(f"{ref} moved after its rows were read")
         if self.change.is_bound_to_head:
-            raise StaleAttemptError(f"{ref} moved, and the changes of the MERGE are valid only on the head it read")
+            raise StaleAttemptError(
+                f"{ref} moved, and the changes of the MERGE are valid only on the head it read"
+            )
 
 
 def find_commit(metadata: TableMetadata, request: CommitRequest) -> int | None:
@@ -76,7 +84,8 @@ def snapshot_summary(request: CommitRequest, rows: CycleRows) -> dict[str, str]:
 
 
 def _named_snapshot(text: str | None, commit_id: str) -> int | None:
-    """Return the snapshot that the ledger property names, if the property was written by this commit."""
+    """Return the snapshot that the ledger property names, if the property was written by this
+    commit."""
     if text is None or commit_id not in text:
         return None
     try:

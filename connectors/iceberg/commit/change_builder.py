@@ -1,4 +1,5 @@
-"""Step 4c: the change of the table, for which Spark finds the replaced rows with one `MERGE INTO`."""
+"""Step 4c: the change of the table, for which Spark finds the replaced rows with one `MERGE
+INTO`."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from connectors.iceberg.schema.table import StagedKind, WriteMode
 if TYPE_CHECKING:
     from connectors.iceberg.catalog.java_table import JavaTable
 
-_SMALL_CYCLE_ROWS: Final = 50_000  # up to here, one task reads all keys faster than a shuffle distributes them
+# up to here, one task reads all keys faster than a shuffle distributes them
+_SMALL_CYCLE_ROWS: Final = 50_000
 
 
 def choose_strategy(
@@ -60,14 +62,19 @@ class ChangeBuilder:
             case EngineName.FULL_MERGE:
                 return self._full_merge(cycle, rows)
             case EngineName.OVERWRITE:
-                return Overwrite(files=_data_files(cycle, rows), replaced_rows=_row_count(cycle.head))
+                return Overwrite(
+                    files=_data_files(cycle, rows), replaced_rows=_row_count(cycle.head)
+                )
         return self._new_rows(cycle, _data_files(cycle, rows))
 
     def _new_rows(self, cycle: CycleTable, files: list[Any]) -> TableChange:
-        """Return a change without deletes. Rows that other writers add meanwhile may be a conflict."""
+        """Return a change without deletes. Rows that other writers add meanwhile may be a
+        conflict."""
         request = cycle.request
         if self._settings.refuse_foreign_rows and request.mode is WriteMode.MERGE and files:
-            return RowDelta(files=files, read_snapshot=_snapshot_id(cycle.head), refuse_foreign_rows=True)
+            return RowDelta(
+                files=files, read_snapshot=_snapshot_id(cycle.head), refuse_foreign_rows=True
+            )
         return Append(files=files)
 
     def _merge(self, cycle: CycleTable, rows: CycleRows) -> TableChange:
@@ -94,7 +101,8 @@ class ChangeBuilder:
         if recording.data_files:
             raise TableUnsuitableError(
                 cycle.table.name,
-                "the MERGE rewrote data files although the table is merge-on-read; nothing was committed",
+                "the MERGE rewrote data files although the table is merge-on-read; nothing was "
+                "committed",
             )
         if recording.is_empty:
             return self._new_rows(cycle, files)
@@ -112,7 +120,9 @@ class ChangeBuilder:
         if not sources:
             return Append()
         columns = cycle.metadata.column_names()
-        cycle.spark.sql(full_merge(cycle.recorded.relation, columns, cycle.keys, sources, rows.order))
+        cycle.spark.sql(
+            full_merge(cycle.recorded.relation, columns, cycle.keys, sources, rows.order)
+        )
         recording = cycle.recorded.recording()
         cycle.written += recording.locations
         if recording.is_empty:
@@ -126,7 +136,8 @@ class ChangeBuilder:
 
 
 def _data_files(cycle: CycleTable, rows: CycleRows) -> list[Any]:
-    """Return Java data files; the row counts that tasks reported are checked against the footers."""
+    """Return Java data files; the row counts that tasks reported are checked against the
+    footers."""
     return [*(data_file(cycle.table, cycle.metadata, file) for file in rows.staged), *rows.written]
 
 

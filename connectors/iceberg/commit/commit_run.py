@@ -32,7 +32,8 @@ _BACKOFF_SECONDS: Final = (0.0, 0.1, 0.3, 1.0)
 
 
 class CommitRun:
-    """One call of `CommitEngine.commit`: its attempts, the swaps that it sent, and what it has to clean up."""
+    """One call of `CommitEngine.commit`: its attempts, the swaps that it sent, and what it has to
+    clean up."""
 
     def __init__(self, request: CommitRequest, rules: Sequence[RuleRun]) -> None:
         self.request = request
@@ -89,7 +90,8 @@ class CommitRun:
         self._landed = snapshot_id
 
     def raise_refusal(self) -> None:
-        """Raise the error of a permanent refusal, such as a 403. Called after the table was read."""
+        """Raise the error of a permanent refusal, such as a 403. Called after the table was
+        read."""
         if isinstance(self._refusal, TableError):
             raise self._refusal
 
@@ -117,8 +119,11 @@ class CommitRun:
         return seconds
 
     def attempt_of(self, snapshot_id: int) -> Attempt | None:
-        """Return the attempt that created a snapshot, or None if an earlier call of `commit` sent that swap."""
-        return next((attempt for update, attempt in self._swaps if update.snapshot_id == snapshot_id), None)
+        """Return the attempt that created a snapshot, or None if an earlier call of `commit` sent
+        that swap."""
+        return next(
+            (attempt for update, attempt in self._swaps if update.snapshot_id == snapshot_id), None
+        )
 
     # --- outcomes
 
@@ -128,7 +133,13 @@ class CommitRun:
         attempt = self.attempt_of(snapshot_id)
         if attempt is None:
             counts = CommitCounts(foreign_conflicts=self._conflicts)
-            return CommitOutcome(CommitStatus.COMMITTED, EngineName.MERGE, snapshot_id, "it had landed before", counts)
+            return CommitOutcome(
+                CommitStatus.COMMITTED,
+                EngineName.MERGE,
+                snapshot_id,
+                "it had landed before",
+                counts,
+            )
         rows = attempt.rows
         counts = CommitCounts(
             added_files=len(attempt.change.files),
@@ -139,7 +150,9 @@ class CommitRun:
             foreign_conflicts=self._conflicts,
         )
         strategy = attempt.cycle.strategy
-        outcome = CommitOutcome(CommitStatus.COMMITTED, strategy, snapshot_id, "", counts, attempt.reason)
+        outcome = CommitOutcome(
+            CommitStatus.COMMITTED, strategy, snapshot_id, "", counts, attempt.reason
+        )
         for rule in self.rules:
             outcome = rule.outcome(attempt, outcome)
         return outcome
@@ -151,7 +164,10 @@ class CommitRun:
     def unknown(self, error: Exception) -> CommitOutcome:
         """Return the outcome if a swap was sent and the table cannot be read."""
         log.warning(
-            "commit %s of table %s has an unknown outcome: %s", self.request.commit_id, self.request.table, error
+            "commit %s of table %s has an unknown outcome: %s",
+            self.request.commit_id,
+            self.request.table,
+            error,
         )
         return CommitOutcome(CommitStatus.UNKNOWN, EngineName.MERGE, None, str(error))
 
@@ -166,8 +182,9 @@ class CommitRun:
     def delete_files_of_failed_attempts(self) -> None:
         """Delete what attempts wrote that did not land.
 
-        Rule 17: if a swap was sent, nothing is deleted unless a commit of this run has landed. Files that stay have the
-        prefix of this epoch, and rule 18 removes them; manifests that stay are orphans for the table's maintenance.
+        Rule 17: if a swap was sent, nothing is deleted unless a commit of this run has landed.
+        Files that stay have the prefix of this epoch, and rule 18 removes them; manifests that stay
+        are orphans for the table's maintenance.
         """
         landed = self.attempt_of(self._landed) if self._landed is not None else None
         table = self._table
@@ -189,4 +206,8 @@ class CommitRun:
                 for path in paths:
                     table.delete_file(path)
         except ConnectError as error:
-            log.info("table %s: files of failed attempts remain until the next cleanup: %s", table.name, error)
+            log.info(
+                "table %s: files of failed attempts remain until the next cleanup: %s",
+                table.name,
+                error,
+            )

@@ -1,7 +1,8 @@
 """Step 4b: the rows that a commit adds, and the keys of the rows that it replaces.
 
-A plain cycle takes the staged files unchanged. Rows with unavailable values are completed, rows of replays are inserted
-if their key is missing, and changes that come in several partitions are ordered; these rows are written again.
+A plain cycle takes the staged files unchanged. Rows with unavailable values are completed, rows of
+replays are inserted if their key is missing, and changes that come in several partitions are
+ordered; these rows are written again.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class CycleRows:
     unmatched: int = 0  # completed rows with a value that was found nowhere
     older_changes: int = 0  # changes that were left out because the table has a later one
     summary: Mapping[str, str] = field(default_factory=dict)  # for the snapshot
-    properties: Mapping[str, str] = field(default_factory=dict)  # of the table, to be set with the commit
+    # of the table, to be set with the commit
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -76,7 +78,12 @@ def complete_rows(cycle: CycleTable, *, rows_are_final: bool) -> CycleRows:
         return CycleRows(rows)
     if not request.files:
         changes = CycleChanges(cycle, [], None)  # open pairs stay open
-        return CycleRows(rows, written=changes.complete(), reads_table=changes.reads_table, summary=changes.summary)
+        return CycleRows(
+            rows,
+            written=changes.complete(),
+            reads_table=changes.reads_table,
+            summary=changes.summary,
+        )
     _check_key_columns(cycle)
     if cycle.ordered:
         return _ordered_rows(cycle, files, rows)
@@ -105,26 +112,37 @@ def check_duplicates(cycle: CycleTable) -> None:
         DuplicateKeyError: It names the first keys and their partitions.
     """
     keys = [quoted(key) for key in cycle.keys]
-    rows = _last_changes(cycle.staged(_changes(cycle))).selectExpr(*keys, f"input_file_name() AS {FILE}")
+    rows = _last_changes(cycle.staged(_changes(cycle))).selectExpr(
+        *keys, f"input_file_name() AS {FILE}"
+    )
     duplicates = rows.groupBy(*keys).agg({FILE: "count"}).where(f"`count({FILE})` > 1")
     if not duplicates.isEmpty():
         raise _duplicate_keys(cycle.request, rows.join(duplicates, list(cycle.keys), "left_semi"))
 
 
 def _changes(cycle: CycleTable) -> list[StagedFile]:
-    return [file for file in cycle.request.files if file.path and file.kind is not StagedKind.INSERTS]
+    return [
+        file for file in cycle.request.files if file.path and file.kind is not StagedKind.INSERTS
+    ]
 
 
 def _unordered_rows(
-    cycle: CycleTable, files: Sequence[StagedFile], rows: Sequence[StagedFile], *, rows_are_final: bool
+    cycle: CycleTable,
+    files: Sequence[StagedFile],
+    rows: Sequence[StagedFile],
+    *,
+    rows_are_final: bool,
 ) -> CycleRows:
-    """Return the rows of a cycle whose keys are staged once each: every key stays in one Kafka partition."""
+    """Return the rows of a cycle whose keys are staged once each: every key stays in one Kafka
+    partition."""
     changes = _changes(cycle)
     deletes = [file for file in files if file.kind is StagedKind.DELETES]
     inserts = [file for file in files if file.kind is StagedKind.INSERTS]
     may_repeat_keys = len({_kafka_partition(file) for file in changes}) > 1
     is_plain = all(file.kind in (StagedKind.ROWS, StagedKind.DELETES) for file in files)
-    merge_checks_keys = may_repeat_keys and is_plain and rows_are_final and cycle.strategy is EngineName.MERGE
+    merge_checks_keys = (
+        may_repeat_keys and is_plain and rows_are_final and cycle.strategy is EngineName.MERGE
+    )
     if may_repeat_keys and not merge_checks_keys:
         check_duplicates(cycle)
     partial = CycleChanges(cycle, changes, None)
@@ -141,7 +159,9 @@ def _unordered_rows(
     )
 
 
-def _missing_inserts(cycle: CycleTable, inserts: Sequence[StagedFile], changes: Sequence[StagedFile]) -> Sequence[Any]:
+def _missing_inserts(
+    cycle: CycleTable, inserts: Sequence[StagedFile], changes: Sequence[StagedFile]
+) -> Sequence[Any]:
     """Write the rows of replays whose key is neither in the table nor in this cycle."""
     if not inserts:
         return []
@@ -163,7 +183,9 @@ def _missing_inserts(cycle: CycleTable, inserts: Sequence[StagedFile], changes: 
     return written
 
 
-def _ordered_rows(cycle: CycleTable, files: Sequence[StagedFile], rows: Sequence[StagedFile]) -> CycleRows:
+def _ordered_rows(
+    cycle: CycleTable, files: Sequence[StagedFile], rows: Sequence[StagedFile]
+) -> CycleRows:
     """Return the last change per key, by the order of the source."""
     order = CycleOrder(cycle)
     later = _rows_after_truncate(cycle, order)
@@ -192,13 +214,16 @@ def _ordered_rows(cycle: CycleTable, files: Sequence[StagedFile], rows: Sequence
 
 
 def _rows_after_truncate(cycle: CycleTable, order: CycleOrder) -> list[StagedFile]:
-    """Stage the rows of the table that are later than this cycle's truncate: a partition lagged behind."""
+    """Stage the rows of the table that are later than this cycle's truncate: a partition lagged
+    behind."""
     if not cycle.truncated or cycle.head is None:
         return []
     rows = order.later_rows(cycle.head_rows())
     if rows is None:
         return []
-    return [staged_again(cycle.table.content_file(file), cycle.metadata) for file in cycle.write(rows)]
+    return [
+        staged_again(cycle.table.content_file(file), cycle.metadata) for file in cycle.write(rows)
+    ]
 
 
 def _check_key_columns(cycle: CycleTable) -> None:
@@ -217,7 +242,8 @@ def _count(files: Sequence[Any]) -> int:
 
 
 def _last_changes(rows: DataFrame) -> DataFrame:
-    """Return the rows of staged files that are the last change of their key, without those that complete others."""
+    """Return the rows of staged files that are the last change of their key, without those that
+    complete others."""
     return rows.where(f"coalesce({PARTIAL}, {CHANGE} IS NULL)")
 
 
@@ -228,18 +254,21 @@ def _kafka_partition(file: StagedFile) -> object:
 
 
 def _duplicate_keys(request: CommitRequest, rows: DataFrame) -> DuplicateKeyError:
-    """Return the error for keys that are staged more than once; `rows` has the keys and the file of each."""
+    """Return the error for keys that are staged more than once; `rows` has the keys and the file of
+    each."""
     grouped = rows.groupBy(*map(quoted, request.key_columns)).agg({FILE: "collect_set"})
     duplicates = grouped.limit(_SHOWN_KEYS + 1).collect()
     shown = []
     for row in duplicates[:_SHOWN_KEYS]:
         key = tuple(row[name] for name in request.key_columns)
-        names = [StagedFileName.decode(path.rpartition("/")[2]) for path in row[f"collect_set({FILE})"]]
+        names = [
+            StagedFileName.decode(path.rpartition("/")[2]) for path in row[f"collect_set({FILE})"]
+        ]
         partitions = sorted({"?" if name is None else str(name.partition) for name in names})
         shown.append(f"{key} in partitions {' and '.join(partitions)}")
     count = f"more than {_SHOWN_KEYS}" if len(duplicates) > _SHOWN_KEYS else str(len(duplicates))
     return DuplicateKeyError(
         request.table,
-        f"{count} keys are staged more than once in one cycle, the first are {', '.join(shown)}: nothing says which "
-        "change is newer (iceberg.ext.ordering-columns would)",
+        f"{count} keys are staged more than once in one cycle, the first are {', '.join(shown)}: "
+        "nothing says which change is newer (iceberg.ext.ordering-columns would)",
     )

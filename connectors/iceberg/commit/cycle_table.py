@@ -1,4 +1,5 @@
-"""`CycleTable`: the table of one attempt at a commit, and how the modules of its cycle read and write it."""
+"""`CycleTable`: the table of one attempt at a commit, and how the modules of its cycle read and
+write it."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ class CycleTable:
 
     @property
     def target(self) -> str | None:
-        """The relation of the rows at the head, or None if there are none or the commit replaces all of them."""
+        """The relation of the rows at the head, or None if there are none or the commit replaces
+        all of them."""
         return self.recorded.relation if self.strategy in _MERGES else None
 
     def head_rows(self) -> DataFrame:
@@ -105,7 +107,8 @@ class CycleTable:
         return self.stack.enter_context(self.table.staged(files))
 
     def own_columns(self, rows: DataFrame) -> DataFrame:
-        """Return rows with the table's columns only: in format 3, relations also show columns of row lineage."""
+        """Return rows with the table's columns only: in format 3, relations also show columns of
+        row lineage."""
         return rows.select(*map(quoted, self.metadata.column_names()))
 
     def write(self, rows: DataFrame) -> list[Any]:
@@ -120,14 +123,17 @@ class CycleTable:
         return self.write_unbound(rows.selectExpr("*", *missing), extra)
 
     def write_unbound(self, rows: DataFrame, extra: Sequence[Mapping[str, Any]]) -> Any:
-        """Write one file of rows with columns that the table does not have; every column may be null.
+        """Write one file of rows with columns that the table does not have; every column may be
+        null.
 
         Args:
             rows: The rows.
             extra: The additional columns, as fields of Iceberg's schema JSON.
         """
         names = [*self.metadata.column_names(), *(field["name"] for field in extra)]
-        files = self.table.write_unbound(rows.select(*map(quoted, names)).coalesce(1), self.folder, extra)
+        files = self.table.write_unbound(
+            rows.select(*map(quoted, names)).coalesce(1), self.folder, extra
+        )
         (file,) = self._remember(files)
         return file
 

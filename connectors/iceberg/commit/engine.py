@@ -1,14 +1,17 @@
-"""The commit: staged files become one snapshot, with one Spark `MERGE INTO` and one swap of the table's metadata.
+"""The commit: staged files become one snapshot, with one Spark `MERGE INTO` and one swap of the
+table's metadata.
 
-The parts of protocol steps 4 and 5 (4e is step 5), and the state that a crash after each of them leaves behind:
+The parts of protocol steps 4 and 5 (4e is step 5), and the state that a crash after each of them
+leaves behind:
 
-4a. Load the table, settle earlier commits, check the ledger. Leaves nothing of this commit.
-4b. Complete the rows (`cycle_rows`). Leaves data files with the prefix of this epoch; rule 18 removes them.
-4c. Run one MERGE on a recorded table (`change_builder`). Leaves delete files with the same prefix.
-4d. Build the new metadata (`table_change`). Leaves manifests that no metadata references; the table's maintenance
+4a. Load the table, settle earlier commits, check the ledger. Leaves nothing of this commit. 4b.
+Complete the rows (`cycle_rows`). Leaves data files with the prefix of this epoch; rule 18 removes
+them. 4c. Run one MERGE on a recorded table (`change_builder`). Leaves delete files with the same
+prefix. 4d. Build the new metadata (`table_change`). Leaves manifests that no metadata references;
+the table's maintenance
     removes them as orphan files.
-4e. Swap the metadata. The outcome may be unknown; 4a of the next attempt looks for the commit ID before anything else
-    (rule 17).
+4e. Swap the metadata. The outcome may be unknown; 4a of the next attempt looks for the commit ID
+    before anything else (rule 17).
 """
 
 from __future__ import annotations
@@ -38,7 +41,12 @@ from connectors.iceberg.commit.output_columns import SchemaEvolvedError
 from connectors.iceberg.commit.rules.all_rules import all_rules
 from connectors.iceberg.errors import CatalogUnavailableError
 from connectors.iceberg.faults import fault_point
-from connectors.iceberg.protocol.commit_request import SNAPSHOT_ID, CommitOutcome, CommitRequest, EngineSettings
+from connectors.iceberg.protocol.commit_request import (
+    SNAPSHOT_ID,
+    CommitOutcome,
+    CommitRequest,
+    EngineSettings,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,15 +56,19 @@ if TYPE_CHECKING:
 # Fault points
 AFTER_ROWS: Final = "after_completed_rows"
 AFTER_MERGE: Final = "after_merge"
-LOOKING_AGAIN: Final = "catalog_findCommit"  # after a swap that was refused, or whose outcome is unknown
+# after a swap that was refused, or whose outcome is unknown
+LOOKING_AGAIN: Final = "catalog_findCommit"
 BEFORE_SWAP: Final = "before_compare_and_swap"
 AFTER_SWAP: Final = "after_swap"
 
 
 class CommitEngine:
-    """Commits staged files to the tables of one catalog, in one Spark session, one commit at a time."""
+    """Commits staged files to the tables of one catalog, in one Spark session, one commit at a
+    time."""
 
-    def __init__(self, spark: SparkSession, catalog: JavaCatalog, catalog_name: str, settings: EngineSettings) -> None:
+    def __init__(
+        self, spark: SparkSession, catalog: JavaCatalog, catalog_name: str, settings: EngineSettings
+    ) -> None:
         self._spark = spark
         self._catalog = catalog
         self._catalog_name = catalog_name
@@ -68,12 +80,13 @@ class CommitEngine:
     def commit(self, request: CommitRequest) -> CommitOutcome:
         """Create one snapshot, or return the reason why there is none.
 
-        The same request may be repeated after every outcome; a commit that has landed is found by its ID.
+        The same request may be repeated after every outcome; a commit that has landed is found by
+        its ID.
 
-        Raises:
-            TableMissingError, TableForbiddenError, TableUnsuitableError: The table cannot take this commit.
-            DuplicateKeyError: Two staged rows have the same key, and nothing defines their order.
-            CatalogUnavailableError: As far as is known, nothing landed, or the commit landed and its follow-up work
+        Raises: TableMissingError, TableForbiddenError, TableUnsuitableError: The table cannot take
+            this commit. DuplicateKeyError: Two staged rows have the same key, and nothing defines
+            their order. CatalogUnavailableError: As far as is known, nothing landed, or the commit
+            landed and its follow-up work
                 failed. The caller repeats the same request.
         """
         started = time.monotonic()
@@ -94,7 +107,9 @@ class CommitEngine:
                 raise
         run.delete_files_of_failed_attempts()
         milliseconds = round(1000 * (time.monotonic() - started))
-        return dataclasses.replace(outcome, counts=dataclasses.replace(outcome.counts, milliseconds=milliseconds))
+        return dataclasses.replace(
+            outcome, counts=dataclasses.replace(outcome.counts, milliseconds=milliseconds)
+        )
 
     def settle(self, table: JavaTable, property_key: str) -> None:
         """Finish what earlier commits announced. Called when a table is opened, before any commit.
@@ -111,7 +126,8 @@ class CommitEngine:
         while True:
             if run.is_outcome_unknown:
                 fault_point(LOOKING_AGAIN)
-            table = run.loaded(self._load(run.request.table))  # 4a, also after the last try (rule 17)
+            # 4a, also after the last try (rule 17)
+            table = run.loaded(self._load(run.request.table))
             for rule in self._rules:
                 rule.settle(table, run.request.property_key, run.request)
             metadata = table.metadata()
@@ -130,10 +146,14 @@ class CommitEngine:
             except SchemaEvolvedError:
                 attempt = None
                 run.restart()
-            except StaleAttemptError as error:  # another writer changed what the attempt is based on
+            except (
+                StaleAttemptError
+            ) as error:  # another writer changed what the attempt is based on
                 attempt = None
                 run.retry(error)
-            except ConnectError as error:  # even a refused swap may have landed: the next load shows it
+            except (
+                ConnectError
+            ) as error:  # even a refused swap may have landed: the next load shows it
                 if not run.is_outcome_unknown:
                     self._raise_if_ledger_moved(run)
                     raise
@@ -151,7 +171,8 @@ class CommitEngine:
             return self._catalog.load(name)
 
     def _raise_if_ledger_moved(self, run: CommitRun) -> None:
-        """Raise LedgerMovedError if a newer coordinator has committed: its cleanup may have caused an error."""
+        """Raise LedgerMovedError if a newer coordinator has committed: its cleanup may have caused
+        an error."""
         metadata = self._load(run.request.table).metadata()
         request = run.resolve(metadata)
         if find_commit(metadata, request) is None:
@@ -162,24 +183,32 @@ class CommitEngine:
     ) -> Attempt:
         """Run 4b and 4c on the head of the loaded table.
 
-        Raises:
-            StaleAttemptError: A file disappeared while it was read, because another writer replaced and expired it.
+        Raises: StaleAttemptError: A file disappeared while it was read, because another writer
+            replaced and expired it.
         """
         strategy, reason = choose_strategy(table, table.metadata(), request, self._settings)
-        cycle = run.begin(CycleTable(self._spark, self._catalog_name, table, request, strategy, stack))
+        cycle = run.begin(
+            CycleTable(self._spark, self._catalog_name, table, request, strategy, stack)
+        )
         with translating(table.name):
             try:
-                rows = complete_rows(cycle, rows_are_final=not any(rule.changes_rows for rule in run.rules))
+                rows = complete_rows(
+                    cycle, rows_are_final=not any(rule.changes_rows for rule in run.rules)
+                )
                 for rule in run.rules:
                     rows = rule.rows(cycle, rows)
                 fault_point(AFTER_ROWS)
-                attempt = Attempt(cycle, reason, request.ref, rows, self._change_builder.build(cycle, rows))
+                attempt = Attempt(
+                    cycle, reason, request.ref, rows, self._change_builder.build(cycle, rows)
+                )
                 fault_point(AFTER_MERGE)
                 for rule in run.rules:
                     rule.inspect(attempt)
             except Exception as error:
                 if caused_by(error, *MISSING_FILE) and table.has_changed():
-                    raise StaleAttemptError("another writer removed a file while it was read") from error
+                    raise StaleAttemptError(
+                        "another writer removed a file while it was read"
+                    ) from error
                 raise
         return attempt
 
@@ -200,10 +229,14 @@ class CommitEngine:
             check_ledger(base, request)
             attempt.check_valid_for(base, request)
             update.start_branch(attempt.target_ref, request.ref)
-            attempt.change.add_to(update, attempt.target_ref, snapshot_summary(request, attempt.rows))
+            attempt.change.add_to(
+                update, attempt.target_ref, snapshot_summary(request, attempt.rows)
+            )
             for rule in run.rules:
                 rule.amend(attempt, update)
-            ledger_property = request.property_template.replace(SNAPSHOT_ID, str(update.snapshot_id))
+            ledger_property = request.property_template.replace(
+                SNAPSHOT_ID, str(update.snapshot_id)
+            )
             update.set_properties({**request.properties, **attempt.rows.properties})
             fault_point(BEFORE_SWAP)
             with run.sending_swap(update, attempt):

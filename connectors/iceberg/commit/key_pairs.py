@@ -1,6 +1,8 @@
-"""Which row of an old key has the values that an insert under a new key lacks: plain data in, a plan out.
+"""Which row of an old key has the values that an insert under a new key lacks: plain data in, a
+plan out.
 
-Of each row only its id, its pair and the names of the columns that it lacks are looked at, never a value.
+Of each row only its id, its pair and the names of the columns that it lacks are looked at, never a
+value.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ class PairRow:
     pair: str | None = None
     place: tuple[object, ...] = ()  # orders the halves of equal pairs
     partial: bool = False  # to be completed
-    begun_by: tuple[int, str, int] | None = None  # half, pair and number, among equal ones, of the life's first change
+    # half, pair and number, among equal ones, of the life's first change
+    begun_by: tuple[int, str, int] | None = None
 
 
 @dataclass(slots=True)
@@ -31,14 +34,18 @@ class PairPlan:
 
     # By row: from which other rows it takes which columns.
     fills: dict[int, list[tuple[int, frozenset[str]]]] = field(default_factory=dict)
-    unknown: dict[int, frozenset[str]] = field(default_factory=dict)  # by row to complete: columns found nowhere
-    unread: int = 0  # rows to complete, or to keep, that lack values of a row whose delete was not read
+    # by row to complete: columns found nowhere
+    unknown: dict[int, frozenset[str]] = field(default_factory=dict)
+    # rows to complete, or to keep, that lack values of a row whose delete was not read
+    unread: int = 0
     open_deletes: list[int] = field(default_factory=list)  # rows whose insert was not read yet
-    open_inserts: list[tuple[int, str]] = field(default_factory=list)  # half and pair of those whose delete was not
+    # half and pair of those whose delete was not
+    open_inserts: list[tuple[int, str]] = field(default_factory=list)
 
 
 def match(cycle: Sequence[PairRow], opened: Sequence[PairRow]) -> PairPlan:
-    """Find the pairs. `opened`: halves that earlier cycles left alone; each is older than those of this cycle."""
+    """Find the pairs. `opened`: halves that earlier cycles left alone; each is older than those of
+    this cycle."""
     deletes: Mapping[str, list[PairRow]] = defaultdict(list)
     inserts: Mapping[str, list[PairRow]] = defaultdict(list)
     before: dict[str, int] = defaultdict(int)
@@ -56,7 +63,8 @@ def match(cycle: Sequence[PairRow], opened: Sequence[PairRow]) -> PairPlan:
     def source(row: PairRow) -> PairRow | None:
         assert row.begun_by is not None
         _, pair, number = row.begun_by
-        if pair.endswith(PLACED):  # the same change again, as after offsets were altered: the first saw its own row
+        # the same change again, as after offsets were altered: the first saw its own row
+        if pair.endswith(PLACED):
             return min(deletes[pair], key=lambda each: each.half == Half.NOTHING, default=None)
         place = before[pair] + number - 1
         return deletes[pair][place] if place < len(deletes[pair]) else None
@@ -64,14 +72,24 @@ def match(cycle: Sequence[PairRow], opened: Sequence[PairRow]) -> PairPlan:
     def fill(row: PairRow) -> frozenset[str]:
         """Plan the values of a row; returns the columns that no row has."""
         at, lacking, seen = row, row.lacking, {row.row}
-        while lacking and at.begun_by is not None and (found := source(at)) is not None and found.row not in seen:
+        while (
+            lacking
+            and at.begun_by is not None
+            and (found := source(at)) is not None
+            and found.row not in seen
+        ):
             if found.half == Half.NOTHING:
                 break
             seen.add(found.row)
             if known := lacking - found.lacking:
                 plan.fills.setdefault(row.row, []).append((found.row, known))
             at, lacking = found, lacking & found.lacking
-        if lacking and at.begun_by is not None and at.begun_by[0] == Half.INSERT and source(at) is None:
+        if (
+            lacking
+            and at.begun_by is not None
+            and at.begun_by[0] == Half.INSERT
+            and source(at) is None
+        ):
             plan.unread += 1
         return lacking
 

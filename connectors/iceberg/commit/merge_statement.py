@@ -1,4 +1,5 @@
-"""The `MERGE INTO` statements. Their sources are SQL text: a temporary view fails on copy-on-write tables."""
+"""The `MERGE INTO` statements. Their sources are SQL text: a temporary view fails on copy-on-write
+tables."""
 
 from __future__ import annotations
 
@@ -30,29 +31,37 @@ def delete_matched(
     checks_keys: bool = False,
     in_one_task: bool = False,
 ) -> str:
-    """Return the statement that removes the rows of the keys; the staged files already hold the new rows.
+    """Return the statement that removes the rows of the keys; the staged files already hold the new
+    rows.
 
-    Args:
-        target: The recorded table.
-        keys: The key columns.
-        sources: The staged rows.
-        order: The column that holds the order of rows; a row that is later than its source is kept. None: no order.
-        checks_keys: Fail with `DUPLICATE_KEY` if a key is staged twice.
-        in_one_task: Read the keys in one task, which saves a shuffle for small cycles.
+    Args: target: The recorded table. keys: The key columns. sources: The staged rows. order: The
+        column that holds the order of rows; a row that is later than its source is kept. None: no
+        order. checks_keys: Fail with `DUPLICATE_KEY` if a key is staged twice. in_one_task: Read
+        the keys in one task, which saves a shuffle for small cycles.
     """
     source = _changed_keys(keys, sources, order)
     if checks_keys:
         columns = ", ".join(map(quoted, keys))
         hint = "/*+ COALESCE(1) */ " if in_one_task else ""
         counted = (
-            f"SELECT {columns}, count(*) AS {_COUNT} FROM (SELECT {hint}{columns} FROM ({source})) GROUP BY {columns}"
+            f"SELECT {columns}, count(*) AS {_COUNT} FROM (SELECT {hint}{columns} FROM "
+            f"({source})) GROUP BY {columns}"
         )
-        source = f"SELECT {columns} FROM ({counted}) WHERE assert_true({_COUNT} = 1, {literal(DUPLICATE_KEY)}) IS NULL"
-    return f"MERGE INTO {target} t USING ({source}) s ON {_same(keys, order)} WHEN MATCHED THEN DELETE"
+        source = (
+            f"SELECT {columns} FROM ({counted}) WHERE assert_true({_COUNT} = 1, "
+            f"{literal(DUPLICATE_KEY)}) IS NULL"
+        )
+    return (
+        f"MERGE INTO {target} t USING ({source}) s ON {_same(keys, order)} WHEN MATCHED THEN DELETE"
+    )
 
 
 def replaced_rows(
-    table: str, columns: Sequence[str], keys: Sequence[str], sources: Sequence[MergeSource], order: str | None
+    table: str,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    sources: Sequence[MergeSource],
+    order: str | None,
 ) -> str:
     """Return a query of the rows of a table that either `MERGE` removes or replaces."""
     names = ", ".join(f"t.{quoted(name)}" for name in columns)
@@ -61,28 +70,39 @@ def replaced_rows(
 
 
 def full_merge(
-    target: str, columns: Sequence[str], keys: Sequence[str], sources: Sequence[MergeSource], order: str | None
+    target: str,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    sources: Sequence[MergeSource],
+    order: str | None,
 ) -> str:
-    """Return the statement that inserts, updates, and deletes, for every table format and write mode."""
+    """Return the statement that inserts, updates, and deletes, for every table format and write
+    mode."""
     selects = []
     staged = {*keys, order}
     for source in sources:
         listed = ", ".join(
-            quoted(name) if name in staged or not source.deletes else f"NULL AS {quoted(name)}" for name in columns
+            quoted(name) if name in staged or not source.deletes else f"NULL AS {quoted(name)}"
+            for name in columns
         )
-        selects.append(f"SELECT {listed}, {str(source.deletes).lower()} AS {_DELETED} FROM {source.relation}")
+        selects.append(
+            f"SELECT {listed}, {str(source.deletes).lower()} AS {_DELETED} FROM {source.relation}"
+        )
     assigned = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in columns)
-    names, values = ", ".join(map(quoted, columns)), ", ".join(f"s.{quoted(name)}" for name in columns)
+    names, values = (
+        ", ".join(map(quoted, columns)),
+        ", ".join(f"s.{quoted(name)}" for name in columns),
+    )
     return (
         f"MERGE INTO {target} t USING ({' UNION ALL '.join(selects)}) s ON {_same(keys, order)} "
-        f"WHEN MATCHED AND s.{_DELETED} THEN DELETE "
-        f"WHEN MATCHED THEN UPDATE SET {assigned} "
-        f"WHEN NOT MATCHED AND NOT s.{_DELETED} THEN INSERT ({names}) VALUES ({values})"
+        f"WHEN MATCHED AND s.{_DELETED} THEN DELETE WHEN MATCHED THEN UPDATE SET {assigned} WHEN "
+        f"NOT MATCHED AND NOT s.{_DELETED} THEN INSERT ({names}) VALUES ({values})"
     )
 
 
 def last_deletes(deletes: str, upserts: str | None, keys: Sequence[str], order: str) -> str:
-    """Return a source with one delete per key, for keys that are not upserted: a full MERGE takes each row once."""
+    """Return a source with one delete per key, for keys that are not upserted: a full MERGE takes
+    each row once."""
     columns = ", ".join(f"d.{quoted(key)}" for key in keys)
     without = f" LEFT ANTI JOIN {upserts} u ON {same_key(keys, 'd', 'u')}" if upserts else ""
     newest = f"max(d.{quoted(order)}) AS {quoted(order)}"

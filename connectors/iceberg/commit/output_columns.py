@@ -32,22 +32,31 @@ class SchemaEvolvedError(StaleAttemptError):
 def last_named(rows: DataFrame) -> DataFrame:
     """Rows without columns whose name comes again, whatever its case.
 
-    So `SELECT *, price * 2 AS doubled FROM staged` means the same before and after the table has that column.
+    So `SELECT *, price * 2 AS doubled FROM staged` means the same before and after the table has
+    that column.
     """
     last = {name.lower(): place for place, name in enumerate(rows.columns)}
     if len(last) == len(rows.columns):
         return rows
-    names = [name if last[name.lower()] == place else f"__{place}" for place, name in enumerate(rows.columns)]
+    names = [
+        name if last[name.lower()] == place else f"__{place}"
+        for place, name in enumerate(rows.columns)
+    ]
     kept = [quoted(name) for place, name in enumerate(names) if place in last.values()]
     return rows.toDF(*names).select(*kept)
 
 
 def iceberg_fields(java: JavaClasses, rows: DataFrame) -> list[dict[str, Any]]:
-    """The columns of rows, as optional fields of Iceberg's schema JSON; a column without a type is a text."""
+    """The columns of rows, as optional fields of Iceberg's schema JSON; a column without a type is
+    a text."""
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     untyped = [each.name for each in rows.schema.fields if each.dataType.typeName() == "void"]
-    typed = rows.withColumns({name: F.col(quoted(name)).cast("string") for name in untyped}) if untyped else rows
+    typed = (
+        rows.withColumns({name: F.col(quoted(name)).cast("string") for name in untyped})
+        if untyped
+        else rows
+    )
     schema = java.iceberg("spark.SparkSchemaUtil").convert(typed._jdf.schema())
     document = json.loads(java.iceberg("SchemaParser").toJson(schema))
     return [{**each, "required": False} for each in document["fields"]]
@@ -80,7 +89,10 @@ def wanted_changes(
     for change, why in found.refuse:
         column = change.path[0]
         if change.kind is ChangeKind.ADD and not why:
-            why = f"{key} returns column {column}, which the table does not have: add it to the table first"
+            why = (
+                f"{key} returns column {column}, which the table does not have: add it to the "
+                f"table first"
+            )
         else:
             why = f"for {key} the table would have to {change}{why}"
         raise TableUnsuitableError(request.table, f"{why}, nothing is committed")
@@ -96,9 +108,12 @@ def wanted_changes(
 def _warn_left_out(table: str, column: str, key: str) -> None:
     """Once for each of them."""
     log.warning(
-        "table %s: column %s of %s is left out, as iceberg.ext.evolution.add-column says", table, column, key,
+        "table %s: column %s of %s is left out, as iceberg.ext.evolution.add-column says",
+        table,
+        column,
+        key,
         extra={"action": "column_left_out", "table": table},
-    )  # fmt: skip
+    )
 
 
 def in_columns_of(rows: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -107,7 +122,9 @@ def in_columns_of(rows: DataFrame, names: Sequence[str]) -> DataFrame:
 
     there = {name.lower(): name for name in rows.columns}
     found = [
-        F.col(quoted(there[name.lower()])).alias(name) if name.lower() in there else F.lit(None).alias(name)
+        F.col(quoted(there[name.lower()])).alias(name)
+        if name.lower() in there
+        else F.lit(None).alias(name)
         for name in names
     ]
     return rows.select(found)

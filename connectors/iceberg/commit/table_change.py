@@ -1,4 +1,5 @@
-"""The change of one snapshot: which files it adds and removes, and on which metadata it is valid."""
+"""The change of one snapshot: which files it adds and removes, and on which metadata it is
+valid."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from connectors.iceberg.catalog.table_update import TableUpdate
 class TableChange(ABC):
     """The data and delete files of one snapshot."""
 
-    files: Sequence[Any] = ()  # Java data files with the new rows, written by tasks or by the attempt
+    files: Sequence[
+        Any
+    ] = ()  # Java data files with the new rows, written by tasks or by the attempt
     replaced_rows: int = 0
     is_bound_to_head: bool = False  # valid only on the head that it was computed for (rule 16)
 

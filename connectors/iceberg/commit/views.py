@@ -1,4 +1,5 @@
-"""Views of a commit for SQL of users: the table before and after it, and the rows that it changes."""
+"""Views of a commit for SQL of users: the table before and after it, and the rows that it
+changes."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def rows_changed(attempt: Attempt) -> DataFrame:
 def keys_deleted(attempt: Attempt) -> DataFrame:
     """Return the keys that the commit removes."""
     cycle = attempt.cycle
-    deletes = [file for file in cycle.request.files if file.path and file.kind is StagedKind.DELETES]
+    deletes = [
+        file for file in cycle.request.files if file.path and file.kind is StagedKind.DELETES
+    ]
     rows = cycle.staged(deletes) if deletes else cycle.head_rows().limit(0)
     return rows.select(*map(quoted, cycle.keys or cycle.metadata.column_names()))
 
@@ -50,7 +53,9 @@ def rows_removed(attempt: Attempt) -> DataFrame:
     if not sources:
         return before.limit(0)
     columns = cycle.metadata.column_names()
-    statement = replaced_rows(cycle.recorded.relation, columns, cycle.keys, sources, attempt.rows.order)
+    statement = replaced_rows(
+        cycle.recorded.relation, columns, cycle.keys, sources, attempt.rows.order
+    )
     return cycle.spark.sql(statement)
 
 

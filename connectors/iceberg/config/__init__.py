@@ -1,1 +1,2 @@
-"""What a connector may set, and the frozen values that the keys become: the only place that reads strings."""
+"""What a connector may set, and the frozen values that the keys become: the only place that reads
+strings."""

@@ -1,7 +1,8 @@
 """Which settings of Spark, Hadoop and the catalog a connector may have: those that tune.
 
-A user who creates connectors by REST must not run code on the worker's machine. Settings that load code, run code, or
-write to places of one's choice need the worker's leave: the property `connect_py.spark.settings.allowed` names them.
+A user who creates connectors by REST must not run code on the worker's machine. Settings that load
+code, run code, or write to places of one's choice need the worker's leave: the property
+`connect_py.spark.settings.allowed` names them.
 """
 
 from __future__ import annotations
@@ -15,11 +16,18 @@ from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.cycle_aggregate import aggregate_keys
 from connectors.iceberg.config.cycle_step import cycle_step_keys
 from connectors.iceberg.config.expectations import expectation_keys
-from connectors.iceberg.config.keys import CATALOG_PREFIX, HADOOP_PREFIX, OPENLINEAGE_FILE, SPARK_PREFIX
+from connectors.iceberg.config.keys import (
+    CATALOG_PREFIX,
+    HADOOP_PREFIX,
+    OPENLINEAGE_FILE,
+    SPARK_PREFIX,
+)
 from connectors.iceberg.config.worker_defaults import is_of_worker
 
-ALLOWED: Final = "connect_py.spark.settings.allowed"  # worker property: patterns of keys, comma separated, `*` is any
-USER_CODE: Final = "connect_py.spark.user-code.allowed"  # the same, for keys whose values are SQL or name code
+# worker property: patterns of keys, comma separated, `*` is any
+ALLOWED: Final = "connect_py.spark.settings.allowed"
+# the same, for keys whose values are SQL or name code
+USER_CODE: Final = "connect_py.spark.user-code.allowed"
 REMOTE: Final = "spark.remote"  # of Spark Connect, see docs/decisions/0013-no-spark-connect.md
 
 _TUNING: Final = re.compile(
@@ -39,13 +47,23 @@ _TUNING: Final = re.compile(
     r")"
 )
 # Values of these keys are names of classes, which Java loads.
-_NAMES_CLASS: Final = re.compile(r".*(-impl|\.impl|[.-]factory|[.-]class|\.provider|\.providers|\.plugin|-reporter)")
+_NAMES_CLASS: Final = re.compile(
+    r".*(-impl|\.impl|[.-]factory|[.-]class|\.provider|\.providers|\.plugin|-reporter)"
+)
 _KNOWN_CLASSES: Final = (
-    "org.apache.iceberg.", "org.apache.hadoop.fs.", "org.apache.hadoop.hdfs.", "org.apache.parquet.",
-    "software.amazon.awssdk.auth.credentials.", "com.amazonaws.auth.", "com.google.cloud.hadoop.fs.",
-)  # fmt: skip
+    "org.apache.iceberg.",
+    "org.apache.hadoop.fs.",
+    "org.apache.hadoop.hdfs.",
+    "org.apache.parquet.",
+    "software.amazon.awssdk.auth.credentials.",
+    "com.amazonaws.auth.",
+    "com.google.cloud.hadoop.fs.",
+)
 _SPARK_CATALOG: Final = re.compile(r"spark\.sql\.catalog\.([^.]+)(\..+)?")
-_ICEBERG_CATALOGS: Final = ("org.apache.iceberg.spark.SparkCatalog", "org.apache.iceberg.spark.SparkSessionCatalog")
+_ICEBERG_CATALOGS: Final = (
+    "org.apache.iceberg.spark.SparkCatalog",
+    "org.apache.iceberg.spark.SparkSessionCatalog",
+)
 _CODE_IN_URI: Final = re.compile(
     r"(?i)[?&;](socketFactory\w*|sslfactory|sslpasswordcallback|init|autoDeserialize|queryInterceptors)="
 )
@@ -70,7 +88,8 @@ def refused_settings(
 
 
 def no_spark_connect(master_key: str) -> str:
-    """Return why `spark.remote` is refused. `master_key`: the key or option that selects a Spark cluster instead."""
+    """Return why `spark.remote` is refused. `master_key`: the key or option that selects a Spark
+    cluster instead."""
     return (
         "Spark Connect is no longer supported; to run commits on a Spark cluster, "
         f"set {master_key} to spark://host:port, yarn, or k8s://https://host:port"
@@ -85,16 +104,25 @@ def refused_code(
     for key in (*expectation_keys(props), *cycle_step_keys(props), *aggregate_keys(props)):
         if not any(fnmatchcase(key, pattern) for pattern in allowed):
             what = "names code" if key.endswith("transform") else "is SQL"
-            yield key, f"{what} that runs in the worker's Spark; the worker's property {USER_CODE} has to name this key"
+            yield (
+                key,
+                f"{what} that runs in the worker's Spark; the worker's property {USER_CODE} has to "
+                f"name this key",
+            )
 
 
-def check_allowed(props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]) -> None:
+def check_allowed(
+    props: Mapping[str, str], worker_settings: Callable[[str], Mapping[str, str]]
+) -> None:
     """Refuse a configuration that came another way than by a request, which is validated.
 
     Raises:
         ConfigError: A key needs the worker's leave, and does not have it.
     """
-    for key, why in [*refused_settings(props, worker_settings), *refused_code(props, worker_settings)]:
+    for key, why in [
+        *refused_settings(props, worker_settings),
+        *refused_code(props, worker_settings),
+    ]:
         raise ConfigError(key, why)
 
 

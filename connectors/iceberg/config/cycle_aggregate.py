@@ -1,7 +1,8 @@
-"""`iceberg.ext.cycle-aggregate.<table>`: a second table that is kept in step with a table of the connector.
+"""`iceberg.ext.cycle-aggregate.<table>`: a second table that is kept in step with a table of the
+connector.
 
-Beside the query stand `.keys`, the columns that name a row; `.add`, the columns whose values are added to those of the
-table; and `.from`, the table whose commits it follows.
+Beside the query stand `.keys`, the columns that name a row; `.add`, the columns whose values are
+added to those of the table; and `.from`, the table whose commits it follows.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from connectors.iceberg.config.partition_by import list_items
 
 VIEWS: Final = (STAGED, "removed", "before", "after", "current")
 _KEYS, _ADD, _FROM = _SETTINGS = ".keys", ".add", ".from"
-# Spark's own SQL has the word elsewhere, too: `CURRENT ROW`. After FROM, relations with their aliases may come first.
+# Spark's own SQL has the word elsewhere, too: `CURRENT ROW`. After FROM, relations with their
+# aliases may come first.
 _READS_CURRENT: Final = re.compile(
     r"(?i)\b(?:from|join|table)\s+(?:[\w.`]+(?:\s+(?:as\s+)?\w+)?\s*,\s*)*`?current\b(?!\s*[.(])"
 )
-_LITERALS: Final = re.compile(r"""(?s)'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/\*.*?\*/""")  # and comments
+# and comments
+_LITERALS: Final = re.compile(r"""(?s)'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/\*.*?\*/""")
 _READS_ROWS: Final = re.compile(rf"(?i)\b({'|'.join(VIEWS[:-1])})\b")
 
 
@@ -50,10 +53,14 @@ class CycleAggregate:
     @property
     def digest(self) -> str:
         """Tells this query from others."""
-        return hashlib.sha256(repr((self.sql, self.keys, self.add, self.source)).encode()).hexdigest()[:16]
+        return hashlib.sha256(
+            repr((self.sql, self.keys, self.add, self.source)).encode()
+        ).hexdigest()[:16]
 
 
-def parse_aggregates(settings: Mapping[str, str], tables: Sequence[str] | None) -> tuple[CycleAggregate, ...]:
+def parse_aggregates(
+    settings: Mapping[str, str], tables: Sequence[str] | None
+) -> tuple[CycleAggregate, ...]:
     """Parse the connector's settings.
 
     Args:
@@ -63,7 +70,9 @@ def parse_aggregates(settings: Mapping[str, str], tables: Sequence[str] | None) 
     Raises:
         ConfigError: One of them makes no sense.
     """
-    queries = {key: text for key, text in settings.items() if not key.endswith(_SETTINGS) and text.strip()}
+    queries = {
+        key: text for key, text in settings.items() if not key.endswith(_SETTINGS) and text.strip()
+    }
     for key in settings:
         table = key.rpartition(".")[0]
         if key not in queries and key.endswith(_SETTINGS) and table not in queries:
@@ -72,9 +81,14 @@ def parse_aggregates(settings: Mapping[str, str], tables: Sequence[str] | None) 
     for table, text in queries.items():
         key = AGGREGATE_PREFIX + table
         if not all(table.split(".")) or table in (tables or ()):
-            raise ConfigError(key, f"{table} is {'a table of the records' if table in (tables or ()) else 'no table'}")
+            raise ConfigError(
+                key,
+                f"{table} is {'a table of the records' if table in (tables or ()) else 'no table'}",
+            )
         try:
-            sql = parse_query(text, _READS_ROWS, f"does not read {', '.join(VIEWS[:-2])} or {VIEWS[-2]}")
+            sql = parse_query(
+                text, _READS_ROWS, f"does not read {', '.join(VIEWS[:-2])} or {VIEWS[-2]}"
+            )
             keys, add = (list_items(settings.get(table + each, "")) for each in (_KEYS, _ADD))
         except ValueError as error:
             raise ConfigError(key, str(error)) from error
@@ -83,7 +97,9 @@ def parse_aggregates(settings: Mapping[str, str], tables: Sequence[str] | None) 
         if both := [name for name in add if name in keys]:
             raise ConfigError(key + _ADD, f"{both[0]} is a key column")
         found.append(
-            CycleAggregate(table, sql, keys, add, _source(key, settings.get(table + _FROM, "").strip(), tables))
+            CycleAggregate(
+                table, sql, keys, add, _source(key, settings.get(table + _FROM, "").strip(), tables)
+            )
         )
     return tuple(found)
 

@@ -1,4 +1,5 @@
-"""`iceberg.ext.cycle-sql` and `iceberg.ext.cycle-transform`: a step of the user's own over the rows of a commit.
+"""`iceberg.ext.cycle-sql` and `iceberg.ext.cycle-transform`: a step of the user's own over the rows
+of a commit.
 
 The same settings stand below `iceberg.table.<table>.` for one table.
 """
@@ -17,7 +18,9 @@ STAGED: Final = "staged"  # the view of the rows
 _QUERY: Final = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
 _READS_STAGED: Final = re.compile(rf"(?i)\b{STAGED}\b")
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_SETTINGS: Final = tuple(key.removeprefix(f"{OWN_PREFIX}ext.") for key in (CYCLE_SQL, CYCLE_TRANSFORM))
+_SETTINGS: Final = tuple(
+    key.removeprefix(f"{OWN_PREFIX}ext.") for key in (CYCLE_SQL, CYCLE_TRANSFORM)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +38,14 @@ class CycleStep:
 
 def parse_cycle_sql(text: str) -> str:
     """A query. ValueError: it is none, or may not be run."""
-    return parse_query(text, _READS_STAGED, f"does not read {STAGED}, which are the rows of the commit")
+    return parse_query(
+        text, _READS_STAGED, f"does not read {STAGED}, which are the rows of the commit"
+    )
 
 
 def parse_query(text: str, reads: re.Pattern[str], why: str) -> str:
-    """A query that reads rows of the commit, or an empty text. `why`: the message where it does not read them.
+    """A query that reads rows of the commit, or an empty text. `why`: the message where it does not
+    read them.
 
     Raises:
         ValueError: It is no query, does not read them, or may not be run.
@@ -70,6 +76,8 @@ def cycle_step(sql: str, function: str) -> CycleStep | None:
 def cycle_step_keys(props: Mapping[str, str]) -> Iterator[str]:
     """The keys of a connector that hold SQL of its own, or name code."""
     for key, value in props.items():
-        of_table = key.startswith(TABLE_PREFIX) and key.endswith(tuple(f".{each}" for each in _SETTINGS))
+        of_table = key.startswith(TABLE_PREFIX) and key.endswith(
+            tuple(f".{each}" for each in _SETTINGS)
+        )
         if value.strip() and (of_table or key in (CYCLE_SQL, CYCLE_TRANSFORM)):
             yield key

@@ -1,4 +1,5 @@
-"""`iceberg.ext.expect.<name>`: what rows of a table are expected to be, and what happens when they are not.
+"""`iceberg.ext.expect.<name>`: what rows of a table are expected to be, and what happens when they
+are not.
 
 The same settings stand below `iceberg.ext.expect.` for the tables of a connector and below
 `iceberg.table.<table>.expect.` for one table.
@@ -58,12 +59,17 @@ class ExpectationRules:
     """The expectations of a connector, before it is known which table they are for."""
 
     expectations: tuple[Expectation, ...] = ()
-    tables: Mapping[str, re.Pattern[str]] = field(default_factory=dict)  # by expectation; without one: every table
+    # by expectation; without one: every table
+    tables: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
 
     def of_table(self, table: str, own: tuple[Expectation, ...]) -> tuple[Expectation, ...]:
         """Those of a table; its own win over the connector's of the same name."""
         patterns = self.tables
-        chosen = {e.name: e for e in self.expectations if e.name not in patterns or patterns[e.name].fullmatch(table)}
+        chosen = {
+            e.name: e
+            for e in self.expectations
+            if e.name not in patterns or patterns[e.name].fullmatch(table)
+        }
         return tuple({**chosen, **{each.name: each for each in own}}.values())
 
 
@@ -80,7 +86,9 @@ def expectation_rules(settings: Mapping[str, str]) -> ExpectationRules:
             try:
                 patterns[name] = re.compile(text)
             except re.error as error:
-                raise ConfigError(EXPECT_PREFIX + key, f"is no regular expression: {error}") from error
+                raise ConfigError(
+                    EXPECT_PREFIX + key, f"is no regular expression: {error}"
+                ) from error
     others = {key: text for key, text in settings.items() if not key.endswith(".tables")}
     found = parse_expectations(others, EXPECT_PREFIX)
     for name in patterns.keys() - {each.name for each in found}:
@@ -107,7 +115,9 @@ def parse_expectations(settings: Mapping[str, str], prefix: str) -> tuple[Expect
                 raise ConfigError(prefix + key, f"{text} is none of {', '.join(choices)}")
             actions[name] = ExpectationAction(text.strip())
         elif setting:
-            raise ConfigError(prefix + key, f"is not known; {prefix}{name} is followed by .action or .tables only")
+            raise ConfigError(
+                prefix + key, f"is not known; {prefix}{name} is followed by .action or .tables only"
+            )
     for name, sql in settings.items():
         if "." in name:
             continue
@@ -124,11 +134,17 @@ def _why_refused(expectation: Expectation) -> str | None:
     if _NAME.fullmatch(expectation.name) is None:
         return "the name may have letters, digits, - and _"
     if not expectation.sql:
-        return "is empty; expected a condition such as `amount >= 0`, or `SELECT count(*) < 9 FROM deleted`"
+        return (
+            "is empty; expected a condition such as `amount >= 0`, or `SELECT count(*) < 9 FROM "
+            "deleted`"
+        )
     if (found := FORBIDDEN_SQL.search(expectation.sql)) is not None:
         return f"must not contain {found[0]}"
     if expectation.is_query and expectation.action.leaves_out:
-        return f"is a query, which names no rows: {expectation.action.value} needs a condition on a row"
+        return (
+            f"is a query, which names no rows: {expectation.action.value} needs a condition on "
+            f"a row"
+        )
     return None
 
 

@@ -1,4 +1,5 @@
-"""A storage's settings in the words of the Java library, and the same in PyIceberg's, which tasks write with."""
+"""A storage's settings in the words of the Java library, and the same in PyIceberg's, which tasks
+write with."""
 
 from __future__ import annotations
 
@@ -20,16 +21,19 @@ _ROLES: Final = (
 _REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _RETRIES: Final = "s3.retry-strategy-impl"
 PATIENT_RETRIES: Final = "connectors.iceberg.staging.s3_retry_strategy.PatientRetries"
-_EXPIRES: Final = "expires-at"  # s3.session-token-expires-at-ms, gcs.oauth2.token-expires-at and the like
-_ANY_REGION: Final = "us-east-1"  # of storage at an address of its own: it has none, and requests are signed with one
+# s3.session-token-expires-at-ms, gcs.oauth2.token-expires-at and the like
+_EXPIRES: Final = "expires-at"
+# of storage at an address of its own: it has none, and requests are signed with one
+_ANY_REGION: Final = "us-east-1"
 
 
-def file_io_properties(properties: Mapping[str, str], environment: Mapping[str, str] | None = None) -> dict[str, str]:
+def file_io_properties(
+    properties: Mapping[str, str], environment: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Those of a file IO's properties that say how to reach the storage, fit for PyIceberg too.
 
-    Args:
-        properties: As Java's file IO has them, or a catalog.
-        environment: Where a region may be named that the properties leave out; the process's own unless given.
+    Args: properties: As Java's file IO has them, or a catalog. environment: Where a region may be
+        named that the properties leave out; the process's own unless given.
     """
     environment = os.environ if environment is None else environment
     found = {key: value for key, value in properties.items() if key.startswith(_PREFIXES)}
@@ -39,7 +43,8 @@ def file_io_properties(properties: Mapping[str, str], environment: Mapping[str, 
     found.setdefault(_RETRIES, PATIENT_RETRIES)
     if _ENDPOINT not in found:
         return found
-    # PyIceberg would otherwise ask Amazon in which region the bucket is, and wait long where there is no way to it.
+    # PyIceberg would otherwise ask Amazon in which region the bucket is, and wait long where there
+    # is no way to it.
     if _REGION not in found and _S3_REGION not in found:
         region = next(filter(None, map(environment.get, _REGION_VARIABLES)), _ANY_REGION)
         found[_S3_REGION] = region
@@ -50,6 +55,7 @@ def file_io_properties(properties: Mapping[str, str], environment: Mapping[str, 
 
 
 def lent_until_ms(settings: Mapping[str, str]) -> int | None:
-    """When credentials that a catalog lent end, in milliseconds of the clock on the wall; None: no setting says."""
+    """When credentials that a catalog lent end, in milliseconds of the clock on the wall; None: no
+    setting says."""
     ends = [int(value) for key, value in settings.items() if _EXPIRES in key and value.isdecimal()]
     return min(ends, default=None)

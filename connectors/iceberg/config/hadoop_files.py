@@ -11,7 +11,8 @@ FILES = ("core-site.xml", "hdfs-site.xml", "hive-site.xml")  # a later one wins,
 
 
 def read_hadoop_files(key: str, folder: str) -> dict[str, str]:
-    """The properties of those files that are there; references such as ${user.name} are Hadoop's to resolve.
+    """The properties of those files that are there; references such as ${user.name} are Hadoop's to
+    resolve.
 
     Raises:
         ConfigError: Names `key`: the folder is not there, or a file is not of Hadoop's form.

@@ -1,4 +1,5 @@
-"""The keys of the Iceberg sink: those of both Java sinks, and our own below `iceberg.ext.` and `iceberg.spark.`."""
+"""The keys of the Iceberg sink: those of both Java sinks, and our own below `iceberg.ext.` and
+`iceberg.spark.`."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ OPENLINEAGE_FILE = "iceberg.ext.openlineage.file"
 NOTICES_WEBHOOK = "iceberg.ext.notices.webhook"
 DEAD_LETTER_TABLE = "errors.deadletterqueue.iceberg.table"
 REPLAY_TOPIC = "errors.deadletterqueue.iceberg.replay.topic"
-# Below these there may be anything: it is for Iceberg, Hadoop, Kafka or Spark, or has a name that a user chose.
+# Below these there may be anything: it is for Iceberg, Hadoop, Kafka or Spark, or has a name that a
+# user chose.
 FREE_PREFIXES = (
     CATALOG_PREFIX,
     HADOOP_PREFIX,

@@ -1,7 +1,7 @@
 """`MaintenancePolicy`: when a table is compacted, expired and cleaned. Standard library only.
 
-The same settings stand below `iceberg.ext.maintenance.` for a connector and below `iceberg.table.<table>.maintenance.`
-for one table.
+The same settings stand below `iceberg.ext.maintenance.` for a connector and below
+`iceberg.table.<table>.maintenance.` for one table.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from connectors.iceberg.config.tag_schedule import parse_duration
 
 MINUTES, HOURS, DAYS = 60_000, 3_600_000, 86_400_000
 AUTO_SNAPSHOTS: Final = 1000  # the default of `snapshots` with `enabled=auto`
-FULL_SNAPSHOTS: Final = 100  # the default of `snapshots` with `enabled=true` and in `connect-py maintain`
-CREATED_KEY: Final = "connect-py.created-by-sink"  # table property; `auto` maintains tables that have it
-# Properties of tables created by the sink. Each commit then deletes the oldest metadata file beyond the limit.
+# the default of `snapshots` with `enabled=true` and in `connect-py maintain`
+FULL_SNAPSHOTS: Final = 100
+# table property; `auto` maintains tables that have it
+CREATED_KEY: Final = "connect-py.created-by-sink"
+# Properties of tables created by the sink. Each commit then deletes the oldest metadata file beyond
+# the limit.
 CREATED_PROPERTIES: Final[Mapping[str, str]] = {
     CREATED_KEY: "true",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -48,7 +51,8 @@ class HourWindow:
 class MaintenanceMode(Enum):
     """Value of `enabled`: which tables the sink maintains, and how."""
 
-    AUTO = "auto"  # compaction and snapshot expiration of tables created by the sink, in the driver of the commits
+    # compaction and snapshot expiration of tables created by the sink, in the driver of the commits
+    AUTO = "auto"
     TRUE = "true"  # the whole policy on every table, in a separate driver
     FALSE = "false"
 
@@ -83,17 +87,20 @@ class MaintenancePolicy:
 
     @property
     def is_auto(self) -> bool:
-        """Return True if the driver of the commits maintains the table, provided that the sink created it."""
+        """Return True if the driver of the commits maintains the table, provided that the sink
+        created it."""
         return self.mode is MaintenanceMode.AUTO
 
     @property
     def full_snapshots(self) -> int:
-        """Return the number of snapshots above which the whole policy expires old snapshots; 0: never."""
+        """Return the number of snapshots above which the whole policy expires old snapshots; 0:
+        never."""
         return FULL_SNAPSHOTS if self.snapshots is None else self.snapshots
 
     @property
     def auto_snapshots(self) -> int:
-        """Return the number of snapshots above which `auto` expires the oldest at any age; 0: never."""
+        """Return the number of snapshots above which `auto` expires the oldest at any age; 0:
+        never."""
         return AUTO_SNAPSHOTS if self.snapshots is None else self.snapshots
 
 
@@ -184,64 +191,134 @@ def _operations(text: str) -> str | None:
 
 SETTINGS: Final = (
     PolicySetting(
-        "enabled", "mode", "auto", _mode,
-        "`auto`: compact tables created by the sink and expire their old snapshots, between commits and in the same "
-        "Spark driver. `true`: apply the whole policy to all tables, in a separate driver. `false`: no maintenance.",
+        "enabled",
+        "mode",
+        "auto",
+        _mode,
+        "`auto`: compact tables created by the sink and expire their old snapshots, between "
+        "commits and in the same Spark driver. `true`: apply the whole policy to all tables, in a "
+        "separate driver. `false`: no maintenance.",
     ),
     PolicySetting(
-        "window", "window", "", _window, "Hours of the day in UTC, as `22:00-06:00`, in which it begins. Unset: all."
-    ),
-    PolicySetting("interval", "interval_ms", "1m", parse_duration, "How often a table with new commits is looked at."),
-    PolicySetting("budget", "budget_ms", "10m", parse_duration, "Time that one round of a table may take."),
-    PolicySetting(
-        "small-files", "small_files", "10", _count,
-        "Data files of one partition below 75 % of the target size, from which on they are compacted. 0: never.",
+        "window",
+        "window",
+        "",
+        _window,
+        "Hours of the day in UTC, as `22:00-06:00`, in which it begins. Unset: all.",
     ),
     PolicySetting(
-        "delete-ratio", "delete_ratio", "0.1", _ratio,
-        "Deleted rows that data files still hold, as a share of all, from which on they are rewritten. 0: never.",
+        "interval",
+        "interval_ms",
+        "1m",
+        parse_duration,
+        "How often a table with new commits is looked at.",
     ),
     PolicySetting(
-        "delete-files", "delete_files", "50", _count,
+        "budget", "budget_ms", "10m", parse_duration, "Time that one round of a table may take."
+    ),
+    PolicySetting(
+        "small-files",
+        "small_files",
+        "10",
+        _count,
+        "Data files of one partition below 75 % of the target size, from which on they are "
+        "compacted. 0: never.",
+    ),
+    PolicySetting(
+        "delete-ratio",
+        "delete_ratio",
+        "0.1",
+        _ratio,
+        "Deleted rows that data files still hold, as a share of all, from which on they are "
+        "rewritten. 0: never.",
+    ),
+    PolicySetting(
+        "delete-files",
+        "delete_files",
+        "50",
+        _count,
         "Position delete files from which on they are compacted, in tables of format 2. 0: never.",
     ),
     PolicySetting(
-        "target-file-size-bytes", "target_file_size_bytes", "", _size,
-        "Bytes of compacted data files. Unset: the table's property `write.target-file-size-bytes`.",
+        "target-file-size-bytes",
+        "target_file_size_bytes",
+        "",
+        _size,
+        "Bytes of compacted data files. Unset: the table's property "
+        "`write.target-file-size-bytes`.",
     ),
     PolicySetting(
-        "snapshots", "snapshots", "", _optional_count,
-        f"Number of snapshots above which old snapshots expire. 0: never. Unset: {FULL_SNAPSHOTS}; with "
-        f"`enabled=auto`, {AUTO_SNAPSHOTS}, above which snapshots expire before they reach the age `keep`, but not "
-        "within an hour.",
+        "snapshots",
+        "snapshots",
+        "",
+        _optional_count,
+        "Number of snapshots above which old snapshots expire. 0: never. Unset: "
+        f"{FULL_SNAPSHOTS}; with `enabled=auto`, {AUTO_SNAPSHOTS}, above which snapshots expire "
+        "before they reach the age `keep`, but not within an hour.",
     ),
     PolicySetting(
-        "keep", "keep_ms", "5d", parse_duration, "Age up to which snapshots are kept; `snapshots` may overrule it."
+        "keep",
+        "keep_ms",
+        "5d",
+        parse_duration,
+        "Age up to which snapshots are kept; `snapshots` may overrule it.",
     ),
-    PolicySetting("keep-snapshots", "keep_snapshots", "20", _positive, "Newest snapshots that are never expired."),
     PolicySetting(
-        "manifests", "manifests", "100", _count, "Manifests from which on they are written anew, in fewer. 0: never."
+        "keep-snapshots",
+        "keep_snapshots",
+        "20",
+        _positive,
+        "Newest snapshots that are never expired.",
     ),
     PolicySetting(
-        "orphan-age", "orphan_age_ms", "", _orphan_age,
-        "Age from which on files that no snapshot needs are removed, at least `1d`; once a day. Unset: never.",
+        "manifests",
+        "manifests",
+        "100",
+        _count,
+        "Manifests from which on they are written anew, in fewer. 0: never.",
+    ),
+    PolicySetting(
+        "orphan-age",
+        "orphan_age_ms",
+        "",
+        _orphan_age,
+        "Age from which on files that no snapshot needs are removed, at least `1d`; once a day. "
+        "Unset: never.",
     ),
     PolicySetting("orphan-dry-run", "orphan_dry_run", "false", _boolean, "Only count such files."),
     PolicySetting(
-        "tiering-age", "tiering_age_ms", "", _age,
-        "Age from which on the files of a partition of time move to another place, such as `90d`. Unset: never.",
+        "tiering-age",
+        "tiering_age_ms",
+        "",
+        _age,
+        "Age from which on the files of a partition of time move to another place, such as `90d`. "
+        "Unset: never.",
     ),
     PolicySetting(
-        "tiering-location", "tiering_location", "", str.strip,
-        "Folder that gets them, as a URI; a folder of its own per table. Unset: `cold` in the table's location.",
+        "tiering-location",
+        "tiering_location",
+        "",
+        str.strip,
+        "Folder that gets them, as a URI; a folder of its own per table. Unset: `cold` in the "
+        "table's location.",
     ),
     PolicySetting(
-        "tiering-storage-class", "tiering_storage_class", "", str.strip,
-        "Storage class of S3 with which they are written, such as `GLACIER_IR`. Unset: the default.",
+        "tiering-storage-class",
+        "tiering_storage_class",
+        "",
+        str.strip,
+        "Storage class of S3 with which they are written, such as `GLACIER_IR`. Unset: the "
+        "default.",
     ),
     PolicySetting(
-        "operations-table", "operations_table", "", _operations,
-        "Table that gets a row for each thing done. Unset: the table's name and `_operations`. `none`: no such table.",
+        "operations-table",
+        "operations_table",
+        "",
+        _operations,
+        "Table that gets a row for each thing done. Unset: the table's name and `_operations`. "
+        "`none`: no such table.",
     ),
-)  # fmt: skip
-assert {setting.member for setting in SETTINGS} == {field.name for field in fields(MaintenancePolicy)}
+)
+assert {setting.member for setting in SETTINGS} == {
+    field.name for field in fields(MaintenancePolicy)
+}

@@ -1,4 +1,5 @@
-"""`OptionParser`: a connector's properties become the members of its configuration, or problems by key."""
+"""`OptionParser`: a connector's properties become the members of its configuration, or problems by
+key."""
 
 from __future__ import annotations
 
@@ -18,22 +19,39 @@ from connectors.iceberg.config.cycle_step import parse_cycle_sql, parse_cycle_tr
 from connectors.iceberg.config.expectations import expectation_rules
 from connectors.iceberg.config.maintenance_policy import SETTINGS, MaintenancePolicy
 from connectors.iceberg.config.partition_by import list_items
-from connectors.iceberg.config.sink_options import CONFIG_DEF, ClassFamily, LogicalTypes, SinkOptions
+from connectors.iceberg.config.sink_options import (
+    CONFIG_DEF,
+    ClassFamily,
+    LogicalTypes,
+    SinkOptions,
+)
 from connectors.iceberg.config.spellings import respelled, unknown_keys
-from connectors.iceberg.config.table_config import TableConfig, checked, checked_step, partition_terms, table_config
+from connectors.iceberg.config.table_config import (
+    TableConfig,
+    checked,
+    checked_step,
+    partition_terms,
+    table_config,
+)
 from connectors.iceberg.config.tag_schedule import parse_tags
 from connectors.iceberg.config.topic_rules import TopicRule, is_table_name, topic_rules
 from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, EvolutionPolicy
 from connectors.iceberg.schema.table import WriteMode
 
-_EVOLVE: Mapping[ChangeKind, str] = MappingProxyType({
-    ChangeKind.ADD: keys.EVOLVE_ADD, ChangeKind.WIDEN: keys.EVOLVE_WIDEN, ChangeKind.OPTIONAL: keys.EVOLVE_OPTIONAL,
-    ChangeKind.RENAME: keys.EVOLVE_RENAME, ChangeKind.VERSION: keys.EVOLVE_INCOMPATIBLE,
-})  # fmt: skip
+_EVOLVE: Mapping[ChangeKind, str] = MappingProxyType(
+    {
+        ChangeKind.ADD: keys.EVOLVE_ADD,
+        ChangeKind.WIDEN: keys.EVOLVE_WIDEN,
+        ChangeKind.OPTIONAL: keys.EVOLVE_OPTIONAL,
+        ChangeKind.RENAME: keys.EVOLVE_RENAME,
+        ChangeKind.VERSION: keys.EVOLVE_INCOMPATIBLE,
+    }
+)
 
 
 class OptionParser:
-    """Used once. Options are looked at group by group, and the first problem is the one that an error names."""
+    """Used once. Options are looked at group by group, and the first problem is the one that an
+    error names."""
 
     def __init__(self, props: Mapping[str, str]) -> None:
         self._props = props
@@ -46,14 +64,20 @@ class OptionParser:
             None if self._values[keys.TABLES] is None else tuple(self._values[keys.TABLES])
         )
         self._table_props = with_prefix(self._known, keys.TABLE_PREFIX)
-        self._catalog = {key: value for key, value in with_prefix(self._known, keys.CATALOG_PREFIX).items() if key}
+        self._catalog = {
+            key: value
+            for key, value in with_prefix(self._known, keys.CATALOG_PREFIX).items()
+            if key
+        }
         # `iceberg.spark.master` is `spark.master`; so is `iceberg.spark.spark.master`.
         spark = with_prefix(self._known, keys.SPARK_PREFIX)
         self._spark = {"spark." + key.removeprefix("spark."): value for key, value in spark.items()}
         self._create = with_prefix(self._known, keys.AUTO_CREATE_PREFIX)
         asked = bool(self._values[keys.CDC_FIELD]) or self._values[keys.UPSERT_MODE]
         usual_mode = WriteMode.MERGE if asked else WriteMode.APPEND
-        self._mode = {"auto": usual_mode, "merge": WriteMode.MERGE}.get(self._values[keys.WRITE_MODE], WriteMode.APPEND)
+        self._mode = {"auto": usual_mode, "merge": WriteMode.MERGE}.get(
+            self._values[keys.WRITE_MODE], WriteMode.APPEND
+        )
         self._changelogs_only = self._values[keys.WRITE_MODE] == "changelog"
         self._apache_merges = self._mode is WriteMode.MERGE and self._family is ClassFamily.APACHE
         self._default_table = TableConfig("")
@@ -81,14 +105,20 @@ class OptionParser:
         if not self._catalog:
             self._refuse(keys.CATALOG_PREFIX, "Must specify Iceberg catalog properties")
         if "type" in self._catalog and "catalog-impl" in self._catalog:
-            self._refuse(keys.CATALOG_PREFIX, "Cannot create catalog, both type and catalog-impl are set")
+            self._refuse(
+                keys.CATALOG_PREFIX, "Cannot create catalog, both type and catalog-impl are set"
+            )
         by_topic = bool((self._values[keys.TOPIC_TO_TABLE] or "").strip())
         if tables is not None and dynamic:
             self._refuse(keys.TABLES, "Cannot specify both static and dynamic table names")
         elif by_topic and (tables or dynamic):
-            self._refuse(keys.TOPIC_TO_TABLE, f"cannot be combined with {keys.TABLES} or {keys.DYNAMIC}")
+            self._refuse(
+                keys.TOPIC_TO_TABLE, f"cannot be combined with {keys.TABLES} or {keys.DYNAMIC}"
+            )
         elif dynamic and not self._has_route_field():
-            self._refuse(keys.ROUTE_FIELD, "Must specify a route field if using dynamic table names")
+            self._refuse(
+                keys.ROUTE_FIELD, "Must specify a route field if using dynamic table names"
+            )
         elif not dynamic and not by_topic and not any(tables or ()):
             self._refuse(keys.TABLES, "Must specify table name(s)")
         if tables and any(tables):
@@ -112,9 +142,15 @@ class OptionParser:
                 rules=expectation_rules(with_prefix(self._known, keys.EXPECT_PREFIX)),
                 step=checked_step(
                     checked(keys.CYCLE_SQL, parse_cycle_sql, values[keys.CYCLE_SQL] or ""),
-                    checked(keys.CYCLE_TRANSFORM, parse_cycle_transform, values[keys.CYCLE_TRANSFORM] or ""),
+                    checked(
+                        keys.CYCLE_TRANSFORM,
+                        parse_cycle_transform,
+                        values[keys.CYCLE_TRANSFORM] or "",
+                    ),
                 ),
-                aggregates=parse_aggregates(with_prefix(self._known, keys.AGGREGATE_PREFIX), self._tables),
+                aggregates=parse_aggregates(
+                    with_prefix(self._known, keys.AGGREGATE_PREFIX), self._tables
+                ),
             )
             self._rules = topic_rules(values[keys.TOPIC_TO_TABLE])
             self._unavailable = _unavailable(values[keys.UNAVAILABLE_VALUE])
@@ -122,7 +158,8 @@ class OptionParser:
                 table = table_config(self._table_props, name, self._default_table, self._warnings)
                 if table.route_regex is not None and not self._has_route_field():
                     raise ConfigError(
-                        f"{keys.TABLE_PREFIX}{name}.route-regex", f"has no effect without {keys.ROUTE_FIELD}"
+                        f"{keys.TABLE_PREFIX}{name}.route-regex",
+                        f"has no effect without {keys.ROUTE_FIELD}",
                     )
         except ConfigError as error:
             self._refuse(error.key, error.why)
@@ -139,19 +176,36 @@ class OptionParser:
         values, merges = self._values, self._mode is WriteMode.MERGE
         envelopes = values[keys.ENVELOPE] == "debezium"
         if envelopes and values[keys.CDC_FIELD]:
-            self._refuse(keys.ENVELOPE, f"says itself what each change is; cannot be combined with {keys.CDC_FIELD}")
+            self._refuse(
+                keys.ENVELOPE,
+                f"says itself what each change is; cannot be combined with {keys.CDC_FIELD}",
+            )
         if envelopes and not merges and not self._changelogs_only:
-            self._refuse(keys.ENVELOPE, f"needs MERGE, set {keys.UPSERT_MODE}; or {keys.WRITE_MODE}=changelog")
+            self._refuse(
+                keys.ENVELOPE,
+                f"needs MERGE, set {keys.UPSERT_MODE}; or {keys.WRITE_MODE}=changelog",
+            )
         if self._changelogs_only and not envelopes:
-            self._refuse(keys.WRITE_MODE, f"changelog needs {keys.ENVELOPE}=debezium to see the rows before and after")
-        no_operations = not envelopes and (values[keys.CDC_FIELD] or "").rpartition(".")[2] not in ("op", "__op")
+            self._refuse(
+                keys.WRITE_MODE,
+                f"changelog needs {keys.ENVELOPE}=debezium to see the rows before and after",
+            )
+        no_operations = not envelopes and (values[keys.CDC_FIELD] or "").rpartition(".")[2] not in (
+            "op",
+            "__op",
+        )
         applied = merges or self._changelogs_only
         if values[keys.SNAPSHOT_EVENTS] == "ignore" and (no_operations or not applied):
-            needed = f"{keys.ENVELOPE}=debezium, or a {keys.CDC_FIELD} that is Debezium's own op or __op"
+            needed = (
+                f"{keys.ENVELOPE}=debezium, or a {keys.CDC_FIELD} that is Debezium's own op or __op"
+            )
             self._refuse(keys.SNAPSHOT_EVENTS, f"needs {needed}")
         suffix = values[keys.CHANGELOG_SUFFIX]
         if suffix and (not envelopes or not merges):
-            self._refuse(keys.CHANGELOG_SUFFIX, f"needs MERGE, and {keys.ENVELOPE}=debezium to see the rows before")
+            self._refuse(
+                keys.CHANGELOG_SUFFIX,
+                f"needs MERGE, and {keys.ENVELOPE}=debezium to see the rows before",
+            )
         elif suffix:
             templates = [name for rule in self._rules for name in rule.templates]
             for name in (*(self._tables or ()), *templates, values[keys.DEAD_LETTER_TABLE] or ""):
@@ -162,29 +216,42 @@ class OptionParser:
     def _check_commits(self) -> None:
         values = self._values
         if (values[keys.CDC_FIELD] or values[keys.UPSERT_MODE]) and self._apache_merges:
-            self._warnings.append(f"{keys.CDC_FIELD} and {keys.UPSERT_MODE} turn on MERGE; Apache's sink ignored them")
+            self._warnings.append(
+                f"{keys.CDC_FIELD} and {keys.UPSERT_MODE} turn on MERGE; Apache's sink ignored them"
+            )
         engine = values[keys.COMMIT_ENGINE]
         if engine in ("append", "delta"):
-            self._warnings.append(f"{keys.COMMIT_ENGINE}={engine} means auto: there is one engine now")
+            self._warnings.append(
+                f"{keys.COMMIT_ENGINE}={engine} means auto: there is one engine now"
+            )
         if engine == "merge" and self._mode is WriteMode.APPEND:
             self._refuse(keys.COMMIT_ENGINE, "merge needs keys; rows are appended here")
-        if keys.COMMIT_TIMEOUT in self._props and values[keys.COMMIT_TIMEOUT] >= values[keys.COMMIT_INTERVAL]:
+        if (
+            keys.COMMIT_TIMEOUT in self._props
+            and values[keys.COMMIT_TIMEOUT] >= values[keys.COMMIT_INTERVAL]
+        ):
             self._warnings.append(
-                f"{keys.COMMIT_TIMEOUT} is not below {keys.COMMIT_INTERVAL}: a slow task delays the next commit"
+                f"{keys.COMMIT_TIMEOUT} is not below {keys.COMMIT_INTERVAL}: a slow task delays "
+                f"the next commit"
             )
 
     def _check_group(self) -> None:
         group, usual = self._group(), f"connect-{self._connector}"
         real_group = self._props.get("consumer.override.group.id", usual)
         if group != real_group:
-            self._warnings.append(f"{keys.CONNECT_GROUP} is {group}, but the connector reads in group {real_group}")
+            self._warnings.append(
+                f"{keys.CONNECT_GROUP} is {group}, but the connector reads in group {real_group}"
+            )
 
     def _group(self) -> str:
         return self._values[keys.CONNECT_GROUP] or f"connect-{self._connector}"
 
     def _check_spark(self) -> None:
         for key in self._props:
-            if key in (keys.SPARK_PREFIX + REMOTE, keys.SPARK_PREFIX + REMOTE.removeprefix("spark.")):
+            if key in (
+                keys.SPARK_PREFIX + REMOTE,
+                keys.SPARK_PREFIX + REMOTE.removeprefix("spark."),
+            ):
                 self._refuse(key, no_spark_connect(f"{keys.SPARK_PREFIX}master"))
 
     def _check_new_tables(self) -> None:
@@ -195,38 +262,56 @@ class OptionParser:
         elif self._values[keys.JSON_TYPE] == "variant" and version != "3" and given:
             self._refuse(keys.JSON_TYPE, "variant needs format version 3")
         elif version == "1" and self._mode is WriteMode.MERGE:
-            self._refuse(keys.AUTO_CREATE_PREFIX + "format-version", "MERGE needs format version 2 or 3")
+            self._refuse(
+                keys.AUTO_CREATE_PREFIX + "format-version", "MERGE needs format version 2 or 3"
+            )
 
     def _check_dead_letters(self) -> None:
         props, values = self._props, self._values
-        dead_letters, replay = (values[keys.DEAD_LETTER_TABLE] or "").strip(), (values[keys.REPLAY_TOPIC] or "").strip()
+        dead_letters, replay = (
+            (values[keys.DEAD_LETTER_TABLE] or "").strip(),
+            (values[keys.REPLAY_TOPIC] or "").strip(),
+        )
         if dead_letters:
             if not is_table_name(dead_letters) or "." not in dead_letters:
-                self._refuse(keys.DEAD_LETTER_TABLE, f"{dead_letters} is not of the form namespace.table")
+                self._refuse(
+                    keys.DEAD_LETTER_TABLE, f"{dead_letters} is not of the form namespace.table"
+                )
             elif dead_letters in (self._tables or ()):
                 self._refuse(
-                    keys.DEAD_LETTER_TABLE, f"{dead_letters} is one of {keys.TABLES}: dead letters need their own"
+                    keys.DEAD_LETTER_TABLE,
+                    f"{dead_letters} is one of {keys.TABLES}: dead letters need their own",
                 )
             elif (props.get("errors.tolerance") or "none").strip().lower() != "all":
-                self._warnings.append(f"{keys.DEAD_LETTER_TABLE} has no effect without errors.tolerance=all")
+                self._warnings.append(
+                    f"{keys.DEAD_LETTER_TABLE} has no effect without errors.tolerance=all"
+                )
         if replay and not dead_letters:
             self._refuse(keys.REPLAY_TOPIC, f"has no effect without {keys.DEAD_LETTER_TABLE}")
-        elif replay and replay in [topic.strip() for topic in (props.get("topics") or "").split(",")]:
+        elif replay and replay in [
+            topic.strip() for topic in (props.get("topics") or "").split(",")
+        ]:
             self._refuse(keys.REPLAY_TOPIC, f"{replay} is one of the connector's own topics")
         if replay and self._mode is WriteMode.MERGE and not values[keys.ORDERING_COLUMNS]:
             self._warnings.append(
-                f"{keys.REPLAY_TOPIC}: of merged tables without {keys.ORDERING_COLUMNS} it is not known whether "
-                "a record that is tried again is older than its row: it is inserted where its key is missing, and left "
-                "out elsewhere"
+                f"{keys.REPLAY_TOPIC}: of merged tables without {keys.ORDERING_COLUMNS} it is not "
+                "known whether a record that is tried again is older than its row: it is "
+                "inserted where its key is missing, and left out elsewhere"
             )
 
     def _check_notices(self) -> None:
         values = self._values
-        lineage = [key for key in (keys.OPENLINEAGE_URL, keys.OPENLINEAGE_FILE) if (values[key] or "").strip()]
+        lineage = [
+            key
+            for key in (keys.OPENLINEAGE_URL, keys.OPENLINEAGE_FILE)
+            if (values[key] or "").strip()
+        ]
         if len(lineage) > 1:
             self._refuse(keys.OPENLINEAGE_FILE, f"cannot be combined with {keys.OPENLINEAGE_URL}")
         elif lineage and importlib.util.find_spec("openlineage") is None:
-            self._refuse(lineage[0], "needs a library: pip install 'connect-py[lineage]' on each worker")
+            self._refuse(
+                lineage[0], "needs a library: pip install 'connect-py[lineage]' on each worker"
+            )
         for key in (keys.OPENLINEAGE_URL, keys.NOTICES_WEBHOOK):
             given = (values[key] or "").strip()
             if given and urlsplit(given).scheme not in ("http", "https"):
@@ -234,13 +319,20 @@ class OptionParser:
 
     def _members(self) -> dict[str, Any]:
         known, values, tables = self._known, self._values, self._tables
-        suffix, dead_letters = values[keys.CHANGELOG_SUFFIX], (values[keys.DEAD_LETTER_TABLE] or "").strip()
+        suffix, dead_letters = (
+            values[keys.CHANGELOG_SUFFIX],
+            (values[keys.DEAD_LETTER_TABLE] or "").strip(),
+        )
         changelogs = [name + suffix for name in tables or () if suffix]
         followers = [each.table for each in self._default_table.aggregates]
-        destinations = list(filter(None, [*tables, *changelogs, *followers, dead_letters])) if tables else ()
+        destinations = (
+            list(filter(None, [*tables, *changelogs, *followers, dead_letters])) if tables else ()
+        )
         warnings = [*self._warnings, *unknown_keys(known, CONFIG_DEF.keys, destinations)]
         usual_types = LogicalTypes.FULL if self._apache_merges else LogicalTypes.CONNECT
-        options = [(member.name, member.metadata) for member in fields(SinkOptions) if member.metadata]
+        options = [
+            (member.name, member.metadata) for member in fields(SinkOptions) if member.metadata
+        ]
         return {name: option["read"](values[option["key"]]) for name, option in options} | {
             "connector": self._connector,
             "family": self._family,
@@ -249,7 +341,11 @@ class OptionParser:
             "topic_rules": self._rules,
             "evolution": _evolution(values),
             "auto_create_props": self._create,
-            "write_props": {k: v for prefix in keys.WRITE_PREFIXES for k, v in with_prefix(known, prefix).items()},
+            "write_props": {
+                k: v
+                for prefix in keys.WRITE_PREFIXES
+                for k, v in with_prefix(known, prefix).items()
+            },
             "table_props": self._table_props,
             "catalog": self._catalog,
             "hadoop": with_prefix(known, keys.HADOOP_PREFIX),
@@ -263,15 +359,21 @@ class OptionParser:
             "unavailable_value": self._unavailable,
             "connect_group": self._group(),
             "control_group": values[keys.CONTROL_GROUP] or f"cg-control-{self._connector}",
-            "commit_max_failures": values[keys.COMMIT_MAX_FAILURES] if keys.COMMIT_MAX_FAILURES in known else None,
-            "target_file_size_bytes": values[keys.TARGET_FILE_SIZE] if keys.TARGET_FILE_SIZE in known else None,
+            "commit_max_failures": values[keys.COMMIT_MAX_FAILURES]
+            if keys.COMMIT_MAX_FAILURES in known
+            else None,
+            "target_file_size_bytes": values[keys.TARGET_FILE_SIZE]
+            if keys.TARGET_FILE_SIZE in known
+            else None,
         }
 
 
 def _evolution(values: Mapping[str, Any]) -> EvolutionPolicy:
     usual = ChangeAction.APPLY if values[keys.EVOLVE_SCHEMA] else ChangeAction.IGNORE
     given = {kind: values[key] for kind, key in _EVOLVE.items()}
-    return {kind: usual if action == "auto" else ChangeAction(action) for kind, action in given.items()}
+    return {
+        kind: usual if action == "auto" else ChangeAction(action) for kind, action in given.items()
+    }
 
 
 def _unavailable(text: str) -> bytes:
@@ -280,4 +382,6 @@ def _unavailable(text: str) -> bytes:
     try:
         return bytes.fromhex(text.removeprefix("hex:"))
     except ValueError as error:
-        raise ConfigError(keys.UNAVAILABLE_VALUE, "expected hexadecimal digits after hex:") from error
+        raise ConfigError(
+            keys.UNAVAILABLE_VALUE, "expected hexadecimal digits after hex:"
+        ) from error

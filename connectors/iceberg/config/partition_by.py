@@ -7,9 +7,9 @@
                | bucket ( column , N )  |  truncate ( column , W )
     column    := a name, or a dotted path to a nested field
 
-Transform names are lower case, column names case-sensitive. A text without the form `name(...)` is an identity
-column. Blanks around a column are cut, also inside parentheses.
-"""
+Transform names are lower case, column names case-sensitive. A text without the form `name(...)` is
+an identity column. Blanks around a column are cut, also inside parentheses.
+"""  # noqa: E501 - a table or a literal is wider
 
 from __future__ import annotations
 
@@ -61,13 +61,19 @@ def split_outside_brackets(text: str) -> list[str]:
 
 
 def list_items(text: str) -> tuple[str, ...]:
-    """The items of a list of columns or partition fields, which may stand in brackets: `[a, bucket(b, 4)]`.
+    """The items of a list of columns or partition fields, which may stand in brackets: `[a,
+    bucket(b, 4)]`.
 
     Raises:
         ValueError: An item begins with a bracket, or has one without its counterpart.
     """
     text = text.strip()
-    if text.startswith("[") and text.endswith("]") and "[" not in text[1:-1] and "]" not in text[1:-1]:
+    if (
+        text.startswith("[")
+        and text.endswith("]")
+        and "[" not in text[1:-1]
+        and "]" not in text[1:-1]
+    ):
         text = text[1:-1]
     items = tuple(split_outside_brackets(text))
     for item in items:
@@ -108,10 +114,13 @@ def _parse_term(item: str) -> PartitionTerm:
         column, number = parts
         if column.isdecimal() and not number.isdecimal():
             raise ValueError(
-                f"Invalid partition field {item}: the column comes first, as in {name}({number}, {column})"
+                f"Invalid partition field {item}: the column comes first, as in {name}({number}, "
+                f"{column})"
             )
         if not number.isdecimal() or int(number) < 1:
-            raise ValueError(f"Invalid partition field {item}: {number} is not a positive whole number")
+            raise ValueError(
+                f"Invalid partition field {item}: {number} is not a positive whole number"
+            )
         return PartitionTerm(_column(item, column), name, int(number))
     raise ValueError(f"Unsupported transform: {name}")
 

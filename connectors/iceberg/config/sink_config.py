@@ -1,7 +1,7 @@
 """`IcebergSinkConfig`: the configuration of the Iceberg sink, parsed once.
 
-`validate` answers the validate endpoint, `IcebergSinkConfig.parse` makes the one frozen object that everything after
-`start` reads.
+`validate` answers the validate endpoint, `IcebergSinkConfig.parse` makes the one frozen object that
+everything after `start` reads.
 """
 
 from __future__ import annotations
@@ -11,12 +11,19 @@ from dataclasses import dataclass
 
 from connect_py.api.config import ConfigValue
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.config.keys import CATALOG_NAME, CATALOG_PREFIX, DYNAMIC, ROUTE_FIELD, TABLES
+from connectors.iceberg.config.keys import (
+    CATALOG_NAME,
+    CATALOG_PREFIX,
+    DYNAMIC,
+    ROUTE_FIELD,
+    TABLES,
+)
 from connectors.iceberg.config.option_parser import OptionParser
 from connectors.iceberg.config.sink_options import CONFIG_DEF, SinkOptions
 from connectors.iceberg.config.spellings import respelled
 
-_WHOLE_MESSAGES = frozenset({CATALOG_PREFIX, TABLES, ROUTE_FIELD, DYNAMIC})  # Java's texts stand alone
+# Java's texts stand alone
+_WHOLE_MESSAGES = frozenset({CATALOG_PREFIX, TABLES, ROUTE_FIELD, DYNAMIC})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +47,8 @@ class IcebergSinkConfig(SinkOptions):
 def validate(props: Mapping[str, str | None]) -> dict[str, ConfigValue]:
     """What the validate endpoint shows: every key, with the problems of values and of combinations.
 
-    Keys that are not defined (per table, below a prefix) are shown if they have a problem, without their value.
+    Keys that are not defined (per table, below a prefix) are shown if they have a problem, without
+    their value.
     """
     given = {key: value for key, value in props.items() if value is not None}
     known, _ = respelled(given)

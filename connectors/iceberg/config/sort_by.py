@@ -1,4 +1,5 @@
-"""The text of `sort-by`: `region, days(placed) desc nulls last`, with the transforms of `partition-by`."""
+"""The text of `sort-by`: `region, days(placed) desc nulls last`, with the transforms of
+`partition-by`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from typing import Final
 
 from connectors.iceberg.config.partition_by import PartitionTerm, list_items, parse_partition_by
 
-_ITEM: Final = re.compile(r"(.+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?", re.IGNORECASE | re.DOTALL)
+_ITEM: Final = re.compile(
+    r"(.+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?", re.IGNORECASE | re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,8 @@ class SortTerm:
 
 
 def parse_sort_by(text: str) -> tuple[SortTerm, ...]:
-    """Parse a list. Without a word, smaller values come first, and nulls are the smallest, as in Iceberg.
+    """Parse a list. Without a word, smaller values come first, and nulls are the smallest, as in
+    Iceberg.
 
     Raises:
         ValueError: An item is not in the grammar, or given twice.
@@ -35,7 +39,9 @@ def parse_sort_by(text: str) -> tuple[SortTerm, ...]:
     for item in list_items(text):
         match = _ITEM.fullmatch(item)
         if match is None:
-            raise ValueError(f"{item} is no column, with asc or desc, nulls first or nulls last behind it")
+            raise ValueError(
+                f"{item} is no column, with asc or desc, nulls first or nulls last behind it"
+            )
         (term,) = parse_partition_by((match[1].strip(),))
         descending = (match[2] or "asc").lower() == "desc"
         nulls_first = not descending if match[3] is None else match[3].lower() == "first"

@@ -14,7 +14,8 @@ from connect_py.api.record import TopicPartition
 
 LATEST: Final = "latest"
 _EXPECTED: Final = (
-    "expected latest, a time with its zone such as 2026-01-02T03:04:05Z, or offsets such as orders:0:1234,orders:1:99"
+    "expected latest, a time with its zone such as 2026-01-02T03:04:05Z, or offsets "
+    "such as orders:0:1234,orders:1:99"
 )
 
 
@@ -24,11 +25,13 @@ class StopAt:
 
     text: str  # as configured
     time_ms: int | None = None  # since 1970: the first record at or after it is not wanted
-    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)  # the first ones that are not wanted
+    # the first ones that are not wanted
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def parse_stop_at(text: str | None) -> StopAt | None:
-    """Read the option; None: the connector does not stop by itself. ValueError: it is none of the three forms."""
+    """Read the option; None: the connector does not stop by itself. ValueError: it is none of the
+    three forms."""
     text = (text or "").strip()
     if not text:
         return None
@@ -47,8 +50,14 @@ def valid_stop_at(name: str, value: Parsed) -> None:
         found = parse_stop_at(None if value is None else str(value))
     except ValueError as error:
         raise ConfigError(name, str(error)) from error
-    if found is not None and found.time_ms is not None and found.time_ms > datetime.now(UTC).timestamp() * 1000:
-        raise ConfigError(name, f"{found.text} is to come: which offsets it stands for is not known yet")
+    if (
+        found is not None
+        and found.time_ms is not None
+        and found.time_ms > datetime.now(UTC).timestamp() * 1000
+    ):
+        raise ConfigError(
+            name, f"{found.text} is to come: which offsets it stands for is not known yet"
+        )
 
 
 def _time_ms(text: str) -> int:
@@ -76,7 +85,9 @@ def _of_json(text: str) -> dict[TopicPartition, int]:
     offsets: dict[TopicPartition, int] = {}
     try:
         document: Any = json.loads(text)
-        pairs = [(topic, *pair) for topic, partitions in document.items() for pair in partitions.items()]
+        pairs = [
+            (topic, *pair) for topic, partitions in document.items() for pair in partitions.items()
+        ]
     except (ValueError, AttributeError) as error:
         raise ValueError(_EXPECTED) from error
     for topic, partition, offset in pairs:

@@ -1,4 +1,5 @@
-"""`iceberg.ext.tags`: tags that the sink makes at the end of each hour, day, week or month. Standard library only."""
+"""`iceberg.ext.tags`: tags that the sink makes at the end of each hour, day, week or month.
+Standard library only."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ class TagPeriod(Enum):
 
     def start(self, timestamp_ms: int) -> int:
         """When the period began that this time lies in, in milliseconds."""
-        at = datetime.fromtimestamp(timestamp_ms / 1000, UTC).replace(minute=0, second=0, microsecond=0)
+        at = datetime.fromtimestamp(timestamp_ms / 1000, UTC).replace(
+            minute=0, second=0, microsecond=0
+        )
         if self is not TagPeriod.HOURLY:
             at = at.replace(hour=0)
         if self is TagPeriod.WEEKLY:
@@ -75,7 +78,10 @@ def parse_tags(text: str) -> tuple[TagRule, ...]:
         match = _RULE.fullmatch(item)
         names = [period.value for period in TagPeriod]
         if match is None or match[1] not in names:
-            raise ValueError(f"{item}: expected one of {', '.join(names)}, perhaps with an age, as daily:keep 14d")
+            raise ValueError(
+                f"{item}: expected one of {', '.join(names)}, perhaps with an age, as daily:keep "
+                f"14d"
+            )
         period = TagPeriod(match[1])
         if period in rules:
             raise ValueError(f"{period.value} is given twice")

@@ -25,7 +25,7 @@ class TopicRule:
         template := a table name; {topic} is the topic, {1} the first group, {name} the group of that name
 
     Pairs are tried in order, the first match decides. Names keep their case.
-    """
+    """  # noqa: E501 - a table or a literal is wider
 
     pattern: re.Pattern[str]
     templates: tuple[str, ...]
@@ -38,7 +38,11 @@ class TopicRule:
 
         def filled(place: re.Match[str]) -> str:
             group = place[1]
-            return topic if group == "topic" else match[int(group) if group.isdecimal() else group] or ""
+            return (
+                topic
+                if group == "topic"
+                else match[int(group) if group.isdecimal() else group] or ""
+            )
 
         return tuple(dict.fromkeys(_PLACE.sub(filled, template) for template in self.templates))
 
@@ -61,7 +65,9 @@ def _check_template(pattern: re.Pattern[str], template: str) -> None:
     for place in _PLACE.findall(template):
         known = place == "topic" or place in pattern.groupindex
         if not known and not (place.isdecimal() and int(place) <= pattern.groups):
-            raise ConfigError(TOPIC_TO_TABLE, f"{{{place}}} in {template} names no group of the pattern")
+            raise ConfigError(
+                TOPIC_TO_TABLE, f"{{{place}}} in {template} names no group of the pattern"
+            )
     if re.search(r"[{}]", _PLACE.sub("", template)):
         raise ConfigError(TOPIC_TO_TABLE, f"{template} has a brace that belongs to no {{group}}")
     if not is_table_name(_PLACE.sub("x", template)):

@@ -1,4 +1,5 @@
-"""`BoundedRun`: finds out where a connector stops, remembers it, and asks for the stop in time (rule 35)."""
+"""`BoundedRun`: finds out where a connector stops, remembers it, and asks for the stop in time
+(rule 35)."""
 
 from __future__ import annotations
 
@@ -32,9 +33,12 @@ class BoundedRun:
     """Of one task 0, over all lives of its coordinator; used on the coordinator's thread."""
 
     def __init__(
-        self, stop_at: StopAt, context: SinkTaskContext, metrics: IcebergMetrics,
+        self,
+        stop_at: StopAt,
+        context: SinkTaskContext,
+        metrics: IcebergMetrics,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._stop_at = stop_at
         self._context = context
         self._metrics = metrics
@@ -54,13 +58,19 @@ class BoundedRun:
         for message in messages:
             if isinstance(message, Bounded):
                 known = self._known
-                same = known is not None and known.epoch == message.epoch  # another part of it, or it again
-                ends = {**known.ends, **message.ends} if known is not None and same else message.ends
+                # another part of it, or it again
+                same = known is not None and known.epoch == message.epoch
+                ends = (
+                    {**known.ends, **message.ends} if known is not None and same else message.ends
+                )
                 self._known = replace(message, ends=ends)
             yield message
 
-    def resolve(self, topics: Mapping[str, TopicInfo], group: Mapping[TopicPartition, GroupOffset]) -> Bounds:
-        """Where this run stops: what the channel says of it, else the group's metadata, else the cluster, now.
+    def resolve(
+        self, topics: Mapping[str, TopicInfo], group: Mapping[TopicPartition, GroupOffset]
+    ) -> Bounds:
+        """Where this run stops: what the channel says of it, else the group's metadata, else the
+        cluster, now.
 
         Raises:
             RetriableError: The cluster does not answer.
@@ -77,7 +87,9 @@ class BoundedRun:
             ends = {
                 p: mark.bound.end
                 for p, mark in marks.items()
-                if mark.bound is not None and self._goes_on(mark.bound.run) and ids.get(p.topic) == mark.topic_id
+                if mark.bound is not None
+                and self._goes_on(mark.bound.run)
+                and ids.get(p.topic) == mark.topic_id
             }
             ends = {**self._resolved_now(topics), **ends}
             self._topic_ids = ids
@@ -87,7 +99,8 @@ class BoundedRun:
         return self.bounds
 
     def _goes_on(self, run: str) -> bool:
-        """Whether a run is this one: in standalone mode start numbers begin anew with each process."""
+        """Whether a run is this one: in standalone mode start numbers begin anew with each
+        process."""
         digest, _, start = run.partition("/")
         mine, _, my_start = self._run.partition("/")
         return digest == mine and start.isdecimal() and int(start) >= int(my_start)
@@ -98,14 +111,17 @@ class BoundedRun:
             return dict(self._context.offsets_at(partitions, self._stop_at.time_ms))
         unknown = sorted(set(self._stop_at.offsets) - set(partitions))
         if unknown:
-            raise ConnectError(f"{STOP_AT} names {', '.join(map(str, unknown))}, which the connector does not read")
+            raise ConnectError(
+                f"{STOP_AT} names {', '.join(map(str, unknown))}, which the connector does not read"
+            )
         ends = {tp: end for tp, (_, end) in self._context.log_range(partitions).items()}
         return {**ends, **self._stop_at.offsets}
 
     # --- while it lives
 
     def message_due(self, epoch: Epoch) -> list[Message]:
-        """What is to be written to the channel now: the bounds, before anything else, and again before they expire."""
+        """What is to be written to the channel now: the bounds, before anything else, and again
+        before they expire."""
         now = self._clock()
         if now < self._repeat_at:
             return []

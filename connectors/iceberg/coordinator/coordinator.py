@@ -1,12 +1,13 @@
 """The coordinator: one thread in task 0 that carries out what `CoordinatorState` decides.
 
-It reads the channel, keeps time, and hands everything that may take long (catalog, commits, questions to the cluster)
-to the threads of a `TableExecutor`: calls on different tables run in parallel, calls on one table one after another. So
-a commit under way keeps no task waiting that only asks where a partition stands.
+It reads the channel, keeps time, and hands everything that may take long (catalog, commits,
+questions to the cluster) to the threads of a `TableExecutor`: calls on different tables run in
+parallel, calls on one table one after another. So a commit under way keeps no task waiting that
+only asks where a partition stands.
 
-A life begins with fencing every earlier coordinator and ends when a newer one is seen, a write's outcome is unknown,
-or the ground moved; then the next life reads everything again. What a crash leaves after each numbered step, and who
-repairs it, stands in `connectors.iceberg.protocol`.
+A life begins with fencing every earlier coordinator and ends when a newer one is seen, a write's
+outcome is unknown, or the ground moved; then the next life reads everything again. What a crash
+leaves after each numbered step, and who repairs it, stands in `connectors.iceberg.protocol`.
 """
 
 from __future__ import annotations
@@ -81,7 +82,13 @@ from connectors.iceberg.protocol.actions import (
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitStatus
 from connectors.iceberg.protocol.coordinator_state import CoordinatorState
 from connectors.iceberg.protocol.ledger import TableView, look_up
-from connectors.iceberg.protocol.messages import CommitComplete, EpochStarted, Message, Report, StartCommit
+from connectors.iceberg.protocol.messages import (
+    CommitComplete,
+    EpochStarted,
+    Message,
+    Report,
+    StartCommit,
+)
 from connectors.iceberg.protocol.offset_metadata import GroupOffset
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TopicInfo
@@ -141,12 +148,18 @@ class Coordinator:
         self._outlets = outlets
         self._begins_anew = begins_anew
         self._freshness = Freshness(metrics)
-        self._bounded = None if config.stop_at is None else BoundedRun(config.stop_at, context, metrics)
-        self._retries = RetryTracker(metrics, context, config.commit_max_failures, config.commit_interval_ms)
+        self._bounded = (
+            None if config.stop_at is None else BoundedRun(config.stop_at, context, metrics)
+        )
+        self._retries = RetryTracker(
+            metrics, context, config.commit_max_failures, config.commit_interval_ms
+        )
         self._schedule: MaintenanceSchedule | None = None
         if maintains:
             seconds = config.commit_interval_ms / 1000
-            self._schedule = MaintenanceSchedule(seconds, lambda name: config.table(name).maintenance)
+            self._schedule = MaintenanceSchedule(
+                seconds, lambda name: config.table(name).maintenance
+            )
         self._stopping = threading.Event()
         self._failure: ConnectError | None = None
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
@@ -172,9 +185,16 @@ class Coordinator:
         backoff = FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
             life = _CoordinatorEpoch(
-                self._config, self._context, self._tables, self._events, self._retries, self._freshness,
-                self._bounded, self._schedule, self._stopping,
-            )  # fmt: skip
+                self._config,
+                self._context,
+                self._tables,
+                self._events,
+                self._retries,
+                self._freshness,
+                self._bounded,
+                self._schedule,
+                self._stopping,
+            )
             self._metrics.coordinator_begins()
             self._retries.begins()
             try:
@@ -187,7 +207,9 @@ class Coordinator:
                 return
             except Exception as error:
                 log.exception("coordinator ended")
-                self._failure = ConnectError(f"the coordinator ended: {type(error).__name__}: {error}")
+                self._failure = ConnectError(
+                    f"the coordinator ended: {type(error).__name__}: {error}"
+                )
                 self._failure.__cause__ = error
                 return
             if life.worked:
@@ -197,7 +219,11 @@ class Coordinator:
 
     def _may_begin_anew(self, life: _CoordinatorEpoch, error: ConnectError) -> bool:
         """Tell of the end of a life; one that could not even begin is counted."""
-        if isinstance(error, OvertakenError) and not self._begins_anew and not self._stopping.is_set():
+        if (
+            isinstance(error, OvertakenError)
+            and not self._begins_anew
+            and not self._stopping.is_set()
+        ):
             self._failure = ConnectError(f"another coordinator of the connector leads: {error}")
             return False
         if life.begun or isinstance(error, FencedError) or self._stopping.is_set():
@@ -219,7 +245,8 @@ class RoundRobin:
         self._last = ""
 
     def next(self, names: Iterable[str], count: int) -> list[str]:
-        """The names that follow those of the last time, in order of the alphabet; each once at most."""
+        """The names that follow those of the last time, in order of the alphabet; each once at
+        most."""
         ordered = sorted(names)
         start = bisect_right(ordered, self._last)
         found = [*ordered[start:], *ordered[:start]][:count]
@@ -263,24 +290,33 @@ class _CoordinatorEpoch:
         config, context = self._config, self._context
         with ExitStack() as stack:
             executor = self._executor = TableExecutor(config.commit_threads)
-            # A life does not begin while a commit of the last one runs; but who stops us also ends the driver.
+            # A life does not begin while a commit of the last one runs; but who stops us also ends
+            # the driver.
             stack.callback(lambda: executor.shutdown(wait=not self._stopping.is_set()))
             starting = executor.submit(NO_TABLE, self._tables.start)
             create_channel(context.client_config, config.channel_topic)
-            reader = stack.enter_context(closing(ChannelReader(context.client_config, config.channel_topic)))
+            reader = stack.enter_context(
+                closing(ChannelReader(context.client_config, config.channel_topic))
+            )
             self._writer = CoordinatorWriter(
                 context.client_config, config.channel_topic, config.coordinator_transactional_id
             )
             stack.enter_context(closing(self._writer))
             fault_point("after_fencing")
             messages = reader.read_to_end()
-            highest = _highest_epoch(messages if self._bounded is None else self._bounded.noted(messages))
+            highest = _highest_epoch(
+                messages if self._bounded is None else self._bounded.noted(messages)
+            )
             self._await(starting)
             actions = self._begin(highest)
             state = self._state
             self.begun = True
             self._retries.begun()
-            log.info("coordinator of epoch %d begins", state.epoch.number, extra={"action": "epoch_started"})
+            log.info(
+                "coordinator of epoch %d begins",
+                state.epoch.number,
+                extra={"action": "epoch_started"},
+            )
             self._say_bounds()
             self._carry_out(actions)
             while not self._stopping.is_set() and not state.ended:
@@ -322,7 +358,11 @@ class _CoordinatorEpoch:
     def _stop_at_bounds(self) -> None:
         """Have the connector stopped if nothing remains to be read and committed."""
         bounded = self._bounded
-        if bounded is None or not bounded.is_look_due() or not bounded.is_reached(self._state.remaining):
+        if (
+            bounded is None
+            or not bounded.is_look_due()
+            or not bounded.is_reached(self._state.remaining)
+        ):
             return
         fault_point("before_stop_request")
         later = partial(_warned, "the group's offsets are not known, asked again later")
@@ -338,8 +378,12 @@ class _CoordinatorEpoch:
         loads = {name: self._submit(name, self._tables.view, name) for name in known}
         views = {name: self._await(load) for name, load in loads.items()}
         begins = not group and not any(view and look_up(view).ledger for view in views.values())
-        if begins and begins_at_end(context):  # `auto.offset.reset=latest` becomes numbers once, afterwards never
-            group = {tp: GroupOffset(offset, None) for tp, offset in first_positions(context, topics).items()}
+        # `auto.offset.reset=latest` becomes numbers once, afterwards never
+        if begins and begins_at_end(context):
+            group = {
+                tp: GroupOffset(offset, None)
+                for tp, offset in first_positions(context, topics).items()
+            }
         settings = CoordinatorSettings(
             cluster=context.cluster_id,
             start_number=context.start_number,
@@ -347,13 +391,17 @@ class _CoordinatorEpoch:
             commit_timeout_ms=config.commit_timeout_ms,
             dynamic=config.dynamic or bool(config.topic_rules),
             skip_missing=config.skip_missing,
-            skip_unknown=(config.dynamic or bool(config.topic_rules)) and config.unrouted is not Unrouted.FAIL,
+            skip_unknown=(config.dynamic or bool(config.topic_rules))
+            and config.unrouted is not Unrouted.FAIL,
             new_topic_allowed=config.restart_recreated,
             bounds=None if self._bounded is None else self._bounded.resolve(topics, group),
         )
-        self._state = CoordinatorState(settings, nonce=uuid.uuid4().hex[:8], new_uuid=lambda: str(uuid.uuid4()))
+        self._state = CoordinatorState(
+            settings, nonce=uuid.uuid4().hex[:8], new_uuid=lambda: str(uuid.uuid4())
+        )
         ranges = context.log_range(partitions_of(topics))
-        ends = {tp: end for tp, (_, end) in ranges.items()}  # read after the tables: no ledger may lie beyond
+        # read after the tables: no ledger may lie beyond
+        ends = {tp: end for tp, (_, end) in ranges.items()}
         return self._state.begin(topics, group, views, highest, _now_ms(), ends)
 
     # --- carrying out
@@ -403,13 +451,17 @@ class _CoordinatorEpoch:
             case ReportFailure(table, reason, consecutive):
                 self._retries.not_committed(table, consecutive, reason)
             case ProveLeadership(token):
-                self._writer.send([EpochStarted(state.epoch)])  # fenced: raises, and the life is over
+                # fenced: raises, and the life is over
+                self._writer.send([EpochStarted(state.epoch)])
                 self._answers.put(lambda: state.on_leadership(token, True))
             case DescribeTopics():
                 self._describe()
             case ReadGroupOffsets():
                 topics = self._executor.submit(NO_TABLE, describe_topics, self._context)
-                self._then(topics, lambda found: state.on_group_offsets(group_offsets(self._context, found)))
+                self._then(
+                    topics,
+                    lambda found: state.on_group_offsets(group_offsets(self._context, found)),
+                )
             case LoadTable(table):
                 self._then(
                     self._submit(table, self._tables.view_to_commit, table),
@@ -423,7 +475,11 @@ class _CoordinatorEpoch:
                     lambda error: self._not_prepared(table, error),
                 )
             case CommitTable(table, commit):
-                used_tables = EVERY_TABLE if self._tables.is_suspect(table) else self._tables.tables_of_commit(table)
+                used_tables = (
+                    EVERY_TABLE
+                    if self._tables.is_suspect(table)
+                    else self._tables.tables_of_commit(table)
+                )
                 self._then(
                     self._executor.submit(used_tables, self._tables.commit, action, state.epoch),
                     partial(self._committed, table, commit),
@@ -439,7 +495,8 @@ class _CoordinatorEpoch:
         return self._state.on_table_prepared(table, view, answer)
 
     def _not_prepared(self, table: str, error: ConnectError) -> list[CoordinatorAction]:
-        """A table that waits may get better by itself or by a user's hand: tasks that wait for it ask again."""
+        """A table that waits may get better by itself or by a user's hand: tasks that wait for it
+        ask again."""
         why = _why(table, error)
         if isinstance(error, RetriableError | CommitStateUnknownError):
             self._retries.cannot_open(table, why)
@@ -449,24 +506,35 @@ class _CoordinatorEpoch:
             return self._state.on_table_waits(table)
         self._retries.opened(table)  # there or not, that is known now
         missing = isinstance(error, TableMissingError)
-        rows = isinstance(error, TableNotCreatedError)  # who holds the rows tells where they are from
-        if not missing and not rows:  # else it may be looked for in every cycle, and left out; tasks that wait say so
+        # who holds the rows tells where they are from
+        rows = isinstance(error, TableNotCreatedError)
+        # else it may be looked for in every cycle, and left out; tasks that wait say so
+        if not missing and not rows:
             log.warning(
-                "table %s is refused to tasks: %s", table, why, extra={"action": "table_refused", "table": table}
+                "table %s is refused to tasks: %s",
+                table,
+                why,
+                extra={"action": "table_refused", "table": table},
             )
         return self._state.on_table_refused(table, why, missing=missing, rows=rows)
 
-    def _committed(self, table: str, commit: str, outcome: CommitOutcome) -> list[CoordinatorAction]:
+    def _committed(
+        self, table: str, commit: str, outcome: CommitOutcome
+    ) -> list[CoordinatorAction]:
         if self._schedule is not None and outcome.status is CommitStatus.COMMITTED:
             self._schedule.committed(table, outcome.counts)
         return self._state.on_commit_outcome(
             table, commit, outcome.status, outcome.reason, outcome.snapshot_id, _now_ms()
         )
 
-    def _not_committed(self, table: str, commit: str, error: ConnectError) -> list[CoordinatorAction]:
+    def _not_committed(
+        self, table: str, commit: str, error: ConnectError
+    ) -> list[CoordinatorAction]:
         if isinstance(error, PairUnreadError):
             return [Stop(str(error))]  # all is read again, and the tasks wait where they have to
-        return self._state.on_commit_outcome(table, commit, status_of(error), _why(table, error), None, _now_ms())
+        return self._state.on_commit_outcome(
+            table, commit, status_of(error), _why(table, error), None, _now_ms()
+        )
 
     def _maintain(self) -> None:
         """Start the maintenance action that is due, if the next cycle leaves time for it."""
@@ -490,13 +558,18 @@ class _CoordinatorEpoch:
             self._is_maintaining = False
             now_ms = _now_ms()
             schedule.failed(task, (now_ms - started_ms) / 1000, now_ms / 1000)
-            return _warned(f"table {task.table}: could not {task.kind.value}, retrying later", error)
+            return _warned(
+                f"table {task.table}: could not {task.kind.value}, retrying later", error
+            )
 
         self._is_maintaining = True
-        self._then(self._submit(task.table, self._tables.maintain, task, self._state.epoch), ended, failed)
+        self._then(
+            self._submit(task.table, self._tables.maintain, task, self._state.epoch), ended, failed
+        )
 
     def _look(self) -> None:
-        """Look at some of the tables for which no rows come, the next ones the next time: see `on_table_seen`."""
+        """Look at some of the tables for which no rows come, the next ones the next time: see
+        `on_table_seen`."""
         self._looked_at = time.monotonic()
         for name in self._to_look_at.next(self._state.quiet_tables, LOOKS):
             future = self._submit(name, self._tables.view, name)
@@ -511,11 +584,17 @@ class _CoordinatorEpoch:
             return actions
 
         later = partial(_warned, "topics could not be described, tried again later")
-        self._then(self._executor.submit(NO_TABLE, describe_topics, self._context), described, later)
+        self._then(
+            self._executor.submit(NO_TABLE, describe_topics, self._context), described, later
+        )
 
-    def _submit(self, table: str, function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> Future[_T]:
+    def _submit(
+        self, table: str, function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs
+    ) -> Future[_T]:
         """Call a function of the table manager when no earlier call for the table is unfinished."""
-        return self._executor.submit(self._tables.tables_of_commit(table), function, *arguments, **named)
+        return self._executor.submit(
+            self._tables.tables_of_commit(table), function, *arguments, **named
+        )
 
     def _then(
         self,
@@ -523,7 +602,8 @@ class _CoordinatorEpoch:
         answer: Callable[[Any], list[CoordinatorAction]],
         failed: Callable[[ConnectError], list[CoordinatorAction]] | None = None,
     ) -> None:
-        """When a table thread is done, give its result to the state, on the coordinator's own thread."""
+        """When a table thread is done, give its result to the state, on the coordinator's own
+        thread."""
 
         def decide() -> list[CoordinatorAction]:
             error = future.exception()
@@ -549,7 +629,11 @@ def _warned(what: str, error: ConnectError) -> list[CoordinatorAction]:
 
 
 def _highest_epoch(messages: Iterable[Message]) -> Epoch | None:
-    epochs = [epoch for m in messages if (epoch := getattr(m, "epoch", None) or getattr(m, "seen", None)) is not None]
+    epochs = [
+        epoch
+        for m in messages
+        if (epoch := getattr(m, "epoch", None) or getattr(m, "seen", None)) is not None
+    ]
     return max(epochs, default=None)
 
 

@@ -1,4 +1,5 @@
-"""`Freshness`: how old tables are, measured also while nothing comes for them, and while their age is not known."""
+"""`Freshness`: how old tables are, measured also while nothing comes for them, and while their age
+is not known."""
 
 from __future__ import annotations
 
@@ -16,11 +17,15 @@ STALE_MS = 90_000  # after which what was said last says nothing about now; it i
 class Freshness:
     """Of one task 0, over all lives of its coordinator, which says what it knows; any thread."""
 
-    def __init__(self, metrics: IcebergMetrics, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
+    def __init__(
+        self, metrics: IcebergMetrics, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+    ) -> None:
         self._metrics = metrics
         self._now_ms = now_ms
         self._lock = threading.Lock()
-        self._tables: dict[str, tuple[int, bool, int]] = {}  # until when, whether it is complete, when that was said
+        self._tables: dict[
+            str, tuple[int, bool, int]
+        ] = {}  # until when, whether it is complete, when that was said
         self._measured_ms = 0
 
     def tell(self, ages: Mapping[str, TableAge]) -> None:
@@ -37,7 +42,8 @@ class Freshness:
         self.measure()
 
     def measure(self) -> None:
-        """Set the metrics, once a second at most: a table lags by nothing only as long as the coordinator says so."""
+        """Set the metrics, once a second at most: a table lags by nothing only as long as the
+        coordinator says so."""
         with self._lock:
             now = self._now_ms()
             if now - self._measured_ms < MEASURE_MS:

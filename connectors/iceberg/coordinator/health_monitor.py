@@ -1,4 +1,5 @@
-"""`HealthMonitor`: reports tables with too many snapshots or small files, including tables of other writers."""
+"""`HealthMonitor`: reports tables with too many snapshots or small files, including tables of other
+writers."""
 
 from __future__ import annotations
 
@@ -46,12 +47,19 @@ class HealthMonitor:
         if not is_excessive:
             self._excesses.remove(key)
             self._warns(subject, None)
-            log.info("table %s: %d %s, no longer more than %d", table, count, _NAMES[objects], LIMITS[objects])
+            log.info(
+                "table %s: %d %s, no longer more than %d",
+                table,
+                count,
+                _NAMES[objects],
+                LIMITS[objects],
+            )
             return
         self._excesses.add(key)
         warning = (
-            f"table {table} has {count} {_NAMES[objects]}, more than {LIMITS[objects]}: queries and commits are slow; "
-            f"run connect-py maintain {table}, or set iceberg.table.{table}.maintenance.enabled=true"
+            f"table {table} has {count} {_NAMES[objects]}, more than {LIMITS[objects]}: queries "
+            f"and commits are slow; run connect-py maintain {table}, or set "
+            f"iceberg.table.{table}.maintenance.enabled=true"
         )
         self._warns(subject, warning)
         log.warning("%s", warning, extra={"action": "table_excessive", "table": table})

@@ -1,4 +1,5 @@
-"""What the Kafka cluster says about the topics of a connector and about its group, in the protocol's words."""
+"""What the Kafka cluster says about the topics of a connector and about its group, in the
+protocol's words."""
 
 from __future__ import annotations
 
@@ -37,10 +38,16 @@ def describe_topics(cluster: SinkCluster) -> dict[str, TopicInfo]:
 
 
 def partitions_of(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
-    return [TopicPartition(topic, number) for topic, info in topics.items() for number in range(len(info.log_starts))]
+    return [
+        TopicPartition(topic, number)
+        for topic, info in topics.items()
+        for number in range(len(info.log_starts))
+    ]
 
 
-def group_offsets(cluster: SinkCluster, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, GroupOffset]:
+def group_offsets(
+    cluster: SinkCluster, topics: Mapping[str, TopicInfo]
+) -> dict[TopicPartition, GroupOffset]:
     """The group's offsets of all partitions that have one, with our marks.
 
     Raises:
@@ -51,12 +58,16 @@ def group_offsets(cluster: SinkCluster, topics: Mapping[str, TopicInfo]) -> dict
 
 
 def begins_at_end(cluster: SinkCluster) -> bool:
-    """Whether a group without offsets begins at the end of its topics: `auto.offset.reset=latest`."""
+    """Whether a group without offsets begins at the end of its topics:
+    `auto.offset.reset=latest`."""
     return str(cluster.client_config("consumer").get("auto.offset.reset", "earliest")) in _LATEST
 
 
-def first_positions(cluster: SinkCluster, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, int]:
-    """Where partitions are read from that have no offset. At the end that means: before a transaction that is open.
+def first_positions(
+    cluster: SinkCluster, topics: Mapping[str, TopicInfo]
+) -> dict[TopicPartition, int]:
+    """Where partitions are read from that have no offset. At the end that means: before a
+    transaction that is open.
 
     Raises:
         RetriableError: The cluster does not answer.

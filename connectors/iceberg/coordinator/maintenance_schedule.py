@@ -1,9 +1,9 @@
 """`MaintenanceSchedule`: which table is maintained when, between the cycles of a coordinator. Pure.
 
-Compaction and expiration run in the driver of the commits, never during a commit to the same table. An action is
-started in the gap before the next cycle if it is expected to end before that cycle. Where the gaps are too short, an
-action that is due may delay commits: such actions get at most `SHARE` of the time. Estimates follow the measured
-durations, and begin conservative.
+Compaction and expiration run in the driver of the commits, never during a commit to the same table.
+An action is started in the gap before the next cycle if it is expected to end before that cycle.
+Where the gaps are too short, an action that is due may delay commits: such actions get at most
+`SHARE` of the time. Estimates follow the measured durations, and begin conservative.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from enum import Enum
 from typing import Final
 
 from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
-from connectors.iceberg.maintenance.compaction import OPEN_FILE_BYTES, CompactionOutcome, CompactionStatus, TableHealth
+from connectors.iceberg.maintenance.compaction import (
+    OPEN_FILE_BYTES,
+    CompactionOutcome,
+    CompactionStatus,
+    TableHealth,
+)
 from connectors.iceberg.maintenance.expiration import ExpirationOutcome
 from connectors.iceberg.protocol.commit_request import CommitCounts
 
@@ -71,7 +76,8 @@ class _Table:
     added_rows: int = 0
     replaced_rows: int = 0
     effort: float = 1.0  # share of the limit that a compaction may use
-    needed_cost: int = 0  # of the smallest compaction that makes progress, if the last limit was too low
+    # of the smallest compaction that makes progress, if the last limit was too low
+    needed_cost: int = 0
 
 
 @dataclass(slots=True)
@@ -92,13 +98,16 @@ class _Estimates:
         return max(0, int((seconds / _SAFETY - self.overhead) * self.bytes_per_second))
 
     def learn(self, cost: int, seconds: float) -> None:
-        """Add the measurement of a compaction: a small one updates the overhead, a large one the throughput."""
+        """Add the measurement of a compaction: a small one updates the overhead, a large one the
+        throughput."""
         transfer = cost / self.bytes_per_second
         if transfer < self.overhead or seconds < self.overhead:
             self.overhead = _smoothed(self.overhead, max(seconds - transfer, _LEAST_SECONDS))
         if transfer >= self.overhead:
             measurement = cost / max(seconds - self.overhead, seconds / 2, _LEAST_SECONDS)
-            self.bytes_per_second = _smoothed(self.bytes_per_second, min(measurement, 3 * self.bytes_per_second))
+            self.bytes_per_second = _smoothed(
+                self.bytes_per_second, min(measurement, 3 * self.bytes_per_second)
+            )
 
     def learn_overrun(self, seconds: float) -> None:
         """Take the time after which a compaction was canceled; it would have taken longer."""
@@ -151,10 +160,14 @@ class MaintenanceSchedule:
         for _, table, kind in sorted(due, key=lambda each: each[:2]):
             estimate = min(self._estimate(self._tables[table], kind), self._most_credit())
             if estimate <= self._credit:
-                return self._task(table, kind, self._credit, _OVERRUN * self._credit, delays_commits=True)
+                return self._task(
+                    table, kind, self._credit, _OVERRUN * self._credit, delays_commits=True
+                )
         return None
 
-    def ended(self, task: MaintenanceTask, outcome: CompactionOutcome | ExpirationOutcome, now: float) -> None:
+    def ended(
+        self, task: MaintenanceTask, outcome: CompactionOutcome | ExpirationOutcome, now: float
+    ) -> None:
         """Take the result of an action."""
         self._spend(task, outcome.seconds)
         each = self._tables[task.table]
@@ -165,7 +178,9 @@ class MaintenanceSchedule:
                 each.not_before = now + _LONG_RETRY_SECONDS
             return
         each.health, each.measured_at = outcome.health, now
-        each.commits = each.added_files = each.added_rows = each.replaced_rows = each.needed_cost = 0
+        each.commits = each.added_files = each.added_rows = each.replaced_rows = (
+            each.needed_cost
+        ) = 0
         match outcome.status:
             case CompactionStatus.NOT_DUE:
                 self._estimates.measure = _smoothed(self._estimates.measure, outcome.seconds)
@@ -195,7 +210,9 @@ class MaintenanceSchedule:
         if health is None:
             return MaintenanceKind.MEASURE if table.commits else None
         idle = now - table.measured_at
-        is_stale = table.commits >= _COMMITS_PER_MEASUREMENT or (table.commits > 0 and idle >= _MEASURE_SECONDS)
+        is_stale = table.commits >= _COMMITS_PER_MEASUREMENT or (
+            table.commits > 0 and idle >= _MEASURE_SECONDS
+        )
         if not health.maintained or (policy.window is not None and not policy.window.holds(now_ms)):
             return MaintenanceKind.MEASURE if is_stale else None
         if health.expirable >= _EXPIRATION_BATCH or (
@@ -204,9 +221,15 @@ class MaintenanceSchedule:
             return MaintenanceKind.EXPIRE
         records = health.records + table.added_rows
         deleted = health.deleted_records + table.replaced_rows
-        is_crowded = policy.small_files and health.mergeable_files + table.added_files >= policy.small_files
+        is_crowded = (
+            policy.small_files and health.mergeable_files + table.added_files >= policy.small_files
+        )
         is_dirty = policy.delete_ratio and deleted and deleted >= policy.delete_ratio * records
-        has_changed = table.commits > 0 or table.needed_cost > 0 or health.mergeable_files >= policy.small_files > 0
+        has_changed = (
+            table.commits > 0
+            or table.needed_cost > 0
+            or health.mergeable_files >= policy.small_files > 0
+        )
         if (is_crowded or is_dirty) and has_changed:
             return MaintenanceKind.COMPACT
         return MaintenanceKind.MEASURE if is_stale else None
@@ -220,7 +243,13 @@ class MaintenanceSchedule:
         return self._estimates.compaction(max(least, table.needed_cost))
 
     def _task(
-        self, table: str, kind: MaintenanceKind, budget: float, seconds: float, *, delays_commits: bool = False
+        self,
+        table: str,
+        kind: MaintenanceKind,
+        budget: float,
+        seconds: float,
+        *,
+        delays_commits: bool = False,
     ) -> MaintenanceTask:
         self._sequence += 1
         each = self._tables[table]
@@ -239,7 +268,9 @@ class MaintenanceSchedule:
             self._credited_at = None
             return
         if self._credited_at is not None:
-            self._credit = min(self._credit + SHARE * (now - self._credited_at), self._most_credit())
+            self._credit = min(
+                self._credit + SHARE * (now - self._credited_at), self._most_credit()
+            )
         self._credited_at = now
 
     def _spend(self, task: MaintenanceTask, seconds: float) -> None:

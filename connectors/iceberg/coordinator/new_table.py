@@ -1,4 +1,5 @@
-"""`NewTable`: a table as the sink creates it, from what its first rows ask for and from the configuration."""
+"""`NewTable`: a table as the sink creates it, from what its first rows ask for and from the
+configuration."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ class NewTable:
     keys: tuple[str, ...]  # MERGE only
 
 
-def new_table(config: IcebergSinkConfig, name: str, request: TableRequest, record_keys: Sequence[str] = ()) -> NewTable:
+def new_table(
+    config: IcebergSinkConfig, name: str, request: TableRequest, record_keys: Sequence[str] = ()
+) -> NewTable:
     """The table for rows that made this request. `record_keys`: the key that records had before.
 
     Raises:
@@ -34,7 +37,9 @@ def new_table(config: IcebergSinkConfig, name: str, request: TableRequest, recor
         TableUnsuitableError: It could not be written as configured.
     """
     if not config.may_create(name):
-        raise TableMissingError(name, "does not exist, and iceberg.tables.auto-create-enabled is false")
+        raise TableMissingError(
+            name, "does not exist, and iceberg.tables.auto-create-enabled is false"
+        )
     if request.schema is None:
         raise TableNotCreatedError(name, f"does not exist, and cannot be created: {request.reason}")
     merges = config.mode_of(name) is WriteMode.MERGE
@@ -47,7 +52,10 @@ def new_table(config: IcebergSinkConfig, name: str, request: TableRequest, recor
     except DataError as error:
         raise TableUnsuitableError(name, str(error)) from error
     version = config.format_version(name)
-    properties = {**created_properties(config.table(name).maintenance.mode), "format-version": str(version)}
+    properties = {
+        **created_properties(config.table(name).maintenance.mode),
+        "format-version": str(version),
+    }
     if merges and version >= 2:  # rewriting whole files costs several times more
         properties |= dict.fromkeys(WRITE_MODES, "merge-on-read")
         if version == 2:  # by file, each cycle writes all deletes of each file again
@@ -65,15 +73,19 @@ def check_merged(name: str, keys: Sequence[str], schema: Mapping[str, Any]) -> N
         raise TableUnsuitableError(
             name,
             f"MERGE needs to know the key: set iceberg.table.{name}.id-columns or "
-            "iceberg.tables.default-id-columns, identifier fields on the table, or iceberg.ext.key-source=record",
+            "iceberg.tables.default-id-columns, identifier fields on the table, or "
+            "iceberg.ext.key-source=record",
         )
     names = {column["name"] for column in schema["fields"]}
     if lacking := [key for key in keys if key not in names]:
         raise TableUnsuitableError(name, f"has no key column {lacking[0]}")
     for column in schema["fields"]:
         if column["name"] in keys and (why := why_no_key(column["type"])):
-            raise TableUnsuitableError(name, f"key column {column['name']} {why}: choose other id-columns")
+            raise TableUnsuitableError(
+                name, f"key column {column['name']} {why}: choose other id-columns"
+            )
     if times := time_columns(schema):
         raise TableUnsuitableError(
-            name, f"column {times[0]} is of type time, which Spark cannot read, so rows cannot be merged"
+            name,
+            f"column {times[0]} is of type time, which Spark cannot read, so rows cannot be merged",
         )

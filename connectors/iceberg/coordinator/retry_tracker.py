@@ -1,4 +1,5 @@
-"""`RetryTracker`: what keeps rows waiting, logged without a flood, shown by a metric, and counted against the limit."""
+"""`RetryTracker`: what keeps rows waiting, logged without a flood, shown by a metric, and counted
+against the limit."""
 
 from __future__ import annotations
 
@@ -16,8 +17,10 @@ from connectors.iceberg.iceberg_metrics import IcebergMetrics
 log = logging.getLogger(__name__)
 
 LOG_SECONDS = 60.0  # between lines about the same failure
-QUIET_SECONDS = 180.0  # without a try it begins anew; a call's deadline and the longest back-off lie between two tries
-FORGET_SECONDS = 600.0  # a table not asked for since then has no waiting task; tasks that wait ask every few seconds
+# without a try it begins anew; a call's deadline and the longest back-off lie between two tries
+QUIET_SECONDS = 180.0
+# a table not asked for since then has no waiting task; tasks that wait ask every few seconds
+FORGET_SECONDS = 600.0
 _NUMBERS = re.compile(r"\d+")  # ids, ports and times differ each time, the failure does not
 
 COORDINATOR = "coordinator"  # what a task says that it waits for
@@ -59,9 +62,12 @@ class RetryTracker:
         interval_ms: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`limit`: commit intervals in a row that a failure may last before the task fails; None: for ever."""
+        """`limit`: commit intervals in a row that a failure may last before the task fails; None:
+        for ever."""
         self._context = context
-        self._awaiting_approval: dict[str, float] = {}  # by table that waits for a person, when that was said last
+        self._awaiting_approval: dict[
+            str, float
+        ] = {}  # by table that waits for a person, when that was said last
         self._metrics = metrics
         self._limit = limit
         self._interval_seconds = interval_ms / 1000
@@ -77,7 +83,9 @@ class RetryTracker:
         """
         intervals = self._tried(Waiting.BEGIN, "", why, f"coordinator begins anew: {why}")
         if self._is_too_long(intervals):
-            raise ConnectError(f"the coordinator could not begin in {intervals} commit intervals in a row: {why}")
+            raise ConnectError(
+                f"the coordinator could not begin in {intervals} commit intervals in a row: {why}"
+            )
 
     def cannot_open(self, table: str, why: str) -> None:
         """A table is not available now, and tasks that wait for it ask again.
@@ -88,7 +96,9 @@ class RetryTracker:
         line = f"table {table} is not available now, its partitions wait: {why}"
         intervals = self._tried(Waiting.OPEN, table, why, line)
         if self._is_too_long(intervals):
-            raise ConnectError(f"table {table} was not available in {intervals} commit intervals in a row: {why}")
+            raise ConnectError(
+                f"table {table} was not available in {intervals} commit intervals in a row: {why}"
+            )
 
     def not_committed(self, table: str, cycles: int, why: str) -> None:
         """A table took no commit in so many cycles in a row.
@@ -98,12 +108,17 @@ class RetryTracker:
         """
         log.error(
             "table %s is not committed, its partitions wait (%d cycles in a row): %s",
-            table, cycles, why, extra={"action": "table_held", "table": table},
-        )  # fmt: skip
+            table,
+            cycles,
+            why,
+            extra={"action": "table_held", "table": table},
+        )
         self._not_committed.add(table)
         self._show(Waiting.COMMIT, table, why)
         if self._is_too_long(cycles):
-            raise ConnectError(f"table {table} was not committed in {cycles} cycles in a row: {why}")
+            raise ConnectError(
+                f"table {table} was not committed in {cycles} cycles in a row: {why}"
+            )
 
     def begins(self) -> None:
         """A coordinator looks for what it needs; until it has it, all tables wait."""
@@ -122,15 +137,19 @@ class RetryTracker:
             self._context.waits(table_to_open(table), None)
 
     def awaits_approval(self, table: str, why: str) -> None:
-        """A table waits for a person; tasks that wait for it ask again. Logged elsewhere, and never too long."""
+        """A table waits for a person; tasks that wait for it ask again. Logged elsewhere, and never
+        too long."""
         self._over(Waiting.OPEN, table)
         self._awaiting_approval[table] = self._clock()
         self._context.waits(table_to_open(table), why)
 
     def cycle_ended(self, failing: Collection[str]) -> None:
-        """`failing`: the tables that take no commit still. Those that no task asks for any more are forgotten."""
+        """`failing`: the tables that take no commit still. Those that no task asks for any more are
+        forgotten."""
         long_ago = self._clock() - FORGET_SECONDS
-        for waiting, table in [key for key, failure in self._known.items() if failure.tried <= long_ago]:
+        for waiting, table in [
+            key for key, failure in self._known.items() if failure.tried <= long_ago
+        ]:
             self._over(waiting, table)
         for table in [table for table, said in self._awaiting_approval.items() if said <= long_ago]:
             self.opened(table)
@@ -139,10 +158,11 @@ class RetryTracker:
         self._not_committed &= set(failing)
 
     def _tried(self, waiting: Waiting, table: str, why: str, line: str) -> int:
-        """Log it, unless that was done lately; returns how many whole commit intervals it lasts now.
+        """Log it, unless that was done lately; returns how many whole commit intervals it lasts
+        now.
 
-        A failure that is over within an interval counts as none, however often it was tried. After a long time without
-        a try it is not known whether it lasted, so it begins anew.
+        A failure that is over within an interval counts as none, however often it was tried. After
+        a long time without a try it is not known whether it lasted, so it begins anew.
         """
         now, kind = self._clock(), _NUMBERS.sub("", why)
         failure = self._known.get((waiting, table))
@@ -155,8 +175,17 @@ class RetryTracker:
         failure.tried = now
         self._show(waiting, table, why)
         if failure.kind != kind or now - failure.logged >= LOG_SECONDS:
-            more = f" (and {failure.silent} times more since this was logged last)" if failure.silent else ""
-            log.warning("%s%s", line, more, extra={"action": "table_held", "table": table} if table else None)
+            more = (
+                f" (and {failure.silent} times more since this was logged last)"
+                if failure.silent
+                else ""
+            )
+            log.warning(
+                "%s%s",
+                line,
+                more,
+                extra={"action": "table_held", "table": table} if table else None,
+            )
             failure.logged, failure.kind, failure.silent = now, kind, 0
         else:
             failure.silent += 1

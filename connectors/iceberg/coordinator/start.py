@@ -11,7 +11,11 @@ from connectors.iceberg.notices.outlets import Outlets
 
 
 def started_coordinator(
-    config: IcebergSinkConfig, context: SinkTaskContext, *, begins_anew: bool = True, maintains: bool = True
+    config: IcebergSinkConfig,
+    context: SinkTaskContext,
+    *,
+    begins_anew: bool = True,
+    maintains: bool = True,
 ) -> Coordinator:
     """Start a coordinator.
 
@@ -28,7 +32,14 @@ def started_coordinator(
     tables = TableManager(config, events, outlets.metrics, context, outlets.lineage, context.warns)
     tables.request()
     coordinator = Coordinator(
-        config, context, tables, events, outlets.metrics, outlets.all(), begins_anew=begins_anew, maintains=maintains
-    )  # fmt: skip
+        config,
+        context,
+        tables,
+        events,
+        outlets.metrics,
+        outlets.all(),
+        begins_anew=begins_anew,
+        maintains=maintains,
+    )
     coordinator.start()
     return coordinator

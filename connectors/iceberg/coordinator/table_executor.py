@@ -1,4 +1,5 @@
-"""`TableExecutor`: runs calls on different tables in parallel, and calls on the same table one after another."""
+"""`TableExecutor`: runs calls on different tables in parallel, and calls on the same table one
+after another."""
 
 from __future__ import annotations
 
@@ -21,15 +22,17 @@ class _Call:
 
     def conflicts_with(self, other: _Call) -> bool:
         """Return True if both calls use the same table."""
-        return self.tables is None or other.tables is None or not self.tables.isdisjoint(other.tables)
+        return (
+            self.tables is None or other.tables is None or not self.tables.isdisjoint(other.tables)
+        )
 
 
 class TableExecutor:
     """A bounded number of threads for calls that may take long.
 
-    A call names the tables that it uses. It starts when no earlier unfinished call uses any of them, so calls on one
-    table run in the order of their submission, each after the callbacks of the previous one have returned. All methods
-    may be called from any thread.
+    A call names the tables that it uses. It starts when no earlier unfinished call uses any of
+    them, so calls on one table run in the order of their submission, each after the callbacks of
+    the previous one have returned. All methods may be called from any thread.
     """
 
     def __init__(self, threads: int) -> None:
@@ -41,7 +44,11 @@ class TableExecutor:
         self._running: list[_Call] = []
 
     def submit(
-        self, tables: frozenset[str] | None, function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs
+        self,
+        tables: frozenset[str] | None,
+        function: Callable[_P, _T],
+        *arguments: _P.args,
+        **named: _P.kwargs,
     ) -> Future[_T]:
         """Schedule a call.
 

@@ -1,7 +1,7 @@
 """What the coordinator does to tables: open, create, evolve, commit, clean up.
 
-The coordinator calls from several threads, but never for the same table at once (`TableManager.tables_of_commit`).
-All of them use one Spark driver, each in its own session.
+The coordinator calls from several threads, but never for the same table at once
+(`TableManager.tables_of_commit`). All of them use one Spark driver, each in its own session.
 """
 
 from __future__ import annotations
@@ -43,7 +43,12 @@ from connectors.iceberg.errors import (
 )
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
-from connectors.iceberg.maintenance.compaction import CompactionOutcome, CompactionRequest, CompactionStatus, compact
+from connectors.iceberg.maintenance.compaction import (
+    CompactionOutcome,
+    CompactionRequest,
+    CompactionStatus,
+    compact,
+)
 from connectors.iceberg.maintenance.expiration import ExpirationOutcome, expire
 from connectors.iceberg.maintenance.maintenance_thread import LOOK, MaintenanceThread
 from connectors.iceberg.notices.lineage import Lineage
@@ -63,7 +68,10 @@ from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.own_refs import ledger_tag, scratch_prefix, unpublished_branch
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.table_metadata import WRITE_MODES
-from connectors.iceberg.schema.pending_schema_changes import PendingSchemaChanges, SchemaChangesPendingError
+from connectors.iceberg.schema.pending_schema_changes import (
+    PendingSchemaChanges,
+    SchemaChangesPendingError,
+)
 from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, SchemaChange
 from connectors.iceberg.schema.table import TableDescription, TableRequest, WriteMode
 from connectors.iceberg.staging.file_output import why_not_written
@@ -85,8 +93,9 @@ class TableManagerContext(SharedServices, WaitReporter, Protocol):
 class TableManager:
     """Owns the sessions in the Spark driver.
 
-    All methods may be called from any thread, but calls whose tables overlap (`tables_of_commit`) must not run at the
-    same time. All mutable state is kept per table or commit: the call for a table owns its entries, and needs no lock.
+    All methods may be called from any thread, but calls whose tables overlap (`tables_of_commit`)
+    must not run at the same time. All mutable state is kept per table or commit: the call for a
+    table owns its entries, and needs no lock.
     """
 
     def __init__(
@@ -105,28 +114,39 @@ class TableManager:
         self._context = context
         self._lineage = lineage
         self._full_merge = config.full_merge
-        spark, seconds = worker_spark_config(config, context.worker_settings), config.commit_attempt_timeout_ms / 1000
+        spark, seconds = (
+            worker_spark_config(config, context.worker_settings),
+            config.commit_attempt_timeout_ms / 1000,
+        )
         settings = EngineSettings(config.full_merge, config.refuse_foreign_rows)
         self._sessions = LakeSessions(
-            lambda: LakeClient(context, spark, settings, config.connector, commit_deadline_seconds=seconds),
+            lambda: LakeClient(
+                context, spark, settings, config.connector, commit_deadline_seconds=seconds
+            ),
             lambda reason: context.waits(SPARK, reason),
             metrics.driver_replaced,
         )
         self._maintenance = MaintenanceThread(config, spark, context, metrics)
         self._property_key = ledger_key(config.connect_group)
         self._described: dict[str, TableDescription] = {}
-        self._record_keys: dict[str, tuple[str, ...]] = {}  # by table, what tasks saw in its records
+        self._record_keys: dict[
+            str, tuple[str, ...]
+        ] = {}  # by table, what tasks saw in its records
         self._warned_properties: set[tuple[str, str]] = set()  # uuid of the table, what was said
         self._pending = PendingSchemaChanges(metrics)
-        self._waiting_steps: set[str] = set()  # tables whose step returns columns that only a person may add
+        # tables whose step returns columns that only a person may add
+        self._waiting_steps: set[str] = set()
         self._stopping = threading.Event()
         self._health = HealthMonitor(metrics, warns)
         self._expired_tables: set[str] = set()  # whose first expiration has been logged
-        self._deaths: dict[str, int] = {}  # of the driver, by the commit that it was asked for at that time
+        self._deaths: dict[
+            str, int
+        ] = {}  # of the driver, by the commit that it was asked for at that time
         self._suspects: set[str] = set()  # tables: see `is_suspect`
 
     def request(self) -> None:
-        """Have the driver started now and not by the first commit. The status shows it until `start` returns."""
+        """Have the driver started now and not by the first commit. The status shows it until
+        `start` returns."""
         self._sessions.request()
 
     def start(self) -> None:
@@ -146,13 +166,17 @@ class TableManager:
         self._sessions.stop()
 
     def tables_of_commit(self, name: str) -> frozenset[str]:
-        """Return the tables that a commit to a table may write: the table, its aggregates, and its rejected rows."""
-        return frozenset({name, _rejected(name), *(each.table for each in self._config.table(name).aggregates)})
+        """Return the tables that a commit to a table may write: the table, its aggregates, and its
+        rejected rows."""
+        return frozenset(
+            {name, _rejected(name), *(each.table for each in self._config.table(name).aggregates)}
+        )
 
     def is_suspect(self, name: str) -> bool:
         """Return True if the driver died during the last commit to a table, which may be the cause.
 
-        The next commit to it has to run alone, so that it cannot interrupt the commits to other tables again.
+        The next commit to it has to run alone, so that it cannot interrupt the commits to other
+        tables again.
         """
         return name in self._suspects
 
@@ -169,7 +193,8 @@ class TableManager:
             return None
 
     def view_to_commit(self, name: str) -> TableView | None:
-        """As `view`, where an attempt to commit begins with it: then a failure is one of the attempt."""
+        """As `view`, where an attempt to commit begins with it: then a failure is one of the
+        attempt."""
         with self._attempt(name):
             view = self.view(name)
         if view is None:
@@ -178,7 +203,8 @@ class TableManager:
 
     @contextmanager
     def _attempt(self, name: str) -> Iterator[None]:
-        """Count an attempt to commit that ends with an error; one that waits for a person or other rows is none."""
+        """Count an attempt to commit that ends with an error; one that waits for a person or other
+        rows is none."""
         try:
             yield
         except (PairUnreadError, SchemaChangesPendingError):
@@ -193,12 +219,19 @@ class TableManager:
         if table.aggregates:
             lake.settle(name, self._property_key)
         loaded = lake.load(
-            name, self._property_key, table.commit_branch or MAIN, self._config.mode_of(name), table.id_columns,
+            name,
+            self._property_key,
+            table.commit_branch or MAIN,
+            self._config.mode_of(name),
+            table.id_columns,
             unpublished_branch(self._config.connect_group),
-        )  # fmt: skip
+        )
         description = loaded.description
-        if description.mode is WriteMode.MERGE and not description.key_columns:  # the records' own key comes last
-            description = dataclasses.replace(description, key_columns=self._record_keys.get(name, ()))
+        # the records' own key comes last
+        if description.mode is WriteMode.MERGE and not description.key_columns:
+            description = dataclasses.replace(
+                description, key_columns=self._record_keys.get(name, ())
+            )
             loaded = dataclasses.replace(loaded, description=description)
         self._described[name] = description
         self._metrics.unpublished(name, commits=loaded.unpublished)
@@ -206,25 +239,30 @@ class TableManager:
         return loaded
 
     def prepare(self, name: str, need: Need, request_text: str) -> tuple[TableView, str]:
-        """Open a table for tasks, creating or evolving it as they asked and the configuration allows.
+        """Open a table for tasks, creating or evolving it as they asked and the configuration
+        allows.
 
-        Returns the view of the protocol and the description that goes to the tasks, without what the configuration
-        says of the storage: that they know themselves.
+        Returns the view of the protocol and the description that goes to the tasks, without what
+        the configuration says of the storage: that they know themselves.
 
-        Raises:
-            ChangesHeldError: The rows need what only a person may change; tasks that wait for it ask again and again.
-            ConnectError: It is not available; the text goes to the tasks that wait.
+        Raises: ChangesHeldError: The rows need what only a person may change; tasks that wait for
+            it ask again and again. ConnectError: It is not available; the text goes to the tasks
+            that wait.
         """
         config, request = self._config, TableRequest.from_text(request_text)
         if request.keys:
             self._record_keys[name] = request.keys
         with self._sessions.session(name) as lake:
             loaded = self._open(lake, name, need, request)
-        description = dataclasses.replace(loaded.description, sort_by=_file_order(config.table(name).sort_by))
+        description = dataclasses.replace(
+            loaded.description, sort_by=_file_order(config.table(name).sort_by)
+        )
         if description.mode is WriteMode.MERGE:
             check_merged(name, description.key_columns, json.loads(description.schema))
         self._warn_ignored(description)
-        own = file_io_properties(config.catalog_properties()).items()  # keys among them, which no topic needs to hold
+        own = file_io_properties(
+            config.catalog_properties()
+        ).items()  # keys among them, which no topic needs to hold
         lent = dict(description.io_properties.items() - own)
         answer = dataclasses.replace(description, io_properties=lent)
         return loaded.view, json.dumps(answer.to_json(), separators=(",", ":"))
@@ -243,25 +281,37 @@ class TableManager:
         return self._with_write_mode(lake, self._with_order(lake, self._with_layout(lake, loaded)))
 
     def _warn_ignored(self, table: TableDescription) -> None:
-        """Warn of properties of a table that its staged files do not follow, once for each table and property."""
+        """Warn of properties of a table that its staged files do not follow, once for each table
+        and property."""
         ignored = ignored_properties({**table.properties, **self._config.write_props})
         for text in ignored:
             if (table.uuid, text) not in self._warned_properties:
                 self._warned_properties.add((table.uuid, text))
-                log.warning("table %s: %s", table.name, text, extra={"action": "property_ignored", "table": table.name})
+                log.warning(
+                    "table %s: %s",
+                    table.name,
+                    text,
+                    extra={"action": "property_ignored", "table": table.name},
+                )
 
     def _with_order(self, lake: LakeClient, loaded: LoadedTable) -> LoadedTable:
-        """With a column for the order of rows, where the changes of a key come in several partitions."""
+        """With a column for the order of rows, where the changes of a key come in several
+        partitions."""
         table = loaded.description
         columns = {column["name"] for column in json.loads(table.schema)["fields"]}
-        if not self._config.ordering_columns or table.mode is not WriteMode.MERGE or ORDER in columns:
+        if (
+            not self._config.ordering_columns
+            or table.mode is not WriteMode.MERGE
+            or ORDER in columns
+        ):
             return loaded
         lake.evolve(table.name, [SchemaChange(ChangeKind.ADD, (ORDER,), '"string"')])
         log.info("table %s: column %s keeps the order of rows", table.name, ORDER)
         return self._load(lake, table.name)
 
     def _with_layout(self, lake: LakeClient, loaded: LoadedTable) -> LoadedTable:
-        """With the sort order of the configuration, and with its partition fields if they may change."""
+        """With the sort order of the configuration, and with its partition fields if they may
+        change."""
         name, config = loaded.description.name, self._config
         table = config.table(name)
         partition_by = table.partition_by if config.evolve_partitions else None
@@ -270,13 +320,15 @@ class TableManager:
         if not lake.set_layout(name, table.sort_by, partition_by):
             return loaded
         log.info(
-            "table %s: new files have the sort order and the partition fields of the configuration", name,
+            "table %s: new files have the sort order and the partition fields of the configuration",
+            name,
             extra={"action": "layout_set", "table": name},
-        )  # fmt: skip
+        )
         return self._load(lake, name)
 
     def _with_write_mode(self, lake: LakeClient, loaded: LoadedTable) -> LoadedTable:
-        """With merge-on-read, where the table's owner says nothing: Iceberg's default rewrites whole files."""
+        """With merge-on-read, where the table's owner says nothing: Iceberg's default rewrites
+        whole files."""
         table = loaded.description
         if table.mode is not WriteMode.MERGE or table.format_version < 2 or self._full_merge:
             return loaded
@@ -284,9 +336,12 @@ class TableManager:
             return loaded
         lake.set_properties(table.name, dict.fromkeys(WRITE_MODES, "merge-on-read"))
         log.info(
-            "table %s says nothing of %s: it is set to merge-on-read (iceberg.ext.keep-write-mode=true would keep it)",
-            table.name, WRITE_MODES[0], extra={"action": "write_mode_set", "table": table.name},
-        )  # fmt: skip
+            "table %s says nothing of %s: it is set to merge-on-read "
+            "(iceberg.ext.keep-write-mode=true would keep it)",
+            table.name,
+            WRITE_MODES[0],
+            extra={"action": "write_mode_set", "table": table.name},
+        )
         return self._load(lake, table.name)
 
     def _evolve(self, lake: LakeClient, loaded: LoadedTable, request: TableRequest) -> LoadedTable:
@@ -329,20 +384,37 @@ class TableManager:
         self._metrics.committed(request.table, outcome)
         if outcome.failed:
             log.warning(
-                "commit %s to %s is not as expected: %s%s", request.commit, request.table, described(outcome.failed),
-                "; readers do not see it until `connect-py gate --publish`" if outcome.unpublished else "",
-                extra={"action": "expectation_failed", "table": request.table, "commit_id": request.commit},
-            )  # fmt: skip
+                "commit %s to %s is not as expected: %s%s",
+                request.commit,
+                request.table,
+                described(outcome.failed),
+                "; readers do not see it until `connect-py gate --publish`"
+                if outcome.unpublished
+                else "",
+                extra={
+                    "action": "expectation_failed",
+                    "table": request.table,
+                    "commit_id": request.commit,
+                },
+            )
         counts = outcome.counts
         log.info(
             "commit %s to %s: %s by engine %s, %d rows in %d files, %d replaced, %d ms%s",
-            request.commit, request.table, outcome.status.value, outcome.engine.value, counts.added_rows,
-            counts.added_files, counts.replaced_rows, counts.milliseconds,
+            request.commit,
+            request.table,
+            outcome.status.value,
+            outcome.engine.value,
+            counts.added_rows,
+            counts.added_files,
+            counts.replaced_rows,
+            counts.milliseconds,
             f" ({outcome.reason})" if outcome.reason else "",
             extra={"action": "table_commit", "table": request.table, "commit_id": request.commit},
-        )  # fmt: skip
+        )
         if outcome.snapshot_id is not None:
-            self._events.on_table_commit(request, outcome.snapshot_id, _utc(request.valid_through_ms))
+            self._events.on_table_commit(
+                request, outcome.snapshot_id, _utc(request.valid_through_ms)
+            )
             if self._lineage is not None:
                 self._lineage.committed(request, outcome, self._described[request.table])
         return outcome
@@ -362,7 +434,9 @@ class TableManager:
             summary |= offsets
         valid_through = _utc(request.valid_through_ms)
         if valid_through is not None:
-            summary[VALID_THROUGH_KEY] = valid_through.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            summary[VALID_THROUGH_KEY] = valid_through.isoformat(timespec="milliseconds").replace(
+                "+00:00", "Z"
+            )
         return CommitRequest(
             table=request.table,
             commit_id=request.commit,
@@ -370,7 +444,9 @@ class TableManager:
             property_key=self._property_key,
             property_template=request.property_text(SNAPSHOT_ID),
             summary=summary,
-            properties={} if request.ledger.repeats_offsets else offsets,  # of now only: they are long
+            properties={}
+            if request.ledger.repeats_offsets
+            else offsets,  # of now only: they are long
             files=files,
             mode=description.mode,
             key_columns=description.key_columns,
@@ -393,10 +469,14 @@ class TableManager:
         )
 
     def _commit(self, request: CommitRequest) -> CommitOutcome:
-        """Ask the driver; a request that killed it several times fails its own task, and no other connector's."""
+        """Ask the driver; a request that killed it several times fails its own task, and no other
+        connector's."""
         try:
             following = [each.table for each in request.aggregates]
-            with self._sessions.session(request.table) as lake, self._maintenance.commit(request.table, *following):
+            with (
+                self._sessions.session(request.table) as lake,
+                self._maintenance.commit(request.table, *following),
+            ):
                 outcome = lake.commit(request)
             self._suspects.discard(request.table)
             if request.table in self._waiting_steps:
@@ -413,15 +493,17 @@ class TableManager:
             if deaths < DEATHS:
                 raise
             raise SparkLostError(
-                f"the Spark driver died {deaths} times while it made commit {request.commit_id} to {request.table}"
-                + _user_code(request)
+                f"the Spark driver died {deaths} times while it made commit {request.commit_id} to "
+                f"{request.table}" + _user_code(request)
             ) from error
 
-    def maintain(self, task: MaintenanceTask, epoch: Epoch) -> CompactionOutcome | ExpirationOutcome:
+    def maintain(
+        self, task: MaintenanceTask, epoch: Epoch
+    ) -> CompactionOutcome | ExpirationOutcome:
         """Carry out one maintenance action in the driver of the commits.
 
-        Raises:
-            ConnectError: It failed; the rows of the table are unchanged. Commits continue whatever the reason is.
+        Raises: ConnectError: It failed; the rows of the table are unchanged. Commits continue
+            whatever the reason is.
         """
         started = time.monotonic()
         try:
@@ -438,22 +520,44 @@ class TableManager:
             log.exception("table %s: %s failed", task.table, task.kind.value)
             raise ConnectError(f"{type(error).__name__}: {error}") from error
 
-    def _compacted(self, lake: LakeClient, task: MaintenanceTask, epoch: Epoch) -> CompactionOutcome:
+    def _compacted(
+        self, lake: LakeClient, task: MaintenanceTask, epoch: Epoch
+    ) -> CompactionOutcome:
         table = self._config.table(task.table)
         request = CompactionRequest(
-            table.maintenance, self._config.connector, epoch, self._property_key, table.commit_branch or MAIN,
-            task.cost_limit, task.seconds,
-        )  # fmt: skip
+            table.maintenance,
+            self._config.connector,
+            epoch,
+            self._property_key,
+            table.commit_branch or MAIN,
+            task.cost_limit,
+            task.seconds,
+        )
         outcome = lake.run_within(request.seconds, task.table, compact, request)
         self._health.update(task.table, outcome.health)
-        if outcome.status in (CompactionStatus.COMMITTED, CompactionStatus.CANCELED, CompactionStatus.REFUSED):
-            self._metrics.maintained(task.table, MaintenanceKind.COMPACT.value, outcome.status.value, outcome.seconds)
+        if outcome.status in (
+            CompactionStatus.COMMITTED,
+            CompactionStatus.CANCELED,
+            CompactionStatus.REFUSED,
+        ):
+            self._metrics.maintained(
+                task.table, MaintenanceKind.COMPACT.value, outcome.status.value, outcome.seconds
+            )
             log.info(
                 "table %s: compaction %s: %d files replaced by %d in %.1f s%s (%s)",
-                task.table, outcome.status.value, outcome.replaced_files, outcome.new_files, outcome.seconds,
-                ", delaying a commit" if task.delays_commits else "", outcome.reason,
-                extra={"action": "maintenance", "table": task.table, "outcome": outcome.status.value},
-            )  # fmt: skip
+                task.table,
+                outcome.status.value,
+                outcome.replaced_files,
+                outcome.new_files,
+                outcome.seconds,
+                ", delaying a commit" if task.delays_commits else "",
+                outcome.reason,
+                extra={
+                    "action": "maintenance",
+                    "table": task.table,
+                    "outcome": outcome.status.value,
+                },
+            )
         return outcome
 
     def _expired(self, lake: LakeClient, task: MaintenanceTask) -> ExpirationOutcome:
@@ -468,14 +572,21 @@ class TableManager:
             log.info(
                 "table %s: snapshots expire after %s, or earlier if there are more than %d; "
                 "%s%s.maintenance.snapshots=0 disables this",
-                task.table, f"{table.maintenance.keep_ms / DAYS:g} days", table.maintenance.auto_snapshots,
-                TABLE_PREFIX, task.table, extra={"action": "snapshots_expire", "table": task.table},
-            )  # fmt: skip
+                task.table,
+                f"{table.maintenance.keep_ms / DAYS:g} days",
+                table.maintenance.auto_snapshots,
+                TABLE_PREFIX,
+                task.table,
+                extra={"action": "snapshots_expire", "table": task.table},
+            )
         log.info(
             "table %s: %d snapshots expired, %d remain (%.1f s)",
-            task.table, outcome.expired, outcome.remaining, outcome.seconds,
+            task.table,
+            outcome.expired,
+            outcome.remaining,
+            outcome.seconds,
             extra={"action": "maintenance", "table": task.table, "outcome": "done"},
-        )  # fmt: skip
+        )
         return outcome
 
     def clean(self, name: str, table_uuid: str, epoch: Epoch) -> None:
@@ -483,13 +594,19 @@ class TableManager:
         config = self._config
         fault_point("before_clean")
         with self._sessions.session(name) as lake:
-            removed = lake.remove_files(name, table_uuid, StagedFileName.prefix(config.connector), epoch.number)
+            removed = lake.remove_files(
+                name, table_uuid, StagedFileName.prefix(config.connector), epoch.number
+            )
             for each in config.table(name).aggregates:
                 uuid = lake.load(each.table, self._property_key).description.uuid
-                lake.remove_files(each.table, uuid, StagedFileName.prefix(config.connector), epoch.number)
+                lake.remove_files(
+                    each.table, uuid, StagedFileName.prefix(config.connector), epoch.number
+                )
         fault_point("after_clean")
         if removed is None:
-            log.warning("table %s is too large to look for staged files of earlier epochs: they stay", name)
+            log.warning(
+                "table %s is too large to look for staged files of earlier epochs: they stay", name
+            )
         elif removed:
             log.info("table %s: removed %d staged files of earlier epochs", name, removed)
 
@@ -515,7 +632,8 @@ def _utc(timestamp_ms: int | None) -> datetime | None:
 
 
 def _file_order(terms: Sequence[SortTerm]) -> tuple[tuple[str, bool, bool], ...]:
-    """The columns by which rows of a file are sorted, up to the first term that has another order than its column."""
+    """The columns by which rows of a file are sorted, up to the first term that has another order
+    than its column."""
     kept = itertools.takewhile(lambda each: each.sorts_files, terms)
     return tuple((each.term.column, each.descending, each.nulls_first) for each in kept)
 
@@ -527,6 +645,6 @@ def why_not_merged(table: TableDescription) -> str | None:
     if table.properties.get(WRITE_MODES[0], "").lower() != "merge-on-read":
         return None
     return (
-        "is of format version 1, which has no deletes, and its property write.merge.mode says merge-on-read: set "
-        "format-version to 2, or write.merge.mode to copy-on-write"
+        "is of format version 1, which has no deletes, and its property write.merge.mode says "
+        "merge-on-read: set format-version to 2, or write.merge.mode to copy-on-write"
     )

@@ -1,4 +1,5 @@
-"""`DeadLetterRecord`: one dead letter as its table has it, and in the form that people read and write."""
+"""`DeadLetterRecord`: one dead letter as its table has it, and in the form that people read and
+write."""
 
 from __future__ import annotations
 
@@ -33,15 +34,33 @@ class DeadLetterRecord:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """From a row of the table, or from some of its columns; a table of one's own may lack what only tells more."""
+        """From a row of the table, or from some of its columns; a table of one's own may lack what
+        only tells more."""
         stamp = row.get("timestamp")
         headers = [(h["key"], h["value"]) for h in row.get("headers") or ()]
-        known = {"topic", "partition", "offset", "attempt", "timestamp", "key", "value", "headers", "_dlq_reason"}
+        known = {
+            "topic",
+            "partition",
+            "offset",
+            "attempt",
+            "timestamp",
+            "key",
+            "value",
+            "headers",
+            "_dlq_reason",
+        }
         return cls(
-            row["topic"], row["partition"], row["offset"], row.get("attempt") or 0,
-            None if stamp is None else round(stamp.timestamp() * 1000), row.get("key"), row.get("value"), headers,
-            row.get("_dlq_reason") or "", {k: v for k, v in row.items() if k not in known},
-        )  # fmt: skip
+            row["topic"],
+            row["partition"],
+            row["offset"],
+            row.get("attempt") or 0,
+            None if stamp is None else round(stamp.timestamp() * 1000),
+            row.get("key"),
+            row.get("value"),
+            headers,
+            row.get("_dlq_reason") or "",
+            {k: v for k, v in row.items() if k not in known},
+        )
 
     @property
     def place(self) -> Place:
@@ -63,12 +82,21 @@ class DeadLetterRecord:
 
     def to_json(self) -> dict[str, Any]:
         """The form that `show` prints and `replay --fixed` takes."""
-        details = {k: v.isoformat() if isinstance(v, datetime) else v for k, v in self.details.items()}
+        details = {
+            k: v.isoformat() if isinstance(v, datetime) else v for k, v in self.details.items()
+        }
         return {
-            "topic": self.topic, "partition": self.partition, "offset": self.offset, "attempt": self.attempt,
-            "timestamp": self.timestamp, "key": shown(self.key), "value": shown(self.value),
-            "headers": [[name, shown(data)] for name, data in self.headers], "_dlq_reason": self.reason, **details,
-        }  # fmt: skip
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "attempt": self.attempt,
+            "timestamp": self.timestamp,
+            "key": shown(self.key),
+            "value": shown(self.value),
+            "headers": [[name, shown(data)] for name, data in self.headers],
+            "_dlq_reason": self.reason,
+            **details,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +114,16 @@ class Fix:
             ConfigError: It is not of this form.
         """
         try:
-            changes: dict[str, Any] = {name: hidden(data[name]) for name in ("key", "value") if name in data}
+            changes: dict[str, Any] = {
+                name: hidden(data[name]) for name in ("key", "value") if name in data
+            }
             if "headers" in data:
                 changes["headers"] = [(str(name), hidden(value)) for name, value in data["headers"]]
             return cls((str(data["topic"]), int(data["partition"]), int(data["offset"])), changes)
         except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError("", f"a fixed record is not of the form that `dlq show` prints: {error!r}") from error
+            raise ConfigError(
+                "", f"a fixed record is not of the form that `dlq show` prints: {error!r}"
+            ) from error
 
 
 def shown(data: bytes | None) -> Mapping[str, str] | None:
@@ -108,7 +140,9 @@ def hidden(data: Mapping[str, str] | None) -> bytes | None:
     """The bytes again. KeyError, TypeError or ValueError: not of that form."""
     if data is None:
         return None
-    return data["text"].encode() if "text" in data else base64.b64decode(data["base64"], validate=True)
+    return (
+        data["text"].encode() if "text" in data else base64.b64decode(data["base64"], validate=True)
+    )
 
 
 class DeadLetterState(Enum):
@@ -119,19 +153,25 @@ class DeadLetterState(Enum):
     REPLAYED = "replayed"  # tried again; what failed once more is a letter of its own
 
 
-def states(dead_letters: Sequence[DeadLetterRecord], replayed: Collection[Replay]) -> list[DeadLetterState]:
-    """The state of each letter. `replayed`: what the replay topic holds; empty if it was not read."""
+def states(
+    dead_letters: Sequence[DeadLetterRecord], replayed: Collection[Replay]
+) -> list[DeadLetterState]:
+    """The state of each letter. `replayed`: what the replay topic holds; empty if it was not
+    read."""
     newest = {dead_letter.place: dead_letter.attempt for dead_letter in latest(dead_letters)}
     found = []
     for dead_letter in dead_letters:
-        tried = dead_letter.attempt < newest[dead_letter.place] or dead_letter.next_replay() in replayed
+        tried = (
+            dead_letter.attempt < newest[dead_letter.place] or dead_letter.next_replay() in replayed
+        )
         again = DeadLetterState.FAILED_AGAIN if dead_letter.attempt else DeadLetterState.NEW
         found.append(DeadLetterState.REPLAYED if tried else again)
     return found
 
 
 def latest(dead_letters: Iterable[DeadLetterRecord]) -> list[DeadLetterRecord]:
-    """Of each record its last letter, in order of their places: earlier ones were tried again since."""
+    """Of each record its last letter, in order of their places: earlier ones were tried again
+    since."""
     found: dict[Place, DeadLetterRecord] = {}
     for dead_letter in dead_letters:
         known = found.get(dead_letter.place)

@@ -31,12 +31,26 @@ from connectors.iceberg.staging.types import TypeOptions, new_table_schema
 _MOMENT = Schema(Type.INT64, optional=True, name=TIMESTAMP, version=1)
 _HEADER = struct(("key", STRING), ("value", OPTIONAL_BYTES))
 SCHEMA = struct(
-    ("topic", STRING), ("partition", INT32), ("offset", INT64), ("timestamp", _MOMENT),
-    ("timestamp_type", OPTIONAL_STRING), ("key", OPTIONAL_BYTES), ("value", OPTIONAL_BYTES),
-    ("headers", array(_HEADER)), ("_dlq_reason", STRING), ("stage", STRING), ("class_name", OPTIONAL_STRING),
-    ("error_class", OPTIONAL_STRING), ("error_message", OPTIONAL_STRING), ("error_stacktrace", OPTIONAL_STRING),
-    ("attempt", INT32), ("connector", STRING), ("task", INT32), ("config_hash", STRING), ("failed_at", _MOMENT),
-)  # fmt: skip
+    ("topic", STRING),
+    ("partition", INT32),
+    ("offset", INT64),
+    ("timestamp", _MOMENT),
+    ("timestamp_type", OPTIONAL_STRING),
+    ("key", OPTIONAL_BYTES),
+    ("value", OPTIONAL_BYTES),
+    ("headers", array(_HEADER)),
+    ("_dlq_reason", STRING),
+    ("stage", STRING),
+    ("class_name", OPTIONAL_STRING),
+    ("error_class", OPTIONAL_STRING),
+    ("error_message", OPTIONAL_STRING),
+    ("error_stacktrace", OPTIONAL_STRING),
+    ("attempt", INT32),
+    ("connector", STRING),
+    ("task", INT32),
+    ("config_hash", STRING),
+    ("failed_at", _MOMENT),
+)
 """A row is one record that failed, and why."""
 
 _LONGEST_TEXT = 10_000  # characters; some errors quote what they could not read
@@ -53,10 +67,13 @@ class DeadLetterRows:
     @staticmethod
     def creation(config: IcebergSinkConfig) -> str:
         """What to ask for when the table is not open: how to create it."""
-        return TableRequest(new_table_schema(SCHEMA, arrow_type(SCHEMA), TypeOptions.of(config))).to_text()
+        return TableRequest(
+            new_table_schema(SCHEMA, arrow_type(SCHEMA), TypeOptions.of(config))
+        ).to_text()
 
     def batches(self, dead_letters: Iterable[DeadLetter]) -> list[Batch]:
-        """The letters as batches whose values are rows of the table, one per topic; letters come in offset order."""
+        """The letters as batches whose values are rows of the table, one per topic; letters come in
+        offset order."""
         by_topic: dict[str, list[SinkRecord]] = {}
         for failed in dead_letters:
             by_topic.setdefault(failed.origin.topic, []).append(self._record(failed))
@@ -65,19 +82,42 @@ class DeadLetterRows:
     def _record(self, failed: DeadLetter) -> SinkRecord:
         origin, replay = failed.origin, failed.replay
         first = replay or origin
-        kept = origin.headers if replay is None else without_replay(origin.headers)  # elsewhere it is the record's own
+        # elsewhere it is the record's own
+        kept = origin.headers if replay is None else without_replay(origin.headers)
         headers = [Struct(_HEADER, pair) for pair in kept]
         values = (
-            first.topic, first.partition, first.offset, failed.timestamp, failed.timestamp_type.value, origin.key,
-            origin.value, headers, failed.reason.value, failed.stage, failed.class_name, failed.error_class,
-            _cut(failed.error_message), _cut(failed.error_trace), 0 if replay is None else replay.attempt,
-            self._connector, self._task, self._config_hash, failed.failed_at,
-        )  # fmt: skip
+            first.topic,
+            first.partition,
+            first.offset,
+            failed.timestamp,
+            failed.timestamp_type.value,
+            origin.key,
+            origin.value,
+            headers,
+            failed.reason.value,
+            failed.stage,
+            failed.class_name,
+            failed.error_class,
+            _cut(failed.error_message),
+            _cut(failed.error_trace),
+            0 if replay is None else replay.attempt,
+            self._connector,
+            self._task,
+            self._config_hash,
+            failed.failed_at,
+        )
         place = RecordOrigin(origin.topic, origin.partition, origin.offset)
         return SinkRecord(
-            origin.topic, origin.partition, None, None, SCHEMA, Struct(SCHEMA, values), failed.timestamp,
-            timestamp_type=failed.timestamp_type, origin=place,
-        )  # fmt: skip
+            origin.topic,
+            origin.partition,
+            None,
+            None,
+            SCHEMA,
+            Struct(SCHEMA, values),
+            failed.timestamp,
+            timestamp_type=failed.timestamp_type,
+            origin=place,
+        )
 
 
 def _cut(text: str | None) -> str | None:
@@ -85,7 +125,8 @@ def _cut(text: str | None) -> str | None:
 
 
 def config_hash(props: Mapping[str, str]) -> str:
-    """Which configuration it was: 16 hexadecimal digits, the same in every task. Secrets do not go into it."""
+    """Which configuration it was: 16 hexadecimal digits, the same in every task. Secrets do not go
+    into it."""
     digest = hashlib.sha256()
     for key in sorted(props):
         if not SECRET_KEY.search(key):

@@ -31,7 +31,8 @@ _WITHOUT_RECORD = ("topic", "partition", "offset", "attempt", _REASON, "stage", 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTable:
-    """Asks the catalog through a JVM where the table is now, and reads it in this process, deleted rows left out.
+    """Asks the catalog through a JVM where the table is now, and reads it in this process, deleted
+    rows left out.
 
     Raises, from every method:
         ConfigError: The connector keeps no dead letters in a table.
@@ -42,7 +43,8 @@ class DeadLetterTable:
     services: SharedServices | None = None  # None: those of the command that runs
 
     def heads(self, limit: int | None = None) -> list[DeadLetterRecord]:
-        """All letters without key, value and headers, or so many; none when the table does not exist yet."""
+        """All letters without key, value and headers, or so many; none when the table does not
+        exist yet."""
         scan = self._scan(limit)
         if scan is None:
             return []
@@ -60,16 +62,20 @@ class DeadLetterTable:
         if name is None or not conditions:
             return
         services = self.services or command_services()
-        with LakeClient(services, worker_spark_config(self.config, services.worker_settings)) as client:
+        with LakeClient(
+            services, worker_spark_config(self.config, services.worker_settings)
+        ) as client:
             for condition in conditions:
                 client.delete_rows(name, condition, self.config.table(name).commit_branch)
 
     def records(
         self, places: Collection[Place] = (), topic: str | None = None, reason: str | None = None
     ) -> Iterator[DeadLetterRecord]:
-        """The letters of these records, if any are named, of this topic and this reason; none when there is no table.
+        """The letters of these records, if any are named, of this topic and this reason; none when
+        there is no table.
 
-        One data file at a time, and of each only the rows that are asked for; files without any are left alone.
+        One data file at a time, and of each only the rows that are asked for; files without any are
+        left alone.
         """
         scan = self._scan()
         if scan is None or (reason is not None and _REASON not in scan.projection().column_names):
@@ -80,7 +86,8 @@ class DeadLetterTable:
         try:
             files = ArrowScan(scan.table_metadata, scan.io, scan.projection(), rows)
             for file in scan.filter(rows).plan_files():
-                for batch in files.to_record_batches([file]):  # given all, it reads ahead as fast as it can
+                # given all, it reads ahead as fast as it can
+                for batch in files.to_record_batches([file]):
                     for start in range(0, batch.num_rows, ROWS):
                         yield from map(DeadLetterRecord.of, batch.slice(start, ROWS).to_pylist())
         except (OSError, ValueError) as error:
@@ -90,10 +97,14 @@ class DeadLetterTable:
         """Of the branch that letters are committed to; None: there is no table."""
         config, name = self.config, self.config.dead_letter_table
         if name is None:
-            raise ConfigError(DEAD_LETTER_TABLE, "is not set: this connector keeps no dead letters in a table")
+            raise ConfigError(
+                DEAD_LETTER_TABLE, "is not set: this connector keeps no dead letters in a table"
+            )
         services = self.services or command_services()
         try:
-            with LakeClient(services, worker_spark_config(config, services.worker_settings)) as lake:
+            with LakeClient(
+                services, worker_spark_config(config, services.worker_settings)
+            ) as lake:
                 location, io = lake.metadata(name)
         except TableMissingError:
             return None
@@ -121,8 +132,10 @@ def _naming(dead_letters: Iterable[DeadLetterRecord]) -> Iterator[str]:
         for start in range(0, len(offsets), DELETED):
             some = sorted(offsets)[start : start + DELETED]
             tried = "attempt = " + str(attempt) if attempt else "coalesce(attempt, 0) = 0"
-            parts.append(f"(topic = {literal(topic)} AND partition = {partition} AND {tried} AND `offset` IN "
-                         f"({', '.join(map(str, some))}))")  # fmt: skip
+            parts.append(
+                f"(topic = {literal(topic)} AND partition = {partition} AND {tried} AND `offset` "
+                f"IN ({', '.join(map(str, some))}))"
+            )
             count += len(some)
             if count >= DELETED:
                 yield " OR ".join(parts)
@@ -131,7 +144,9 @@ def _naming(dead_letters: Iterable[DeadLetterRecord]) -> Iterator[str]:
         yield " OR ".join(parts)
 
 
-def _asked_for(places: Collection[Place], topic: str | None, reason: str | None) -> BooleanExpression:
+def _asked_for(
+    places: Collection[Place], topic: str | None, reason: str | None
+) -> BooleanExpression:
     """What the rows are to fulfil."""
     from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, EqualTo, In, Or
 

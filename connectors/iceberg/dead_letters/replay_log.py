@@ -1,4 +1,5 @@
-"""`ReplayLog`: the topic from which a connector tries dead letters again, which is also the record of what was tried.
+"""`ReplayLog`: the topic from which a connector tries dead letters again, which is also the record
+of what was tried.
 
 A letter is written at most once for each attempt, whatever dies when:
 
@@ -7,10 +8,11 @@ A letter is written at most once for each attempt, whatever dies when:
     3 write the letters that are missing, in one transaction                    -> invisible
     4 commit                                                                   -> visible, all of them
 
-Who dies before 4 leaves nothing that the connector sees, and the next replay writes the same letters; who dies after it
-leaves everything, and the next replay finds it in step 2. The connector applies what it reads exactly once, because the
-topic is one of its own: its tables' ledgers cover it.
-"""
+Who dies before 4 leaves nothing that the connector sees, and the next replay writes the same
+letters; who dies after it leaves everything, and the next replay finds it in step 2. The connector
+applies what it reads exactly once, because the topic is one of its own: its tables' ledgers cover
+it.
+"""  # noqa: E501 - a table or a literal is wider
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ KEPT_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.by
 class ReplayLog:
     """One writer at a time; used on one thread.
 
-    Raises, from every method:
-        ConnectError: The cluster does not answer or refuses, or another command replays at this moment.
+    Raises, from every method: ConnectError: The cluster does not answer or refuses, or another
+        command replays at this moment.
     """
 
     def __init__(self, settings: Mapping[str, Any], topic: str, connector: str) -> None:
@@ -43,7 +45,8 @@ class ReplayLog:
         self._settings = self._news.quiet(settings)
         self._topic = topic
         self._producer: Producer | None = None
-        self._made = False  # by us, just now: a broker that does not know the topic yet is not wrong
+        # by us, just now: a broker that does not know the topic yet is not wrong
+        self._made = False
         self._id = f"connect-{connector}-dlq-replay"
 
     def open(self) -> Self:
@@ -67,9 +70,12 @@ class ReplayLog:
         return self
 
     def written(self) -> set[Replay]:
-        """Everything that was replayed so far (step 2). Without `open` a look, which disturbs no replay."""
+        """Everything that was replayed so far (step 2). Without `open` a look, which disturbs no
+        replay."""
         own = {**TO_THE_END, "group.id": self._id}
-        with consumer_of({**self._settings, **own}, f"topic {self._topic} cannot be read") as consumer:
+        with consumer_of(
+            {**self._settings, **own}, f"topic {self._topic} cannot be read"
+        ) as consumer:
             return self._read(consumer)
 
     def _read(self, consumer: Consumer) -> set[Replay]:
@@ -81,10 +87,13 @@ class ReplayLog:
             raise KafkaException(topic.error)
         partitions = list(topic.partitions)
         for partition in partitions:
-            start, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), SECONDS)
+            start, _ = consumer.get_watermark_offsets(
+                TopicPartition(self._topic, partition), SECONDS
+            )
             if start > 0:
                 raise ConnectError(
-                    f"topic {self._topic} has lost its first {start} records, so it is not known what was replayed; "
+                    f"topic {self._topic} has lost its first {start} records, so it is not known "
+                    f"what was replayed; "
                     "keep it for ever (retention.ms=-1), and give the connector a new one"
                 )
         consumer.assign([TopicPartition(self._topic, partition, 0) for partition in partitions])
@@ -93,11 +102,14 @@ class ReplayLog:
         while ended < len(partitions):
             first = consumer.poll(SECONDS)  # `consume` would wait for as many as it may return
             if first is None:
-                raise ConnectError(f"topic {self._topic} cannot be read to its end within {SECONDS:g} s")
+                raise ConnectError(
+                    f"topic {self._topic} cannot be read to its end within {SECONDS:g} s"
+                )
             for message in (first, *consumer.consume(1000, 0.0)):
                 error = message.error()
                 if error is None:
-                    headers: Any = message.headers() or ()  # pairs: the client makes no dictionary of them
+                    # pairs: the client makes no dictionary of them
+                    headers: Any = message.headers() or ()
                     replay = Replay.of(headers)
                     if replay is not None:
                         found.add(replay)
@@ -108,9 +120,12 @@ class ReplayLog:
         return found
 
     def write(self, dead_letters: Iterable[DeadLetterRecord]) -> int:
-        """Replay the letters that were not replayed yet, all of them or none (steps 2 to 4); returns how many."""
+        """Replay the letters that were not replayed yet, all of them or none (steps 2 to 4);
+        returns how many."""
         written = self.written()
-        missing = [dead_letter for dead_letter in dead_letters if dead_letter.next_replay() not in written]
+        missing = [
+            dead_letter for dead_letter in dead_letters if dead_letter.next_replay() not in written
+        ]
         if missing:
             self._commit(missing)
         return len(missing)
@@ -137,7 +152,11 @@ class ReplayLog:
         while True:
             try:
                 producer.produce(
-                    self._topic, value=record.value, key=record.key, headers=headers, timestamp=record.timestamp or 0
+                    self._topic,
+                    value=record.value,
+                    key=record.key,
+                    headers=headers,
+                    timestamp=record.timestamp or 0,
                 )
                 return
             except BufferError:

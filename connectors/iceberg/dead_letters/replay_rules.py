@@ -17,9 +17,12 @@ def check_merged(config: IcebergSinkConfig, *, only_missing_keys: bool) -> None:
     unordered = config.mode is WriteMode.MERGE and not config.ordering_columns
     if unordered and not only_missing_keys:
         raise ConfigError(
-            "", f"a dead letter may be older than the row of its key, and only {ORDERING_COLUMNS} would show it: with "
-            "--only-missing-keys rows are inserted whose key is not there"
-        )  # fmt: skip
+            "",
+            f"a dead letter may be older than the row of its key, and only {ORDERING_COLUMNS} "
+            "would show it: with --only-missing-keys rows are inserted whose key is not there",
+        )
     if only_missing_keys and not unordered:
         how = "appended" if config.mode is WriteMode.APPEND else f"ordered by {ORDERING_COLUMNS}"
-        raise ConfigError("", f"--only-missing-keys is for merged tables without an order; these rows are {how}")
+        raise ConfigError(
+            "", f"--only-missing-keys is for merged tables without an order; these rows are {how}"
+        )

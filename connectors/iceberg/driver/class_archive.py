@@ -1,11 +1,12 @@
-"""One run of the JVM through what a Spark driver does, so that Java can archive the classes it took.
+"""One run of the JVM through what a Spark driver does, so that Java can archive the classes it
+took.
 
     CONNECT_PY_JAVA=... CONNECT_PY_SPARK_JARS=... CONNECT_PY_SPARK_CLASSES=... \\
         python -m connectors.iceberg.driver.class_archive -XX:ArchiveClassesAtExit=spark.jsa
 
-Run as a program only, to make the archive (see `connect-py archives`). Java writes the archive while it exits,
-which takes longer than the run itself. Another JVM compiles our own classes first: this one loads them as a driver
-does, and no compiler is archived with them.
+Run as a program only, to make the archive (see `connect-py archives`). Java writes the archive
+while it exits, which takes longer than the run itself. Another JVM compiles our own classes first:
+this one loads them as a driver does, and no compiler is archived with them.
 """
 
 from __future__ import annotations
@@ -50,5 +51,6 @@ def run(java_options: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it misses the JVM, for each Java object that is left
+    # it misses the JVM, for each Java object that is left
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     run(sys.argv[1:])

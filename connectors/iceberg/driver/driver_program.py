@@ -1,9 +1,11 @@
-"""The Spark driver process: an ordinary PySpark program that serves coordinators and commands over a Unix socket.
+"""The Spark driver process: an ordinary PySpark program that serves coordinators and commands over
+a Unix socket.
 
 The worker runs it as a shared service (`connect_py.api.service`). Its JVM ends with it.
 
-Each connection is one user with its own session. A dedicated thread answers the requests of a connection in order;
-Spark shares its cores among the threads. Log lines name the connector that a thread works for.
+Each connection is one user with its own session. A dedicated thread answers the requests of a
+connection in order; Spark shares its cores among the threads. Log lines name the connector that a
+thread works for.
 """
 
 from __future__ import annotations
@@ -25,7 +27,12 @@ from connect_py.api.service import ServiceLogHandler, ServiceProgram
 from connectors.iceberg.driver.driver_protocol import Failed, Opened, Request
 from connectors.iceberg.driver.request_watch import RequestWatch
 from connectors.iceberg.driver.spark_runtime import SparkRuntime
-from connectors.iceberg.errors import CatalogUnavailableError, JavaError, SparkDiedError, SparkLostError
+from connectors.iceberg.errors import (
+    CatalogUnavailableError,
+    JavaError,
+    SparkDiedError,
+    SparkLostError,
+)
 
 if TYPE_CHECKING:
     from connectors.iceberg.driver.lake_session import LakeSession
@@ -34,10 +41,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JVM_DIED: Final = 3
-WARM_UP_VARIABLE: Final = "CONNECT_PY_SPARK_WARM_UP"  # false: the driver does nothing until it is asked
+# false: the driver does nothing until it is asked
+WARM_UP_VARIABLE: Final = "CONNECT_PY_SPARK_WARM_UP"
 REPORT_SECONDS: Final = 5.0
 _END_SECONDS: Final = 1.0  # from a connection that broke until the end of the JVM is known
-_SILENCE_SECONDS: Final = 60.0  # without a report: this process or the JVM was stopped, and the worker ends both
+# without a report: this process or the JVM was stopped, and the worker ends both
+_SILENCE_SECONDS: Final = 60.0
 _LONGEST_CHAIN: Final = 10  # of errors that caused each other
 _NOISY_LOGGERS: Final = ("py4j", "pyspark", "DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _thread: Final = threading.local()  # `connector`: the one that the thread works for
@@ -48,7 +57,12 @@ class DriverMetrics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._values = {"sessions": 0.0, "requests_total": 0.0, "request_seconds_total": 0.0, "interrupted_total": 0.0}
+        self._values = {
+            "sessions": 0.0,
+            "requests_total": 0.0,
+            "request_seconds_total": 0.0,
+            "interrupted_total": 0.0,
+        }
 
     def add(self, name: str, value: float = 1.0) -> None:
         with self._lock:
@@ -62,7 +76,9 @@ class DriverMetrics:
 class _User:
     """One connection."""
 
-    def __init__(self, runtime: SparkRuntime, connection: Connection, metrics: DriverMetrics, warm_up: WarmUp) -> None:
+    def __init__(
+        self, runtime: SparkRuntime, connection: Connection, metrics: DriverMetrics, warm_up: WarmUp
+    ) -> None:
         self._runtime = runtime
         self._connection = connection
         self._metrics = metrics
@@ -87,7 +103,9 @@ class _User:
 
     def _answer(self, opened: Opened, request: Request) -> Any:
         subject, seconds = f"{request.subject}: {request.method}", request.deadline_seconds
-        with RequestWatch(subject, self._connection, self._interrupt, lambda: self._kill(watch), seconds) as watch:
+        with RequestWatch(
+            subject, self._connection, self._interrupt, lambda: self._kill(watch), seconds
+        ) as watch:
             try:
                 return self._call(opened, request)
             except Exception as error:
@@ -98,7 +116,8 @@ class _User:
                 if watch.late and not isinstance(error, SparkDiedError):
                     self._metrics.add("interrupted_total")
                     error = CatalogUnavailableError(
-                        f"{request.subject}: did not end within {seconds:.0f} s and was interrupted{_noted(error)}"
+                        f"{request.subject}: did not end within {seconds:.0f} s and was "
+                        f"interrupted{_noted(error)}"
                     )
                 if not isinstance(error, ConnectError):
                     log.exception("request %s failed", request.method)
@@ -118,7 +137,10 @@ class _User:
 
     def _call(self, opened: Opened, request: Request) -> Any:
         if self._session is None:
-            from connectors.iceberg.driver.lake_session import LakeSession  # see _import_slow_modules
+            # see _import_slow_modules
+            from connectors.iceberg.driver.lake_session import (
+                LakeSession,
+            )
 
             self._spark = self._runtime.new_session(opened.settings)
             self._spark.sparkContext.addJobTag(self._tag)
@@ -133,7 +155,11 @@ def _noted(error: BaseException) -> str:
     at: BaseException | None = error
     while at is not None and len(causes) < _LONGEST_CHAIN:
         causes.append(at)
-        at = at.__context__ if at.__cause__ is None or isinstance(at.__cause__, JavaError) else at.__cause__
+        at = (
+            at.__context__
+            if at.__cause__ is None or isinstance(at.__cause__, JavaError)
+            else at.__cause__
+        )
     notes = [note for each in causes for note in getattr(each, "__notes__", ())]
     return f" {notes[-1]}" if notes else ""
 
@@ -143,7 +169,10 @@ def main() -> None:
     program = ServiceProgram.begin()
     _configure_logging()
     threading.Thread(target=_import_slow_modules, name="spark-imports", daemon=True).start()
-    options, static = json.loads(program.settings["jvm_options"]), json.loads(program.settings["static"])
+    options, static = (
+        json.loads(program.settings["jvm_options"]),
+        json.loads(program.settings["static"]),
+    )
     try:
         runtime = SparkRuntime(options, static)
     except SparkLostError as error:
@@ -164,13 +193,24 @@ def main() -> None:
             metrics.add("sessions", -1)
 
     _listen(program, serve_one)
-    threading.Thread(target=_end_with_worker, args=(program, runtime, ending), name="spark-owner", daemon=True).start()
-    threading.Thread(target=_report, args=(program, metrics, runtime), name="spark-metrics", daemon=True).start()
+    threading.Thread(
+        target=_end_with_worker, args=(program, runtime, ending), name="spark-owner", daemon=True
+    ).start()
+    threading.Thread(
+        target=_report, args=(program, metrics, runtime), name="spark-metrics", daemon=True
+    ).start()
     program.ready(_SILENCE_SECONDS)
     context = runtime.spark.sparkContext
     ui = context.uiWebUrl or "off"
-    log.info("Spark session: version %s, master %s, UI %s, JVM %d", context.version, context.master, ui, runtime.pid)
-    is_local = static["spark.master"].startswith("local")  # executors of a cluster cannot read the private table
+    log.info(
+        "Spark session: version %s, master %s, UI %s, JVM %d",
+        context.version,
+        context.master,
+        ui,
+        runtime.pid,
+    )
+    # executors of a cluster cannot read the private table
+    is_local = static["spark.master"].startswith("local")
     if is_local and os.environ.get(WARM_UP_VARIABLE, "true").lower() != "false":
         warm_up.start()
     runtime.wait()
@@ -204,7 +244,9 @@ def _add_connector(record: logging.LogRecord) -> bool:
 def _listen(program: ServiceProgram, serve_one: Callable[[Connection], None]) -> None:
     """Open the socket and return; a thread accepts connections until the process ends."""
     listener = Listener(program.socket, "AF_UNIX", backlog=64, authkey=program.secret.encode())
-    threading.Thread(target=_accept, args=(listener, serve_one), name="spark-listener", daemon=True).start()
+    threading.Thread(
+        target=_accept, args=(listener, serve_one), name="spark-listener", daemon=True
+    ).start()
 
 
 def _accept(listener: Listener, serve_one: Callable[[Connection], None]) -> None:
@@ -214,7 +256,9 @@ def _accept(listener: Listener, serve_one: Callable[[Connection], None]) -> None
         except (AuthenticationError, EOFError, ConnectionError) as error:
             log.warning("connection refused: %s", error)
             continue
-        threading.Thread(target=_serve, args=(connection, serve_one), name="spark-user", daemon=True).start()
+        threading.Thread(
+            target=_serve, args=(connection, serve_one), name="spark-user", daemon=True
+        ).start()
 
 
 def _serve(connection: Connection, serve_one: Callable[[Connection], None]) -> None:
@@ -229,7 +273,9 @@ def _report(program: ServiceProgram, metrics: DriverMetrics, runtime: SparkRunti
         time.sleep(REPORT_SECONDS)
 
 
-def _end_with_worker(program: ServiceProgram, runtime: SparkRuntime, ending: threading.Event) -> None:
+def _end_with_worker(
+    program: ServiceProgram, runtime: SparkRuntime, ending: threading.Event
+) -> None:
     program.wait_for_end()
     ending.set()
     logging.disable()  # py4j logs each call that the end of the JVM cuts short

@@ -1,4 +1,5 @@
-"""What the sink and its Spark processes say to each other: pickled values over an authenticated socket."""
+"""What the sink and its Spark processes say to each other: pickled values over an authenticated
+socket."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The answer where a method raised; else its result is the answer. `cause`: the Java exception behind it."""
+    """The answer where a method raised; else its result is the answer. `cause`: the Java exception
+    behind it."""
 
     error: Exception
     cause: str
@@ -50,7 +52,8 @@ class Failed:
         cause = str(error.__cause__) if error.__cause__ is not None else ""
         try:
             pickle.loads(pickle.dumps(error))
-        except (TypeError, AttributeError, pickle.PickleError):  # not every foreign error survives the way
+        # not every foreign error survives the way
+        except (TypeError, AttributeError, pickle.PickleError):
             error = ConnectError(f"{type(error).__name__}: {error}")
         return Failed(error, cause)
 
@@ -62,14 +65,15 @@ class Failed:
 def connect(address: ServiceAddress) -> Connection:
     """A connection to the program of a service.
 
-    Raises:
-        OSError, EOFError, AuthenticationError: It does not listen, or is not the one of this address.
+    Raises: OSError, EOFError, AuthenticationError: It does not listen, or is not the one of this
+        address.
     """
     return Client(address.socket, "AF_UNIX", authkey=address.secret.encode())
 
 
 def hang_up(connection: Connection | None) -> None:
-    """Close a connection. A thread that waits for its answer wakes up, which a close alone would not do."""
+    """Close a connection. A thread that waits for its answer wakes up, which a close alone would
+    not do."""
     if connection is not None:
         with contextlib.suppress(OSError):
             with socket.socket(fileno=os.dup(connection.fileno())) as line:

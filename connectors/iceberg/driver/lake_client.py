@@ -1,4 +1,5 @@
-"""`LakeClient`: the methods of `LakeSession` for a coordinator or a command; the Spark driver process runs them."""
+"""`LakeClient`: the methods of `LakeSession` for a coordinator or a command; the Spark driver
+process runs them."""
 
 from __future__ import annotations
 
@@ -20,24 +21,32 @@ from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequ
 PROGRAM: Final = "connectors.iceberg.driver.driver_program"
 SERVICE: Final = "spark-driver"
 _START_SECONDS: Final = 120.0
-_EXTRA_SECONDS: Final = 15.0  # that the driver has to interrupt a statement before its user gives it up
+# that the driver has to interrupt a statement before its user gives it up
+_EXTRA_SECONDS: Final = 15.0
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def driver_service(config: SparkConfig) -> SharedService:
     """The service of connectors with equal static settings."""
-    settings = {"static": json.dumps(config.static_settings(), sort_keys=True),
-                "jvm_options": json.dumps(config.jvm_options()), "own": config.own_driver_of}  # fmt: skip
+    settings = {
+        "static": json.dumps(config.static_settings(), sort_keys=True),
+        "jvm_options": json.dumps(config.jvm_options()),
+        "own": config.own_driver_of,
+    }
     return SharedService(SERVICE, PROGRAM, settings, DRIVERS_MAX_KEY, config.drivers_max)
 
 
-def _asked(method: Callable[Concatenate[LakeSession, str, P], T]) -> Callable[Concatenate[LakeClient, str, P], T]:
+def _asked(
+    method: Callable[Concatenate[LakeSession, str, P], T],
+) -> Callable[Concatenate[LakeClient, str, P], T]:
     """A method whose first argument names a table, run by the driver."""
 
     @functools.wraps(method)
     def ask(client: LakeClient, name: str, /, *args: P.args, **named: P.kwargs) -> Any:
-        return client.call(Request(name, method.__name__, (name, *args), client.deadline_seconds, named))
+        return client.call(
+            Request(name, method.__name__, (name, *args), client.deadline_seconds, named)
+        )
 
     return ask
 
@@ -45,8 +54,8 @@ def _asked(method: Callable[Concatenate[LakeSession, str, P], T]) -> Callable[Co
 class LakeClient:
     """A session in a Spark driver process, and the connection to it.
 
-    Each method of `LakeSession` raises a `SparkDiedError` besides what it says there. One thread calls at a time;
-    `stop` and `hang_up` may be called from any thread.
+    Each method of `LakeSession` raises a `SparkDiedError` besides what it says there. One thread
+    calls at a time; `stop` and `hang_up` may be called from any thread.
     """
 
     def __init__(
@@ -103,9 +112,12 @@ class LakeClient:
         *args: P.args,
         **named: P.kwargs,
     ) -> T:
-        """Call `LakeSession.run` for a function that ends within this time; a later deadline covers what may hang."""
+        """Call `LakeSession.run` for a function that ends within this time; a later deadline covers
+        what may hang."""
         deadline_seconds = seconds + self.deadline_seconds
-        result: T = self.call(Request(name, "run", (name, function, *args), deadline_seconds, named))
+        result: T = self.call(
+            Request(name, "run", (name, function, *args), deadline_seconds, named)
+        )
         return result
 
     def request(self) -> None:
@@ -125,7 +137,9 @@ class LakeClient:
         config = self._config
         try:
             connection = connect(self._address)
-            connection.send(Opened(self._user, config.catalog, config.session_settings(), self._engine))
+            connection.send(
+                Opened(self._user, config.catalog, config.session_settings(), self._engine)
+            )
         except (OSError, EOFError, AuthenticationError) as error:
             raise CatalogUnavailableError(f"the Spark driver cannot be reached: {error}") from error
         self._connection = connection
@@ -136,10 +150,12 @@ class LakeClient:
         return self._address.generation if self._address is not None else None
 
     def alive(self) -> bool:
-        """Return True if there is a connection that the driver has not closed. Not called during a request."""
+        """Return True if there is a connection that the driver has not closed. Not called during a
+        request."""
         connection = self._connection
         with contextlib.suppress(OSError, ValueError):  # another thread closed it
-            if connection is not None and not connection.poll():  # only its end makes an idle connection readable
+            # only its end makes an idle connection readable
+            if connection is not None and not connection.poll():
                 return True
         self._disconnect()
         return False
@@ -164,9 +180,8 @@ class LakeClient:
     def call(self, request: Request) -> Any:
         """Call a method of the driver's `LakeSession`.
 
-        Raises:
-            SparkDiedError: The driver is gone, or does not answer; `start` makes a session in the next one.
-            ConnectError: What the method raised.
+        Raises: SparkDiedError: The driver is gone, or does not answer; `start` makes a session in
+            the next one. ConnectError: What the method raised.
         """
         connection, subject, seconds = self._connection, request.subject, request.deadline_seconds
         if connection is None:
@@ -175,7 +190,9 @@ class LakeClient:
             connection.send(request)
             if not connection.poll(seconds + _EXTRA_SECONDS):
                 self._disconnect()
-                raise SparkDiedError(f"{subject}: the Spark driver did not answer within {seconds:.0f} s")
+                raise SparkDiedError(
+                    f"{subject}: the Spark driver did not answer within {seconds:.0f} s"
+                )
             answer = connection.recv()
         except (OSError, EOFError, ValueError) as error:  # ValueError: another thread closed it
             self._disconnect()

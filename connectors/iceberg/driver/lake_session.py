@@ -1,4 +1,5 @@
-"""`LakeSession`: the tables of one catalog in one Spark session, as a coordinator and the commands use them."""
+"""`LakeSession`: the tables of one catalog in one Spark session, as a coordinator and the commands
+use them."""
 
 from __future__ import annotations
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ATTEMPTS = 5  # of a change of a schema
+# long, and of no use to tasks
 _POSITIONS = (
     "connect-py.ledger.",
     "connect-py.unpublished.",
@@ -42,7 +44,7 @@ _POSITIONS = (
     "connect-py.aggregates.",
     "connect-py.aggregate.ledger.",
     "kafka.connect.source-offsets.",
-)  # long, and of no use to tasks
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ class LakeSession:
     ) -> LoadedTable:
         """Describe a table to tasks, and to the protocol; with commits that are unpublished.
 
-        `mode` and `key_columns` are the connector's; without key columns, MERGE takes the table's identifier fields.
+        `mode` and `key_columns` are the connector's; without key columns, MERGE takes the table's
+        identifier fields.
         """
         fault_point("catalog_load")
         with translating(name):
@@ -110,7 +113,8 @@ class LakeSession:
                     yield row[0]
 
     def metadata(self, name: str) -> tuple[str, dict[str, str]]:
-        """The URI of the table's current metadata, and the file IO's settings: enough to read it without a catalog."""
+        """The URI of the table's current metadata, and the file IO's settings: enough to read it
+        without a catalog."""
         fault_point("catalog_metadata")
         with translating(name):
             table = self._catalog.load(name)
@@ -118,7 +122,11 @@ class LakeSession:
             return table.metadata_location(), file_io_properties(io)
 
     def create(
-        self, name: str, schema: str, spec: str | None = None, properties: Mapping[str, str] | None = None
+        self,
+        name: str,
+        schema: str,
+        spec: str | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> bool:
         """Create a table, and its namespaces. Returns False when it exists already, as it is.
 
@@ -145,7 +153,8 @@ class LakeSession:
                 try:
                     return self._catalog.load(name).evolve(changes)
                 except Exception as error:
-                    # A commit of others came in between, or the catalog refused what it had made: look again.
+                    # A commit of others came in between, or the catalog refused what it had made:
+                    # look again.
                     if not is_a(error, REFUSED):
                         raise
             return self._catalog.load(name).evolve(changes)
@@ -156,8 +165,11 @@ class LakeSession:
         with translating(name):
             self._catalog.load(name).set_properties(properties)
 
-    def set_layout(self, name: str, sort_by: Sequence[SortTerm], partition_by: Sequence[PartitionTerm] | None) -> bool:
-        """Give the table this sort order, and these partition fields unless they are None; files stay as they are.
+    def set_layout(
+        self, name: str, sort_by: Sequence[SortTerm], partition_by: Sequence[PartitionTerm] | None
+    ) -> bool:
+        """Give the table this sort order, and these partition fields unless they are None; files
+        stay as they are.
 
         Returns whether something changed.
         """
@@ -174,17 +186,20 @@ class LakeSession:
         return self.engine.commit(request)
 
     def settle(self, name: str, property_key: str) -> None:
-        """Have the tables that follow this one in step with its last commit, if a crash kept them from it."""
+        """Have the tables that follow this one in step with its last commit, if a crash kept them
+        from it."""
         with translating(name):
             self.engine.settle(self._catalog.load(name), property_key)
 
     def remove_files(self, name: str, uuid: str, prefix: str, below: int) -> int | None:
-        """Delete files of earlier epochs below the table's data location, unless a snapshot references them.
+        """Delete files of earlier epochs below the table's data location, unless a snapshot
+        references them.
 
-        They are named `prefix`, an epoch's number that is lower than `below`, a dash, a nonce, and the digits of this
-        table, as `StagedFileName` has it: a newer epoch may be at work beside us, and another table in the same folder.
-        A table with another uuid is left alone, and so is one with `gc.enabled=false`. Call it only after a commit of
-        the own epoch on this table: until then a sleeper's commit could still refer to the files.
+        They are named `prefix`, an epoch's number that is lower than `below`, a dash, a nonce, and
+        the digits of this table, as `StagedFileName` has it: a newer epoch may be at work beside
+        us, and another table in the same folder. A table with another uuid is left alone, and so is
+        one with `gc.enabled=false`. Call it only after a commit of the own epoch on this table:
+        until then a sleeper's commit could still refer to the files.
 
         Returns how many were deleted; None: it took too long and nothing was.
         """
@@ -193,17 +208,21 @@ class LakeSession:
             return orphan_files.remove(self._catalog.load(name), uuid, prefix, below)
 
     def history(self, name: str, ref: str) -> TableHistory:
-        """Everything that a table remembers, for an audit; reads every manifest that the ref's snapshots have left."""
+        """Everything that a table remembers, for an audit; reads every manifest that the ref's
+        snapshots have left."""
         with translating(name):
             return snapshot_history.read(self._catalog.load(name), ref)
 
     def delete_rows(self, name: str, condition: str, branch: str | None = None) -> None:
         """Delete the rows of a table that fulfil a condition in SQL, in a commit of its own."""
         with translating(name):
-            self.spark.sql(f"DELETE FROM {relation(self.catalog_name, name, branch)} WHERE {condition}")
+            self.spark.sql(
+                f"DELETE FROM {relation(self.catalog_name, name, branch)} WHERE {condition}"
+            )
 
     def run(self, name: str, function: Callable[..., T], *args: Any) -> T:
-        """Call a function with this session, the name, and `args`. These and the result travel between processes."""
+        """Call a function with this session, the name, and `args`. These and the result travel
+        between processes."""
         with translating(name):
             return function(self, name, *args)
 
@@ -214,7 +233,11 @@ class LakeSession:
 
 
 def _described(
-    name: str, metadata: TableMetadata, io: Mapping[str, str], mode: WriteMode, key_columns: Sequence[str]
+    name: str,
+    metadata: TableMetadata,
+    io: Mapping[str, str],
+    mode: WriteMode,
+    key_columns: Sequence[str],
 ) -> TableDescription:
     keys = tuple(key_columns) or metadata.identifier_columns()
     return TableDescription(
@@ -228,6 +251,10 @@ def _described(
         spec=json.dumps(metadata.spec, separators=(",", ":")),
         mode=mode,
         key_columns=keys if mode is WriteMode.MERGE else (),
-        properties={key: value for key, value in metadata.properties.items() if not key.startswith(_POSITIONS)},
+        properties={
+            key: value
+            for key, value in metadata.properties.items()
+            if not key.startswith(_POSITIONS)
+        },
         io_properties=io,
     )

@@ -1,4 +1,5 @@
-"""`LakeSessions`: the sessions of one coordinator in a Spark driver process, one for each commit at a time."""
+"""`LakeSessions`: the sessions of one coordinator in a Spark driver process, one for each commit at
+a time."""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ STARTING: Final = "Spark is starting"
 
 
 class LakeSessions:
-    """Clients of one driver. A client serves one thread at a time; all methods may be called from any thread.
+    """Clients of one driver. A client serves one thread at a time; all methods may be called from
+    any thread.
 
-    A session is opened when no other session is idle, and is kept until `stop`. A table gets the session that it used
-    last, if that session is idle, because a session caches table metadata.
+    A session is opened when no other session is idle, and is kept until `stop`. A table gets the
+    session that it used last, if that session is idle, because a session caches table metadata.
     """
 
     def __init__(
@@ -55,7 +57,8 @@ class LakeSessions:
 
     @contextmanager
     def session(self, table: str | None = None) -> Iterator[LakeClient]:
-        """Lend a connected client. A client that lost its driver is connected to the next one first.
+        """Lend a connected client. A client that lost its driver is connected to the next one
+        first.
 
         Raises:
             RetriableError: The driver does not start now, or the task is stopping.
@@ -95,7 +98,8 @@ class LakeSessions:
     def _connect(self, client: LakeClient) -> None:
         if self._stopping.is_set():
             raise CatalogUnavailableError("the task is stopping")
-        if client is self._first or client.generation is not None:  # else, another session shows that Spark runs
+        # else, another session shows that Spark runs
+        if client is self._first or client.generation is not None:
             self._report_waiting(STARTING)
         try:
             client.start()
@@ -107,7 +111,10 @@ class LakeSessions:
             client.hang_up()
             raise CatalogUnavailableError("the task is stopping")
         with self._lock:
-            previous, self._generation = self._generation, max(self._generation, client.generation or 0)
+            previous, self._generation = (
+                self._generation,
+                max(self._generation, client.generation or 0),
+            )
         if 0 < previous < self._generation:
             log.warning("the Spark driver died; continuing with a new one")
             self._on_replaced_driver()

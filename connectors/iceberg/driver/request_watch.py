@@ -1,4 +1,5 @@
-"""`RequestWatch`: interrupts a request of the Spark driver when its user disconnects or its deadline passes."""
+"""`RequestWatch`: interrupts a request of the Spark driver when its user disconnects or its
+deadline passes."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _INTERRUPT_SECONDS: Final = 0.5
 class RequestWatch:
     """A context manager around one request.
 
-    A request whose user disconnected needs no cleanup: the ledger and the swap protect a commit at every step.
+    A request whose user disconnected needs no cleanup: the ledger and the swap protect a commit at
+    every step.
     """
 
     def __init__(
@@ -31,12 +33,10 @@ class RequestWatch:
     ) -> None:
         """Start nothing yet.
 
-        Args:
-            subject: The beginning of log lines.
-            connection: The user's. Nothing but its end makes it readable while a request runs.
-            interrupt: Called repeatedly: between two statements of a request there is nothing to interrupt.
-            give_up: Called once if the request still runs after `GIVE_UP_SECONDS` of interruptions.
-            seconds: Deadline of the request.
+        Args: subject: The beginning of log lines. connection: The user's. Nothing but its end makes
+            it readable while a request runs. interrupt: Called repeatedly: between two statements
+            of a request there is nothing to interrupt. give_up: Called once if the request still
+            runs after `GIVE_UP_SECONDS` of interruptions. seconds: Deadline of the request.
         """
         self._subject = subject
         self._connection = connection
@@ -64,9 +64,13 @@ class RequestWatch:
         else:
             log.info("%s: the user disconnected, interrupting the request", self._subject)
         # On a separate thread: py4j calls to a JVM that was stopped by a signal never return.
-        threading.Thread(target=self._interrupt_repeatedly, name="spark-interrupt", daemon=True).start()
+        threading.Thread(
+            target=self._interrupt_repeatedly, name="spark-interrupt", daemon=True
+        ).start()
         if not self._done.wait(GIVE_UP_SECONDS):
-            log.warning("%s still runs %.0f s after its interruption", self._subject, GIVE_UP_SECONDS)
+            log.warning(
+                "%s still runs %.0f s after its interruption", self._subject, GIVE_UP_SECONDS
+            )
             self._give_up()
 
     def _user_disconnected(self) -> bool:

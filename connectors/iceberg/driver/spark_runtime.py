@@ -1,4 +1,5 @@
-"""`SparkRuntime`: the JVM of a driver, and the PySpark session that all connectors' sessions come from.
+"""`SparkRuntime`: the JVM of a driver, and the PySpark session that all connectors' sessions come
+from.
 
 pyspark keeps one session per Python process, so a process has one runtime.
 """
@@ -25,7 +26,9 @@ _LOOPBACK = "127.0.0.1"
 class SparkRuntime(SparkGateway):
     """Made and stopped by one owner."""
 
-    def __init__(self, jvm_options: Sequence[str], settings: Mapping[str, str], log_path: Path | None = None) -> None:
+    def __init__(
+        self, jvm_options: Sequence[str], settings: Mapping[str, str], log_path: Path | None = None
+    ) -> None:
         """Launch the JVM with a class archive, if there is one, and make the session in it.
 
         Args:
@@ -48,7 +51,8 @@ class SparkRuntime(SparkGateway):
             raise
 
     def new_session(self, settings: Mapping[str, str]) -> SparkSession:
-        """A session with settings and catalogs of its own, in the same JVM, and that of this thread.
+        """A session with settings and catalogs of its own, in the same JVM, and that of this
+        thread.
 
         What Iceberg makes in the JVM takes its settings from the thread's session.
         """
@@ -81,7 +85,8 @@ class SparkRuntime(SparkGateway):
         define_classes(SparkContext._gateway)
         use_durable_files(jvm)  # before anything in the JVM asks for a file
         configuration = SparkConf()
-        jvm.org.apache.spark.util.Utils.loadDefaultSparkProperties(configuration._jconf, None)  # spark-defaults.conf
+        # spark-defaults.conf
+        jvm.org.apache.spark.util.Utils.loadDefaultSparkProperties(configuration._jconf, None)
         for key, value in settings.items():
             configuration.set(key, value)
         return SparkSession.builder.config(conf=configuration).getOrCreate()
@@ -90,8 +95,9 @@ class SparkRuntime(SparkGateway):
 def _replace_numpy_converters() -> None:
     """Replace pyspark's py4j converters of NumPy values by equivalents without their imports.
 
-    py4j asks each converter about each argument. With the first argument, pyspark's converters import pyspark.testing,
-    and with it pandas, unittest, and grpc where they are installed: 1.5 CPU seconds, half as much as the JVM needs.
+    py4j asks each converter about each argument. With the first argument, pyspark's converters
+    import pyspark.testing, and with it pandas, unittest, and grpc where they are installed: 1.5 CPU
+    seconds, half as much as the JVM needs.
     """
     from py4j.protocol import INPUT_CONVERTER
     from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
@@ -106,7 +112,10 @@ def _replace_numpy_converters() -> None:
             numpy = sys.modules.get("numpy")
             return numpy is not None and isinstance(obj, numpy.generic)
 
-    replacements = {NumpyArrayConverter: QuickArrayConverter, NumpyScalarConverter: QuickScalarConverter}
+    replacements = {
+        NumpyArrayConverter: QuickArrayConverter,
+        NumpyScalarConverter: QuickScalarConverter,
+    }
     for index, converter in enumerate(INPUT_CONVERTER):
         if (replacement := replacements.get(type(converter))) is not None:
             INPUT_CONVERTER[index] = replacement()

@@ -1,4 +1,5 @@
-"""Commits on a private table: a JVM loads and compiles the classes that the commits of connectors need.
+"""Commits on a private table: a JVM loads and compiles the classes that the commits of connectors
+need.
 
 The training run of the class archive and the warm-up of the driver share them.
 """
@@ -50,8 +51,8 @@ def training_steps(lake: LakeSession, table: str, version: int) -> Iterator[None
     modes = "".join(f", '{key}'='merge-on-read'" for key in WRITE_MODES)
     lake.spark.sql("CREATE NAMESPACE IF NOT EXISTS training.shop")
     lake.spark.sql(
-        f"CREATE TABLE training.{name} (id bigint NOT NULL, text string, price decimal(10, 2), at timestamp) "
-        f"TBLPROPERTIES ('format-version'='{version}'{modes})"
+        f"CREATE TABLE training.{name} (id bigint NOT NULL, text string, price decimal(10, 2), at "
+        f"timestamp) TBLPROPERTIES ('format-version'='{version}'{modes})"
     )
     yield
     for first in (0, 50, 70):  # an append, then commits that replace rows
@@ -72,15 +73,31 @@ def _request(lake: LakeSession, name: str, first: int) -> CommitRequest:
     loaded = lake.load(name, _LEDGER)
     expected, commit_id = look_up(loaded.view).version, str(uuid.uuid4())
     rows = lake.spark.range(first, first + 100).selectExpr(
-        "id", "concat('row ', id) AS text", "CAST(1 AS decimal(10, 2)) AS price", "timestamp_micros(id) AS at"
+        "id",
+        "concat('row ', id) AS text",
+        "CAST(1 AS decimal(10, 2)) AS price",
+        "timestamp_micros(id) AS at",
     )
-    folder = f"connect-training-0-a.{table_digits(expected.uuid)}.{commit_id}"  # clean-up looks at it
+    # clean-up looks at it
+    folder = f"connect-training-0-a.{table_digits(expected.uuid)}.{commit_id}"
     files = [
-        StagedFile(StagedKind.ROWS, file.location(), file.recordCount(), file.fileSizeInBytes(), 0, 0)
+        StagedFile(
+            StagedKind.ROWS, file.location(), file.recordCount(), file.fileSizeInBytes(), 0, 0
+        )
         for file in lake.table(name).write(rows, folder)
     ]
-    ledger = Ledger(Epoch(0, "training"), commit_id, 1, expected.uuid, "", {"shop": TopicLedger("", {})})
+    ledger = Ledger(
+        Epoch(0, "training"), commit_id, 1, expected.uuid, "", {"shop": TopicLedger("", {})}
+    )
     template = LedgerProperty.template(ledger, {}, SNAPSHOT_ID)
     return CommitRequest(
-        name, commit_id, expected, _LEDGER, template, {_LEDGER: ledger.to_json()}, files, WriteMode.MERGE, ["id"]
+        name,
+        commit_id,
+        expected,
+        _LEDGER,
+        template,
+        {_LEDGER: ledger.to_json()},
+        files,
+        WriteMode.MERGE,
+        ["id"],
     )

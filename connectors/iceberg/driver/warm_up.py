@@ -1,11 +1,13 @@
-"""`WarmUp`: commits on a private table while the driver waits. They speed up the first commit of a connector.
+"""`WarmUp`: commits on a private table while the driver waits. They speed up the first commit of a
+connector.
 
-A JVM is slow at first: it loads classes, and it interprets them. The warm-up gives way to everything else. It starts a
-step only if no request is running and none has run for a while, and it ends with the first commit of a connector. A
-request never waits for it: it only shares the processor with the step that is running.
+A JVM is slow at first: it loads classes, and it interprets them. The warm-up gives way to
+everything else. It starts a step only if no request is running and none has run for a while, and it
+ends with the first commit of a connector. A request never waits for it: it only shares the
+processor with the step that is running.
 
-No operating system priority is lowered. The threads that Spark and Iceberg create during a step would inherit it, and
-commits of connectors use the same threads.
+No operating system priority is lowered. The threads that Spark and Iceberg create during a step
+would inherit it, and commits of connectors use the same threads.
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ from connectors.iceberg.protocol.commit_request import EngineSettings
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 5.0  # without a request, before a step starts
-FIRST_IDLE_SECONDS: Final = 0.5  # the same before anything has connected: a task that waits connects at once
+# the same before anything has connected: a task that waits connects at once
+FIRST_IDLE_SECONDS: Final = 0.5
 COMMIT: Final = "commit"  # the request that ends the warm-up
-_VERSIONS: Final = (2, 3)  # of the format; tables are created with 2 unless the connector asks for 3
+# of the format; tables are created with 2 unless the connector asks for 3
+_VERSIONS: Final = (2, 3)
 _POOL: Final = "warm-up"  # of Spark's scheduler
 
 
@@ -42,7 +46,8 @@ class WarmUp:
         self._clock = clock
         self._changed = threading.Condition()
         self._requests = 0  # running now
-        self._idle_at = clock() + FIRST_IDLE_SECONDS  # the next step may start then, if no request is running
+        # the next step may start then, if no request is running
+        self._idle_at = clock() + FIRST_IDLE_SECONDS
         self._over = False
         self._thread = threading.Thread(target=self._run, name="spark-warm-up", daemon=True)
 
@@ -84,7 +89,8 @@ class WarmUp:
         if not self._may_continue():
             return
         started, steps = self._clock(), 0
-        folder = self._runtime.scratch / "warm-up"  # the driver removes its scratch folder even if it is killed
+        # the driver removes its scratch folder even if it is killed
+        folder = self._runtime.scratch / "warm-up"
         folder.mkdir()
         try:
             with no_fault_points():
@@ -94,7 +100,9 @@ class WarmUp:
                         break
         except Exception as error:  # noqa: BLE001 - whatever it is, connectors do not need the warm-up
             if self._runtime.running:  # else it ended with the driver
-                log.warning("warm-up failed after %d steps, the first commits are slower: %s", steps, error)
+                log.warning(
+                    "warm-up failed after %d steps, the first commits are slower: %s", steps, error
+                )
         else:
             log.info("warm-up ended after %d steps and %.1f s", steps, self._clock() - started)
         finally:

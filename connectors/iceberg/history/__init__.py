@@ -1,1 +1,2 @@
-"""What a table's snapshots tell: who made them, what they hold, how two of them differ, and the way back."""
+"""What a table's snapshots tell: who made them, what they hold, how two of them differ, and the way
+back."""

@@ -37,14 +37,23 @@ class OffsetPlace:
 
     snapshot: int  # the oldest one of the ref that holds it
     range: CommittedRange | None  # by which it came; None: that snapshot was expired
-    again: Sequence[CommittedRange] = ()  # other commits of it: the offsets were moved back, or the topic made again
+    again: Sequence[
+        CommittedRange
+    ] = ()  # other commits of it: the offsets were moved back, or the topic made again
 
     @property
     def note(self) -> str:
         """What the snapshot alone does not say."""
         if self.range is None:
-            return "the snapshot that brought it was expired; this is the oldest one left that holds it"
-        return "" if not self.again else "read again later: offsets were moved back, or the topic was created again"
+            return (
+                "the snapshot that brought it was expired; this is the oldest one left that "
+                "holds it"
+            )
+        return (
+            ""
+            if not self.again
+            else "read again later: offsets were moved back, or the topic was created again"
+        )
 
 
 def parse_offset(text: str) -> tuple[TopicPartition, int]:
@@ -55,12 +64,18 @@ def parse_offset(text: str) -> tuple[TopicPartition, int]:
     """
     topic, partition, offset = ["", "", *text.rsplit(":", 2)][-3:]
     if not topic or not partition.isdecimal() or not offset.isdecimal():
-        raise ConfigError("--offset", f"{text} is not of the form topic:partition:offset, as orders:0:1234")
+        raise ConfigError(
+            "--offset", f"{text} is not of the form topic:partition:offset, as orders:0:1234"
+        )
     return TopicPartition(topic, int(partition)), int(offset)
 
 
 def find_offset(
-    metadata: TableMetadata, partition: TopicPartition, offset: int, ref: str = MAIN, group: str | None = None
+    metadata: TableMetadata,
+    partition: TopicPartition,
+    offset: int,
+    ref: str = MAIN,
+    group: str | None = None,
 ) -> OffsetPlace:
     """Find an offset in the snapshots of a ref.
 
@@ -81,14 +96,20 @@ def find_offset(
     if best is not None:
         return OffsetPlace(best.snapshot, best, [each for each in hits if each is not best])
     if offset >= max(each.next for each in newest):
-        raise NotInHistoryError(f"{partition}: offset {offset} is not committed: {ref} ends before {newest[-1].next}")
+        raise NotInHistoryError(
+            f"{partition}: offset {offset} is not committed: {ref} ends before {newest[-1].next}"
+        )
     if offset < newest[0].first:
         opened = _opened(metadata, partition, newest[0].group)
         if (opened is None or opened <= offset) and not _complete(metadata, ref):
             return OffsetPlace(newest[0].snapshot, None)
         begin = newest[0].first if opened is None else opened
-        raise NotInHistoryError(f"{partition}: offset {offset} is not in the table, which begins at offset {begin}")
-    raise NotInHistoryError(f"{partition}: offset {offset} is in no commit: it was skipped by a move of the offsets")
+        raise NotInHistoryError(
+            f"{partition}: offset {offset} is not in the table, which begins at offset {begin}"
+        )
+    raise NotInHistoryError(
+        f"{partition}: offset {offset} is in no commit: it was skipped by a move of the offsets"
+    )
 
 
 def _ranges(
@@ -101,7 +122,12 @@ def _ranges(
             if entry is not None and group in (None, name):
                 topic_id = ledger.topics[partition.topic].topic_id
                 number = snapshot["snapshot-id"]
-                yield -age, CommittedRange(number, name, topic_id, entry.generation, entry.base, entry.next)
+                yield (
+                    -age,
+                    CommittedRange(
+                        number, name, topic_id, entry.generation, entry.base, entry.next
+                    ),
+                )
 
 
 def _complete(metadata: TableMetadata, ref: str) -> bool:
@@ -122,19 +148,24 @@ def _properties(metadata: TableMetadata) -> Iterator[tuple[str, LedgerProperty]]
 
 def _opened(metadata: TableMetadata, partition: TopicPartition, group: str) -> int | None:
     """The offset at which the table began to take rows of a partition."""
-    position = next((p.opened.get(partition) for name, p in _properties(metadata) if name == group), None)
+    position = next(
+        (p.opened.get(partition) for name, p in _properties(metadata) if name == group), None
+    )
     return None if position is None else position.next
 
 
 def _from_properties(
     metadata: TableMetadata, partition: TopicPartition, offset: int, ref: str, group: str | None
 ) -> OffsetPlace:
-    """What the table property says when no snapshot with a ledger is left: the oldest one that is left holds it all."""
+    """What the table property says when no snapshot with a ledger is left: the oldest one that is
+    left holds it all."""
     line = list(metadata.ancestors(metadata.head(ref)))
     known: set[str] = set()
     for name, found in _properties(metadata):
         entry = found.ledger.entry(partition)
-        known |= {f"{topic}:{p}" for topic, each in found.ledger.topics.items() for p in each.partitions}
+        known |= {
+            f"{topic}:{p}" for topic, each in found.ledger.topics.items() for p in each.partitions
+        }
         if entry is None or group not in (None, name) or not line:
             continue
         opened = _opened(metadata, partition, name)
@@ -142,6 +173,12 @@ def _from_properties(
         if expired and (opened is None or opened <= offset) and offset < entry.next:
             return OffsetPlace(int(line[-1]["snapshot-id"]), None)
         if expired and offset >= entry.next:
-            raise NotInHistoryError(f"{partition}: offset {offset} is not committed: {ref} ends before {entry.next}")
-    speak = f"the table knows {', '.join(sorted(known)[:5])}" if known else "no connector of ours wrote to it"
+            raise NotInHistoryError(
+                f"{partition}: offset {offset} is not committed: {ref} ends before {entry.next}"
+            )
+    speak = (
+        f"the table knows {', '.join(sorted(known)[:5])}"
+        if known
+        else "no connector of ours wrote to it"
+    )
     raise NotInHistoryError(f"no ledger of {ref} speaks of {partition}: {speak}")

@@ -1,4 +1,5 @@
-"""What a query with a condition need not read: files by partitions and bounds, row groups by theirs and bloom filters.
+"""What a query with a condition need not read: files by partitions and bounds, row groups by theirs
+and bloom filters.
 
 Asked of Iceberg's own evaluators, in the Spark driver: what they keep is what a scan reads.
 """
@@ -43,7 +44,8 @@ class ScanReport:
     snapshot: int | None
     condition: str  # as Iceberg has it
     levels: list[ScanLevel] = field(default_factory=list)
-    row_groups: dict[str, int] = field(default_factory=dict)  # all of the files opened, and what is left
+    # all of the files opened, and what is left
+    row_groups: dict[str, int] = field(default_factory=dict)
     files_opened: int = 0
     bloom_columns: list[str] = field(default_factory=list)  # for which new files get a bloom filter
 
@@ -62,8 +64,8 @@ class ScanRequest:
 def scan_levels(session: LakeSession, name: str, request: ScanRequest) -> ScanReport:
     """Look at every data file of a snapshot.
 
-    A client of a worker chooses the condition: it must not contain a query, which could read other tables or files, or
-    call Java.
+    A client of a worker chooses the condition: it must not contain a query, which could read other
+    tables or files, or call Java.
 
     Raises:
         TableUnsuitableError: The condition is not SQL about the columns of the table alone.
@@ -73,7 +75,9 @@ def scan_levels(session: LakeSession, name: str, request: ScanRequest) -> ScanRe
     if (function := JAVA_FUNCTIONS.search(request.where)) is not None:
         raise TableUnsuitableError(name, f"the condition calls Java: {function[0]}")
     if java.has_subquery(session.spark, request.where):
-        raise TableUnsuitableError(name, "the condition contains a query: use columns of the table only")
+        raise TableUnsuitableError(
+            name, "the condition contains a query: use columns of the table only"
+        )
     condition = java.condition(session.spark, relation(session.catalog_name, name), request.where)
     report = ScanReport(request.snapshot, str(condition))
     report.bloom_columns = [*WriteSettings.of(table.metadata().properties).bloom_filters]
@@ -83,8 +87,12 @@ def scan_levels(session: LakeSession, name: str, request: ScanRequest) -> ScanRe
     return report
 
 
-def _look(java: JavaClasses, table: Any, condition: Any, files: Iterator[Any], report: ScanReport) -> None:
-    everything, partitions, bounds = (ScanLevel(each) for each in ("all", "after partitions", "after bounds"))
+def _look(
+    java: JavaClasses, table: Any, condition: Any, files: Iterator[Any], report: ScanReport
+) -> None:
+    everything, partitions, bounds = (
+        ScanLevel(each) for each in ("all", "after partitions", "after bounds")
+    )
     report.levels = [everything, partitions, bounds]
     schema = table.java_schema()
     metrics = java.iceberg("expressions.InclusiveMetricsEvaluator")(schema, condition)
@@ -122,15 +130,22 @@ class _RowGroups:
 
     def __init__(self, java: JavaClasses, schema: Any, condition: Any) -> None:
         self._java = java
-        made = (java.iceberg(f"parquet.Parquet{kind}RowGroupFilter") for kind in ("Metrics", "Dictionary", "Bloom"))
+        made = (
+            java.iceberg(f"parquet.Parquet{kind}RowGroupFilter")
+            for kind in ("Metrics", "Dictionary", "Bloom")
+        )
         self._metrics, self._dictionary, self._bloom = (each(schema, condition) for each in made)
-        self.left = dict.fromkeys(("all", "after bounds", "after dictionaries", "after bloom filters"), 0)
+        self.left = dict.fromkeys(
+            ("all", "after bounds", "after dictionaries", "after bloom filters"), 0
+        )
         self.level = ScanLevel("after row groups")
 
     def look(self, file: Any) -> None:
         """Read a file's footer, and the dictionaries and bloom filters that count."""
         java, found = self._java, False
-        reader = java.iceberg("shaded.org.apache.parquet.hadoop.ParquetFileReader").open(java.parquet_file(file))
+        reader = java.iceberg("shaded.org.apache.parquet.hadoop.ParquetFileReader").open(
+            java.parquet_file(file)
+        )
         try:
             schema = reader.getFileMetaData().getSchema()
             for group in reader.getRowGroups():
@@ -138,13 +153,19 @@ class _RowGroups:
                 if not self._metrics.shouldRead(schema, group):
                     continue
                 self.left["after bounds"] += 1
-                if not self._dictionary.shouldRead(schema, group, reader.getDictionaryReader(group)):
+                if not self._dictionary.shouldRead(
+                    schema, group, reader.getDictionaryReader(group)
+                ):
                     continue
                 self.left["after dictionaries"] += 1
-                if not self._bloom.shouldRead(schema, group, reader.getBloomFilterDataReader(group)):
+                if not self._bloom.shouldRead(
+                    schema, group, reader.getBloomFilterDataReader(group)
+                ):
                     continue
                 self.left["after bloom filters"] += 1
-                self.level.add(int(group.getRowCount()), int(group.getCompressedSize()), file=not found)
+                self.level.add(
+                    int(group.getRowCount()), int(group.getCompressedSize()), file=not found
+                )
                 found = True
         finally:
             reader.close()

@@ -47,18 +47,29 @@ class SnapshotEntry:
     rows_out: int  # without those of equality deletes, which name values and not rows
     equality_deletes: int
     valid_through: str | None
-    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # topic -> partition -> next offset
+    # topic -> partition -> next offset
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     refs: tuple[str, ...] = ()  # branches and tags that name it
     on_ref: bool = True  # whether it is an ancestor of the head that was asked about
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "snapshot": self.id, "parent": self.parent, "time": utc(self.timestamp_ms), "operation": self.operation,
-            "engine": self.engine or None, "writer": {n: getattr(self.writer, n) for n in Writer.__slots__},
-            "rows_in": self.rows_in, "rows_out": self.rows_out, "equality_deletes": self.equality_deletes,
-            "valid_through": self.valid_through, "refs": list(self.refs), "on_ref": self.on_ref,
-            "source_offsets": {t: {str(p): n for p, n in parts.items()} for t, parts in self.offsets.items()},
-        }  # fmt: skip
+            "snapshot": self.id,
+            "parent": self.parent,
+            "time": utc(self.timestamp_ms),
+            "operation": self.operation,
+            "engine": self.engine or None,
+            "writer": {n: getattr(self.writer, n) for n in Writer.__slots__},
+            "rows_in": self.rows_in,
+            "rows_out": self.rows_out,
+            "equality_deletes": self.equality_deletes,
+            "valid_through": self.valid_through,
+            "refs": list(self.refs),
+            "on_ref": self.on_ref,
+            "source_offsets": {
+                t: {str(p): n for p, n in parts.items()} for t, parts in self.offsets.items()
+            },
+        }
 
 
 def utc(timestamp_ms: int) -> str:
@@ -67,16 +78,22 @@ def utc(timestamp_ms: int) -> str:
     return text.replace("+00:00", "Z")
 
 
-def entries(metadata: TableMetadata, ref: str = MAIN, *, everything: bool = False) -> list[SnapshotEntry]:
-    """The snapshots of a ref, newest first; `everything`: those that are on no way to its head, too."""
+def entries(
+    metadata: TableMetadata, ref: str = MAIN, *, everything: bool = False
+) -> list[SnapshotEntry]:
+    """The snapshots of a ref, newest first; `everything`: those that are on no way to its head,
+    too."""
     line = {snapshot["snapshot-id"] for snapshot in metadata.ancestors(metadata.head(ref))}
     chosen = [each for number, each in metadata.snapshots.items() if everything or number in line]
-    chosen.sort(key=lambda each: (each.get("sequence-number", 0), each["timestamp-ms"]), reverse=True)
+    chosen.sort(
+        key=lambda each: (each.get("sequence-number", 0), each["timestamp-ms"]), reverse=True
+    )
     return [_entry(metadata, each, on_ref=each["snapshot-id"] in line) for each in chosen]
 
 
 def ledgers(metadata: TableMetadata, snapshot: Snapshot) -> Iterator[tuple[str, Ledger]]:
-    """The ledgers that a snapshot carries, by connect group; not those that came with the copy of another table."""
+    """The ledgers that a snapshot carries, by connect group; not those that came with the copy of
+    another table."""
     for key, text in snapshot["summary"].items():
         if key.startswith(LEDGER_PREFIX):
             try:
@@ -99,11 +116,20 @@ def _entry(metadata: TableMetadata, snapshot: Snapshot, *, on_ref: bool) -> Snap
     same_rows = summary.get("operation") == REWRITE
     removed = sum(_count(summary, key) for key in _REMOVED) - _count(summary, _REMOVED_BEFORE)
     return SnapshotEntry(
-        number, snapshot.get("parent-snapshot-id"), snapshot["timestamp-ms"], summary.get("operation"), engine,
-        _writer(summary, found), 0 if same_rows else _count(summary, _ADDED), 0 if same_rows else max(removed, 0),
-        _count(summary, "added-equality-deletes"), summary.get(VALID_THROUGH_KEY), offsets,
-        tuple(sorted(name for name, at in metadata.refs.items() if at == number)), on_ref,
-    )  # fmt: skip
+        number,
+        snapshot.get("parent-snapshot-id"),
+        snapshot["timestamp-ms"],
+        summary.get("operation"),
+        engine,
+        _writer(summary, found),
+        0 if same_rows else _count(summary, _ADDED),
+        0 if same_rows else max(removed, 0),
+        _count(summary, "added-equality-deletes"),
+        summary.get(VALID_THROUGH_KEY),
+        offsets,
+        tuple(sorted(name for name, at in metadata.refs.items() if at == number)),
+        on_ref,
+    )
 
 
 def _writer(summary: Mapping[str, str], found: list[tuple[str, Ledger]]) -> Writer:
@@ -114,7 +140,12 @@ def _writer(summary: Mapping[str, str], found: list[tuple[str, Ledger]]) -> Writ
     java = next((key for key in summary if key.startswith(_JAVA_OFFSETS)), None)
     if java is not None:
         return Writer("java-sink", java.rpartition(".")[2], commit, task)
-    name = summary.get("app-name") or summary.get("engine-name") or summary.get("spark.app.id") or "unnamed"
+    name = (
+        summary.get("app-name")
+        or summary.get("engine-name")
+        or summary.get("spark.app.id")
+        or "unnamed"
+    )
     return Writer("other", name)
 
 

@@ -1,4 +1,5 @@
-"""Columns of two snapshots side by side: by field id, with names and types of the later schema, in forms that compare.
+"""Columns of two snapshots side by side: by field id, with names and types of the later schema, in
+forms that compare.
 
 Expressions are Spark SQL. Types are those of Iceberg's schema JSON.
 """
@@ -42,7 +43,8 @@ class ColumnChanges:
 def as_later(
     own: Sequence[Field], later: Sequence[Field], spark_types: Mapping[str, DataType], row: str = ""
 ) -> dict[str, str]:
-    """Expressions over a row of a snapshot that give it the columns of a later schema, by their names.
+    """Expressions over a row of a snapshot that give it the columns of a later schema, by their
+    names.
 
     A column that it lacks has the value that readers see in its rows: its initial default, or null.
     """
@@ -54,12 +56,15 @@ def as_later(
         if found is None:
             made[name] = _default(new, spark_type)
         else:
-            made[name] = _converted(f"{row}{quoted(found['name'])}", found["type"], new["type"], spark_type, 0)
+            made[name] = _converted(
+                f"{row}{quoted(found['name'])}", found["type"], new["type"], spark_type, 0
+            )
     return made
 
 
 def comparable(expression: str, kind: IcebergType, depth: int = 0) -> str:
-    """The expression in a form that Spark compares, groups and sorts: maps as sorted entries, variants as JSON."""
+    """The expression in a form that Spark compares, groups and sorts: maps as sorted entries,
+    variants as JSON."""
     if not _has_uncomparable(kind):
         return expression
     if isinstance(kind, str):
@@ -68,8 +73,14 @@ def comparable(expression: str, kind: IcebergType, depth: int = 0) -> str:
     if kind["type"] == "list":
         return f"transform({expression}, {x} -> {comparable(x, kind['element'], depth + 1)})"
     if kind["type"] == "map":
-        key, value = comparable(f"{x}.key", kind["key"], depth + 1), comparable(f"{x}.value", kind["value"], depth + 1)
-        return f"array_sort(transform(map_entries({expression}), {x} -> struct({key} AS key, {value} AS value)))"
+        key, value = (
+            comparable(f"{x}.key", kind["key"], depth + 1),
+            comparable(f"{x}.value", kind["value"], depth + 1),
+        )
+        return (
+            f"array_sort(transform(map_entries({expression}), {x} -> struct({key} AS key, "
+            f"{value} AS value)))"
+        )
     parts = []
     for each in kind["fields"]:
         part = f"{expression}.{quoted(each['name'])}"
@@ -94,7 +105,9 @@ def _default(field: Field, spark_type: DataType) -> str:
     return f"CAST({literal(str(value))} AS {kind})"
 
 
-def _converted(expression: str, before: IcebergType, after: IcebergType, spark_type: Any, depth: int) -> str:
+def _converted(
+    expression: str, before: IcebergType, after: IcebergType, spark_type: Any, depth: int
+) -> str:
     """A value of the earlier type as one of the later type; fields are found by their ids."""
     if before == after:
         return expression
@@ -102,12 +115,18 @@ def _converted(expression: str, before: IcebergType, after: IcebergType, spark_t
         return f"CAST({expression} AS {spark_type.simpleString()})"
     x = f"v{depth}"
     if after["type"] == "list":
-        element = _converted(x, before["element"], after["element"], spark_type.elementType, depth + 1)
+        element = _converted(
+            x, before["element"], after["element"], spark_type.elementType, depth + 1
+        )
         return f"transform({expression}, {x} -> {element})"
     if after["type"] == "map":
         key = _converted(f"{x}.key", before["key"], after["key"], spark_type.keyType, depth + 1)
-        value = _converted(f"{x}.value", before["value"], after["value"], spark_type.valueType, depth + 1)
-        pairs = f"transform(map_entries({expression}), {x} -> struct({key} AS key, {value} AS value))"
+        value = _converted(
+            f"{x}.value", before["value"], after["value"], spark_type.valueType, depth + 1
+        )
+        pairs = (
+            f"transform(map_entries({expression}), {x} -> struct({key} AS key, {value} AS value))"
+        )
         return f"map_from_entries({pairs})"
     types = {each.name: each.dataType for each in spark_type.fields}
     fields = as_later(before["fields"], after["fields"], types, f"{expression}.")

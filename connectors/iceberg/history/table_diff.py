@@ -1,7 +1,8 @@
-"""The rows in which two snapshots of a table differ. `compare` runs in the Spark driver; Spark reads and compares.
+"""The rows in which two snapshots of a table differ. `compare` runs in the Spark driver; Spark
+reads and compares.
 
-Both states are read as SQL reads them, deletes applied, and grouped by their key. Without a key equal rows are counted
-in both. Iceberg's own view of changes refuses tables with row-level deletes.
+Both states are read as SQL reads them, deletes applied, and grouped by their key. Without a key
+equal rows are counted in both. Iceberg's own view of changes refuses tables with row-level deletes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class RowChange(Enum):
     INSERTED = "inserted"
     UPDATED = "updated"
     DELETED = "deleted"
-    SEVERAL_ROWS = "several rows"  # of one key in one state, so that no row of the other is its counterpart
+    # of one key in one state, so that no row of the other is its counterpart
+    SEVERAL_ROWS = "several rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,9 @@ class DiffRequest:
 
     before: int  # snapshots
     after: int
-    keys: tuple[str, ...] = ()  # columns, by their later names; empty: rows are compared whole, as often as they occur
+    keys: tuple[
+        str, ...
+    ] = ()  # columns, by their later names; empty: rows are compared whole, as often as they occur
     limit: int = 20  # rows that come back
     parquet: str | None = None  # folder that gets all of them
     table: str | None = None  # new table that gets all of them
@@ -61,11 +65,18 @@ class TableDiff:
     def to_json(self) -> dict[str, Any]:
         request = self.request
         return {
-            "before": request.before, "after": request.after, "keys": list(request.keys),
-            "counts": {change.value.replace(" ", "_"): self.counts.get(change, 0) for change in RowChange},
-            "columns": asdict(self.columns), "rows": list(self.rows), "parquet": request.parquet,
-            "to_table": request.table, "sql": self.sql,
-        }  # fmt: skip
+            "before": request.before,
+            "after": request.after,
+            "keys": list(request.keys),
+            "counts": {
+                change.value.replace(" ", "_"): self.counts.get(change, 0) for change in RowChange
+            },
+            "columns": asdict(self.columns),
+            "rows": list(self.rows),
+            "parquet": request.parquet,
+            "to_table": request.table,
+            "sql": self.sql,
+        }
 
 
 def read_metadata(session: LakeSession, name: str) -> TableMetadata:
@@ -86,10 +97,16 @@ def compare(session: LakeSession, name: str, request: DiffRequest) -> TableDiff:
     before, after = (metadata.schema_of(number)["fields"] for number in points)
     later = later_schema(metadata, *points)["fields"]
     _check_keys(name, request.keys, later, dict(zip(points, (before, after), strict=True)))
-    if request.table is not None and session.spark.catalog.tableExists(relation(session.catalog_name, request.table)):
-        raise TableUnsuitableError(request.table, "exists already: a difference goes to a new table")
+    if request.table is not None and session.spark.catalog.tableExists(
+        relation(session.catalog_name, request.table)
+    ):
+        raise TableUnsuitableError(
+            request.table, "exists already: a difference goes to a new table"
+        )
     source = relation(session.catalog_name, name)
-    shown = session.spark.sql(_state("*", source, request.before if later == before else request.after))
+    shown = session.spark.sql(
+        _state("*", source, request.before if later == before else request.after)
+    )
     types = {each.name: each.dataType for each in shown.schema}
     sides = as_later(before, later, types), as_later(after, later, types)
     statement = _statement(source, request, sides, later)
@@ -99,9 +116,9 @@ def compare(session: LakeSession, name: str, request: DiffRequest) -> TableDiff:
         if request.parquet is not None:
             changes.drop(*_unwanted(request)).write.parquet(request.parquet)
         if request.table is not None:
-            changes.drop(*_unwanted(request)).writeTo(relation(session.catalog_name, request.table)).using(
-                "iceberg"
-            ).create()
+            changes.drop(*_unwanted(request)).writeTo(
+                relation(session.catalog_name, request.table)
+            ).using("iceberg").create()
         rows = _first(changes, request)
     finally:
         changes.unpersist()
@@ -110,22 +127,31 @@ def compare(session: LakeSession, name: str, request: DiffRequest) -> TableDiff:
 
 
 def later_schema(metadata: TableMetadata, before: int, after: int) -> Mapping[str, Any]:
-    """The schema in which two snapshots are compared, whichever comes first: no value is too large for its types."""
-    return max((metadata.schema_of(number) for number in (before, after)), key=lambda each: int(each["schema-id"]))
+    """The schema in which two snapshots are compared, whichever comes first: no value is too large
+    for its types."""
+    return max(
+        (metadata.schema_of(number) for number in (before, after)),
+        key=lambda each: int(each["schema-id"]),
+    )
 
 
-def _check_keys(name: str, keys: Iterable[str], later: Sequence[Field], columns: Mapping[int, Sequence[Field]]) -> None:
+def _check_keys(
+    name: str, keys: Iterable[str], later: Sequence[Field], columns: Mapping[int, Sequence[Field]]
+) -> None:
     ids = {each["name"]: each["id"] for each in later}
     for key in keys:
         if key not in ids:
             raise TableUnsuitableError(name, f"there is no column {key}, which is part of the key")
         for number, fields in columns.items():
             if ids[key] not in {each["id"] for each in fields}:
-                raise TableUnsuitableError(name, f"snapshot {number} has no column {key} yet, which is part of the key")
+                raise TableUnsuitableError(
+                    name, f"snapshot {number} has no column {key} yet, which is part of the key"
+                )
 
 
 def _unwanted(request: DiffRequest) -> tuple[str, ...]:
-    """Columns of the statement that say nothing: a key's change happens once, and a row is its own key."""
+    """Columns of the statement that say nothing: a key's change happens once, and a row is its own
+    key."""
     return ("times",) if request.keys else ("key", "changed")
 
 
@@ -135,33 +161,46 @@ def _first(changes: DataFrame, request: DiffRequest) -> list[dict[str, Any]]:
     return [json.loads(row["text"]) for row in text.collect()]
 
 
-def _statement(source: str, request: DiffRequest, sides: Sequence[Mapping[str, str]], later: Sequence[Field]) -> str:
-    """SQL that finds the changes; a user can run it as it is. `sides`: columns of both states in the later schema."""
+def _statement(
+    source: str, request: DiffRequest, sides: Sequence[Mapping[str, str]], later: Sequence[Field]
+) -> str:
+    """SQL that finds the changes; a user can run it as it is. `sides`: columns of both states in
+    the later schema."""
     row = {each["name"]: each["type"] for each in later}
     states = [
         _state(
-            f"{side} AS side, {_struct(request.keys or row, columns, row)} AS key, {_struct(row, columns)} AS row",
-            source, at,
+            f"{side} AS side, {_struct(request.keys or row, columns, row)} AS key, "
+            f"{_struct(row, columns)} AS row",
+            source,
+            at,
         )
-        for side, (columns, at) in enumerate(zip(sides, (request.before, request.after), strict=True))
-    ]  # fmt: skip
+        for side, (columns, at) in enumerate(
+            zip(sides, (request.before, request.after), strict=True)
+        )
+    ]
     grouped = (
         "SELECT key, count_if(side = 0) AS befores, count_if(side = 1) AS afters,\n"
-        "    any_value(row) FILTER (WHERE side = 0) AS before, any_value(row) FILTER (WHERE side = 1) AS after\n"
+        "    any_value(row) FILTER (WHERE side = 0) AS before, any_value(row) FILTER (WHERE side = "
+        "1) AS after\n"
         f"  FROM (\n    {states[0]}\n    UNION ALL\n    {states[1]})\n  GROUP BY key"
     )
     if not request.keys:
         return (
-            "SELECT IF(afters > befores, 'inserted', 'deleted') AS change, abs(afters - befores) AS times, key,\n"
+            "SELECT IF(afters > befores, 'inserted', 'deleted') AS change, abs(afters - befores) "
+            "AS times, key,\n"
             "  array() AS changed, before, after\n"
             f"FROM (\n  {grouped})\nWHERE befores <> afters"
         )
     values = [
-        [comparable(f"{side}.{quoted(name)}", kind) for name, kind in row.items()] for side in ("before", "after")
+        [comparable(f"{side}.{quoted(name)}", kind) for name, kind in row.items()]
+        for side in ("before", "after")
     ]
-    changed = ", ".join(f"IF({a} <=> {b}, NULL, {literal(name)})" for name, a, b in zip(row, *values, strict=True))
+    changed = ", ".join(
+        f"IF({a} <=> {b}, NULL, {literal(name)})" for name, a, b in zip(row, *values, strict=True)
+    )
     return (
-        "SELECT CASE WHEN befores > 1 OR afters > 1 THEN 'several rows' WHEN befores = 0 THEN 'inserted'\n"
+        "SELECT CASE WHEN befores > 1 OR afters > 1 THEN 'several rows' WHEN befores = 0 THEN "
+        "'inserted'\n"
         "    WHEN afters = 0 THEN 'deleted' ELSE 'updated' END AS change, 1L AS times, key,\n"
         "  IF(befores = 1 AND afters = 1, changed, array()) AS changed, before, after\n"
         f"FROM (SELECT *, array_compact(array({changed})) AS changed FROM (\n  {grouped}))\n"
@@ -173,7 +212,12 @@ def _state(columns: str, source: str, snapshot: int) -> str:
     return f"SELECT {columns} FROM {source} VERSION AS OF {snapshot}"
 
 
-def _struct(names: Iterable[str], columns: Mapping[str, str], kinds: Mapping[str, Any] | None = None) -> str:
+def _struct(
+    names: Iterable[str], columns: Mapping[str, str], kinds: Mapping[str, Any] | None = None
+) -> str:
     """A struct of columns; with their types in a form that can be compared."""
-    made = ((name, columns[name] if kinds is None else comparable(columns[name], kinds[name])) for name in names)
+    made = (
+        (name, columns[name] if kinds is None else comparable(columns[name], kinds[name]))
+        for name in names
+    )
     return f"named_struct({', '.join(f'{literal(name)}, {value}' for name, value in made)})"

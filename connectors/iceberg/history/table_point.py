@@ -19,7 +19,8 @@ class NotInHistoryError(ConnectError):
 def find_point(metadata: TableMetadata, text: str, ref: str = MAIN) -> int:
     """Id of the snapshot that a text names.
 
-    `first` and `last` are the ends of the ref's history as far as it is left; times are those of the ref.
+    `first` and `last` are the ends of the ref's history as far as it is left; times are those of
+    the ref.
 
     Raises:
         NotInHistoryError: There is none.
@@ -55,7 +56,11 @@ def known_snapshot(metadata: TableMetadata, number: int) -> int:
     if number in metadata.snapshots:
         return number
     parents = {each.get("parent-snapshot-id") for each in metadata.snapshots.values()}
-    why = "was expired" if number in parents else "is none of the table's: it was expired, or never there"
+    why = (
+        "was expired"
+        if number in parents
+        else "is none of the table's: it was expired, or never there"
+    )
     raise NotInHistoryError(f"snapshot {number} {why}")
 
 
@@ -80,7 +85,10 @@ def parse_time(text: str) -> int:
     moment = datetime.fromisoformat(text)
     try:
         return int(
-            (moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000
+            (
+                moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+            ).timestamp()
+            * 1000
         )
     except OverflowError as error:  # in UTC it is before the year 1
         raise ValueError(f"{text} is too early") from error
@@ -89,15 +97,23 @@ def parse_time(text: str) -> int:
 def snapshot_at_time(metadata: TableMetadata, moment_ms: int, ref: str = MAIN) -> int:
     """What readers of a ref saw at a time: its newest snapshot then.
 
-    Of main by the table's log, which knows roll-backs; of other refs by the age of the head's ancestors.
+    Of main by the table's log, which knows roll-backs; of other refs by the age of the head's
+    ancestors.
 
     Raises:
         NotInHistoryError: The history that is left begins later.
     """
-    line = [(int(s["timestamp-ms"]), int(s["snapshot-id"])) for s in metadata.ancestors(metadata.head(ref))]
+    line = [
+        (int(s["timestamp-ms"]), int(s["snapshot-id"]))
+        for s in metadata.ancestors(metadata.head(ref))
+    ]
     log = sorted((metadata.snapshot_log if ref == MAIN else ()) or line, key=lambda each: each[0])
     before = [number for at, number in log if at <= moment_ms]
     if not before:
-        begins = f"the history that is left begins at {utc(log[0][0])}" if log else "the table has no snapshot yet"
+        begins = (
+            f"the history that is left begins at {utc(log[0][0])}"
+            if log
+            else "the table has no snapshot yet"
+        )
         raise NotInHistoryError(f"no snapshot of {ref} is as old as {utc(moment_ms)}: {begins}")
     return known_snapshot(metadata, before[-1])

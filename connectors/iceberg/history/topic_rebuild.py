@@ -1,18 +1,23 @@
-"""A table rebuilt from its topics while its connector goes on: what is done to the table, in the Spark driver.
+"""A table rebuilt from its topics while its connector goes on: what is done to the table, in the
+Spark driver.
 
-1. `begin`: branch `connect-py-rebuilt` at the table's head, and on it a snapshot without rows. A crash leaves the
-   branch; the next run goes on with it.
-2. A connector with a group of its own loads the topics onto the branch, up to the positions of the table's ledger. A
-   crash leaves commits of that group on the branch; the next run goes on behind them.
-3. `publish`: on the branch's head a snapshot with its positions and no rows of its own; the table's ref moves there.
-   One compare-and-swap, against metadata whose ledger has just these positions. A crash before leaves what 2 leaves.
-   After it readers see the rebuilt rows, and the branch has left.
+1. `begin`: branch `connect-py-rebuilt` at the table's head, and on it a snapshot without rows. A
+   crash leaves the branch; the next run goes on with it.
+2. A connector with a group of its own loads the topics onto the branch, up to the positions of the
+   table's ledger. A crash leaves commits of that group on the branch; the next run goes on behind
+   them.
+3. `publish`: on the branch's head a snapshot with its positions and no rows of its own; the table's
+   ref moves there. One compare-and-swap, against metadata whose ledger has just these positions. A
+   crash before leaves what 2 leaves. After it readers see the rebuilt rows, and the branch has
+   left.
 
-The table's connector finds another version of the table at its next commit (rule 16). Its coordinator ends, the next
-one goes on from the same positions: no row is read twice, none is left out. Rows that were staged are staged again.
+The table's connector finds another version of the table at its next commit (rule 16). Its
+coordinator ends, the next one goes on from the same positions: no row is read twice, none is left
+out. Rows that were staged are staged again.
 
-A table that is committed to all the time may be published behind its ledger. That is a roll-back to the rebuilt rows:
-the property still names the last commit of before, so the connector reads again what came since (rule 8).
+A table that is committed to all the time may be published behind its ledger. That is a roll-back to
+the rebuilt rows: the property still names the last commit of before, so the connector reads again
+what came since (rule 8).
 """
 
 from __future__ import annotations
@@ -75,18 +80,21 @@ class LedgerPositions:
 def begin(session: LakeSession, name: str, rebuild: TopicRebuild) -> tuple[str, bool]:
     """Have the branch there.
 
-    Returns the name of the connector that loads it, and whether the branch is new; else an earlier run left it. Each
-    branch has a connector of its own, because ledgers of earlier rebuilds are in the table's history.
+    Returns the name of the connector that loads it, and whether the branch is new; else an earlier
+    run left it. Each branch has a connector of its own, because ledgers of earlier rebuilds are in
+    the table's history.
 
-    Raises:
-        TableUnsuitableError: The table has no positions of this connector, or commits that readers do not see.
+    Raises: TableUnsuitableError: The table has no positions of this connector, or commits that
+        readers do not see.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         prepared = session.table(name).new_update()
         base = prepared.base()
         head = _positions(name, base, rebuild).head
         if base.has_unpublished(rebuild.ref):
-            raise TableUnsuitableError(name, "has unpublished commits: decide about them first, by connect-py gate")
+            raise TableUnsuitableError(
+                name, "has unpublished commits: decide about them first, by connect-py gate"
+            )
         if (begun := _begun(base, rebuild)) is not None:
             return begun, False
         loader = f"{rebuild.connector}-rebuild-{uuid.uuid4().hex[:12]}"
@@ -112,9 +120,14 @@ def positions(session: LakeSession, name: str, rebuild: TopicRebuild) -> LedgerP
 
 
 def publish(
-    session: LakeSession, name: str, rebuild: TopicRebuild, loader: str, reached: Mapping[TopicPartition, int], *,
+    session: LakeSession,
+    name: str,
+    rebuild: TopicRebuild,
+    loader: str,
+    reached: Mapping[TopicPartition, int],
+    *,
     behind: bool,
-) -> int | None:  # fmt: skip
+) -> int | None:
     """Have readers see what was rebuilt.
 
     Args:
@@ -131,12 +144,16 @@ def publish(
     base = prepared.base()
     now = _positions(name, base, rebuild)
     if any(now.reached.get(tp, 0) < offset for tp, offset in reached.items()):
-        raise TableUnsuitableError(name, f"went back meanwhile: remove branch {REBUILT_BRANCH}, and begin anew")
+        raise TableUnsuitableError(
+            name, f"went back meanwhile: remove branch {REBUILT_BRANCH}, and begin anew"
+        )
     is_behind = dict(now.reached) != dict(reached)
     if is_behind and not behind:
         return None
     if _begun(base, rebuild) != loader:
-        raise TableUnsuitableError(name, f"branch {REBUILT_BRANCH} was removed or changed meanwhile")
+        raise TableUnsuitableError(
+            name, f"branch {REBUILT_BRANCH} was removed or changed meanwhile"
+        )
     key, loading_key = ledger_key(rebuild.group), ledger_key(loading_group(loader))
     lookup = look_up(base.view(rebuild.ref, key))
     assert lookup.ledger is not None
@@ -165,7 +182,9 @@ def _positions(name: str, metadata: TableMetadata, rebuild: TopicRebuild) -> Led
     lookup = look_up(metadata.view(rebuild.ref, ledger_key(rebuild.group)))
     head = metadata.head(rebuild.ref)
     if lookup.ledger is None or head is None:
-        raise TableUnsuitableError(name, f"has no ledger of {rebuild.group}: it is not known what it holds")
+        raise TableUnsuitableError(
+            name, f"has no ledger of {rebuild.group}: it is not known what it holds"
+        )
     return LedgerPositions(
         int(head["snapshot-id"]),
         {tp: position.next for tp, position in lookup.ledger.positions().items()},
@@ -175,7 +194,8 @@ def _positions(name: str, metadata: TableMetadata, rebuild: TopicRebuild) -> Led
 
 
 def _begun(metadata: TableMetadata, rebuild: TopicRebuild) -> str | None:
-    """The connector that loads the branch; None: there is no branch, or it begins with no rebuild."""
+    """The connector that loads the branch; None: there is no branch, or it begins with no
+    rebuild."""
     if REBUILT_BRANCH not in metadata.refs:
         return None
     for snapshot in metadata.ancestors(metadata.head(REBUILT_BRANCH)):
@@ -200,8 +220,16 @@ def following(ledger: Ledger, below: Lookup, reached: Mapping[TopicPartition, in
             offset = reached.get(TopicPartition(name, number))
             if offset is None:  # of a partition that the branch does not have
                 continue
-            before = None if below.ledger is None else below.ledger.entry(TopicPartition(name, number), topic.topic_id)
-            follows = before is not None and before.generation == entry.generation and before.next <= offset
+            before = (
+                None
+                if below.ledger is None
+                else below.ledger.entry(TopicPartition(name, number), topic.topic_id)
+            )
+            follows = (
+                before is not None
+                and before.generation == entry.generation
+                and before.next <= offset
+            )
             base = before.next if follows and before is not None else offset
             entries[number] = LedgerEntry(entry.generation, base, offset)
         topics[name] = TopicLedger(topic.topic_id, entries)

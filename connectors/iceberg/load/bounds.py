@@ -18,14 +18,12 @@ def offsets_at(
 ) -> dict[TopicPartition, int]:
     """The offset of each partition that a bound means; between the ends of the log.
 
-    Args:
-        cluster: Is asked.
-        text: `earliest`, or as `iceberg.ext.stop-at`. Partitions that are not named by offsets are left out.
-        partitions: Those that the connector consumes.
-        option: The command's, for errors.
+    Args: cluster: Is asked. text: `earliest`, or as `iceberg.ext.stop-at`. Partitions that are not
+        named by offsets are left out. partitions: Those that the connector consumes. option: The
+        command's, for errors.
 
-    Raises:
-        ConfigError: It is none of these, a time to come or before 1970, or names a partition that the connector does
+    Raises: ConfigError: It is none of these, a time to come or before 1970, or names a partition
+        that the connector does
             not consume.
         RetriableError: The cluster does not answer.
     """
@@ -41,7 +39,9 @@ def offsets_at(
     if bound is not None and bound.time_ms is not None and bound.time_ms < 0:
         raise ConfigError(option, f"{text} is before 1970, and so before any record")
     if unknown := sorted(set(bound.offsets if bound is not None else ()) - set(wanted)):
-        raise ConfigError(option, f"the connector does not consume {unknown[0]}, or it does not exist")
+        raise ConfigError(
+            option, f"the connector does not consume {unknown[0]}, or it does not exist"
+        )
     if bound is None or (bound.time_ms is None and not bound.offsets):
         return {tp: end for tp, (_, end) in ranges.items()}
     found = bound.offsets if bound.time_ms is None else cluster.offsets_at(wanted, bound.time_ms)

@@ -16,16 +16,34 @@ if TYPE_CHECKING:
     from connectors.iceberg.driver.lake_session import LakeSession
 
 # As `MessageRun.of` takes them.
-_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-# Spark weighs a batch with each row that it adds, which takes longer than all the rest, unless there is no limit.
+_COLUMNS: Final = (
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    "headers",
+)
+# Spark weighs a batch with each row that it adds, which takes longer than all the rest, unless
+# there is no limit.
 _BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BATCH_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT: Final = str(2**31 - 1)
 # Spark sets these itself, and refuses to be given them.
-_OF_SPARK: Final = frozenset({
-    "group.id", "auto.offset.reset", "key.deserializer", "value.deserializer", "enable.auto.commit",
-    "interceptor.classes", "client.id", "max.poll.records",
-})  # fmt: skip
+_OF_SPARK: Final = frozenset(
+    {
+        "group.id",
+        "auto.offset.reset",
+        "key.deserializer",
+        "value.deserializer",
+        "enable.auto.commit",
+        "interceptor.classes",
+        "client.id",
+        "max.poll.records",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +51,8 @@ class KafkaRanges:
     """What is read, and how."""
 
     properties: Mapping[str, str]  # of a consumer, in Java's words
-    ranges: Mapping[TopicPartition, tuple[int, int]]  # the first offset, and the one behind the last
+    # the first offset, and the one behind the last
+    ranges: Mapping[TopicPartition, tuple[int, int]]
     batch_rows: int  # messages that an executor is handed at once
 
     def options(self) -> dict[str, str]:
@@ -44,7 +63,11 @@ class KafkaRanges:
         for tp, (start, end) in self.ranges.items():
             starts[tp.topic][str(tp.partition)], ends[tp.topic][str(tp.partition)] = start, end
         return {
-            **{f"kafka.{key}": value for key, value in self.properties.items() if key not in _OF_SPARK},
+            **{
+                f"kafka.{key}": value
+                for key, value in self.properties.items()
+                if key not in _OF_SPARK
+            },
             "assign": json.dumps({topic: sorted(map(int, starts[topic])) for topic in topics}),
             "startingOffsets": json.dumps(starts),
             "endingOffsets": json.dumps(ends),
@@ -54,9 +77,12 @@ class KafkaRanges:
 
 
 def read_ranges(
-    session: LakeSession, _: str, asked: Sequence[KafkaRanges],
-    work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], result_type: str,
-) -> list[bytes]:  # fmt: skip
+    session: LakeSession,
+    _: str,
+    asked: Sequence[KafkaRanges],
+    work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    result_type: str,
+) -> list[bytes]:
     """Read each range on an executor, and have `work` done with it; what it returns, in any order.
 
     Spark has a partition for each range that is not empty, with its messages in their order.
@@ -68,6 +94,10 @@ def read_ranges(
     """
     for key, value in {_BATCH_ROWS: str(asked[0].batch_rows), _BATCH_BYTES: _NO_LIMIT}.items():
         session.spark.conf.set(key, value)
-    frames: list[Any] = [session.spark.read.format("kafka").options(**each.options()).load() for each in asked]
-    messages = reduce(lambda one, other: one.union(other), [frame.select(*_COLUMNS) for frame in frames])
+    frames: list[Any] = [
+        session.spark.read.format("kafka").options(**each.options()).load() for each in asked
+    ]
+    messages = reduce(
+        lambda one, other: one.union(other), [frame.select(*_COLUMNS) for frame in frames]
+    )
     return [bytes(row[0]) for row in messages.mapInArrow(work, result_type).collect()]

@@ -1,13 +1,14 @@
-"""`Load`: a task of the sink whose ranges Spark's executors read and stage, with the coordinator beside it.
+"""`Load`: a task of the sink whose ranges Spark's executors read and stage, with the coordinator
+beside it.
 
-The connector is STOPPED. The load is a start of it with one task, so all rules of the protocol hold as they are:
-`TaskState` and `CoordinatorState` decide, and the tables' ledgers say what is in. A step reads one range of each
-partition on the executors, which stage as tasks do; its ranges are one report and one commit to each table. What a
-death leaves: staged files without a report (rule 18), or commits ahead of the group's offsets. The next load, or the
-connector, goes on from the ledgers.
+The connector is STOPPED. The load is a start of it with one task, so all rules of the protocol hold
+as they are: `TaskState` and `CoordinatorState` decide, and the tables' ledgers say what is in. A
+step reads one range of each partition on the executors, which stage as tasks do; its ranges are one
+report and one commit to each table. What a death leaves: staged files without a report (rule 18),
+or commits ahead of the group's offsets. The next load, or the connector, goes on from the ledgers.
 
-A worker that starts the connector meanwhile takes the lead: its coordinator fences ours, and Kafka refuses offsets of a
-group that has members. Both end the load.
+A worker that starts the connector meanwhile takes the lead: its coordinator fences ours, and Kafka
+refuses offsets of a group that has members. Both end the load.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ Further = Callable[[LakeClient], Mapping[TopicPartition, int] | None]
 class LoadProgress:
     """Where a load is, for people."""
 
-    begins: dict[TopicPartition, int] = field(default_factory=dict)  # once the coordinator has said so
+    # once the coordinator has said so
+    begins: dict[TopicPartition, int] = field(default_factory=dict)
     staged: dict[TopicPartition, int] = field(default_factory=dict)
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     records: int = 0  # read by this load
@@ -84,18 +86,21 @@ class Load:
     """Runs once, on one thread."""
 
     def __init__(
-        self, props: Mapping[str, str], host: SinkHost, ends: Mapping[TopicPartition, int], step_rows: int,
-        begins: Mapping[TopicPartition, int] | None = None, split: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        props: Mapping[str, str],
+        host: SinkHost,
+        ends: Mapping[TopicPartition, int],
+        step_rows: int,
+        begins: Mapping[TopicPartition, int] | None = None,
+        split: int = 1,
+    ) -> None:
         """Take what is to be done.
 
-        Args:
-            props: The connector's configuration.
-            host: Stands for the worker.
-            ends: Of each partition that the connector consumes, the offset behind the last message that is loaded.
-            step_rows: Messages of one step, of all partitions together.
-            begins: Where it is to begin; None: where the connector stands.
-            split: So many ranges of a partition are read at once. Each is a step of its own, in their order.
+        Args: props: The connector's configuration. host: Stands for the worker. ends: Of each
+            partition that the connector consumes, the offset behind the last message that is
+            loaded. step_rows: Messages of one step, of all partitions together. begins: Where it is
+            to begin; None: where the connector stands. split: So many ranges of a partition are
+            read at once. Each is a step of its own, in their order.
         """
         asked = IcebergSinkConfig.parse(props)
         of_load = {
@@ -108,7 +113,8 @@ class Load:
         kept = {
             key: value
             for key, value in props.items()
-            if key != STOP_AT and (not key.endswith(_MAINTENANCE) or value.strip().lower() == "false")
+            if key != STOP_AT
+            and (not key.endswith(_MAINTENANCE) or value.strip().lower() == "false")
         }
         self._props = {**kept, **of_load}
         self._config = config = IcebergSinkConfig.parse(self._props)
@@ -120,7 +126,9 @@ class Load:
         self._context = context = LoadContext(host, self._props, frozenset(ends))
         self._name = f"{config.connector}-load"  # the task's
         self._stage = RangeStage(config, self._name, context.partition_count)
-        self._seen: dict[TopicPartition, Mapping[str, Sequence[str]]] = {}  # the router's, of the ranges so far
+        self._seen: dict[
+            TopicPartition, Mapping[str, Sequence[str]]
+        ] = {}  # the router's, of the ranges so far
         self._read = self._read_bytes = 0  # messages, and their bytes
         self._expiring_since: float | None = None  # keys to the storage of a table
         self.progress = LoadProgress()
@@ -130,34 +138,54 @@ class Load:
     ) -> LoadProgress:
         """Load, and commit the group's offsets.
 
-        Args:
-            tell: Is called with the progress, now and then.
-            further: Is called once the tables have everything: it says to where the load goes on; None: it ends.
+        Args: tell: Is called with the progress, now and then. further: Is called once the tables
+            have everything: it says to where the load goes on; None: it ends.
 
-        Raises:
-            ConnectError: It cannot go on. What was committed stays; run it again, or start the connector.
+        Raises: ConnectError: It cannot go on. What was committed stays; run it again, or start the
+            connector.
         """
         config, context = self._config, self._context
         spark = worker_spark_config(config, context.worker_settings)
         with ExitStack() as stack:
             create_channel(context.client_config, config.channel_topic)
-            reader = stack.enter_context(closing(ChannelReader(context.client_config, config.channel_topic)))
+            reader = stack.enter_context(
+                closing(ChannelReader(context.client_config, config.channel_topic))
+            )
             reader.start_at_end()
-            writer = stack.enter_context(closing(ChannelWriter(context.client_config, config.channel_topic)))
+            writer = stack.enter_context(
+                closing(ChannelWriter(context.client_config, config.channel_topic))
+            )
             stack.callback(self._stage.close)
             metrics = IcebergMetrics(context.metrics)
             context.bound_waiting(config.fail_after_waiting_ms, FAIL_AFTER_WAITING)
             self._parts = parts = TaskParts.of(
-                config, self._props, context, self._name, self._stage, writer, metrics, stages_itself=False
+                config,
+                self._props,
+                context,
+                self._name,
+                self._stage,
+                writer,
+                metrics,
+                stages_itself=False,
             )
             coordinator = started_coordinator(config, context, begins_anew=False, maintains=False)
             stack.callback(coordinator.stop, STOP_SECONDS)
             turn = ChannelTurn(
-                context, parts.state, self._stage, reader, writer, parts.actions, parts.stops, metrics, coordinator,
+                context,
+                parts.state,
+                self._stage,
+                reader,
+                writer,
+                parts.actions,
+                parts.stops,
+                metrics,
+                coordinator,
                 max_staged_bytes=config.max_staged_bytes,
-            )  # fmt: skip
+            )
             self._lake = stack.enter_context(
-                LakeClient(context, spark, user=f"{config.connector} (load)", deadline_seconds=STEP_SECONDS)
+                LakeClient(
+                    context, spark, user=f"{config.connector} (load)", deadline_seconds=STEP_SECONDS
+                )
             )
             parts.actions.assign(sorted(self._ends))
             ends: Mapping[TopicPartition, int] | None = self._ends
@@ -192,7 +220,9 @@ class Load:
     def _done(self) -> bool:
         """Whether all tables have everything."""
         state = self._parts.state
-        return state.is_attached() and all((state.committed_to(tp) or 0) >= end for tp, end in self._ends.items())
+        return state.is_attached() and all(
+            (state.committed_to(tp) or 0) >= end for tp, end in self._ends.items()
+        )
 
     def _tell(self, tell: Callable[[LoadProgress], None]) -> None:
         """Say where it is.
@@ -204,20 +234,28 @@ class Load:
         for tp in self._ends:
             at = state.read_to(tp)
             if at is not None and state.is_attached():
-                if tp not in progress.begins and self._begins is not None and at != self._begins[tp]:
-                    raise ConnectError(f"{tp} stands at {at} by what its tables hold, not at {self._begins[tp]}")
+                if (
+                    tp not in progress.begins
+                    and self._begins is not None
+                    and at != self._begins[tp]
+                ):
+                    raise ConnectError(
+                        f"{tp} stands at {at} by what its tables hold, not at {self._begins[tp]}"
+                    )
                 progress.begins.setdefault(tp, at)
                 progress.staged[tp] = at
             progress.committed[tp] = state.committed_to(tp) or progress.committed.get(tp, 0)
-        progress.waiting = {what: reason for what, (reason, _) in list(self._context.waiting.items())}
+        progress.waiting = {
+            what: reason for what, (reason, _) in list(self._context.waiting.items())
+        }
         progress.rows = self._context.metrics.by_label("iceberg_added_rows_total", "table")
         tell(progress)
 
     def _commit_offsets(self) -> None:
         """Have the group follow the tables.
 
-        Raises:
-            ConnectError: The group has members, or its offsets were altered: the connector was started, or moved.
+        Raises: ConnectError: The group has members, or its offsets were altered: the connector was
+            started, or moved.
         """
         if not self._context.commit_requested:
             return
@@ -225,16 +263,29 @@ class Load:
         marks = self._marks()
         for tp, there in self._host.committed(marks).items():
             found = OffsetMetadata.from_text(there.metadata)
-            if found is not None and (found.generation, found.epoch) > (marks[tp].generation, marks[tp].epoch):
+            if found is not None and (found.generation, found.epoch) > (
+                marks[tp].generation,
+                marks[tp].epoch,
+            ):
                 raise ConnectError(
-                    f"the offsets of {tp} were altered, or the connector was started: run the load again"
+                    f"the offsets of {tp} were altered, or the connector was started: run the load "
+                    f"again"
                 )
         offsets = self._parts.state.offsets_to_commit()
-        self._host.commit({tp: OffsetAndMetadata(offsets[tp].offset, mark.to_text()) for tp, mark in marks.items()})
+        self._host.commit(
+            {
+                tp: OffsetAndMetadata(offsets[tp].offset, mark.to_text())
+                for tp, mark in marks.items()
+            }
+        )
 
     def _marks(self) -> dict[TopicPartition, OffsetMetadata]:
         """What the group's offsets of attached partitions carry."""
-        return {tp: at.mark for tp, at in self._parts.state.offsets_to_commit().items() if at.mark is not None}
+        return {
+            tp: at.mark
+            for tp, at in self._parts.state.offsets_to_commit().items()
+            if at.mark is not None
+        }
 
     def _follow(self) -> None:
         """Have the group follow; a cluster that does not answer is asked again."""
@@ -270,11 +321,18 @@ class Load:
             for tp, end in self._ends.items()
             if tp not in self._context.paused and state.is_reading(tp)
         }
-        left = {tp: end - state.next_offset(tp) for tp, end in ends.items() if end > state.next_offset(tp)}
+        left = {
+            tp: end - state.next_offset(tp)
+            for tp, end in ends.items()
+            if end > state.next_offset(tp)
+        }
         share = max(1, self._step_rows // max(1, len(left)))
         parts = self._split if self._read else 1  # the first step may have to open tables
         return {
-            tp: [(at, min(at + share, ends[tp])) for at in range(ends[tp] - rows, ends[tp], share)[:parts]]
+            tp: [
+                (at, min(at + share, ends[tp]))
+                for at in range(ends[tp] - rows, ends[tp], share)[:parts]
+            ]
             for tp, rows in left.items()
         }
 
@@ -284,38 +342,67 @@ class Load:
         marks = self._marks()
         starts = {
             tp: [
-                RangeStart(begin, end, marks[tp].topic_id, self._stage.alone(tp), self._seen.get(tp, {}), number > 0)
+                RangeStart(
+                    begin,
+                    end,
+                    marks[tp].topic_id,
+                    self._stage.alone(tp),
+                    self._seen.get(tp, {}),
+                    number > 0,
+                )
                 for number, (begin, end) in enumerate(each)
             ]
             for tp, each in ranges.items()
         }
         counts = {topic: context.partition_count(topic) for topic in {tp.topic for tp in ranges}}
         assigned = frozenset(self._ends)
-        work = RangeWork(self._props, self._host.pipelines, self.progress.steps + 1, state, assigned, starts, counts)
+        work = RangeWork(
+            self._props,
+            self._host.pipelines,
+            self.progress.steps + 1,
+            state,
+            assigned,
+            starts,
+            counts,
+        )
         began = time.monotonic()
         properties, rows = self._host.consumer_properties(), self._batch_rows()
         asked = [
-            KafkaRanges(properties, {tp: each[number] for tp, each in ranges.items() if number < len(each)}, rows)
+            KafkaRanges(
+                properties,
+                {tp: each[number] for tp, each in ranges.items() if number < len(each)},
+                rows,
+            )
             for number in range(max(map(len, ranges.values())))
         ]
         results = map(pickle.loads, self._run(asked, work))
-        found: dict[tuple[TopicPartition, int], RangeResult] = {(each.partition, each.begin): each for each in results}
+        found: dict[tuple[TopicPartition, int], RangeResult] = {
+            (each.partition, each.begin): each for each in results
+        }
         context.passed_over(time.monotonic() - began)
         for tp, each in ranges.items():
-            self._stage.keep_ahead(tp, [self._staged(tp, begin, end, found.get((tp, begin))) for begin, end in each])
+            self._stage.keep_ahead(
+                tp, [self._staged(tp, begin, end, found.get((tp, begin))) for begin, end in each]
+            )
 
-    def _staged(self, tp: TopicPartition, begin: int, end: int, result: RangeResult | None) -> StagedRange:
+    def _staged(
+        self, tp: TopicPartition, begin: int, end: int, result: RangeResult | None
+    ) -> StagedRange:
         """A range with what it depends on."""
         handled = result.handled if result is not None else None
         parts = handled.tables if handled is not None else {}
-        tables = {table: (self._parts.state.answer(table), part.filter) for table, part in parts.items()}
+        tables = {
+            table: (self._parts.state.answer(table), part.filter) for table, part in parts.items()
+        }
         seen = self._seen.get(tp, {}) if result is not None and result.by_seen else None
         return StagedRange(begin, end, result, RangeBasis(tables, seen))
 
     def _basis(self, tp: TopicPartition, staged: StagedRange) -> RangeBasis:
         """What a range would be staged with now."""
         state, basis = self._parts.state, staged.basis
-        tables = {table: (state.answer(table), state.filter_position(table, tp)) for table in basis.tables}
+        tables = {
+            table: (state.answer(table), state.filter_position(table, tp)) for table in basis.tables
+        }
         return RangeBasis(tables, None if basis.seen is None else self._seen.get(tp, {}))
 
     def _take_ahead(self) -> bool:
@@ -342,7 +429,8 @@ class Load:
         return taken
 
     def _batch_rows(self) -> int:
-        """How many messages an executor is handed at once: a few at first, then as many as have a good size."""
+        """How many messages an executor is handed at once: a few at first, then as many as have a
+        good size."""
         if not self._read:
             return _FIRST_BATCH_ROWS
         return min(max(_BATCH_BYTES * self._read // max(1, self._read_bytes), 1), _MOST_BATCH_ROWS)
@@ -372,7 +460,10 @@ class Load:
         assert handled is not None
         self.progress.records += result.records
         self._seen[tp] = result.seen
-        self._read, self._read_bytes = self._read + result.messages, self._read_bytes + result.message_bytes
+        self._read, self._read_bytes = (
+            self._read + result.messages,
+            self._read_bytes + result.message_bytes,
+        )
         for topic, rows in (result.unrouted or {}).items():
             self.progress.unrouted[topic] = self.progress.unrouted.get(topic, 0.0) + rows
         for table, part in handled.tables.items():
@@ -389,13 +480,15 @@ class Load:
             parts.actions.hold(tp, question.table, question.need, question.schema)
 
     def _describe(self, table: str) -> None:
-        """Have the stage know a table: the deletes that cycles brought, and the end of its keys to the storage."""
+        """Have the stage know a table: the deletes that cycles brought, and the end of its keys to
+        the storage."""
         answer, epoch = self._parts.state.answer(table), self._parts.state.epoch
         if answer is not None and epoch is not None:
             self._stage.description(table, answer, epoch)
 
     def _renews(self) -> bool:
-        """Whether newer keys to the storage are on their way; a catalog that has none is not waited for."""
+        """Whether newer keys to the storage are on their way; a catalog that has none is not waited
+        for."""
         if not self._stage.expiring():
             self._expiring_since = None
             return False

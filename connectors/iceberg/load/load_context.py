@@ -1,4 +1,5 @@
-"""`LoadContext`: what the load's task and its coordinator may ask, answered by the command's host."""
+"""`LoadContext`: what the load's task and its coordinator may ask, answered by the command's
+host."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ class LoadContext:
     task = 0
     errant_record_reporter: ErrantRecordReporter | None = None
 
-    def __init__(self, host: SinkHost, props: Mapping[str, str], partitions: frozenset[TopicPartition]) -> None:
+    def __init__(
+        self, host: SinkHost, props: Mapping[str, str], partitions: frozenset[TopicPartition]
+    ) -> None:
         self.metrics = CountedMetrics()
         self.paused: set[TopicPartition] = set()
         self.commit_requested = False
@@ -81,7 +84,9 @@ class LoadContext:
 
     def passed_over(self, seconds: float) -> None:
         """Do not count a time in which nothing could end a wait."""
-        self.waiting = {what: (reason, since + seconds) for what, (reason, since) in list(self.waiting.items())}
+        self.waiting = {
+            what: (reason, since + seconds) for what, (reason, since) in list(self.waiting.items())
+        }
 
     def check_waiting(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Give up what was waited for too long.

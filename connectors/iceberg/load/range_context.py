@@ -1,4 +1,5 @@
-"""`RangeContext`: what a task may ask of its worker, where an executor of Spark does the task's work on one range."""
+"""`RangeContext`: what a task may ask of its worker, where an executor of Spark does the task's
+work on one range."""
 
 from __future__ import annotations
 
@@ -14,14 +15,19 @@ from connectors.iceberg.load.counted_metrics import CountedMetrics
 
 
 class RangeContext:
-    """Satisfies `connect_py.api.task.SinkTaskContext`; one thread. Nothing of the cluster can be asked."""
+    """Satisfies `connect_py.api.task.SinkTaskContext`; one thread. Nothing of the cluster can be
+    asked."""
 
     start_number = 0  # not asked: the state of the task has that of the load
     cluster_id = ""
     group_id = ""
 
     def __init__(
-        self, connector: str, partition: TopicPartition, topic_id: str, partition_counts: Mapping[str, int]
+        self,
+        connector: str,
+        partition: TopicPartition,
+        topic_id: str,
+        partition_counts: Mapping[str, int],
     ) -> None:
         self.connector = connector
         self.task = partition.partition
@@ -41,7 +47,9 @@ class RangeContext:
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset([self._partition])
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    def committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         return {}
 
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -82,14 +90,20 @@ class RangeContext:
     ) -> Mapping[TopicPartition, tuple[int, int]]:
         raise ConnectError("an executor does not ask the cluster")
 
-    def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Mapping[TopicPartition, int]:
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> Mapping[TopicPartition, int]:
         raise ConnectError("an executor does not ask the cluster")
 
     def client_config(self, kind: ClientKind) -> dict[str, Any]:
         raise ConnectError("an executor does not ask the cluster")
 
     def shared_service(
-        self, service: SharedService, *, broken: int | None = None, timeout_seconds: float = WAIT_SECONDS
+        self,
+        service: SharedService,
+        *,
+        broken: int | None = None,
+        timeout_seconds: float = WAIT_SECONDS,
     ) -> ServiceAddress:
         raise ConnectError("an executor has no shared services")
 

@@ -27,14 +27,18 @@ class StagedRange:
 class RangeBasis:
     """What the files of a range depend on."""
 
-    tables: Mapping[str, tuple[str | None, int | None]]  # the coordinator's answer, and below which offset rows are out
-    seen: Mapping[str, Sequence[str]] | None = None  # of the router; None: no row went where it says
+    # the coordinator's answer, and below which offset rows are out
+    tables: Mapping[str, tuple[str | None, int | None]]
+    # of the router; None: no row went where it says
+    seen: Mapping[str, Sequence[str]] | None = None
 
 
 class RangeStage(Stage):
     """Stages no rows itself."""
 
-    def __init__(self, config: IcebergSinkConfig, task: str, partition_count: Callable[[str], int]) -> None:
+    def __init__(
+        self, config: IcebergSinkConfig, task: str, partition_count: Callable[[str], int]
+    ) -> None:
         """As that of `Stage`."""
         super().__init__(config, task, partition_count)
         self._files: dict[tuple[TopicPartition, str], list[StagedFile]] = {}
@@ -58,10 +62,14 @@ class RangeStage(Stage):
     def keep_ahead(self, partition: TopicPartition, ranges: Sequence[StagedRange]) -> None:
         """Keep ranges of a partition, each of which begins where the one before ends.
 
-        One that failed, behind the first, is to be read again, as are those behind it: as it was read, it was not known
-        yet where rows of the ranges before go.
+        One that failed, behind the first, is to be read again, as are those behind it: as it was
+        read, it was not known yet where rows of the ranges before go.
         """
-        failed = (at for at, each in enumerate(ranges) if at and each.result is not None and each.result.error)
+        failed = (
+            at
+            for at, each in enumerate(ranges)
+            if at and each.result is not None and each.result.error
+        )
         self._ahead[partition] = deque(ranges[: next(failed, None)])
 
     def next_ahead(

@@ -1,7 +1,9 @@
-"""`RangeWork`: what an executor does with the messages of one range: all that a task does, up to the staged files.
+"""`RangeWork`: what an executor does with the messages of one range: all that a task does, up to
+the staged files.
 
-It is pickled to the executors, and its results come back pickled. What Spark runs again leaves staged files that no
-report names; they have a name of their own and are removed as those of a task that died (rule 18 of the protocol).
+It is pickled to the executors, and its results come back pickled. What Spark runs again leaves
+staged files that no report names; they have a name of their own and are removed as those of a task
+that died (rule 18 of the protocol).
 """
 
 from __future__ import annotations
@@ -43,9 +45,14 @@ class RangeStart:
 
     begin: int  # the first offset
     end: int  # the one behind the last
-    topic_id: str  # as the load's task was attached; the load itself asks for it anew before it reports
-    alone: Sequence[tuple[str, int]] = ()  # tables and offsets whose inserts wait for no delete any more
-    seen: Mapping[str, Sequence[str]] = field(default_factory=dict)  # the router's, of the ranges before
+    topic_id: (
+        str  # as the load's task was attached; the load itself asks for it anew before it reports
+    )
+    alone: Sequence[
+        tuple[str, int]
+    ] = ()  # tables and offsets whose inserts wait for no delete any more
+    # the router's, of the ranges before
+    seen: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_ahead: bool = False  # ranges before it are read in the same step: `seen` lacks their tables
 
 
@@ -59,11 +66,14 @@ class RangeResult:
     message_bytes: int = 0  # of these and of others that were read
     messages: int = 0  # so many
     handled: Range | None = None  # with the staged files; None: see `error`
-    questions: Sequence[OpenTable] = ()  # the last of them is what the partition waits for, if it `waits`
+    questions: Sequence[
+        OpenTable
+    ] = ()  # the last of them is what the partition waits for, if it `waits`
     waits: bool = False
     unread: UnreadPair | None = None  # an insert that waits for its delete
     unrouted: Mapping[str, float] | None = None  # rows without a table, by topic
-    seen: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by topic, the tables that rows of it went to
+    # by topic, the tables that rows of it went to
+    seen: Mapping[str, Sequence[str]] = field(default_factory=dict)
     by_seen: bool = False  # whether tombstones went where that says
     error: str = ""  # the load must not go on
 
@@ -85,7 +95,9 @@ class RangeWork:
         first = next(found, None)
         if first is None:
             return
-        partition = TopicPartition(first.column("topic")[0].as_py(), first.column("partition")[0].as_py())
+        partition = TopicPartition(
+            first.column("topic")[0].as_py(), first.column("partition")[0].as_py()
+        )
         offset = first.column("offset")[0].as_py()
         start = next(start for start in self.starts[partition] if start.begin <= offset < start.end)
         try:
@@ -109,18 +121,24 @@ class _Sent:
 class _RangeTask(SinkTask):
     """A task with one partition, for the time of one range."""
 
-    def __init__(self, work: RangeWork, partition: TopicPartition, start: RangeStart, closing: ExitStack) -> None:
+    def __init__(
+        self, work: RangeWork, partition: TopicPartition, start: RangeStart, closing: ExitStack
+    ) -> None:
         config = IcebergSinkConfig.parse(work.connector)
         self._work = work
         self._partition = partition
         self._start = start
         self._sent = _Sent()
-        context = self._range_context = RangeContext(config.connector, partition, start.topic_id, work.partition_counts)
+        context = self._range_context = RangeContext(
+            config.connector, partition, start.topic_id, work.partition_counts
+        )
         name = f"{config.connector}-load"
         stage = Stage(config, name, context.partition_count)
         closing.callback(stage.close)
         metrics = IcebergMetrics(context.metrics)
-        self._parts = TaskParts.of(config, work.connector, context, name, stage, self._sent, metrics, work.state)
+        self._parts = TaskParts.of(
+            config, work.connector, context, name, stage, self._sent, metrics, work.state
+        )
         pipeline = self._pipeline = work.pipelines.open_for(self, partition.partition)
         closing.callback(pipeline.close)
         context.errant_record_reporter = pipeline.reporter
@@ -151,25 +169,35 @@ class _RangeTask(SinkTask):
                 break
         parts, partition = self._parts, self._partition
         if not self._stops:
-            parts.state.advance(partition, self._start.end)  # what is missing behind the last record never comes
+            # what is missing behind the last record never comes
+            parts.state.advance(partition, self._start.end)
         waits = not parts.state.is_reading(partition)
         parts.actions.carry_out([CloseFiles(self._work.cycle)])
         if not self._pipeline.keep_dead_letters(self._handled(), _FLUSH_SECONDS):
-            raise ConnectError(f"{partition}: dead letters were not acknowledged in {_FLUSH_SECONDS:.0f} s")
+            raise ConnectError(
+                f"{partition}: dead letters were not acknowledged in {_FLUSH_SECONDS:.0f} s"
+            )
         reports = [each for each in self._sent.messages if isinstance(each, Report)]
         if not reports:
             raise ConnectError(
-                f"{partition}: keys to the storage ended meanwhile: run it again, with smaller --step-rows"
+                f"{partition}: keys to the storage ended meanwhile: run it again, with smaller "
+                f"--step-rows"
             )
         waiting = parts.stops.waits.partitions()
         return RangeResult(
-            partition, self._start.begin, records, size, messages, reports[-1].ranges[partition],
-            [each for each in self._sent.messages if isinstance(each, OpenTable)], waits,
+            partition,
+            self._start.begin,
+            records,
+            size,
+            messages,
+            reports[-1].ranges[partition],
+            [each for each in self._sent.messages if isinstance(each, OpenTable)],
+            waits,
             parts.stops.waits.unread(partition) if waiting else None,
             self._range_context.metrics.by_label("iceberg_unrouted_rows_total", "topic"),
             {topic: tuple(tables) for topic, tables in parts.intake.router.seen.items()},
             parts.intake.router.by_seen,
-        )  # fmt: skip
+        )
 
     def _handled(self) -> dict[TopicPartition, int]:
         return {self._partition: self._parts.state.next_offset(self._partition)}
@@ -183,13 +211,16 @@ class _RangeTask(SinkTask):
         parts, start = self._parts, self._start
         parts.state.revoke(self._work.partitions - {self._partition})
         parts.state.advance(self._partition, start.begin)
-        parts.intake.router.seen.update({topic: dict.fromkeys(tables) for topic, tables in start.seen.items()})
+        parts.intake.router.seen.update(
+            {topic: dict.fromkeys(tables) for topic, tables in start.seen.items()}
+        )
         parts.intake.router.is_ahead = start.is_ahead
         epoch = parts.state.epoch
         for table, offset in start.alone:
             answer = parts.state.answer(table)
             if answer is not None and epoch is not None:
-                parts.stage.description(table, answer, epoch)  # has it make what stages the table's rows
+                # has it make what stages the table's rows
+                parts.stage.description(table, answer, epoch)
                 parts.stage.stage_alone(table, self._partition, offset)
 
     def _take(self, messages: MessageRun) -> int:

@@ -1,7 +1,9 @@
-"""Partitions of a time that is over, which tiering moves to another place: which they are, and what a move does.
+"""Partitions of a time that is over, which tiering moves to another place: which they are, and what
+a move does.
 
-A partition is moved whole, its deletes applied, in one commit. Readers see the same rows. A death before the commit
-leaves files that no snapshot needs, which the search for orphan files removes; after it there is nothing to do.
+A partition is moved whole, its deletes applied, in one commit. Readers see the same rows. A death
+before the commit leaves files that no snapshot needs, which the search for orphan files removes;
+after it there is nothing to do.
 """
 
 from __future__ import annotations
@@ -55,38 +57,54 @@ def has_time(metadata: TableMetadata) -> bool:
 
 
 def cold_partitions(
-    session: LakeSession, name: str, metadata: TableMetadata, snapshot: int, policy: MaintenancePolicy, now_ms: int
+    session: LakeSession,
+    name: str,
+    metadata: TableMetadata,
+    snapshot: int,
+    policy: MaintenancePolicy,
+    now_ms: int,
 ) -> tuple[list[ColdPartition], int]:
     """What tiering is to move, oldest first, and how many files it has moved.
 
-    A partition that has files in both places, because rows came late, is moved again when `small_files` are not in
-    their place.
+    A partition that has files in both places, because rows came late, is moved again when
+    `small_files` are not in their place.
     """
     found = _time_field(metadata)
     if policy.tiering_age_ms is None or found is None:
         return [], 0
     field, column, spans = found
-    place = cold_location(metadata, policy, name).replace(_NO_HOST, ":/")  # so Hadoop writes paths of files
+    # so Hadoop writes paths of files
+    place = cold_location(metadata, policy, name).replace(_NO_HOST, ":/")
     cold = f"startswith(replace(file_path, '{_NO_HOST}', ':/'), {literal(f'{place}/')})"
     rows = session.spark.sql(
         f"SELECT partition.{quoted(field)} AS value, count(*) AS files, count_if({cold}) AS cold "
-        f"FROM {relation(session.catalog_name, name)}.{quoted('data_files')} VERSION AS OF {snapshot} "
-        f"WHERE spec_id = {metadata.spec['spec-id']} GROUP BY 1"
+        f"FROM {relation(session.catalog_name, name)}.{quoted('data_files')} VERSION AS OF "
+        f"{snapshot} WHERE spec_id = {metadata.spec['spec-id']} GROUP BY 1"
     ).collect()
     until = datetime.fromtimestamp((now_ms - policy.tiering_age_ms) / 1000, UTC)
     due = []
     for row in rows:
         span = None if row.value is None else spans(row.value)
         hot = row.files - row.cold
-        if span is not None and span[1] <= until and hot and (not row.cold or hot >= max(policy.small_files, 1)):
+        if (
+            span is not None
+            and span[1] <= until
+            and hot
+            and (not row.cold or hot >= max(policy.small_files, 1))
+        ):
             due.append(ColdPartition(quoted(column["name"]), column["type"], span, row.files))
     return sorted(due, key=lambda each: each.span), sum(row.cold for row in rows)
 
 
 def move_partitions(
-    session: LakeSession, name: str, ref: str, policy: MaintenancePolicy, partitions: Sequence[ColdPartition]
+    session: LakeSession,
+    name: str,
+    ref: str,
+    policy: MaintenancePolicy,
+    partitions: Sequence[ColdPartition],
 ) -> dict[str, int]:
-    """Move one partition after the other; returns counts. What is moved need not be moved again after an interruption.
+    """Move one partition after the other; returns counts. What is moved need not be moved again
+    after an interruption.
 
     Raises:
         CatalogUnavailableError: A commit of another writer was in the way.
@@ -99,11 +117,19 @@ def move_partitions(
         moved, written = move_files(session.spark, session.catalog_name, table, asked)
         for key, count in zip(counts, (1, moved, written), strict=True):
             counts[key] += count
-        log.info("table %s: %d files of %s are at %s", name, moved, f"{each.span[0]:%Y-%m-%d %H:%M}", location)
+        log.info(
+            "table %s: %d files of %s are at %s",
+            name,
+            moved,
+            f"{each.span[0]:%Y-%m-%d %H:%M}",
+            location,
+        )
     return counts
 
 
-def _time_field(metadata: TableMetadata) -> tuple[str, Mapping[str, Any], Callable[[Any], Span]] | None:
+def _time_field(
+    metadata: TableMetadata,
+) -> tuple[str, Mapping[str, Any], Callable[[Any], Span]] | None:
     """The partition field of time: its name, its column, and the time of a partition's value."""
     columns = {each["id"]: each for each in metadata.schema["fields"]}
     for field in metadata.spec["fields"]:
@@ -136,7 +162,12 @@ def _year(value: int) -> Span:
     return datetime(1970 + value, 1, 1, tzinfo=UTC), datetime(1971 + value, 1, 1, tzinfo=UTC)
 
 
-_SPANS: Final[Mapping[str, Callable[[Any], Span]]] = {"day": _day, "hour": _hour, "month": _month, "year": _year}
+_SPANS: Final[Mapping[str, Callable[[Any], Span]]] = {
+    "day": _day,
+    "hour": _hour,
+    "month": _month,
+    "year": _year,
+}
 
 
 def _time(kind: str, moment: datetime) -> str:

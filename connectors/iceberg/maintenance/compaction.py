@@ -1,15 +1,20 @@
-"""Compaction in the driver of the commits: small files and files with many deleted rows are rewritten between cycles.
+"""Compaction in the driver of the commits: small files and files with many deleted rows are
+rewritten between cycles.
 
-One compaction is one separate commit and takes four steps. Between any two of them the process may be killed:
+One compaction is one separate commit and takes four steps. Between any two of them the process may
+be killed:
 
-1. Plan: the data files of the head of the commit ref are listed, and the ones to rewrite are selected. Nothing is
-   written.
-2. Write: Spark writes the live rows of these files to new files, in a folder that has the file prefix of the epoch. A
-   crash leaves files that no snapshot refers to; the first own commit of the next epoch removes them (rule 18).
-3. Commit: one `RewriteFiles` is built on the newest metadata and validated from the snapshot that step 1 read. A crash
-   also leaves manifests that nothing refers to; the search for orphan files removes them.
-4. Swap: `TableOperations.commit` compares and swaps exactly that metadata (rule 39). If its answer is lost, the table
-   is read again before a file is deleted. A crash after it leaves nothing to repair.
+1. Plan: the data files of the head of the commit ref are listed, and the ones to rewrite are
+   selected. Nothing is written.
+2. Write: Spark writes the live rows of these files to new files, in a folder that has the file
+   prefix of the epoch. A crash leaves files that no snapshot refers to; the first own commit of the
+   next epoch removes them (rule 18).
+3. Commit: one `RewriteFiles` is built on the newest metadata and validated from the snapshot that
+   step 1 read. A crash also leaves manifests that nothing refers to; the search for orphan files
+   removes them.
+4. Swap: `TableOperations.commit` compares and swaps exactly that metadata (rule 39). If its answer
+   is lost, the table is read again before a file is deleted. A crash after it leaves nothing to
+   repair.
 """
 
 from __future__ import annotations
@@ -27,7 +32,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.iceberg.catalog.file_rewrite import FileRewrite, RewriteRefusedError, replace_files, write_tasks
+from connectors.iceberg.catalog.file_rewrite import (
+    FileRewrite,
+    RewriteRefusedError,
+    replace_files,
+    write_tasks,
+)
 from connectors.iceberg.catalog.java_errors import NOT_FOUND, caused_by
 from connectors.iceberg.config.maintenance_policy import CREATED_KEY
 from connectors.iceberg.faults import fault_point
@@ -50,12 +60,17 @@ log = logging.getLogger(__name__)
 
 BEFORE_WRITE, AFTER_WRITE = "before_compaction_write", "after_compaction_write"  # fault points
 COMPACTION_KEY: Final = "connect-py.compaction"  # in the summary of the snapshot: the connector
-SMALL: Final = 0.75  # of the target size: smaller files are small; Iceberg's bin packing uses the same ratio
+# of the target size: smaller files are small; Iceberg's bin packing uses the same ratio
+SMALL: Final = 0.75
 TARGET_BYTES: Final = 512 << 20  # Iceberg's default
-OPEN_FILE_BYTES: Final = 256 << 10  # opening a file costs about as much as rewriting this many bytes
-_ALWAYS_MERGED_BYTES: Final = 8 << 20  # files up to this size are merged whatever the size of the others
-_COUNTED_FROM: Final = 500  # data files of a table that is not maintained here; with fewer, they are not listed
-_CANCEL_SECONDS: Final = 0.5  # between two attempts to cancel: there is nothing to cancel between two jobs
+# opening a file costs about as much as rewriting this many bytes
+OPEN_FILE_BYTES: Final = 256 << 10
+# files up to this size are merged whatever the size of the others
+_ALWAYS_MERGED_BYTES: Final = 8 << 20
+# data files of a table that is not maintained here; with fewer, they are not listed
+_COUNTED_FROM: Final = 500
+# between two attempts to cancel: there is nothing to cancel between two jobs
+_CANCEL_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +100,9 @@ class CompactionStatus(Enum):
 class TableHealth:
     """Counts that determine which maintenance is due."""
 
-    maintained: bool  # the sink created the table, its policy is `auto`, and no commit is unpublished
+    maintained: (
+        bool  # the sink created the table, its policy is `auto`, and no commit is unpublished
+    )
     snapshots: int
     expirable: int  # snapshots that an expiration would remove now
     data_files: int
@@ -142,15 +159,17 @@ class FileSelection:
 def target_size(metadata: TableMetadata, policy: MaintenancePolicy) -> int:
     """Return the size of compacted files in bytes."""
     of_table = metadata.properties.get("write.target-file-size-bytes", "")
-    return policy.target_file_size_bytes or (int(of_table) if of_table.isdecimal() else TARGET_BYTES)
+    return policy.target_file_size_bytes or (
+        int(of_table) if of_table.isdecimal() else TARGET_BYTES
+    )
 
 
 def mergeable_files(files: Sequence[DataFileStats]) -> list[DataFileStats]:
     """Return the small files of one partition that should be merged now, smallest first.
 
-    A file that is larger than `_ALWAYS_MERGED_BYTES` is not merged with smaller files until these together have its
-    size. So each byte is rewritten a logarithmic number of times, and the number of small files grows with the
-    logarithm of the table's size.
+    A file that is larger than `_ALWAYS_MERGED_BYTES` is not merged with smaller files until these
+    together have its size. So each byte is rewritten a logarithmic number of times, and the number
+    of small files grows with the logarithm of the table's size.
     """
     longest: list[DataFileStats] = []
     group: list[DataFileStats] = []
@@ -170,8 +189,9 @@ def select_files(
 ) -> FileSelection:
     """Select the files to rewrite, at most `cost_limit` in total.
 
-    Triggers: a partition has at least `small-files` files to merge, or deleted rows are at least `delete-ratio` of all
-    rows. In the second case, the files with at least this ratio are rewritten, the highest ratio first.
+    Triggers: a partition has at least `small-files` files to merge, or deleted rows are at least
+    `delete-ratio` of all rows. In the second case, the files with at least this ratio are
+    rewritten, the highest ratio first.
     """
     selection: list[DataFileStats] = []
     reasons: list[str] = []
@@ -181,7 +201,11 @@ def select_files(
     if policy.delete_ratio and rows and deleted / rows >= policy.delete_ratio:
         share = f"{deleted / rows:.0%} of the rows in data files are deleted"
         reasons.append(f"{share}, at least {policy.delete_ratio:.0%}")
-        dirty = [file for file in files if file.rows and file.deleted_rows / file.rows >= policy.delete_ratio]
+        dirty = [
+            file
+            for file in files
+            if file.rows and file.deleted_rows / file.rows >= policy.delete_ratio
+        ]
         for file in sorted(dirty, key=lambda each: (-each.deleted_rows / each.rows, each.index)):
             costs.append(file.cost)
             if file.cost <= left:
@@ -189,7 +213,9 @@ def select_files(
                 left -= file.cost
     selected = {file.index for file in selection}
     partitions = [mergeable_files(group) for group in small_files(files, target_bytes).values()]
-    crowded = [group for group in partitions if policy.small_files and len(group) >= policy.small_files]
+    crowded = [
+        group for group in partitions if policy.small_files and len(group) >= policy.small_files
+    ]
     if crowded:
         most = max(map(len, crowded))
         reasons.append(f"{most} small data files in one partition, at least {policy.small_files}")
@@ -209,7 +235,9 @@ def select_files(
     return FileSelection(selection, reasons if selection else (), min(costs, default=0))
 
 
-def small_files(files: Sequence[DataFileStats], target_bytes: int) -> Mapping[str, list[DataFileStats]]:
+def small_files(
+    files: Sequence[DataFileStats], target_bytes: int
+) -> Mapping[str, list[DataFileStats]]:
     """Return the small files by partition."""
     groups: dict[str, list[DataFileStats]] = defaultdict(list)
     for file in files:
@@ -219,10 +247,11 @@ def small_files(files: Sequence[DataFileStats], target_bytes: int) -> Mapping[st
 
 
 def compact(session: LakeSession, name: str, request: CompactionRequest) -> CompactionOutcome:
-    """Measure a table and rewrite the files that are due, within the limits of the request. Runs in the driver.
+    """Measure a table and rewrite the files that are due, within the limits of the request. Runs in
+    the driver.
 
-    Raises:
-        ConnectError: The catalog or the storage does not answer, or the outcome of the swap is unknown.
+    Raises: ConnectError: The catalog or the storage does not answer, or the outcome of the swap is
+        unknown.
     """
     fault_point("catalog_compact")
     started = time.monotonic()
@@ -245,30 +274,46 @@ def compact(session: LakeSession, name: str, request: CompactionRequest) -> Comp
     rewrite = _write(spark, table, request, head, plan, selection)
     reason = "; ".join(selection.reasons)
     if isinstance(rewrite, str):
-        return _outcome(CompactionStatus.CANCELED, health, started, reason=rewrite, cost=selection.cost)
+        return _outcome(
+            CompactionStatus.CANCELED, health, started, reason=rewrite, cost=selection.cost
+        )
     try:
         replace_files(table, rewrite, lambda base: _refusal(base, metadata.uuid, request))
     except RewriteRefusedError as refused:
-        return _outcome(CompactionStatus.REFUSED, health, started, reason=str(refused), cost=selection.cost)
+        return _outcome(
+            CompactionStatus.REFUSED, health, started, reason=str(refused), cost=selection.cost
+        )
     table.refresh()
     metadata = table.metadata()
     head = metadata.head(request.ref)
     assert head is not None
     health = _health(metadata, head, request)
     remaining = [file for file in plan.files if file not in set(selection.files)]
-    new_files = [_stats(-1 - number, table.content_file(file)) for number, file in enumerate(rewrite.new_files)]
+    new_files = [
+        _stats(-1 - number, table.content_file(file))
+        for number, file in enumerate(rewrite.new_files)
+    ]
     health = _with_files(health, [*remaining, *new_files], target)
     return _outcome(
-        CompactionStatus.COMMITTED, health, started, reason=reason, cost=selection.cost,
-        replaced_files=len(selection.files), new_files=len(rewrite.new_files),
-    )  # fmt: skip
+        CompactionStatus.COMMITTED,
+        health,
+        started,
+        reason=reason,
+        cost=selection.cost,
+        replaced_files=len(selection.files),
+        new_files=len(rewrite.new_files),
+    )
 
 
-def _outcome(status: CompactionStatus, health: TableHealth, started: float, **more: Any) -> CompactionOutcome:
+def _outcome(
+    status: CompactionStatus, health: TableHealth, started: float, **more: Any
+) -> CompactionOutcome:
     return CompactionOutcome(status, health, seconds=time.monotonic() - started, **more)
 
 
-def _health(metadata: TableMetadata, head: Snapshot | None, request: CompactionRequest) -> TableHealth:
+def _health(
+    metadata: TableMetadata, head: Snapshot | None, request: CompactionRequest
+) -> TableHealth:
     """Return the counts that the metadata contains."""
     summary = head["summary"] if head is not None else {}
 
@@ -296,8 +341,11 @@ def _health(metadata: TableMetadata, head: Snapshot | None, request: CompactionR
     )
 
 
-def _with_files(health: TableHealth, files: Sequence[DataFileStats], target_bytes: int) -> TableHealth:
-    """Add the counts of the data files. The summary also counts deletes whose rows have been rewritten since."""
+def _with_files(
+    health: TableHealth, files: Sequence[DataFileStats], target_bytes: int
+) -> TableHealth:
+    """Add the counts of the data files. The summary also counts deletes whose rows have been
+    rewritten since."""
     groups = small_files(files, target_bytes)
     return dataclasses.replace(
         health,
@@ -313,8 +361,12 @@ def _refusal(base: TableMetadata, table_uuid: str, request: CompactionRequest) -
     if base.uuid != table_uuid:
         return "the table was replaced"
     epoch = look_up(base.view(request.ref, request.property_key)).highest_epoch
-    if epoch is not None and epoch > request.epoch:  # its coordinator may have removed the new files (rule 18)
-        return f"a coordinator of epoch {epoch.number} has committed, this one has epoch {request.epoch.number}"
+    # its coordinator may have removed the new files (rule 18)
+    if epoch is not None and epoch > request.epoch:
+        return (
+            f"a coordinator of epoch {epoch.number} has committed, this one has epoch "
+            f"{request.epoch.number}"
+        )
     if base.has_unpublished(request.ref):
         return "commits await approval"
     return ""
@@ -326,8 +378,10 @@ class _ScanPlan:
 
     tasks: Any  # Java list of file scan tasks
     files: Sequence[DataFileStats]
-    delete_users: Mapping[int, frozenset[int]] = field(default_factory=dict)  # by delete file, indexes of its tasks
-    delete_positions: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # where a task lists a delete file
+    # by delete file, indexes of its tasks
+    delete_users: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    # where a task lists a delete file
+    delete_positions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: JavaTable, snapshot: int) -> _ScanPlan:
@@ -342,7 +396,9 @@ class _ScanPlan:
             return cls(tasks, ())
         builder = java.iceberg("rest.responses.FetchScanTasksResponse").builder(java_table.specs())
         response = builder.withFileScanTasks(tasks).build()
-        document = json.loads(java.iceberg("rest.responses.FetchScanTasksResponseParser").toJson(response))
+        document = json.loads(
+            java.iceberg("rest.responses.FetchScanTasksResponseParser").toJson(response)
+        )
         return cls(tasks, *_read_plan(document))
 
     def replaced_deletes(self, selection: Sequence[DataFileStats]) -> list[Any]:
@@ -375,14 +431,19 @@ def _read_plan(
         total = sum(rows[index] for index in indexes)
         for index in indexes:
             deleted[index] += int(deletes[delete]["record-count"]) * rows[index] / max(total, 1)
-    files = [_stats(index, task["data-file"], min(deleted[index], rows[index])) for index, task in enumerate(tasks)]
+    files = [
+        _stats(index, task["data-file"], min(deleted[index], rows[index]))
+        for index, task in enumerate(tasks)
+    ]
     return files, {delete: frozenset(indexes) for delete, indexes in users.items()}, positions
 
 
 def _stats(index: int, file: Mapping[str, Any], deleted_rows: float = 0.0) -> DataFileStats:
     """Read Iceberg's JSON of a data file."""
     partition = f"{file['spec-id']} {json.dumps(file.get('partition'), sort_keys=True)}"
-    return DataFileStats(index, partition, int(file["file-size-in-bytes"]), int(file["record-count"]), deleted_rows)
+    return DataFileStats(
+        index, partition, int(file["file-size-in-bytes"]), int(file["record-count"]), deleted_rows
+    )
 
 
 def _write(
@@ -395,26 +456,37 @@ def _write(
 ) -> FileRewrite | str:
     """Write the new files; a string: why it was canceled, with no file left."""
     metadata = table.metadata()
-    prefix = StagedFileName.epoch_prefix(request.connector, request.epoch, table_digits(metadata.uuid))
+    prefix = StagedFileName.epoch_prefix(
+        request.connector, request.epoch, table_digits(metadata.uuid)
+    )
     folder = f"{metadata.data_location}/{prefix}{uuid.uuid4()}-compacted"
     tasks = [plan.tasks.get(file.index) for file in selection.files]
     fault_point(BEFORE_WRITE)
     with _canceled_after(spark, request.seconds) as canceled:
         try:
             new_files = write_tasks(
-                spark, table.java, table.elsewhere(folder, {}), tasks, open_file_bytes=OPEN_FILE_BYTES
+                spark,
+                table.java,
+                table.elsewhere(folder, {}),
+                tasks,
+                open_file_bytes=OPEN_FILE_BYTES,
             )
         except Exception as error:
             if canceled.is_set():
                 return f"it did not finish within {request.seconds:.1f} s"
-            if caused_by(error, NOT_FOUND):  # an expiration of another program deleted a file of the snapshot
+            # an expiration of another program deleted a file of the snapshot
+            if caused_by(error, NOT_FOUND):
                 return f"a file of the snapshot is missing: {str(error).splitlines()[0]}"
             raise
     fault_point(AFTER_WRITE)
     return FileRewrite(
-        request.ref, head, [task.file() for task in tasks], new_files, plan.replaced_deletes(selection.files),
+        request.ref,
+        head,
+        [task.file() for task in tasks],
+        new_files,
+        plan.replaced_deletes(selection.files),
         {COMPACTION_KEY: request.connector},
-    )  # fmt: skip
+    )
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Snapshot expiration in the driver of the commits, through Iceberg's API.
 
-Iceberg commits the new metadata first and deletes files afterwards. A crash between the two leaves files that no
-snapshot refers to: the next epoch removes those with our file prefix (rule 18), and the search for orphan files
-removes manifests and the files of other writers.
+Iceberg commits the new metadata first and deletes files afterwards. A crash between the two leaves
+files that no snapshot refers to: the next epoch removes those with our file prefix (rule 18), and
+the search for orphan files removes manifests and the files of other writers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BEFORE_EXPIRATION, AFTER_EXPIRATION = "before_expiration", "after_expiration"  # fault points
-_LEDGERS: Final = (ledger_key(""), aggregates.LEDGER, rejected_rows.LEDGER)  # prefixes of table properties
+# prefixes of table properties
+_LEDGERS: Final = (ledger_key(""), aggregates.LEDGER, rejected_rows.LEDGER)
 _YOUNG_MS: Final = HOURS  # younger snapshots never expire: readers may use them
 
 
@@ -59,17 +60,18 @@ def expired_snapshots(
 ) -> list[int]:
     """Return the snapshots that may expire now, oldest first.
 
-    A snapshot expires at the age `keep`, or earlier if there are more than `snapshots` newer snapshots. The newest
-    `keep-snapshots` of the table and of each branch, snapshots younger than an hour, and the snapshots that a tag, a
-    branch, or a ledger names never expire.
+    A snapshot expires at the age `keep`, or earlier if there are more than `snapshots` newer
+    snapshots. The newest `keep-snapshots` of the table and of each branch, snapshots younger than
+    an hour, and the snapshots that a tag, a branch, or a ledger names never expire.
     """
     limit = policy.auto_snapshots
     if not limit:
         return []
     newest_first = sorted(
-        metadata.snapshots.values(), key=lambda each: (each["timestamp-ms"], each.get("sequence-number", 0)),
+        metadata.snapshots.values(),
+        key=lambda each: (each["timestamp-ms"], each.get("sequence-number", 0)),
         reverse=True,
-    )  # fmt: skip
+    )
     retained = {*metadata.refs.values(), *ledgers}
     retained |= {int(each["snapshot-id"]) for each in newest_first[: policy.keep_snapshots]}
     for name in metadata.refs.keys() - metadata.tags:
@@ -86,7 +88,9 @@ def expired_snapshots(
     return expired[::-1]
 
 
-def expire(session: LakeSession, name: str, policy: MaintenancePolicy, ref: str = MAIN) -> ExpirationOutcome:
+def expire(
+    session: LakeSession, name: str, policy: MaintenancePolicy, ref: str = MAIN
+) -> ExpirationOutcome:
     """Expire snapshots of a table that the sink created. Runs in the driver.
 
     Raises:
@@ -98,7 +102,9 @@ def expire(session: LakeSession, name: str, policy: MaintenancePolicy, ref: str 
     metadata = table.metadata()
     if reason := refusal(metadata, ref):
         return ExpirationOutcome(0, len(metadata.snapshots), time.monotonic() - started, reason)
-    snapshots = expired_snapshots(metadata, policy, ledger_snapshots(metadata), int(time.time() * 1000))
+    snapshots = expired_snapshots(
+        metadata, policy, ledger_snapshots(metadata), int(time.time() * 1000)
+    )
     if snapshots:
         fault_point(BEFORE_EXPIRATION)
         _expire(table, metadata, snapshots, policy.keep_snapshots)
@@ -118,11 +124,14 @@ def refusal(metadata: TableMetadata, ref: str) -> str:
     return ""
 
 
-def _expire(table: JavaTable, metadata: TableMetadata, snapshots: Sequence[int], keep_snapshots: int) -> None:
+def _expire(
+    table: JavaTable, metadata: TableMetadata, snapshots: Sequence[int], keep_snapshots: int
+) -> None:
     """Expire exactly these snapshots.
 
-    By age, Iceberg finds the files to delete from the manifests that have changed. With snapshot IDs, it reads every
-    manifest of the table, so IDs are used only if the age alone would expire other snapshots, too.
+    By age, Iceberg finds the files to delete from the manifests that have changed. With snapshot
+    IDs, it reads every manifest of the table, so IDs are used only if the age alone would expire
+    other snapshots, too.
     """
     update = table.java_table.expireSnapshots()
     older_than = 1 + max(metadata.snapshots[each]["timestamp-ms"] for each in snapshots)

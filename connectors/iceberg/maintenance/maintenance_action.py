@@ -1,8 +1,9 @@
-"""Maintenance in the Spark driver: Iceberg's own procedures by SQL that a user could type, and tiering, which has none.
+"""Maintenance in the Spark driver: Iceberg's own procedures by SQL that a user could type, and
+tiering, which has none.
 
-What a death leaves: a compaction leaves data files that no snapshot refers to, which the search for orphan files
-removes; what it committed (`partial-progress`) stays. An expiry leaves files of removed snapshots, which are orphans
-too. Everything is judged anew from the table the next time.
+What a death leaves: a compaction leaves data files that no snapshot refers to, which the search for
+orphan files removes; what it committed (`partial-progress`) stays. An expiry leaves files of
+removed snapshots, which are orphans too. Everything is judged anew from the table the next time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from typing import TYPE_CHECKING, Final
 from connect_py.api.errors import ConnectError
 from connectors.iceberg.catalog.java_errors import translating
 from connectors.iceberg.catalog.sql_names import literal, quoted, relation
-from connectors.iceberg.maintenance.cold_partitions import cold_location, cold_partitions, move_partitions
+from connectors.iceberg.maintenance.cold_partitions import (
+    cold_location,
+    cold_partitions,
+    move_partitions,
+)
 from connectors.iceberg.maintenance.compaction import SMALL
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
 from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
@@ -33,7 +38,8 @@ if TYPE_CHECKING:
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 log = logging.getLogger(__name__)
-_PARTIAL_COMMITS: Final = 10  # of one compaction: what is committed need not be done again after an interruption
+# of one compaction: what is committed need not be done again after an interruption
+_PARTIAL_COMMITS: Final = 10
 _MINIMUM_INPUT: Final = 2  # small files that become one
 _MOVED_AT_ONCE: Final = 50  # partitions of one action
 
@@ -64,19 +70,27 @@ def maintain(session: LakeSession, name: str, request: MaintenanceRequest) -> Ma
     if not skipped:
         counts, skipped = _done(session, table, request, before)
     after = measure(session, name, request.ref, request.policy)
-    result = MaintenanceResult(request.action, before, after, time.monotonic() - started, counts, skipped)
+    result = MaintenanceResult(
+        request.action, before, after, time.monotonic() - started, counts, skipped
+    )
     if request.policy.operations_table is not None:
         place = request.policy.operations_table or f"{name}_operations"
         try:
             with translating(place):
                 record_operation(session, place, name, begun, request.by, result)
         except ConnectError as error:  # the action is done all the same
-            log.warning("table %s: no row in the operations table for %s: %s", name, request.action.kind.value, error)
+            log.warning(
+                "table %s: no row in the operations table for %s: %s",
+                name,
+                request.action.kind.value,
+                error,
+            )
     return result
 
 
 def why_not(session: LakeSession, name: str, request: MaintenanceRequest, state: TableState) -> str:
-    """Why an action would be left out; empty: it would be done. Orphan files are looked for to know it."""
+    """Why an action would be left out; empty: it would be done. Orphan files are looked for to know
+    it."""
     table = session.table(name)
     skipped = _why_not(table.metadata(), request, state)
     if skipped or request.action.kind is not MaintenanceKind.ORPHANS:
@@ -85,14 +99,22 @@ def why_not(session: LakeSession, name: str, request: MaintenanceRequest, state:
 
 
 def statement(
-    catalog: str, name: str, metadata: TableMetadata, request: MaintenanceRequest, location: str | None = None
+    catalog: str,
+    name: str,
+    metadata: TableMetadata,
+    request: MaintenanceRequest,
+    location: str | None = None,
 ) -> str:
-    """The call of a procedure. `location`: where orphan files are looked for; None: at the table's."""
+    """The call of a procedure. `location`: where orphan files are looked for; None: at the
+    table's."""
     policy, kind = request.policy, request.action.kind
     arguments = {"table": literal(relation(catalog, name))}
     if kind is MaintenanceKind.EXPIRE:
         procedure = "expire_snapshots"
-        arguments |= {"older_than": _time(policy.keep_ms), "retain_last": str(policy.keep_snapshots)}
+        arguments |= {
+            "older_than": _time(policy.keep_ms),
+            "retain_last": str(policy.keep_snapshots),
+        }
     elif kind is MaintenanceKind.COMPACT:
         procedure = "rewrite_data_files"
         if request.ref != MAIN:
@@ -117,11 +139,17 @@ def statement(
 def _why_not(metadata: TableMetadata, request: MaintenanceRequest, state: TableState) -> str:
     """Why an action is left out; empty: it may be done."""
     if state.unpublished:  # since it was found to be due
-        return f"commits are unpublished, and wait for {request.ref} as it is: publish them or throw them away first"
+        return (
+            f"commits are unpublished, and wait for {request.ref} as it is: publish them or "
+            f"throw them away first"
+        )
     removes = request.action.kind in (MaintenanceKind.EXPIRE, MaintenanceKind.ORPHANS)
     if removes and metadata.properties.get("gc.enabled", "true").lower() == "false":
         return "the table's property gc.enabled is false: nothing is removed"
-    if request.ref != MAIN and request.action.kind in (MaintenanceKind.COMPACT_DELETES, MaintenanceKind.MANIFESTS):
+    if request.ref != MAIN and request.action.kind in (
+        MaintenanceKind.COMPACT_DELETES,
+        MaintenanceKind.MANIFESTS,
+    ):
         return f"Iceberg does this to main only, and the connector commits to {request.ref}"
     return ""
 
@@ -139,14 +167,25 @@ def _done(
         due, _ = cold_partitions(session, table.name, metadata, at, policy, now_ms)
         return move_partitions(session, table.name, request.ref, policy, due[:_MOVED_AT_ONCE]), ""
     if request.action.kind is not MaintenanceKind.ORPHANS:
-        rows = session.spark.sql(statement(session.catalog_name, table.name, metadata, request)).collect()
-        return {key: int(value) for row in rows for key, value in row.asDict().items() if value is not None}, ""
+        rows = session.spark.sql(
+            statement(session.catalog_name, table.name, metadata, request)
+        ).collect()
+        return {
+            key: int(value)
+            for row in rows
+            for key, value in row.asDict().items()
+            if value is not None
+        }, ""
     orphans, skipped = _search(session, table, request, before)
     removed = [] if policy.orphan_dry_run or skipped else orphans
     for path in removed:
         table.delete_file(path)
     session.set_properties(table.name, {ORPHANS_CHECKED_KEY: str(int(time.time() * 1000))})
-    return ({} if skipped else {"orphan_files_found": len(orphans), "orphan_files_removed": len(removed)}), skipped
+    return (
+        {}
+        if skipped
+        else {"orphan_files_found": len(orphans), "orphan_files_removed": len(removed)}
+    ), skipped
 
 
 def _search(
@@ -154,10 +193,16 @@ def _search(
 ) -> tuple[list[str], str]:
     """Paths of orphan files, and why none of them is removed; empty: they may be."""
     metadata, policy = table.metadata(), request.policy
-    places = [cold_location(metadata, policy, table.name)] if state.cold_files and policy.tiering_location else []
+    places = (
+        [cold_location(metadata, policy, table.name)]
+        if state.cold_files and policy.tiering_location
+        else []
+    )
     found: list[str] = []
     for place in (None, *places):
-        rows = session.spark.sql(statement(session.catalog_name, table.name, metadata, request, place)).collect()
+        rows = session.spark.sql(
+            statement(session.catalog_name, table.name, metadata, request, place)
+        ).collect()
         paths = [str(row[0]) for row in rows]
         found.extend(paths if place is not None else own_files(table, paths))
     return orphans_of(metadata, found), why_not_removed(table, found)
@@ -175,7 +220,10 @@ def _compaction(metadata: TableMetadata, request: MaintenanceRequest) -> dict[st
     }
     if policy.target_file_size_bytes is not None:
         size = policy.target_file_size_bytes
-        options |= {"target-file-size-bytes": str(size), "min-file-size-bytes": str(int(size * SMALL))}
+        options |= {
+            "target-file-size-bytes": str(size),
+            "min-file-size-bytes": str(int(size * SMALL)),
+        }
     if policy.delete_ratio:
         options["delete-ratio-threshold"] = str(policy.delete_ratio)
     if metadata.format_version == 2:
@@ -189,4 +237,5 @@ def _options(values: Mapping[str, str]) -> str:
 
 def _time(age_ms: int) -> str:
     at = datetime.fromtimestamp(max(time.time() - age_ms / 1000, 0), UTC)
-    return f"TIMESTAMP {literal(at.strftime('%Y-%m-%d %H:%M:%S.%f')[:-3] + 'Z')}"  # the session has a zone of its own
+    # the session has a zone of its own
+    return f"TIMESTAMP {literal(at.strftime('%Y-%m-%d %H:%M:%S.%f')[:-3] + 'Z')}"

@@ -34,7 +34,9 @@ class MaintenanceAction:
         return {"action": self.kind.value, "reason": self.reason}
 
 
-def due_actions(state: TableState, policy: MaintenancePolicy, now_ms: int) -> list[MaintenanceAction]:
+def due_actions(
+    state: TableState, policy: MaintenancePolicy, now_ms: int
+) -> list[MaintenanceAction]:
     """The actions whose trigger fires, in order; none while commits are unpublished."""
     if state.snapshot is None or state.unpublished:
         return []
@@ -47,11 +49,16 @@ def due_actions(state: TableState, policy: MaintenancePolicy, now_ms: int) -> li
         found.append((MaintenanceKind.MOVE, f"{state.movable} partitions are old enough"))
     reasons = []
     if policy.small_files and state.most_small_files >= policy.small_files:
-        reasons.append(f"{state.most_small_files} small data files in one partition, at least {policy.small_files}")
+        reasons.append(
+            f"{state.most_small_files} small data files in one partition, at least "
+            f"{policy.small_files}"
+        )
     ratio = state.deleted_records / state.records if state.records else 0.0
     crossed = policy.delete_ratio and ratio >= policy.delete_ratio
     if crossed:
-        reasons.append(f"{ratio:.0%} of the rows in data files are deleted, at least {policy.delete_ratio:.0%}")
+        reasons.append(
+            f"{ratio:.0%} of the rows in data files are deleted, at least {policy.delete_ratio:.0%}"
+        )
     if reasons:
         found.append((MaintenanceKind.COMPACT, "; ".join(reasons)))
     many = policy.delete_files and state.delete_files >= policy.delete_files
@@ -60,17 +67,21 @@ def due_actions(state: TableState, policy: MaintenancePolicy, now_ms: int) -> li
         found.append((MaintenanceKind.COMPACT_DELETES, f"{state.delete_files} delete files"))
     needed = state.data_files // _FILES_PER_MANIFEST + 2
     if policy.manifests and state.manifests >= max(policy.manifests, 2 * needed):
-        found.append((MaintenanceKind.MANIFESTS, f"{state.manifests} manifests, at least {policy.manifests}"))
+        found.append(
+            (MaintenanceKind.MANIFESTS, f"{state.manifests} manifests, at least {policy.manifests}")
+        )
     if policy.orphan_age_ms is not None and now_ms - state.orphans_checked_ms >= DAYS:
         found.append((MaintenanceKind.ORPHANS, "not looked for since a day or more"))
     return [MaintenanceAction(kind, reason) for kind, reason in found]
 
 
-def may_be_due(state: TableState, last: TableState | None, policy: MaintenancePolicy, now_ms: int) -> bool:
+def may_be_due(
+    state: TableState, last: TableState | None, policy: MaintenancePolicy, now_ms: int
+) -> bool:
     """Whether it is worth to count files, from what the metadata alone says.
 
-    `last`: as it was counted last. A partition has no more small files than data files came since, and a commit adds a
-    manifest or two.
+    `last`: as it was counted last. A partition has no more small files than data files came since,
+    and a commit adds a manifest or two.
     """
     if due_actions(state, policy, now_ms):
         return True

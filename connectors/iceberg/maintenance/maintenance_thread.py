@@ -1,16 +1,18 @@
-"""`MaintenanceThread`: looks after the tables of a coordinator between its cycles, in a Spark driver of its own.
+"""`MaintenanceThread`: looks after the tables of a coordinator between its cycles, in a Spark
+driver of its own.
 
-A table that was opened or committed to is looked at once per interval: its metadata says whether something may be due.
-Then a round begins: a driver is started, files are counted, and what is due is done, one action after the other, until
-nothing is due or the budget of time is spent. The driver ends unless another round begins soon: where commits follow
-each other closely, files would pile up while the next one starts.
+A table that was opened or committed to is looked at once per interval: its metadata says whether
+something may be due. Then a round begins: a driver is started, files are counted, and what is due
+is done, one action after the other, until nothing is due or the budget of time is spent. The driver
+ends unless another round begins soon: where commits follow each other closely, files would pile up
+while the next one starts.
 
-A commit never runs beside an action on its table, or on an aggregate that follows it. One that is due waits a few
-seconds for the action to end; then the action is interrupted, and goes on after the commit from what it had committed.
-After each interruption in a row a commit waits twice as long, so that cycles that follow each other closely do not keep
-a table from ever being compacted. What an earlier coordinator left to do on an aggregate does not wait: it is tried
-again if an action came first.
-Nothing is remembered that a restart would lose: all is judged anew from the table.
+A commit never runs beside an action on its table, or on an aggregate that follows it. One that is
+due waits a few seconds for the action to end; then the action is interrupted, and goes on after the
+commit from what it had committed. After each interruption in a row a commit waits twice as long, so
+that cycles that follow each other closely do not keep a table from ever being compacted. What an
+earlier coordinator left to do on an aggregate does not wait: it is tried again if an action came
+first. Nothing is remembered that a restart would lose: all is judged anew from the table.
 
 Partitions get old without commits, so a table with tiering is looked at once an hour as well.
 """
@@ -32,7 +34,11 @@ from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, maintain
-from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, due_actions, may_be_due
+from connectors.iceberg.maintenance.maintenance_plan import (
+    MaintenanceAction,
+    due_actions,
+    may_be_due,
+)
 from connectors.iceberg.maintenance.table_state import TableState, glance, measure
 from connectors.iceberg.protocol.commit_request import MAIN
 
@@ -46,7 +52,8 @@ _ANSWER_SECONDS = 15.0  # that an interrupted action may take to be given up
 _DRIVER = "maintenance"  # connectors of a worker share it, as they share that of their commits
 _FAILED_SECONDS = 600.0  # after a round that failed
 _TIERING_SECONDS = 3600.0
-_LARGEST_GROUP, _SMALLEST_GROUP = 1 << 30, 32 << 20  # bytes that a compaction rewrites and commits together
+# bytes that a compaction rewrites and commits together
+_LARGEST_GROUP, _SMALLEST_GROUP = (1 << 30, 32 << 20)
 
 
 @dataclasses.dataclass
@@ -65,7 +72,10 @@ class _Watched:
     @property
     def ages(self) -> bool:
         """Whether partitions may be old enough by now."""
-        return self.policy.tiering_age_ms is not None and time.monotonic() - self.counted_at > _TIERING_SECONDS
+        return (
+            self.policy.tiering_age_ms is not None
+            and time.monotonic() - self.counted_at > _TIERING_SECONDS
+        )
 
     @property
     def is_due(self) -> bool:
@@ -74,10 +84,15 @@ class _Watched:
 
 
 class MaintenanceThread:
-    """Owns a thread, a session in the coordinator's driver, and for a round a driver. All methods: any thread."""
+    """Owns a thread, a session in the coordinator's driver, and for a round a driver. All methods:
+    any thread."""
 
     def __init__(
-        self, config: IcebergSinkConfig, spark: SparkConfig, services: SharedServices, metrics: IcebergMetrics
+        self,
+        config: IcebergSinkConfig,
+        spark: SparkConfig,
+        services: SharedServices,
+        metrics: IcebergMetrics,
     ) -> None:
         """`spark`: what the coordinator's sessions are made from."""
         self._config = config
@@ -87,7 +102,8 @@ class MaintenanceThread:
         self._tables: dict[str, _Watched] = {}
         self._condition = threading.Condition()
         self._busy: str | None = None  # the table at which an action is under way
-        self._committing: set[str] = set()  # the tables of commits in progress, and those that follow them
+        # the tables of commits in progress, and those that follow them
+        self._committing: set[str] = set()
         self._worker: LakeClient | None = None  # of the round, and for a while of the next one
         self._used_at = 0.0  # monotonic: when the last round ended
         self._interrupted = False
@@ -96,7 +112,8 @@ class MaintenanceThread:
 
     @contextmanager
     def commit(self, table: str, *following: str) -> Iterator[None]:
-        """Around a commit: no action runs meanwhile on this table, nor on those that follow its commits.
+        """Around a commit: no action runs meanwhile on this table, nor on those that follow its
+        commits.
 
         Several commits may be in progress, each on other tables.
         """
@@ -107,11 +124,16 @@ class MaintenanceThread:
             seconds = YIELD_SECONDS if watched is None else watched.yield_seconds
             if not self._condition.wait_for(lambda: self._busy not in tables, seconds):
                 log.info(
-                    "table %s: maintenance gives way to a commit", self._busy, extra={"action": "maintenance_yields"}
+                    "table %s: maintenance gives way to a commit",
+                    self._busy,
+                    extra={"action": "maintenance_yields"},
                 )
                 self._interrupt()
                 if not self._condition.wait_for(lambda: self._busy not in tables, _ANSWER_SECONDS):
-                    log.warning("table %s: a maintenance action does not end, a commit goes on beside it", self._busy)
+                    log.warning(
+                        "table %s: a maintenance action does not end, a commit goes on beside it",
+                        self._busy,
+                    )
         try:
             yield
         finally:
@@ -162,11 +184,14 @@ class MaintenanceThread:
                     self._end_driver()
         finally:
             self._end_driver()
-            with_coordinator.hang_up()  # the service is the coordinator's as well, and ends with the task
+            # the service is the coordinator's as well, and ends with the task
+            with_coordinator.hang_up()
 
     def _pause_seconds(self) -> float:
         """Between two looks at what is due; a driver that nothing needs must end in time."""
-        return min(_IDLE_SECONDS, *(each.policy.interval_ms / 4000 for each in list(self._tables.values())))
+        return min(
+            _IDLE_SECONDS, *(each.policy.interval_ms / 4000 for each in list(self._tables.values()))
+        )
 
     def _look(self, lake: LakeClient, table: str, watched: _Watched) -> None:
         """Begin a round if something may be due, and this is the time for it."""
@@ -189,7 +214,9 @@ class MaintenanceThread:
             if not self._stopping.is_set():
                 self._metrics.maintained(table, LOOK, "failed", time.monotonic() - started)
                 trace = None if isinstance(error, ConnectError) else error
-                log.warning("table %s: maintenance is tried again later: %s", table, error, exc_info=trace)
+                log.warning(
+                    "table %s: maintenance is tried again later: %s", table, error, exc_info=trace
+                )
 
     def _round(self, table: str, watched: _Watched) -> None:
         """Do what is due until the budget is spent.
@@ -210,7 +237,11 @@ class MaintenanceThread:
                 worker.deadline_seconds = max(left, 1.0)
                 state = watched.counted = worker.run(table, measure, watched.ref, policy)
                 watched.counted_at = time.monotonic()
-                due = [a for a in due_actions(state, policy, int(time.time() * 1000)) if a.kind.value not in failed]
+                due = [
+                    a
+                    for a in due_actions(state, policy, int(time.time() * 1000))
+                    if a.kind.value not in failed
+                ]
                 if not due:
                     return
                 if not self._act(worker, table, watched, due[0]):
@@ -223,13 +254,19 @@ class MaintenanceThread:
         if worker is not None:
             worker.stop()
 
-    def _act(self, worker: LakeClient, table: str, watched: _Watched, action: MaintenanceAction) -> bool:
+    def _act(
+        self, worker: LakeClient, table: str, watched: _Watched, action: MaintenanceAction
+    ) -> bool:
         """Do one action; returns False if it shall not be tried again in this round."""
         with self._condition:
-            self._condition.wait_for(lambda: table not in self._committing or self._stopping.is_set())
+            self._condition.wait_for(
+                lambda: table not in self._committing or self._stopping.is_set()
+            )
             self._busy, self._interrupted = table, False
         kind, started = action.kind.value, time.monotonic()
-        request = MaintenanceRequest(action, watched.policy, watched.ref, watched.group_bytes, self._config.connector)
+        request = MaintenanceRequest(
+            action, watched.policy, watched.ref, watched.group_bytes, self._config.connector
+        )
         try:
             result = worker.run(table, maintain, request)
             outcome = "failed" if result.failure else "skipped" if result.skipped else "done"
@@ -238,7 +275,11 @@ class MaintenanceThread:
             watched.yield_seconds = YIELD_SECONDS
         except ConnectError as error:
             interrupted = self._interrupted
-            outcome, line = ("interrupted", f"{kind}: interrupted") if interrupted else ("failed", f"{kind}: {error}")
+            outcome, line = (
+                ("interrupted", f"{kind}: interrupted")
+                if interrupted
+                else ("failed", f"{kind}: {error}")
+            )
             again = interrupted
             if interrupted:
                 watched.yield_seconds = min(2 * watched.yield_seconds, LONGEST_YIELD_SECONDS)
@@ -250,5 +291,11 @@ class MaintenanceThread:
         watched.group_bytes = min(max(group_bytes, _SMALLEST_GROUP), _LARGEST_GROUP)
         self._metrics.maintained(table, kind, outcome, time.monotonic() - started)
         level = logging.WARNING if outcome == "failed" else logging.INFO
-        log.log(level, "table %s: %s", table, line, extra={"action": "maintenance", "table": table, "outcome": outcome})
+        log.log(
+            level,
+            "table %s: %s",
+            table,
+            line,
+            extra={"action": "maintenance", "table": table, "outcome": outcome},
+        )
         return again

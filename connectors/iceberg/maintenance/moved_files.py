@@ -1,4 +1,5 @@
-"""Data files of a condition, written anew at another place, deletes applied; the table has them there by one commit.
+"""Data files of a condition, written anew at another place, deletes applied; the table has them
+there by one commit.
 
 Iceberg's `rewrite_data_files` writes where the table's properties say, and nowhere else.
 """
@@ -8,7 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from connectors.iceberg.catalog.file_rewrite import FileRewrite, RewriteRefusedError, replace_files, write_tasks
+from connectors.iceberg.catalog.file_rewrite import (
+    FileRewrite,
+    RewriteRefusedError,
+    replace_files,
+    write_tasks,
+)
 from connectors.iceberg.catalog.sql_names import relation
 from connectors.iceberg.errors import CatalogUnavailableError
 
@@ -28,13 +34,16 @@ class FileMove:
     storage_class: str | None = None  # of S3
 
 
-def move_files(spark: SparkSession, catalog: str, table: JavaTable, request: FileMove) -> tuple[int, int]:
-    """Write the files that hold rows of the condition anew; returns how many went, and how many came.
+def move_files(
+    spark: SparkSession, catalog: str, table: JavaTable, request: FileMove
+) -> tuple[int, int]:
+    """Write the files that hold rows of the condition anew; returns how many went, and how many
+    came.
 
     Files of an earlier partition spec stay where they are.
 
-    Raises:
-        CatalogUnavailableError: Another writer changed their rows, or was in the way too often; no file is left.
+    Raises: CatalogUnavailableError: Another writer changed their rows, or was in the way too often;
+        no file is left.
     """
     java, metadata = table.java, table.metadata()
     head = metadata.head(request.ref)
@@ -42,7 +51,11 @@ def move_files(spark: SparkSession, catalog: str, table: JavaTable, request: Fil
         return 0, 0
     snapshot = int(head["snapshot-id"])
     condition = java.condition(spark, relation(catalog, table.name), request.condition)
-    tasks = [task for task in table.scan_tasks(snapshot, condition) if task.file().specId() == metadata.spec["spec-id"]]
+    tasks = [
+        task
+        for task in table.scan_tasks(snapshot, condition)
+        if task.file().specId() == metadata.spec["spec-id"]
+    ]
     if not tasks:
         return 0, 0
     destination = table.elsewhere(request.location, _properties(request))
@@ -51,9 +64,13 @@ def move_files(spark: SparkSession, catalog: str, table: JavaTable, request: Fil
     try:
         replace_files(table, rewrite, lambda _: "")
     except RewriteRefusedError as refused:
-        raise CatalogUnavailableError(f"table {table.name}: files of {request.condition} stay: {refused}") from refused
+        raise CatalogUnavailableError(
+            f"table {table.name}: files of {request.condition} stay: {refused}"
+        ) from refused
     return len(tasks), len(new_files)
 
 
 def _properties(request: FileMove) -> dict[str, str]:
-    return {} if request.storage_class is None else {"s3.write.storage-class": request.storage_class}
+    return (
+        {} if request.storage_class is None else {"s3.write.storage-class": request.storage_class}
+    )

@@ -1,4 +1,5 @@
-"""The operations table: a row for each thing that maintenance did, before and after, and what it cost."""
+"""The operations table: a row for each thing that maintenance did, before and after, and what it
+cost."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ def record_operation(
         "action": ("string", literal(result.action.kind.value)),
         "reason": ("string", literal(result.action.reason)),
         "made_by": ("string", literal(by)),
-        "skipped": ("string", literal(result.skipped) if result.skipped else "CAST(NULL AS string)"),
+        "skipped": (
+            "string",
+            literal(result.skipped) if result.skipped else "CAST(NULL AS string)",
+        ),
         "counts": ("map<string, bigint>", f"CAST(map({counts}) AS map<string, bigint>)"),
     }
     before, after = result.before.to_json(), result.after.to_json()
@@ -53,7 +57,8 @@ def operations_of(session: LakeSession, place: str, table: str, limit: int) -> l
     session.table(place)  # SQL has other words for a table that is missing
     source = relation(session.catalog_name, place)
     rows = session.spark.sql(
-        f"SELECT * FROM {source} WHERE table_name = {literal(table)} ORDER BY started DESC LIMIT {limit}"
+        f"SELECT * FROM {source} WHERE table_name = {literal(table)} ORDER BY started DESC LIMIT "
+        f"{limit}"
     ).collect()
     return [{name: _plain(value) for name, value in row.asDict().items()} for row in rows]
 

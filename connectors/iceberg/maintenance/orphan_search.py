@@ -1,8 +1,10 @@
-"""What a search for orphan files found, judged: files that wait for their commit stay, and so do another table's.
+"""What a search for orphan files found, judged: files that wait for their commit stay, and so do
+another table's.
 
-A new table may have the folder of one that was renamed. Iceberg lists the whole folder, and takes all files for orphans
-that the new table does not name: the other's data, manifests and metadata. A table may also have its folder inside of
-this one's, as that of namespace `db.t` in the folder of table `db.t`: it is no place where this table writes.
+A new table may have the folder of one that was renamed. Iceberg lists the whole folder, and takes
+all files for orphans that the new table does not name: the other's data, manifests and metadata. A
+table may also have its folder inside of this one's, as that of namespace `db.t` in the folder of
+table `db.t`: it is no place where this table writes.
 """
 
 from __future__ import annotations
@@ -26,20 +28,28 @@ if TYPE_CHECKING:
     from connectors.iceberg.catalog.java_table import JavaTable
     from connectors.iceberg.protocol.table_metadata import TableMetadata
 
-_LEDGERS: Final = (LEDGER_PREFIX, aggregates.LEDGER, rejected_rows.LEDGER)  # each is followed by a group
+# each is followed by a group
+_LEDGERS: Final = (LEDGER_PREFIX, aggregates.LEDGER, rejected_rows.LEDGER)
 _METADATA: Final = (".metadata.json", ".metadata.json.gz")
 _UUID: Final = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
 _FIRST_BYTES: Final = 4 << 10  # of a metadata file: writers put the uuid at its beginning
 _ALL_BYTES: Final = 1 << 30
-_READERS: Final = 16  # a table with a commit every minute has thousands of metadata files younger than any orphan
-_ROOT: Final = re.compile(r"[A-Za-z][\w+.-]*:(?://[^/]*)?")  # scheme and authority, which listings write otherwise
+# a table with a commit every minute has thousands of metadata files younger than any orphan
+_READERS: Final = 16
+# scheme and authority, which listings write otherwise
+_ROOT: Final = re.compile(r"[A-Za-z][\w+.-]*:(?://[^/]*)?")
 
 
 def own_files(table: JavaTable, found: Sequence[str]) -> list[str]:
     """The paths that are where this table writes its data and metadata."""
     metadata = table.metadata()
     home = metadata.location.rstrip("/")
-    folders = {f"{home}/data", f"{home}/metadata", metadata.data_location, table.metadata_location().rpartition("/")[0]}
+    folders = {
+        f"{home}/data",
+        f"{home}/metadata",
+        metadata.data_location,
+        table.metadata_location().rpartition("/")[0],
+    }
     ours = tuple(f"{_ROOT.sub('', each, 1)}/" for each in folders)
     return [path for path in found if _ROOT.sub("", path, 1).startswith(ours)]
 
@@ -75,13 +85,16 @@ def why_not_removed(table: JavaTable, found: Sequence[str]) -> str:
 
 def _shared(path: str) -> str:
     return (
-        f"the table's folder has files of another table, as {path}: nothing is removed. Move one of the tables, or "
-        "delete the files if their table was dropped"
+        f"the table's folder has files of another table, as {path}: nothing is removed. Move one "
+        "of the tables, or delete the files if their table was dropped"
     )
 
 
-def _metadata_files(table: JavaTable, metadata: TableMetadata, found: Sequence[str]) -> Iterator[str]:
-    """Metadata files that this table does not name, of any age: another table may have new ones only."""
+def _metadata_files(
+    table: JavaTable, metadata: TableMetadata, found: Sequence[str]
+) -> Iterator[str]:
+    """Metadata files that this table does not name, of any age: another table may have new ones
+    only."""
     at = table.metadata_location()
     seen = {path.rpartition("/")[2] for path in (at, *metadata.earlier_files)}
     for path in (*found, *(table.list_files(f"{at.rpartition('/')[0]}/") or ())):
@@ -92,11 +105,16 @@ def _metadata_files(table: JavaTable, metadata: TableMetadata, found: Sequence[s
 
 
 def _uuid_in(table: JavaTable, path: str) -> str | None:
-    """The uuid of the table whose metadata a file has; None: it has none, is damaged, or is gone meanwhile."""
+    """The uuid of the table whose metadata a file has; None: it has none, is damaged, or is gone
+    meanwhile."""
     for size in (_FIRST_BYTES, _ALL_BYTES):
         try:
             data = table.first_bytes(path, size)
-            text = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data) if data.startswith(b"\x1f\x8b") else data
+            text = (
+                zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data)
+                if data.startswith(b"\x1f\x8b")
+                else data
+            )
         except zlib.error:
             return None
         except Exception as error:
@@ -124,6 +142,9 @@ def _is_kept(path: str, waiting: Collection[str], epochs: Mapping[str, int]) -> 
 
 
 def _ledger_epoch(metadata: TableMetadata, connector: str) -> int:
-    """The epoch of a connector's last commit to the table; 0: it made none, or its group has a name of its own."""
+    """The epoch of a connector's last commit to the table; 0: it made none, or its group has a name
+    of its own."""
     lookups = (look_up(metadata.view(MAIN, f"{prefix}connect-{connector}")) for prefix in _LEDGERS)
-    return min((each.highest_epoch.number for each in lookups if each.highest_epoch is not None), default=0)
+    return min(
+        (each.highest_epoch.number for each in lookups if each.highest_epoch is not None), default=0
+    )

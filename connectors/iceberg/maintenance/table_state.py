@@ -1,4 +1,5 @@
-"""`TableState`: what the policy judges. `measure` runs in the Spark driver and asks Iceberg's metadata tables."""
+"""`TableState`: what the policy judges. `measure` runs in the Spark driver and asks Iceberg's
+metadata tables."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class TableState:
     cold_files: int = 0  # that it has moved
     orphans_checked_ms: int = 0
     sequence: int = 0  # counts commits of the table
-    unpublished: bool = False  # a branch of unpublished commits is ahead of the ref: a compaction would part them
+    # a branch of unpublished commits is ahead of the ref: a compaction would part them
+    unpublished: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -76,7 +78,9 @@ def expirable(metadata: TableMetadata, policy: MaintenancePolicy, now_ms: int) -
     kept = {number for name, number in metadata.refs.items() if name in metadata.tags}
     for name in metadata.refs.keys() - metadata.tags:
         line = list(metadata.ancestors(metadata.head(name)))
-        old = [s for s in line[policy.keep_snapshots :] if s["timestamp-ms"] < now_ms - policy.keep_ms]
+        old = [
+            s for s in line[policy.keep_snapshots :] if s["timestamp-ms"] < now_ms - policy.keep_ms
+        ]
         kept |= {int(s["snapshot-id"]) for s in line} - {int(s["snapshot-id"]) for s in old}
     aged = [n for n, s in metadata.snapshots.items() if s["timestamp-ms"] < now_ms - policy.keep_ms]
     return sum(number not in kept for number in aged)
@@ -96,16 +100,21 @@ def measure(session: LakeSession, name: str, ref: str, policy: MaintenancePolicy
     table = relation(session.catalog_name, name)
     partition = "struct(spec_id, partition)" if metadata.spec["fields"] else "spec_id"
     [row] = session.spark.sql(
-        "SELECT coalesce(sum(small), 0), coalesce(max(small), 0) FROM ("
-        f"SELECT {partition} AS place, count_if(file_size_in_bytes < {int(SMALL * state.target_bytes)}) AS small "
-        f"FROM {table}.{quoted('data_files')} VERSION AS OF {state.snapshot} GROUP BY 1)"
+        f"SELECT coalesce(sum(small), 0), coalesce(max(small), 0) FROM (SELECT {partition} AS "
+        f"place, count_if(file_size_in_bytes < {int(SMALL * state.target_bytes)}) AS small FROM "
+        f"{table}.{quoted('data_files')} VERSION AS OF {state.snapshot} GROUP BY 1)"
     ).collect()
     [manifests] = session.spark.sql(
         f"SELECT count(*) FROM {table}.{quoted('manifests')} VERSION AS OF {state.snapshot}"
     ).collect()
-    movable, cold = cold_partitions(session, name, metadata, state.snapshot, policy, int(time.time() * 1000))
+    movable, cold = cold_partitions(
+        session, name, metadata, state.snapshot, policy, int(time.time() * 1000)
+    )
     counts = {
-        "small_files": int(row[0]), "most_small_files": int(row[1]), "manifests": int(manifests[0]),
-        "movable": len(movable), "cold_files": cold,
-    }  # fmt: skip
+        "small_files": int(row[0]),
+        "most_small_files": int(row[1]),
+        "manifests": int(manifests[0]),
+        "movable": len(movable),
+        "cold_files": cold,
+    }
     return TableState(**{**asdict(state), **counts})

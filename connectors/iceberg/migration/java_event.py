@@ -37,11 +37,16 @@ class JavaEvent:
     def read_to(self) -> dict[tuple[str, int], int]:
         """Next offsets to read, of the source partitions of a DATA_COMPLETE event that had rows."""
         assigned = self.payload.get("assignments") or ()
-        return {(one["topic"], one["partition"]): one["offset"] for one in assigned if one.get("offset") is not None}
+        return {
+            (one["topic"], one["partition"]): one["offset"]
+            for one in assigned
+            if one.get("offset") is not None
+        }
 
     @staticmethod
     def decode(partition: int, offset: int, value: bytes | None) -> JavaEvent | None:
-        """Both sinks' form: magic, the Avro schema as text, the Avro record. None: it is something else."""
+        """Both sinks' form: magic, the Avro schema as text, the Avro record. None: it is something
+        else."""
         import fastavro
 
         if value is None or not value.startswith(MAGIC) or len(value) < len(MAGIC) + 2:
@@ -53,5 +58,11 @@ class JavaEvent:
             found = fastavro.schemaless_reader(io.BytesIO(value[begin + length :]), schema, None)
             assert isinstance(found, dict)
             return JavaEvent(partition, offset, found["type"], found["group_id"], found["payload"])
-        except (ValueError, KeyError, EOFError, AssertionError, fastavro.schema.SchemaParseException):
+        except (
+            ValueError,
+            KeyError,
+            EOFError,
+            AssertionError,
+            fastavro.schema.SchemaParseException,
+        ):
             return None

@@ -25,8 +25,13 @@ def group_offsets(settings: Mapping[str, str], group: str) -> dict[TopicPartitio
     own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
     with consumer_of({**settings, **own}, f"offsets of group {group}") as consumer:  # never joins
         topics = consumer.list_topics(timeout=ASK_SECONDS).topics
-        asked = [ClientTopicPartition(name, p) for name, topic in topics.items() for p in topic.partitions]
-        found = consumer.committed(asked, timeout=ASK_SECONDS)  # an admin client may crash when a coordinator moves
+        asked = [
+            ClientTopicPartition(name, p)
+            for name, topic in topics.items()
+            for p in topic.partitions
+        ]
+        # an admin client may crash when a coordinator moves
+        found = consumer.committed(asked, timeout=ASK_SECONDS)
     return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
 
@@ -55,14 +60,18 @@ def _read(consumer: Consumer, topic: str, group: str, left: set[int]) -> list[Ja
         if messages:
             heard = time.monotonic()
         elif time.monotonic() > heard + ASK_SECONDS:
-            raise ConnectError(f"control topic {topic}: nothing for {ASK_SECONDS:.0f} s, and no end")
+            raise ConnectError(
+                f"control topic {topic}: nothing for {ASK_SECONDS:.0f} s, and no end"
+            )
         for message in messages:
             error = message.error()
             if error is not None:
                 if error.code() == KafkaError._PARTITION_EOF:
                     left.discard(message.partition())
                 continue
-            event = JavaEvent.decode(message.partition() or 0, message.offset() or 0, message.value())
+            event = JavaEvent.decode(
+                message.partition() or 0, message.offset() or 0, message.value()
+            )
             if event is not None and event.group == group:
                 events.append(event)
     return events

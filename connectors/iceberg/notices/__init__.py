@@ -1,1 +1,2 @@
-"""What the sink tells others while it works: lineage of commits, and notices of what a person may want to know."""
+"""What the sink tells others while it works: lineage of commits, and notices of what a person may
+want to know."""

@@ -1,4 +1,5 @@
-"""`BackgroundSender`: sends messages on a thread of its own, so that no commit waits for a server of others."""
+"""`BackgroundSender`: sends messages on a thread of its own, so that no commit waits for a server
+of others."""
 
 from __future__ import annotations
 
@@ -18,9 +19,12 @@ T = TypeVar("T")
 
 
 class BackgroundSender(Generic[T]):
-    """Owns its thread. Best effort: what is not sent after three attempts is dropped, logged and counted."""
+    """Owns its thread. Best effort: what is not sent after three attempts is dropped, logged and
+    counted."""
 
-    def __init__(self, what: str, send: Callable[[T], None], outcome: Callable[[str], None]) -> None:
+    def __init__(
+        self, what: str, send: Callable[[T], None], outcome: Callable[[str], None]
+    ) -> None:
         """Start.
 
         Args:

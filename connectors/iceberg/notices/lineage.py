@@ -1,4 +1,5 @@
-"""`Lineage`: an OpenLineage event for each commit: the topics that rows came from, and the table that has them.
+"""`Lineage`: an OpenLineage event for each commit: the topics that rows came from, and the table
+that has them.
 
 Source of names and facets: OpenLineage's specification of dataset naming, and its standard client.
 """
@@ -45,14 +46,18 @@ class LineageJob:
 class Lineage:
     """Owns the thread that sends. Events say what a commit did; they never delay or fail one."""
 
-    def __init__(self, job: LineageJob, emit: Callable[[RunEvent], None], outcome: Callable[[str], None]) -> None:
+    def __init__(
+        self, job: LineageJob, emit: Callable[[RunEvent], None], outcome: Callable[[str], None]
+    ) -> None:
         self._job = job
         self._sender: BackgroundSender[Callable[[], RunEvent]] = BackgroundSender(
             "OpenLineage", lambda make: emit(make()), outcome
         )
         self._put("START")
 
-    def committed(self, request: CommitTable, outcome: CommitOutcome, table: TableDescription) -> None:
+    def committed(
+        self, request: CommitTable, outcome: CommitOutcome, table: TableDescription
+    ) -> None:
         """A snapshot of a table is there."""
         self._put("RUNNING", (request, outcome, table))
 
@@ -62,7 +67,8 @@ class Lineage:
         self._sender.close(seconds)
 
     def _put(self, state: str, commit: _Commit | None = None) -> None:
-        """Have an event made and sent: both on the thread that sends, so that neither can fail a commit."""
+        """Have an event made and sent: both on the thread that sends, so that neither can fail a
+        commit."""
         self._sender.put(functools.partial(self._event, state, datetime.now(UTC), commit))
 
     def _event(self, state: str, at: datetime, commit: _Commit | None) -> RunEvent:
@@ -71,13 +77,18 @@ class Lineage:
         from openlineage.client.generated.processing_engine_run import ProcessingEngineRunFacet
 
         job = self._job
-        kind = JobTypeJobFacet(processingType="STREAMING", integration="KAFKA_CONNECT", jobType="SINK")
+        kind = JobTypeJobFacet(
+            processingType="STREAMING", integration="KAFKA_CONNECT", jobType="SINK"
+        )
         engine = ProcessingEngineRunFacet(version=job.version, name="connect-py")
         inputs: list[InputDataset] = []
         outputs: list[OutputDataset] = []
         if commit is not None:
             request, outcome, table = commit
-            inputs = [self._topic(name, request) for name in sorted({partition.topic for partition in request.files})]
+            inputs = [
+                self._topic(name, request)
+                for name in sorted({partition.topic for partition in request.files})
+            ]
             outputs = [self._table(outcome, table)]
         return RunEvent(
             eventType=RunState[state],
@@ -98,32 +109,49 @@ class Lineage:
             for number, entry in (topic.partitions.items() if topic is not None else ())
             if entry.next > entry.base
         }
-        return InputDataset(self._job.kafka, name, {"kafkaConnectOffsets": _offsets_facet()(ranges)})
+        return InputDataset(
+            self._job.kafka, name, {"kafkaConnectOffsets": _offsets_facet()(ranges)}
+        )
 
     def _table(self, outcome: CommitOutcome, table: TableDescription) -> OutputDataset:
         from openlineage.client.event_v2 import OutputDataset
         from openlineage.client.generated.dataset_version_dataset import DatasetVersionDatasetFacet
-        from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
-        from openlineage.client.generated.schema_dataset import SchemaDatasetFacet, SchemaDatasetFacetFields
+        from openlineage.client.generated.output_statistics_output_dataset import (
+            OutputStatisticsOutputDatasetFacet,
+        )
+        from openlineage.client.generated.schema_dataset import (
+            SchemaDatasetFacet,
+            SchemaDatasetFacetFields,
+        )
         from openlineage.client.generated.symlinks_dataset import Identifier, SymlinksDatasetFacet
 
         namespace, path = dataset_of(table.location)
-        columns = [SchemaDatasetFacetFields(c["name"], _type(c["type"])) for c in json.loads(table.schema)["fields"]]
+        columns = [
+            SchemaDatasetFacetFields(c["name"], _type(c["type"]))
+            for c in json.loads(table.schema)["fields"]
+        ]
         counts = outcome.counts
         return OutputDataset(
             namespace,
             path,
-            {"outputStatistics": OutputStatisticsOutputDatasetFacet(counts.added_rows, fileCount=counts.added_files)},
+            {
+                "outputStatistics": OutputStatisticsOutputDatasetFacet(
+                    counts.added_rows, fileCount=counts.added_files
+                )
+            },
             facets={
                 "schema": SchemaDatasetFacet(columns),
                 "version": DatasetVersionDatasetFacet(str(outcome.snapshot_id)),
-                "symlinks": SymlinksDatasetFacet([Identifier(self._job.catalog, table.name, "TABLE")]),
+                "symlinks": SymlinksDatasetFacet(
+                    [Identifier(self._job.catalog, table.name, "TABLE")]
+                ),
             },
         )
 
 
 def dataset_of(location: str) -> tuple[str, str]:
-    """Namespace and name of a table by its location: `s3://bucket` and the path, or `file` and the path."""
+    """Namespace and name of a table by its location: `s3://bucket` and the path, or `file` and the
+    path."""
     parts = urlsplit(location)
     if parts.scheme in ("", "file"):
         return "file", parts.path
@@ -165,7 +193,9 @@ def lineage_emitter(config: IcebergSinkConfig) -> Callable[[RunEvent], None] | N
         from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport
     except ImportError as error:
         key = keys.OPENLINEAGE_URL if config.openlineage_url else keys.OPENLINEAGE_FILE
-        raise ConfigError(key, "needs the library openlineage-python: pip install 'connect-py[lineage]'") from error
+        raise ConfigError(
+            key, "needs the library openlineage-python: pip install 'connect-py[lineage]'"
+        ) from error
     transport: Any
     if config.openlineage_url:
         http = HttpConfig(config.openlineage_url, config.openlineage_endpoint, _TIMEOUT_SECONDS)

@@ -1,4 +1,5 @@
-"""`NoticedMetrics`: the sink's metrics, of which those that a person may want to know become notices when they turn."""
+"""`NoticedMetrics`: the sink's metrics, of which those that a person may want to know become
+notices when they turn."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from connectors.iceberg.protocol.commit_request import CommitOutcome
 class NoticedMetrics(IcebergMetrics):
     """Any thread."""
 
-    def __init__(self, metrics: PluginMetrics, notices: Notices, stale_seconds: float | None) -> None:
+    def __init__(
+        self, metrics: PluginMetrics, notices: Notices, stale_seconds: float | None
+    ) -> None:
         """`stale_seconds`: the lag from which on a table is stale; None: never."""
         super().__init__(metrics)
         self._notices = notices
@@ -35,12 +38,18 @@ class NoticedMetrics(IcebergMetrics):
         if outcome.snapshot_id is not None and outcome.failed:
             text = f"rows are not as expected: {', '.join(outcome.failed)}"
             self._notices.tell(
-                NoticeKind.NOT_AS_EXPECTED, table, text, expectations=dict(outcome.failed), snapshot=outcome.snapshot_id
+                NoticeKind.NOT_AS_EXPECTED,
+                table,
+                text,
+                expectations=dict(outcome.failed),
+                snapshot=outcome.snapshot_id,
             )
 
     def evolved(self, table: str, changes: Sequence[str]) -> None:
         super().evolved(table, changes)
-        self._notices.tell(NoticeKind.SCHEMA_CHANGED, table, ", ".join(changes), changes=list(changes))
+        self._notices.tell(
+            NoticeKind.SCHEMA_CHANGED, table, ", ".join(changes), changes=list(changes)
+        )
 
     def unpublished(self, table: str, *, commits: bool) -> None:
         super().unpublished(table, commits=commits)
@@ -65,7 +74,11 @@ class NoticedMetrics(IcebergMetrics):
     def remaining(self, offsets: int) -> None:
         super().remaining(offsets)
         if self._turned("remaining", offsets == 0):
-            text = "all rows before iceberg.ext.stop-at are committed" if not offsets else "rows are read again"
+            text = (
+                "all rows before iceberg.ext.stop-at are committed"
+                if not offsets
+                else "rows are read again"
+            )
             self._notices.tell(NoticeKind.STOPPING if not offsets else NoticeKind.WORKING, "", text)
 
     def age(self, table: str, through_seconds: float, lag_seconds: float) -> None:

@@ -35,7 +35,10 @@ class Notices:
     """Owns a thread for each place that notices go to. Any thread; nothing here waits or fails."""
 
     def __init__(
-        self, connector: str, sends: Sequence[Callable[[bytes], None]], outcome: Callable[[str], None]
+        self,
+        connector: str,
+        sends: Sequence[Callable[[bytes], None]],
+        outcome: Callable[[str], None],
     ) -> None:
         """`sends`: each sends a notice to one place, or raises."""
         self._connector = connector
@@ -44,9 +47,14 @@ class Notices:
     def tell(self, kind: NoticeKind, table: str, text: str, **details: Any) -> None:
         """Something happened to a table; an empty name: to all."""
         document = {
-            "id": str(uuid.uuid4()), "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "connector": self._connector, "kind": kind.value, "table": table or None, "text": text, **details,
-        }  # fmt: skip
+            "id": str(uuid.uuid4()),
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "connector": self._connector,
+            "kind": kind.value,
+            "table": table or None,
+            "text": text,
+            **details,
+        }
         notice = json.dumps(document, separators=(",", ":")).encode()
         for sender in self._senders:
             sender.put(notice)

@@ -42,11 +42,15 @@ class Outlets:
         emit = lineage_emitter(config)
         lineage = None
         if emit is not None:
-            lineage = Lineage(_job(config, context), emit, lambda outcome: plain.message_ended("lineage", outcome))
+            lineage = Lineage(
+                _job(config, context), emit, lambda outcome: plain.message_ended("lineage", outcome)
+            )
         senders = _senders(config, context)
         if not senders:
             return Outlets(plain, None, lineage)
-        notices = Notices(config.connector, senders, lambda outcome: plain.message_ended("notices", outcome))
+        notices = Notices(
+            config.connector, senders, lambda outcome: plain.message_ended("notices", outcome)
+        )
         stale = None if config.stale_after_ms is None else config.stale_after_ms / 1000
         return Outlets(NoticedMetrics(context.metrics, notices, stale), notices, lineage)
 
@@ -62,9 +66,15 @@ def _senders(config: IcebergSinkConfig, context: SinkTaskContext) -> list[Callab
 
 
 def _job(config: IcebergSinkConfig, context: SinkTaskContext) -> LineageJob:
-    server = str(context.client_config("consumer").get("bootstrap.servers", "")).split(",")[0].strip()
+    server = (
+        str(context.client_config("consumer").get("bootstrap.servers", "")).split(",")[0].strip()
+    )
     catalog = config.catalog_properties().get("uri") or config.catalog_name
     return LineageJob(
-        config.openlineage_namespace, config.connector, str(uuid.uuid4()), f"kafka://{server}", catalog,
+        config.openlineage_namespace,
+        config.connector,
+        str(uuid.uuid4()),
+        f"kafka://{server}",
+        catalog,
         importlib.metadata.version("connect-py"),
-    )  # fmt: skip
+    )

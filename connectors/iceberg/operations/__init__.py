@@ -1,1 +1,2 @@
-"""What a user may have the sink do over REST: `POST /connectors/{connector}/operations/{operation}`."""
+"""What a user may have the sink do over REST: `POST
+/connectors/{connector}/operations/{operation}`."""

@@ -1,10 +1,16 @@
-"""Proof from a table's ledger that each offset range and each data file is in the table once. Read only."""
+"""Proof from a table's ledger that each offset range and each data file is in the table once. Read
+only."""
 
 from __future__ import annotations
 
 from connectors.iceberg.audit.table_audit import AuditReport
 from connectors.iceberg.audit.table_audit import audit as audit_history
-from connectors.iceberg.operations.table_operation import Name, TableArguments, TableOperation, TableTarget
+from connectors.iceberg.operations.table_operation import (
+    Name,
+    TableArguments,
+    TableOperation,
+    TableTarget,
+)
 from connectors.iceberg.protocol.own_refs import unpublished_branch
 
 

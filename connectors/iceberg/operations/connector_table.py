@@ -35,10 +35,13 @@ class ConnectorTable:
     def commit_ref(self, metadata: TableMetadata, branch: str | None) -> str:
         """Return the ref whose history counts.
 
-        Raises:
-            NotInHistoryError: The table has no such branch. Branches of connectors appear with their first commit.
+        Raises: NotInHistoryError: The table has no such branch. Branches of connectors appear with
+            their first commit.
         """
-        from connectors.iceberg.history.table_point import known_ref  # reduces the startup time of commands
+        # reduces the startup time of commands
+        from connectors.iceberg.history.table_point import (
+            known_ref,
+        )
 
         if branch is not None and branch != "main":
             known_ref(metadata, branch)

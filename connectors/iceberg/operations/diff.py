@@ -1,4 +1,5 @@
-"""The rows in which two snapshots of a table differ. Read only, unless the rows go to a new table."""
+"""The rows in which two snapshots of a table differ. Read only, unless the rows go to a new
+table."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class DiffArguments(TableArguments, frozen=True, kw_only=True):
 
 
 class LocalDiffArguments(DiffArguments, frozen=True, kw_only=True):
-    """Arguments of a command that uses a driver of its own, which may write files with its user's permissions."""
+    """Arguments of a command that uses a driver of its own, which may write files with its user's
+    permissions."""
 
     parquet: Name | None = None  # a new folder that gets all rows
 
@@ -52,7 +54,9 @@ def diff(target: TableTarget, arguments: DiffArguments) -> TableDiff:
     return difference
 
 
-def key_columns(table: ConnectorTable, metadata: TableMetadata, points: tuple[int, int]) -> tuple[str, ...]:
+def key_columns(
+    table: ConnectorTable, metadata: TableMetadata, points: tuple[int, int]
+) -> tuple[str, ...]:
     """Return the key columns; empty if the table has no key because its rows are appended."""
     connector = table.connector
     if connector is not None and connector.mode_of(table.table) is WriteMode.APPEND:

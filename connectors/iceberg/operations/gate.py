@@ -51,7 +51,9 @@ def _decide(request: OperationRequest, decision: Decision) -> Any:
     with request.lake() as lake:
         each = _look(lake, request, name)
         if each is None:
-            raise NotFoundError(f"Table {name} has no unpublished commits of connector {request.config.connector}")
+            raise NotFoundError(
+                f"Table {name} has no unpublished commits of connector {request.config.connector}"
+            )
         if str(request.arguments.get("head", each.head)) != str(each.head):
             raise ConfigError("head", f"is {each.head} now: look again")
         wanted = DecisionRequest(decision, each)
@@ -70,7 +72,9 @@ def _table(request: OperationRequest) -> str:
 
 def _look(lake: LakeClient, request: OperationRequest, name: str) -> UnpublishedCommits | None:
     try:
-        found = unpublished_commits(lake.run(name, read_metadata), {request.config.connect_group: request.ref(name)})
+        found = unpublished_commits(
+            lake.run(name, read_metadata), {request.config.connect_group: request.ref(name)}
+        )
     except TableMissingError:
         return None
     return found[0] if found else None

@@ -19,7 +19,12 @@ from connectors.iceberg.history.table_point import (
     parse_time,
     snapshot_at_time,
 )
-from connectors.iceberg.operations.table_operation import Rows, TableArguments, TableOperation, TableTarget
+from connectors.iceberg.operations.table_operation import (
+    Rows,
+    TableArguments,
+    TableOperation,
+    TableTarget,
+)
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 
@@ -82,11 +87,14 @@ def check_point(by: str, value: str) -> None:
         try:
             parse_time(value)
         except ValueError as error:
-            raise ConfigError("--time", f"{value} is no time such as 2026-01-02T03:04:05Z") from error
+            raise ConfigError(
+                "--time", f"{value} is no time such as 2026-01-02T03:04:05Z"
+            ) from error
 
 
 def at(target: TableTarget, arguments: AtArguments) -> SnapshotAnswer:
-    """Find the snapshot that readers saw at a time, that holds an offset, or that a ref points to."""
+    """Find the snapshot that readers saw at a time, that holds an offset, or that a ref points
+    to."""
     check_point(arguments.by, arguments.value)
     metadata = target.metadata()
     ref = target.commit_ref(metadata, arguments.branch)
@@ -100,7 +108,9 @@ def at(target: TableTarget, arguments: AtArguments) -> SnapshotAnswer:
     return SnapshotAnswer(entry, note, sql)
 
 
-def _find(metadata: TableMetadata, arguments: AtArguments, ref: str, group: str | None) -> tuple[int, str]:
+def _find(
+    metadata: TableMetadata, arguments: AtArguments, ref: str, group: str | None
+) -> tuple[int, str]:
     """Return the snapshot, and a note about how it was found."""
     value = arguments.value
     if arguments.by == "offset":
@@ -110,7 +120,11 @@ def _find(metadata: TableMetadata, arguments: AtArguments, ref: str, group: str 
         return snapshot_at_time(metadata, parse_time(value), ref), ""
     if arguments.by == "ref":
         return known_ref(metadata, value), ""
-    return (known_snapshot(metadata, int(value)) if value.isdecimal() else find_point(metadata, value, ref)), ""
+    return (
+        known_snapshot(metadata, int(value))
+        if value.isdecimal()
+        else find_point(metadata, value, ref)
+    ), ""
 
 
 HISTORY = TableOperation("history", HistoryArguments, TableSnapshots, history)

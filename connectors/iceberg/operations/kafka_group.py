@@ -24,8 +24,11 @@ def member_count(kafka: Mapping[str, Any], group: str) -> int:
         ConfigError: The settings are not acceptable.
         ConnectError: Kafka does not answer.
     """
-    found = _ask(kafka, lambda admin: admin.describe_consumer_groups([group], request_timeout=SECONDS)[group],
-                 f"say who is in group {group}")  # fmt: skip
+    found = _ask(
+        kafka,
+        lambda admin: admin.describe_consumer_groups([group], request_timeout=SECONDS)[group],
+        f"say who is in group {group}",
+    )
     return 0 if found is None else len(found.members)
 
 
@@ -36,8 +39,11 @@ def remove_group(kafka: Mapping[str, Any], group: str) -> None:
         ConfigError: The settings are not acceptable.
         ConnectError: Kafka refuses, as it does while the group has members, or does not answer.
     """
-    _ask(kafka, lambda admin: admin.delete_consumer_groups([group], request_timeout=SECONDS)[group],
-         f"remove group {group}")  # fmt: skip
+    _ask(
+        kafka,
+        lambda admin: admin.delete_consumer_groups([group], request_timeout=SECONDS)[group],
+        f"remove group {group}",
+    )
 
 
 def remove_topic(kafka: Mapping[str, Any], topic: str) -> None:
@@ -47,11 +53,16 @@ def remove_topic(kafka: Mapping[str, Any], topic: str) -> None:
         ConfigError: The settings are not acceptable.
         ConnectError: Kafka refuses, or does not answer.
     """
-    _ask(kafka, lambda admin: admin.delete_topics([topic], request_timeout=SECONDS)[topic], f"remove topic {topic}")
+    _ask(
+        kafka,
+        lambda admin: admin.delete_topics([topic], request_timeout=SECONDS)[topic],
+        f"remove topic {topic}",
+    )
 
 
 def _ask(kafka: Mapping[str, Any], request: Callable[[AdminClient], Future[Any]], what: str) -> Any:
-    """The answer, asked for again while the coordinator moves; None if there is no such group or topic."""
+    """The answer, asked for again while the coordinator moves; None if there is no such group or
+    topic."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -68,5 +79,7 @@ def _ask(kafka: Mapping[str, Any], request: Callable[[AdminClient], Future[Any]]
             if name in _NOT_THERE:
                 return None
             if name not in _PASSING or time.monotonic() > deadline:
-                raise ConnectError(f"Kafka at {kafka.get('bootstrap.servers')} does not {what}: {text}") from error
+                raise ConnectError(
+                    f"Kafka at {kafka.get('bootstrap.servers')} does not {what}: {text}"
+                ) from error
         time.sleep(0.2)

@@ -25,7 +25,8 @@ from connectors.iceberg.operations.table_operation import (
 
 
 class MaintenanceArguments(TableArguments, frozen=True, kw_only=True):
-    """Settings that replace those of the connector, each `NAME=VALUE` as after `iceberg.ext.maintenance.`."""
+    """Settings that replace those of the connector, each `NAME=VALUE` as after
+    `iceberg.ext.maintenance.`."""
 
     branch: Name | None = None
     settings: tuple[str, ...] = ()
@@ -39,7 +40,8 @@ class Maintenance:
     state: TableState
     due: list[MaintenanceAction]
     lacks_time: bool  # tiering is on, and the table has no partition field of time
-    left_out: dict[str, str] = field(default_factory=dict)  # by action: why it would be left out; of a preview
+    # by action: why it would be left out; of a preview
+    left_out: dict[str, str] = field(default_factory=dict)
     results: list[MaintenanceResult] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)  # by action
     errors: list[str] = field(default_factory=list)  # those of `failures` that ended an action
@@ -64,7 +66,8 @@ def preview_maintenance(target: TableTarget, arguments: MaintenanceArguments) ->
 
 
 def maintain(target: TableTarget, arguments: MaintenanceArguments) -> Maintenance:
-    """Run the actions that are due, one after the other; a failed one does not prevent the next one.
+    """Run the actions that are due, one after the other; a failed one does not prevent the next
+    one.
 
     Raises:
         ConfigError: A setting is not valid.
@@ -87,14 +90,18 @@ def maintain(target: TableTarget, arguments: MaintenanceArguments) -> Maintenanc
     return maintenance
 
 
-def _due(target: TableTarget, arguments: MaintenanceArguments) -> tuple[Maintenance, MaintenancePolicy]:
+def _due(
+    target: TableTarget, arguments: MaintenanceArguments
+) -> tuple[Maintenance, MaintenancePolicy]:
     policy = policy_of(target, arguments.settings)
     metadata = target.metadata()
     ref = target.commit_ref(metadata, arguments.branch)
     target.progress("counting files")
     state: TableState = target.lake.run(target.table, measure, ref, policy)
     due = due_actions(state, policy, int(time.time() * 1000))
-    return Maintenance(ref, state, due, policy.tiering_age_ms is not None and not has_time(metadata)), policy
+    return Maintenance(
+        ref, state, due, policy.tiering_age_ms is not None and not has_time(metadata)
+    ), policy
 
 
 def policy_of(table: ConnectorTable, settings: Sequence[str]) -> MaintenancePolicy:
@@ -104,7 +111,11 @@ def policy_of(table: ConnectorTable, settings: Sequence[str]) -> MaintenancePoli
         ConfigError: A setting does not exist, or its value is not valid.
     """
     known = {each.name: each for each in SETTINGS}
-    policy = table.connector.table(table.table).maintenance if table.connector is not None else MaintenancePolicy()
+    policy = (
+        table.connector.table(table.table).maintenance
+        if table.connector is not None
+        else MaintenancePolicy()
+    )
     for item in settings:
         name, separator, value = item.partition("=")
         if not separator or name not in known:
@@ -116,5 +127,7 @@ def policy_of(table: ConnectorTable, settings: Sequence[str]) -> MaintenancePoli
     return policy
 
 
-PREVIEW_MAINTENANCE = TableOperation("preview-maintenance", MaintenanceArguments, Maintenance, preview_maintenance)
+PREVIEW_MAINTENANCE = TableOperation(
+    "preview-maintenance", MaintenanceArguments, Maintenance, preview_maintenance
+)
 MAINTAIN = TableOperation("maintain", MaintenanceArguments, Maintenance, maintain)

@@ -1,4 +1,5 @@
-"""A table rebuilt from its change log on a branch, compared, and published if that was asked for."""
+"""A table rebuilt from its change log on a branch, compared, and published if that was asked
+for."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ from connectors.iceberg.history.changelog_rebuild import rebuild as rebuild_tabl
 from connectors.iceberg.history.table_diff import RowChange, TableDiff
 from connectors.iceberg.history.table_point import LAST, find_point
 from connectors.iceberg.operations.diff import key_columns
-from connectors.iceberg.operations.table_operation import Name, Rows, TableArguments, TableOperation, TableTarget
+from connectors.iceberg.operations.table_operation import (
+    Name,
+    Rows,
+    TableArguments,
+    TableOperation,
+    TableTarget,
+)
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import ledger_key
 
@@ -74,9 +81,14 @@ def rebuild(target: TableTarget, arguments: RebuildArguments) -> RebuildOutcome:
 
 
 def missing_rows(difference: TableDiff) -> str | None:
-    """Return why a rebuilt state is not published without a user's consent; None if it has all keys of the table."""
+    """Return why a rebuilt state is not published without a user's consent; None if it has all keys
+    of the table."""
     count = difference.counts.get(RowChange.DELETED, 0)
-    return f"{count:,} rows of the table would be missing; --allow-missing publishes all the same" if count else None
+    return (
+        f"{count:,} rows of the table would be missing; --allow-missing publishes all the same"
+        if count
+        else None
+    )
 
 
 def _request(target: TableTarget, arguments: RebuildArguments) -> RebuildRequest:
@@ -84,24 +96,37 @@ def _request(target: TableTarget, arguments: RebuildArguments) -> RebuildRequest
     if connector is None:
         raise ConfigError("use_connector", "must be true: the change log is that of a connector")
     if connector.marks_deletes(table):
-        raise ConfigError("--config", f"{table} keeps deleted rows, and a change log does not say which of them left")
+        raise ConfigError(
+            "--config",
+            f"{table} keeps deleted rows, and a change log does not say which of them left",
+        )
     suffix = connector.changelog_suffix
     if arguments.changelog is None and suffix is None:
-        raise ConfigError("--changelog", "is needed: the connector has no `iceberg.ext.changelog-suffix`")
+        raise ConfigError(
+            "--changelog", "is needed: the connector has no `iceberg.ext.changelog-suffix`"
+        )
     name = arguments.changelog or f"{table}{suffix}"
     keys = arguments.keys or tuple(connector.table(table).id_columns)
     snapshot = None
     if not arguments.create:
         metadata = target.metadata()
         if metadata.has_unpublished(target.ref):
-            raise ConfigError("", f"{table} has unpublished commits: decide about them first, by connect-py gate")
+            raise ConfigError(
+                "", f"{table} has unpublished commits: decide about them first, by connect-py gate"
+            )
         snapshot = find_point(metadata, arguments.at, target.ref)
         keys = keys or key_columns(target, metadata, (snapshot, snapshot))
     branch = connector.table(name).commit_branch or MAIN
     return RebuildRequest(
-        name, branch, ledger_key(connector.connect_group), keys, target.ref, snapshot, connector.apply_truncates,
+        name,
+        branch,
+        ledger_key(connector.connect_group),
+        keys,
+        target.ref,
+        snapshot,
+        connector.apply_truncates,
         arguments.limit,
-    )  # fmt: skip
+    )
 
 
 REBUILD = TableOperation("rebuild", RebuildArguments, RebuildOutcome, rebuild)

@@ -10,7 +10,12 @@ import msgspec
 
 from connectors.iceberg.history.snapshot_entry import SnapshotEntry, entries
 from connectors.iceberg.history.table_point import FIRST, LAST, find_point
-from connectors.iceberg.operations.table_operation import Name, TableArguments, TableOperation, TableTarget
+from connectors.iceberg.operations.table_operation import (
+    Name,
+    TableArguments,
+    TableOperation,
+    TableTarget,
+)
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.own_refs import OWN_REFS
 from connectors.iceberg.protocol.table_metadata import TableMetadata
@@ -35,7 +40,8 @@ class NamedSnapshot:
 
 
 def refs(target: TableTarget, arguments: RefsArguments) -> list[NamedSnapshot]:
-    """List the tags or the branches by the age of their snapshots, newest first, without those of the sink itself."""
+    """List the tags or the branches by the age of their snapshots, newest first, without those of
+    the sink itself."""
     metadata = target.metadata()
     snapshots = {entry.id: entry for entry in entries(metadata, everything=True)}
     named = [
@@ -52,7 +58,8 @@ class ChangeRefArguments(TableArguments, frozen=True, kw_only=True):
     kind: Literal["tag", "branch"]
     name: str
     at: str = LAST
-    keep_ms: Annotated[int, msgspec.Meta(ge=0, le=_MAX_KEEP_MS)] | None = None  # age at which an expiry removes it
+    # age at which an expiry removes it
+    keep_ms: Annotated[int, msgspec.Meta(ge=0, le=_MAX_KEEP_MS)] | None = None
     move: bool = False  # it may exist, and is moved
     delete: bool = False
     branch: Name | None = None  # whose history `at` is a point of
@@ -82,20 +89,33 @@ def change_ref(target: TableTarget, arguments: ChangeRefArguments) -> RefChange:
     if why := refusal(kind, metadata, name, changed, move=arguments.move, delete=arguments.delete):
         return RefChange(point, "", changed, why)
     names = target.catalog, target.table, kind, name
-    sql = drop_sql(*names) if point is None else create_sql(*names, point, arguments.keep_ms, move=arguments.move)
+    sql = (
+        drop_sql(*names)
+        if point is None
+        else create_sql(*names, point, arguments.keep_ms, move=arguments.move)
+    )
     target.lake.run(target.table, run_sql, sql)
     return RefChange(point, sql, changed, "")
 
 
 def refusal(
-    kind: str, metadata: TableMetadata, name: str, changed: Sequence[ConnectorEffect], *, move: bool, delete: bool
+    kind: str,
+    metadata: TableMetadata,
+    name: str,
+    changed: Sequence[ConnectorEffect],
+    *,
+    move: bool,
+    delete: bool,
 ) -> str:
     """Return the reason why a change must not be made; empty if it may be made."""
     other = "tag" if kind == "branch" else "branch"
     if not delete and (name in ("", FIRST, LAST) or name.isdecimal()):
         return f"{name or 'an empty text'} is no name: options would take it for something else"
     if name.startswith(OWN_REFS):
-        return f"names that begin with {OWN_REFS} are the sink's own, and its commits set and remove them"
+        return (
+            f"names that begin with {OWN_REFS} are the sink's own, and its commits set and "
+            f"remove them"
+        )
     if name in metadata.refs and (name in metadata.tags) != (kind == "tag"):
         return f"{name} is a {other}"
     if delete and name not in metadata.refs:
@@ -106,8 +126,13 @@ def refusal(
         return "main is moved by `connect-py rollback`, and is never removed"
     for each in changed:
         if delete and each.again:
-            return f"connector group {each.group} commits to {name}: its rows would be read again, to a branch of main"
-    return next((f"connector group {each.group}: {each.refused}" for each in changed if each.refused), "")
+            return (
+                f"connector group {each.group} commits to {name}: its rows would be read again, "
+                f"to a branch of main"
+            )
+    return next(
+        (f"connector group {each.group}: {each.refused}" for each in changed if each.refused), ""
+    )
 
 
 REFS = TableOperation("refs", RefsArguments, list[NamedSnapshot], refs)

@@ -1,4 +1,5 @@
-"""Tables and their source offsets go back together, while their connector is stopped: a preview, and the change."""
+"""Tables and their source offsets go back together, while their connector is stopped: a preview,
+and the change."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.history.table_diff import read_metadata
 from connectors.iceberg.operations.kafka_group import member_count
 from connectors.iceberg.operations.rollback import RollbackPreview, preview_of
-from connectors.iceberg.operations.table_operation import Name, TableArguments, TableOperation, TableTarget
+from connectors.iceberg.operations.table_operation import (
+    Name,
+    TableArguments,
+    TableOperation,
+    TableTarget,
+)
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import ledger_key
 from connectors.iceberg.refs.table_rewind import RewindMode, RewindRequest
@@ -65,13 +71,17 @@ def preview_rewind(target: TableTarget, arguments: PreviewRewindArguments) -> Re
 
 def _connector(target: TableTarget) -> IcebergSinkConfig:
     if target.connector is None:
-        raise ConfigError("use_connector", "must be true: a rewind moves the offsets of a connector")
+        raise ConfigError(
+            "use_connector", "must be true: a rewind moves the offsets of a connector"
+        )
     return target.connector
 
 
 def _tables(connector: IcebergSinkConfig, arguments: PreviewRewindArguments) -> list[str]:
     if arguments.all_tables and not connector.tables:
-        raise ConfigError("--all-tables", "the connector takes its tables from records: name each with --also")
+        raise ConfigError(
+            "--all-tables", "the connector takes its tables from records: name each with --also"
+        )
     all_tables = connector.tables if arguments.all_tables else ()
     return list(dict.fromkeys([arguments.table, *arguments.also, *all_tables]))
 
@@ -79,12 +89,18 @@ def _tables(connector: IcebergSinkConfig, arguments: PreviewRewindArguments) -> 
 def _preview(target: TableTarget, name: str, to: str) -> RollbackPreview:
     connector = _connector(target)
     ref = connector.table(name).commit_branch or MAIN
-    return preview_of(name, target.lake.run(name, read_metadata), ref, to, {connector.connect_group: ref})
+    return preview_of(
+        name, target.lake.run(name, read_metadata), ref, to, {connector.connect_group: ref}
+    )
 
 
 def _members_refusal(connector: IcebergSinkConfig, members: int) -> list[str]:
     group = connector.connect_group
-    return [f"the connector runs: group {group} has {members} members; stop it first"] if members else []
+    return (
+        [f"the connector runs: group {group} has {members} members; stop it first"]
+        if members
+        else []
+    )
 
 
 class RewoundTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,8 +128,8 @@ class RewoundTables:
 def rewind(target: TableTarget, arguments: RewindArguments) -> RewoundTables:
     """Rewind tables, one change each, after judging the rewind again.
 
-    Raises:
-        ConnectError: The connector runs, offsets are missing, or a table is not as it was. The tables before it in the
+    Raises: ConnectError: The connector runs, offsets are missing, or a table is not as it was. The
+        tables before it in the
             list are rewound; the same request resumes the rewind.
     """
     connector, kafka = _connector(target), target.kafka()
@@ -128,7 +144,9 @@ def rewind(target: TableTarget, arguments: RewindArguments) -> RewoundTables:
     for each in arguments.tables:
         target.progress(f"rewinding {each.table}")
         ref = connector.table(each.table).commit_branch or MAIN
-        request = RewindRequest(ref, each.head, each.snapshot, arguments.mode, ledger_key(group), group)
+        request = RewindRequest(
+            ref, each.head, each.snapshot, arguments.mode, ledger_key(group), group
+        )
         rewound.heads[each.table] = target.lake.run(each.table, rewind_table, request)
     return rewound
 
@@ -151,7 +169,9 @@ def _missing_offsets(kafka: Mapping[str, Any], previews: Sequence[RollbackPrevie
     ]
 
 
-def _log_starts(kafka: Mapping[str, Any], partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+def _log_starts(
+    kafka: Mapping[str, Any], partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
     from confluent_kafka import KafkaException
     from confluent_kafka import TopicPartition as KafkaPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -163,11 +183,17 @@ def _log_starts(kafka: Mapping[str, Any], partitions: Sequence[TopicPartition]) 
     admin = AdminClient(dict(kafka))
     try:
         answers = admin.list_offsets(request, request_timeout=_KAFKA_SECONDS)
-        starts = {(tp.topic, tp.partition): future.result().offset for tp, future in answers.items()}
+        starts = {
+            (tp.topic, tp.partition): future.result().offset for tp, future in answers.items()
+        }
     except KafkaException as error:
-        raise ConnectError(f"Kafka does not report the first offsets of the topics: {error}") from error
+        raise ConnectError(
+            f"Kafka does not report the first offsets of the topics: {error}"
+        ) from error
     return {tp: starts[tp.topic, tp.partition] for tp in partitions}
 
 
-PREVIEW_REWIND = TableOperation("preview-rewind", PreviewRewindArguments, RewindPreview, preview_rewind)
+PREVIEW_REWIND = TableOperation(
+    "preview-rewind", PreviewRewindArguments, RewindPreview, preview_rewind
+)
 REWIND = TableOperation("rewind", RewindArguments, RewoundTables, rewind)

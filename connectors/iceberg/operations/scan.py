@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from connectors.iceberg.history.scan_levels import ScanReport, ScanRequest, scan_levels
 from connectors.iceberg.history.table_point import LAST, find_point
-from connectors.iceberg.operations.table_operation import Name, TableArguments, TableOperation, TableTarget
+from connectors.iceberg.operations.table_operation import (
+    Name,
+    TableArguments,
+    TableOperation,
+    TableTarget,
+)
 
 
 class ScanArguments(TableArguments, frozen=True, kw_only=True):
@@ -26,7 +31,9 @@ def scan(target: TableTarget, arguments: ScanArguments) -> ScanReport:
     ref = target.commit_ref(metadata, arguments.branch)
     snapshot = None if metadata.head(ref) is None else find_point(metadata, arguments.at, ref)
     target.progress("reading manifests and footers")
-    report: ScanReport = target.lake.run(target.table, scan_levels, ScanRequest(arguments.where, snapshot))
+    report: ScanReport = target.lake.run(
+        target.table, scan_levels, ScanRequest(arguments.where, snapshot)
+    )
     return report
 
 

@@ -1,4 +1,5 @@
-"""Makes a change of a table that rows wait for, as a user approved it; named in the words of the metric."""
+"""Makes a change of a table that rows wait for, as a user approved it; named in the words of the
+metric."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg.staging.full_names import Field, columns_inside
 
 _FORMS: Final = (
-    (ChangeKind.VERSION, re.compile(r"add column (?P<name>.+) of type (?P<type>\S.*) beside (?P<path>.+), which .*")),
+    (
+        ChangeKind.VERSION,
+        re.compile(r"add column (?P<name>.+) of type (?P<type>\S.*) beside (?P<path>.+), which .*"),
+    ),
     (ChangeKind.ADD, re.compile(r"add column (?P<path>.+) of type (?P<type>\S.*)")),
     (ChangeKind.WIDEN, re.compile(r"widen column (?P<path>.+) to (?P<type>\S.*)")),
     (ChangeKind.OPTIONAL, re.compile(r"make column (?P<path>.+) optional")),
@@ -44,10 +48,14 @@ def parse_change(words: str, schema: Field) -> SchemaChange:
         parts = found.groupdict()
         path = _path(parts["path"], schema, new=kind is ChangeKind.ADD)
         type_ = parts.get("type")
-        change = SchemaChange(kind, path, None if type_ is None else json.dumps(type_), None, parts.get("name"))
+        change = SchemaChange(
+            kind, path, None if type_ is None else json.dumps(type_), None, parts.get("name")
+        )
         if type_ == "struct, list or map":
             raise ConfigError(
-                "change", "does not say the whole type: change the table by SQL, or have the connector apply changes"
+                "change",
+                "does not say the whole type: change the table by SQL, or have the connector apply "
+                "changes",
             )
         if str(change) == words:
             return change

@@ -1,8 +1,10 @@
-"""`TableOperation`: what a command does with a table, in the driver of a worker or in a driver of its own.
+"""`TableOperation`: what a command does with a table, in the driver of a worker or in a driver of
+its own.
 
-A command and a REST client run the same function with the same arguments. Over REST, the arguments are a JSON object,
-which is validated against the type of the arguments, and the result is JSON as well. The client never chooses a
-function: each operation is an entry point (`connectors.iceberg.operation_request`).
+A command and a REST client run the same function with the same arguments. Over REST, the arguments
+are a JSON object, which is validated against the type of the arguments, and the result is JSON as
+well. The client never chooses a function: each operation is an entry point
+(`connectors.iceberg.operation_request`).
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ class TableArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Arguments that all operations have."""
 
     table: Name
-    # False: ignore what the connector's configuration says about the table, and use its catalog only.
+    # False: ignore what the connector's configuration says about the table, and use its catalog
+    # only.
     use_connector: bool = True
-    timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=MAX_SECONDS)] = 120  # of each call of the driver
+    # of each call of the driver
+    timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=MAX_SECONDS)] = 120
 
 
 A = TypeVar("A", bound=TableArguments)
@@ -49,7 +53,8 @@ class TableTarget(ConnectorTable):
     lake: LakeClient
     catalog: str  # name of the catalog in SQL
     connector: IcebergSinkConfig | None
-    kafka: Callable[[], Mapping[str, Any]]  # settings of a client; raises a `ConfigError` if there are none
+    # settings of a client; raises a `ConfigError` if there are none
+    kafka: Callable[[], Mapping[str, Any]]
     progress: Callable[[str], None]
 
     def metadata(self) -> TableMetadata:
@@ -82,7 +87,12 @@ class TableOperation(Generic[A, R]):
         with request.lake(arguments.timeout_seconds) as lake:
             connector = request.config if arguments.use_connector else None
             target = TableTarget(
-                arguments.table, lake, request.config.catalog_name, connector, request.kafka, request.progress
+                arguments.table,
+                lake,
+                request.config.catalog_name,
+                connector,
+                request.kafka,
+                request.progress,
             )
             return msgspec.to_builtins(self.run(target, arguments), str_keys=True)
 

@@ -16,12 +16,20 @@ from connectors.iceberg.protocol.table_metadata import TableMetadata
 SNAPSHOTS: Final = 100
 MOST: Final = 1000
 OPERATIONS: Final = 20
-_TOTALS: Final = ("records", "data-files", "delete-files", "position-deletes", "equality-deletes", "files-size")
+_TOTALS: Final = (
+    "records",
+    "data-files",
+    "delete-files",
+    "position-deletes",
+    "equality-deletes",
+    "files-size",
+)
 
 
 @takes("table", "limit")
 def table(request: OperationRequest) -> Any:
-    """The table's columns, and its snapshots, newest first, with totals; `snapshots` is null without a table."""
+    """The table's columns, and its snapshots, newest first, with totals; `snapshots` is null
+    without a table."""
     name, limit = request.text("table"), request.count("limit", SNAPSHOTS, MOST)
     answer = {"table": name, "ref": request.ref(name), "mode": request.config.mode_of(name).value}
     try:
@@ -35,9 +43,13 @@ def table(request: OperationRequest) -> Any:
         for each in metadata.schema["fields"]
     ]
     return {
-        **answer, "location": metadata.location, "format_version": metadata.format_version, "columns": columns,
-        "count": len(found), "snapshots": [_snapshot(metadata, each) for each in found[:limit]],
-    }  # fmt: skip
+        **answer,
+        "location": metadata.location,
+        "format_version": metadata.format_version,
+        "columns": columns,
+        "count": len(found),
+        "snapshots": [_snapshot(metadata, each) for each in found[:limit]],
+    }
 
 
 def _snapshot(metadata: TableMetadata, entry: SnapshotEntry) -> dict[str, Any]:
@@ -57,7 +69,9 @@ def maintenance(request: OperationRequest) -> Any:
     """Whether the connector maintains the table, and what was done to it last, newest first."""
     name, limit = request.text("table"), request.count("limit", OPERATIONS, MOST)
     policy = request.config.table(name).maintenance
-    place = None if policy.operations_table is None else policy.operations_table or f"{name}_operations"
+    place = (
+        None if policy.operations_table is None else policy.operations_table or f"{name}_operations"
+    )
     answer = {"table": name, "enabled": policy.mode.value, "operations_table": place}
     if place is None:
         return {**answer, "operations": []}

@@ -1,1 +1,2 @@
-"""Pipelines in one file: a YAML file becomes connectors, and a plan says what differs from a worker's."""
+"""Pipelines in one file: a YAML file becomes connectors, and a plan says what differs from a
+worker's."""

@@ -104,10 +104,13 @@ class TargetChecks:
         if registered and not self._given("registry"):
             self._refuse(
                 "format" if target.plain("format") in registered else "key-format",
-                f"{min(map(str, registered))} needs a schema registry", "give `registry`",
-            )  # fmt: skip
+                f"{min(map(str, registered))} needs a schema registry",
+                "give `registry`",
+            )
         if self._has("registry") and not registered and "format" not in self._wrong:
-            self._refuse("registry", "has no effect without a format of a schema registry", "remove it")
+            self._refuse(
+                "registry", "has no effect without a format of a schema registry", "remove it"
+            )
         if self._has("converter") and given == {None} and "format" not in self._wrong:
             self._refuse("converter", "has no effect without `format`", "give `format`")
         if self._has("key-format") and not self._given("format"):
@@ -122,20 +125,31 @@ class TargetChecks:
         if target.unwrap == ENVELOPE and mode == APPEND and known:
             self._refuse("unwrap", "envelope needs `write-mode: merge` or `write-mode: changelog`")
         if target.unwrap == ENVELOPE and self._has("cdc-field"):
-            self._refuse("cdc-field", "cannot be combined with `unwrap: envelope`, which says what each change is")
+            self._refuse(
+                "cdc-field",
+                "cannot be combined with `unwrap: envelope`, which says what each change is",
+            )
         if mode == CHANGELOG and target.unwrap != ENVELOPE and "unwrap" not in self._wrong:
-            self._refuse("write-mode", "changelog needs the rows before each change", "use `unwrap: envelope`")
+            self._refuse(
+                "write-mode",
+                "changelog needs the rows before each change",
+                "use `unwrap: envelope`",
+            )
         needs_merge = ("cdc-field", "key-source", "ordering-columns", "changelog-suffix")
         for name in needs_merge:
             if self._has(name) and mode != MERGE and known:
-                self._refuse(name, f"has no effect with `write-mode: {mode}`", "use `write-mode: merge`")
+                self._refuse(
+                    name, f"has no effect with `write-mode: {mode}`", "use `write-mode: merge`"
+                )
         if (
             self._has("changelog-suffix")
             and mode == MERGE
             and target.unwrap != ENVELOPE
             and "unwrap" not in self._wrong
         ):
-            self._refuse("changelog-suffix", "needs the rows before each change", "use `unwrap: envelope`")
+            self._refuse(
+                "changelog-suffix", "needs the rows before each change", "use `unwrap: envelope`"
+            )
         if target.schema_changes == FAIL and self._has("dead-letters"):
             problem = "fail cannot be combined with `dead-letters`, which keeps such rows"
             self._refuse("schema-changes", problem, "remove one of them")
@@ -153,16 +167,31 @@ class TargetChecks:
         if not self._given("tables") and not self._given("route"):
             self._lacks("lacks its tables", "write `tables: auto`, name tables, or give a `route`")
         if self._has("namespace") and not target.tables_by_topic:
-            self._refuse("namespace", "has no effect without `tables: auto` or `route: auto`", "remove it")
+            self._refuse(
+                "namespace", "has no effect without `tables: auto` or `route: auto`", "remove it"
+            )
         route = target.found("route")
         by_field = route is not None and isinstance(route.value, dict)
-        if by_field and not self._given("tables") and not target.entries("route").get("names-table"):
-            self._refuse("route", "a field chooses among tables, and there are none", "give `tables`, or `names-table`")
+        if (
+            by_field
+            and not self._given("tables")
+            and not target.entries("route").get("names-table")
+        ):
+            self._refuse(
+                "route",
+                "a field chooses among tables, and there are none",
+                "give `tables`, or `names-table`",
+            )
         for name, settings in target.table_settings.items():
             when = settings.value.get("when")
             if when is not None and not by_field:
                 path = f"{target.path}.tables.{name}.when"
-                self._mistakes.add(when.place, path, "has no effect without a field to look at", "give `route.field`")
+                self._mistakes.add(
+                    when.place,
+                    path,
+                    "has no effect without a field to look at",
+                    "give `route.field`",
+                )
         self._check_rules(route)
 
     def _check_rules(self, route: Found | None) -> None:
@@ -177,12 +206,25 @@ class TargetChecks:
         for topic in self._target.items("topics"):
             if PROVIDER.search(topic.value) is not None:
                 continue
-            tables = next((names for names in (each.tables(topic.value) for each in parsed) if names is not None), None)
+            tables = next(
+                (
+                    names
+                    for names in (each.tables(topic.value) for each in parsed)
+                    if names is not None
+                ),
+                None,
+            )
             if tables is None:
-                self._mistakes.add(topic.place, topic.path, f"no rule of `route` takes the topic {topic.value}")
+                self._mistakes.add(
+                    topic.place, topic.path, f"no rule of `route` takes the topic {topic.value}"
+                )
             elif any("." not in name for name in tables):
                 problem = f"the table of topic {topic.value} would have no namespace"
-                hint = "give `namespace`" if self._target.tables_by_topic else "name tables as namespace.table"
+                hint = (
+                    "give `namespace`"
+                    if self._target.tables_by_topic
+                    else "name tables as namespace.table"
+                )
                 self._mistakes.add(topic.place, topic.path, problem, hint)
 
     def _parsed_rule(self, rule: Found) -> tuple[TopicRule, ...]:
@@ -194,7 +236,11 @@ class TargetChecks:
             hint = "write \\, for a comma, or two rules"
             self._mistakes.add(pattern.place, pattern.path, "has a comma outside of brackets", hint)
             return ()
-        refused = [table for table in rule.value["tables"].value if not self._names_groups(pattern.value, table)]
+        refused = [
+            table
+            for table in rule.value["tables"].value
+            if not self._names_groups(pattern.value, table)
+        ]
         return () if refused else topic_rules(text)
 
     def _names_groups(self, pattern: str, table: Found) -> bool:
@@ -216,17 +262,32 @@ class TargetChecks:
         if target.unwrap == DEBEZIUM:
             seen.add(UNWRAP_ALIAS)
         predicates = target.entries("predicates")
-        for (alias, settings), item in zip(transform_aliases(target), target.items("transforms"), strict=True):
+        for (alias, settings), item in zip(
+            transform_aliases(target), target.items("transforms"), strict=True
+        ):
             place = settings.get("name", item)
             if alias in seen:
-                self._mistakes.add(place.place, place.path, f"another transformation is named {alias}")
+                self._mistakes.add(
+                    place.place, place.path, f"another transformation is named {alias}"
+                )
             seen.add(alias)
             named, negate = settings.get("predicate"), settings.get("negate")
-            if named is not None and named.value not in predicates and "predicates" not in self._wrong:
+            if (
+                named is not None
+                and named.value not in predicates
+                and "predicates" not in self._wrong
+            ):
                 hint = did_you_mean(named.value, predicates) or "declare it below `predicates`"
-                self._mistakes.add(named.place, named.path, f"there is no predicate {named.value}", hint)
+                self._mistakes.add(
+                    named.place, named.path, f"there is no predicate {named.value}", hint
+                )
             if negate is not None and named is None:
-                self._mistakes.add(negate.place, negate.path, "has no effect without `predicate`", "give `predicate`")
+                self._mistakes.add(
+                    negate.place,
+                    negate.path,
+                    "has no effect without `predicate`",
+                    "give `predicate`",
+                )
 
     def _table_settings(self) -> None:
         target = self._target
@@ -242,14 +303,18 @@ def _check_table(fields: Mapping[str, Found], prefix: str, mistakes: Mistakes) -
         given = each.plain() if isinstance(each.value, dict) else {"sql": each.value}
         if "sql" not in given:
             continue
-        settings = {name: given["sql"]} | ({f"{name}.action": given["action"]} if "action" in given else {})
+        settings = {name: given["sql"]} | (
+            {f"{name}.action": given["action"]} if "action" in given else {}
+        )
         try:
             parse_expectations(settings, prefix)
         except ConfigError as error:
             mistakes.add(each.place, each.path, error.why)
     if "cycle-sql" in fields and "cycle-transform" in fields:
         found = fields["cycle-transform"]
-        mistakes.add(found.place, found.path, "cannot be combined with `cycle-sql`", "remove one of them")
+        mistakes.add(
+            found.place, found.path, "cannot be combined with `cycle-sql`", "remove one of them"
+        )
 
 
 def check_catalog(catalog: Found | None, mistakes: Mistakes) -> None:
@@ -257,7 +322,9 @@ def check_catalog(catalog: Found | None, mistakes: Mistakes) -> None:
     given = catalog.value if catalog is not None else {}
     if "type" in given and "catalog-impl" in given:
         found = given["catalog-impl"]
-        mistakes.add(found.place, found.path, "cannot be combined with `type`", "remove one of them")
+        mistakes.add(
+            found.place, found.path, "cannot be combined with `type`", "remove one of them"
+        )
 
 
 def check_between(targets: Iterable[Target], mistakes: Mistakes) -> None:
@@ -268,13 +335,20 @@ def check_between(targets: Iterable[Target], mistakes: Mistakes) -> None:
         first = connectors.setdefault(target.connector, target.name)
         if first != target.name:
             found = target.found("connector")
-            place, path = (found.place, found.path) if found is not None else (target.place, target.path)
+            place, path = (
+                (found.place, found.path) if found is not None else (target.place, target.path)
+            )
             mistakes.add(place, path, f"the connector {target.connector} is that of target {first}")
         for name in target.fixed_tables:
             first = tables.setdefault(name, target.name)
             if first != target.name:
                 found = target.table_settings[name]
-                mistakes.add(found.place, found.path, f"target {first} writes this table, too", "name it in one target")
+                mistakes.add(
+                    found.place,
+                    found.path,
+                    f"target {first} writes this table, too",
+                    "name it in one target",
+                )
 
 
 def check_properties(compiled: CompiledConnector, mistakes: Mistakes) -> None:
@@ -282,7 +356,9 @@ def check_properties(compiled: CompiledConnector, mistakes: Mistakes) -> None:
     target = compiled.target
     given = target.entries("properties")
     for key, found in given.items():
-        setter = _RESERVED.get(key) or next((name for prefix, name in _PREFIXES.items() if key.startswith(prefix)), "")
+        setter = _RESERVED.get(key) or next(
+            (name for prefix, name in _PREFIXES.items() if key.startswith(prefix)), ""
+        )
         source = compiled.sources.get(key)
         if not setter and source is not None and source is not found:
             setter = f"`{source.path.removeprefix(f'{target.path}.').removeprefix('defaults.')}`"
@@ -298,8 +374,11 @@ def check_properties(compiled: CompiledConnector, mistakes: Mistakes) -> None:
 
 
 def check_options(compiled: CompiledConnector, mistakes: Mistakes) -> None:
-    """What the sink says of the configuration, at the fields that it comes from. Others are left to the worker."""
-    config = {key: value for key, value in compiled.config.items() if PROVIDER.search(value) is None}
+    """What the sink says of the configuration, at the fields that it comes from. Others are left to
+    the worker."""
+    config = {
+        key: value for key, value in compiled.config.items() if PROVIDER.search(value) is None
+    }
     if not any(key.startswith(keys.CATALOG_PREFIX) for key in config):
         config[f"{keys.CATALOG_PREFIX}type"] = "the worker's"
     try:

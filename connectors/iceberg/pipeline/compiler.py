@@ -37,18 +37,31 @@ CONNECTOR_CLASS: Final = "org.apache.iceberg.connect.IcebergSinkConnector"
 UNWRAP_ALIAS: Final = "unwrap"
 _UNWRAP_CLASS: Final = "io.debezium.transforms.ExtractNewRecordState"
 _JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
-_CONVERTERS: Final[Mapping[str, str]] = MappingProxyType({
-    JSON: _JSON_CONVERTER, JSON_SCHEMAS: _JSON_CONVERTER, STRING: "org.apache.kafka.connect.storage.StringConverter",
-    AVRO: "io.confluent.connect.avro.AvroConverter", JSON_SCHEMA: "io.confluent.connect.json.JsonSchemaConverter",
-    PROTOBUF: "io.confluent.connect.protobuf.ProtobufConverter",
-})  # fmt: skip
+_CONVERTERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        JSON: _JSON_CONVERTER,
+        JSON_SCHEMAS: _JSON_CONVERTER,
+        STRING: "org.apache.kafka.connect.storage.StringConverter",
+        AVRO: "io.confluent.connect.avro.AvroConverter",
+        JSON_SCHEMA: "io.confluent.connect.json.JsonSchemaConverter",
+        PROTOBUF: "io.confluent.connect.protobuf.ProtobufConverter",
+    }
+)
 _EVOLUTION: Final = (
-    keys.EVOLVE_ADD, keys.EVOLVE_WIDEN, keys.EVOLVE_OPTIONAL, keys.EVOLVE_RENAME, keys.EVOLVE_INCOMPATIBLE,
-)  # fmt: skip
-_ACTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({
-    EVOLVE: ("apply",) * 5, TRY: ("apply", "apply", "apply", "ignore", "ignore"), HOLD: ("hold",) * 5,
-    FAIL: ("dead-letter",) * 5,  # without errors.tolerance a bad record fails the task
-})  # fmt: skip
+    keys.EVOLVE_ADD,
+    keys.EVOLVE_WIDEN,
+    keys.EVOLVE_OPTIONAL,
+    keys.EVOLVE_RENAME,
+    keys.EVOLVE_INCOMPATIBLE,
+)
+_ACTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        EVOLVE: ("apply",) * 5,
+        TRY: ("apply", "apply", "apply", "ignore", "ignore"),
+        HOLD: ("hold",) * 5,
+        FAIL: ("dead-letter",) * 5,  # without errors.tolerance a bad record fails the task
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +85,8 @@ class Compiler:
         self._sources: dict[str, Found] = {}
 
     def compile(self) -> CompiledConnector:
-        """Make the configuration. Keys below `properties` that a field sets as well keep the field's value."""
+        """Make the configuration. Keys below `properties` that a field sets as well keep the
+        field's value."""
         target = self._target
         self._config |= {"connector.class": CONNECTOR_CLASS, OWNER_KEY: target.pipeline}
         self._set_declared((*TARGET.fields,), target.fields)
@@ -96,11 +110,15 @@ class Compiler:
         self._config[key] = as_text(found.plain() if value is None else value)
         self._sources[key] = found
 
-    def _set_declared(self, fields: tuple[Field, ...], given: Mapping[str, Found], table: str = "") -> None:
+    def _set_declared(
+        self, fields: tuple[Field, ...], given: Mapping[str, Found], table: str = ""
+    ) -> None:
         for each in fields:
             if each.key and each.name in given:
                 below = each.key.removeprefix(SETTING_PREFIX)
-                self._set(f"{keys.TABLE_PREFIX}{table}.{below}" if table else each.key, given[each.name])
+                self._set(
+                    f"{keys.TABLE_PREFIX}{table}.{below}" if table else each.key, given[each.name]
+                )
 
     def _set_formats(self) -> None:
         target = self._target
@@ -163,8 +181,12 @@ class Compiler:
     def _set_tables(self) -> None:
         for table, settings in self._target.table_settings.items():
             self._set_declared(TABLE.fields, settings.value, table)
-            self._set_expectations(f"{keys.TABLE_PREFIX}{table}.expect.", settings.value.get("expectations"))
-            self._set_maintenance(f"{keys.TABLE_PREFIX}{table}.maintenance.", settings.value.get("maintenance"))
+            self._set_expectations(
+                f"{keys.TABLE_PREFIX}{table}.expect.", settings.value.get("expectations")
+            )
+            self._set_maintenance(
+                f"{keys.TABLE_PREFIX}{table}.maintenance.", settings.value.get("maintenance")
+            )
         self._set_expectations(keys.EXPECT_PREFIX, self._target.found("expectations"))
         self._set_maintenance(keys.MAINTENANCE_PREFIX, self._target.found("maintenance"))
         for key, found in self._target.entries("table-properties").items():
@@ -238,7 +260,9 @@ def automatic_rule(namespace: str) -> str:
 def route_rule(rule: Found) -> str | None:
     """A rule as the connector has it; None: a part of it was wrong."""
     pattern, tables = rule.value.get("topics"), rule.value.get("tables")
-    return None if pattern is None or tables is None else f"{pattern.value}:{'+'.join(tables.plain())}"
+    return (
+        None if pattern is None or tables is None else f"{pattern.value}:{'+'.join(tables.plain())}"
+    )
 
 
 def as_text(value: Any) -> str:

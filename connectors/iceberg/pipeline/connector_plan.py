@@ -57,15 +57,25 @@ class ConnectorChange:
     def to_json(self) -> dict[str, Any]:
         """The change for machines, secrets hidden."""
         keys = [
-            {"key": each.key, "before": shown(each.key, each.before), "after": shown(each.key, each.after)}
+            {
+                "key": each.key,
+                "before": shown(each.key, each.before),
+                "after": shown(each.key, each.after),
+            }
             for each in self.keys
         ]
-        return {"connector": self.name, "action": self.action.value, "keys": keys, "reason": self.reason or None}
+        return {
+            "connector": self.name,
+            "action": self.action.value,
+            "keys": keys,
+            "reason": self.reason or None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectorPlan:
-    """The changes of all connectors: those of the file in its order, then those that it no longer names."""
+    """The changes of all connectors: those of the file in its order, then those that it no longer
+    names."""
 
     changes: tuple[ConnectorChange, ...]
 
@@ -81,18 +91,29 @@ class ConnectorPlan:
         return {"differs": self.differs, "changes": [each.to_json() for each in self.changes]}
 
 
-def make_plan(pipeline: Pipeline, present: Mapping[str, RunningConnector], *, adopt: bool = False) -> ConnectorPlan:
-    """Compare. `adopt`: connectors of these names that belong to no pipeline are changed, and belong to this one."""
+def make_plan(
+    pipeline: Pipeline, present: Mapping[str, RunningConnector], *, adopt: bool = False
+) -> ConnectorPlan:
+    """Compare. `adopt`: connectors of these names that belong to no pipeline are changed, and
+    belong to this one."""
     changes = []
     for name, wanted in pipeline.connectors.items():
         running = present.get(name)
-        before = {} if running is None else {key: value for key, value in running.config.items() if key != "name"}
+        before = (
+            {}
+            if running is None
+            else {key: value for key, value in running.config.items() if key != "name"}
+        )
         keys = tuple(_differences(before, wanted.config))
         owner = before.get(OWNER_KEY)
         if running is None:
             changes.append(ConnectorChange(name, Action.CREATE, keys))
         elif owner != pipeline.name and not (adopt and owner is None):
-            reason = f"belongs to pipeline {owner}" if owner else "belongs to no pipeline; --adopt takes it"
+            reason = (
+                f"belongs to pipeline {owner}"
+                if owner
+                else "belongs to no pipeline; --adopt takes it"
+            )
             changes.append(ConnectorChange(name, Action.REFUSED, (), reason))
         else:
             changes.append(ConnectorChange(name, Action.CHANGE if keys else Action.UNCHANGED, keys))

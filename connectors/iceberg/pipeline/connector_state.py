@@ -39,7 +39,8 @@ class ConnectorState:
 
     @staticmethod
     def of(name: str, status: Mapping[str, Any] | None) -> ConnectorState:
-        """Read a status as REST shows it; empty: there is none yet; None: there is no such connector."""
+        """Read a status as REST shows it; empty: there is none yet; None: there is no such
+        connector."""
         if not status:
             return ConnectorState(name, status is not None)
         tasks = [_part(f"task {each['id']}", each) for each in status["tasks"]]
@@ -70,7 +71,12 @@ class ConnectorState:
     def to_json(self) -> dict[str, Any]:
         """The state for machines."""
         parts = [
-            {"part": each.part, "state": each.state, "worker": each.worker, "reason": each.reason or None}
+            {
+                "part": each.part,
+                "state": each.state,
+                "worker": each.worker,
+                "reason": each.reason or None,
+            }
             for each in self.parts
         ]
         return {"connector": self.name, "exists": self.exists, "runs": self.runs, "parts": parts}
@@ -81,6 +87,8 @@ def _part(part: str, status: Mapping[str, Any]) -> PartState:
     if waiting is not None:
         reason = f"waits for {waiting['for']} since {waiting['since']}: {waiting['reason']}"
     else:
-        lines = [line.strip() for line in str(status.get("trace") or "").splitlines() if line.strip()]
+        lines = [
+            line.strip() for line in str(status.get("trace") or "").splitlines() if line.strip()
+        ]
         reason = " ".join(lines[:_TRACE_LINES])
     return PartState(part, status["state"], status.get("worker_id", ""), reason)

@@ -1,4 +1,5 @@
-"""Kinds of values in a pipeline file. Each reads a part of the file, and describes itself as JSON schema."""
+"""Kinds of values in a pipeline file. Each reads a part of the file, and describes itself as JSON
+schema."""
 
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ from typing import Any, Final
 from connectors.iceberg.pipeline.mistake import Mistakes, Place, did_you_mean
 from connectors.iceberg.pipeline.yaml_tree import Entries, Items, Node, Scalar
 
-PROVIDER: Final = re.compile(r"\$\{[^${}:]+:[^{}]+\}")  # `${env:TOKEN}`: the worker looks the value up
+# `${env:TOKEN}`: the worker looks the value up
+PROVIDER: Final = re.compile(r"\$\{[^${}:]+:[^{}]+\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A value of the file and its place: a text, number or boolean, a tuple of `Found`, or a dict of them by key."""
+    """A value of the file and its place: a text, number or boolean, a tuple of `Found`, or a dict
+    of them by key."""
 
     place: Place
     path: str
@@ -45,13 +48,16 @@ class Kind(ABC):
         """The JSON schema of the values."""
 
     def refuse(self, node: Node, path: str, mistakes: Mistakes, hint: str = "") -> None:
-        problem = "is empty" if isinstance(node, Scalar) and node.kind == "nothing" else f"is {node}"
+        problem = (
+            "is empty" if isinstance(node, Scalar) and node.kind == "nothing" else f"is {node}"
+        )
         mistakes.add(node.place, path, f"{problem}, expected {self.words}", hint)
 
 
 @dataclass(frozen=True, slots=True)
 class Text(Kind):
-    """A text, checked by a function if one is given. A reference to a config provider is not checked."""
+    """A text, checked by a function if one is given. A reference to a config provider is not
+    checked."""
 
     words: str = "a text"
     check: Callable[[str], object] | None = None  # raises ValueError
@@ -64,7 +70,8 @@ class Text(Kind):
         if not isinstance(node, Scalar) or node.kind == "nothing":
             self.refuse(node, path, mistakes, self.hint)
             return None
-        spelled = node.kind != "boolean" or node.text.lower() in ("true", "false")  # `NO` is Norway, too
+        # `NO` is Norway, too
+        spelled = node.kind != "boolean" or node.text.lower() in ("true", "false")
         if node.kind != "text" and not (self.any_scalar and spelled):
             self.refuse(node, path, mistakes, f'put it in quotes: "{node.text}"')
             return None
@@ -73,7 +80,9 @@ class Text(Kind):
         if PROVIDER.search(node.text) is not None:
             if self.resolved:
                 return Found(node.place, path, node.text)
-            mistakes.add(node.place, path, "cannot come from a config provider", f"write {self.words}")
+            mistakes.add(
+                node.place, path, "cannot come from a config provider", f"write {self.words}"
+            )
             return None
         if not self._accepts(node, path, mistakes):
             return None
@@ -81,7 +90,9 @@ class Text(Kind):
 
     def _accepts(self, node: Scalar, path: str, mistakes: Mistakes) -> bool:
         if self.pattern and re.fullmatch(self.pattern, node.text) is None:
-            mistakes.add(node.place, path, f"{node.text or 'an empty text'} is not {self.words}", self.hint)
+            mistakes.add(
+                node.place, path, f"{node.text or 'an empty text'} is not {self.words}", self.hint
+            )
             return False
         if self.check is not None:
             try:
@@ -92,7 +103,9 @@ class Text(Kind):
         return True
 
     def schema(self) -> dict[str, Any]:
-        text: dict[str, Any] = {"type": ["string", "number", "boolean"] if self.any_scalar else "string"}
+        text: dict[str, Any] = {
+            "type": ["string", "number", "boolean"] if self.any_scalar else "string"
+        }
         if self.pattern:
             text["pattern"] = f"^({self.pattern})$" + (r"|\$\{.+:.+\}" if self.resolved else "")
         return text
@@ -130,7 +143,11 @@ class Number(Kind):
     words = "a whole number"
 
     def read(self, node: Node, path: str, mistakes: Mistakes) -> Found | None:
-        if not isinstance(node, Scalar) or node.kind != "number" or not re.fullmatch(r"-?\d{1,18}", node.text):
+        if (
+            not isinstance(node, Scalar)
+            or node.kind != "number"
+            or not re.fullmatch(r"-?\d{1,18}", node.text)
+        ):
             self.refuse(node, path, mistakes)
             return None
         if int(node.text) < self.least:
@@ -167,7 +184,11 @@ class ListOf(Kind):
 
     @property
     def words(self) -> str:  # type: ignore[override]  # computed
-        return f"{self.item.words}, or a list" if self.single else f"a list, each item {self.item.words}"
+        return (
+            f"{self.item.words}, or a list"
+            if self.single
+            else f"a list, each item {self.item.words}"
+        )
 
     def read(self, node: Node, path: str, mistakes: Mistakes) -> Found | None:
         if self.single and isinstance(node, Scalar) and node.kind != "nothing":
@@ -179,13 +200,17 @@ class ListOf(Kind):
         if not node.items:
             mistakes.add(node.place, path, "is an empty list")
             return None
-        read = [self.item.read(item, f"{path}[{at}]", mistakes) for at, item in enumerate(node.items)]
+        read = [
+            self.item.read(item, f"{path}[{at}]", mistakes) for at, item in enumerate(node.items)
+        ]
         found = tuple(each for each in read if each is not None)
         seen: set[Any] = set()
         for each in found:
             if isinstance(each.value, str):
                 if each.value in seen:
-                    mistakes.add(each.place, path, f"{each.value} is given twice", "remove one of them")
+                    mistakes.add(
+                        each.place, path, f"{each.value} is given twice", "remove one of them"
+                    )
                 seen.add(each.value)
         return Found(node.place, path, found) if len(found) == len(read) else None
 
@@ -253,7 +278,8 @@ class Fields(Kind):
     words: str = "a mapping"
     others: Kind | None = None  # what keys that are not declared have; None: they are mistakes
     may_be_empty: bool = False
-    elsewhere: Mapping[str, str] = field(default_factory=dict)  # keys that belong to another place: hints
+    # keys that belong to another place: hints
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Field]:
         return iter(self.fields)
@@ -285,7 +311,9 @@ class Fields(Kind):
     def schema(self) -> dict[str, Any]:
         found: dict[str, Any] = {
             "type": ["object", "null"] if self.may_be_empty else "object",
-            "properties": {each.name: {"description": each.doc, **each.kind.schema()} for each in self.fields},
+            "properties": {
+                each.name: {"description": each.doc, **each.kind.schema()} for each in self.fields
+            },
             "additionalProperties": False if self.others is None else self.others.schema(),
         }
         required = [each.name for each in self.fields if each.required]
@@ -308,7 +336,13 @@ class Either(Kind):
         return [each for each in (self.single, self.several, self.mapping) if each is not None]
 
     def read(self, node: Node, path: str, mistakes: Mistakes) -> Found | None:
-        kind = self.mapping if isinstance(node, Entries) else self.several if isinstance(node, Items) else self.single
+        kind = (
+            self.mapping
+            if isinstance(node, Entries)
+            else self.several
+            if isinstance(node, Items)
+            else self.single
+        )
         if kind is None or (isinstance(node, Scalar) and node.kind == "nothing"):
             self.refuse(node, path, mistakes)
             return None

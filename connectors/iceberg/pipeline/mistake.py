@@ -36,9 +36,12 @@ class Mistake:
     def to_json(self) -> dict[str, object]:
         """The mistake for machines."""
         return {
-            "line": self.place.line, "column": self.place.column, "field": self.where or None,
-            "problem": self.problem, "hint": self.hint or None,
-        }  # fmt: skip
+            "line": self.place.line,
+            "column": self.place.column,
+            "field": self.where or None,
+            "problem": self.problem,
+            "hint": self.hint or None,
+        }
 
 
 @dataclass(slots=True)
@@ -55,7 +58,9 @@ class Mistakes:
 
     def below(self, *paths: str) -> bool:
         """Whether there is one at or below one of these fields."""
-        return any(f"{each.where}.".startswith(f"{path}.") for each in self._found for path in paths)
+        return any(
+            f"{each.where}.".startswith(f"{path}.") for each in self._found for path in paths
+        )
 
     def sorted(self) -> list[Mistake]:
         return sorted(self._found)

@@ -85,7 +85,11 @@ def _pipeline(tree: Node, found: Found, file: str, mistakes: Mistakes) -> Pipeli
 def _keys(node: Node, *path: str) -> set[str]:
     """The keys that are written at a path, right or wrong."""
     for part in path:
-        below = [value for key, value in node.entries if key.text == part] if isinstance(node, Entries) else []
+        below = (
+            [value for key, value in node.entries if key.text == part]
+            if isinstance(node, Entries)
+            else []
+        )
         if not below:
             return set()
         node = below[0]

@@ -1,4 +1,5 @@
-"""`Rollout`: makes the connectors of a worker those of a pipeline file, and waits until they run."""
+"""`Rollout`: makes the connectors of a worker those of a pipeline file, and waits until they
+run."""
 
 from __future__ import annotations
 
@@ -22,13 +23,16 @@ _OLD_FAILURE_SECONDS: Final = 15.0  # how long failures of before may stay while
 
 
 def worker_mistakes(client: WorkerClient, pipeline: Pipeline, plan: ConnectorPlan) -> Mistakes:
-    """What the worker says against connectors that are to be created or changed, at the fields of the file."""
+    """What the worker says against connectors that are to be created or changed, at the fields of
+    the file."""
     mistakes = Mistakes()
     for change in plan.of(Action.CREATE, Action.CHANGE):
         connector = pipeline.connectors[change.name]
         for key, problem in client.problems(change.name, connector.config):
             source = connector.sources.get(key)
-            place, path = (source.place, source.path) if source is not None else _target_place(connector)
+            place, path = (
+                (source.place, source.path) if source is not None else _target_place(connector)
+            )
             mistakes.add(place, path, f"{problem} (key {key} of connector {change.name})")
     return mistakes
 
@@ -46,20 +50,22 @@ class Rollout:
     plan: ConnectorPlan
     say: Callable[[str], None] = lambda _: None
     done: list[str] = field(default_factory=list)  # `created shop-orders`
-    _before: dict[str, frozenset[PartState]] = field(default_factory=dict)  # failures when a connector was changed
+    # failures when a connector was changed
+    _before: dict[str, frozenset[PartState]] = field(default_factory=dict)
     _seen: dict[str, float] = field(default_factory=dict)  # since when they are seen after that
 
     def apply(self) -> None:
         """Create, change and delete.
 
-        Raises:
-            ConnectError: A request failed; `done` names those before it. The next roll-out goes on from there.
+        Raises: ConnectError: A request failed; `done` names those before it. The next roll-out goes
+            on from there.
         """
         words = {Action.CREATE: "created", Action.CHANGE: "changed", Action.DELETE: "deleted"}
         if changed := {change.name for change in self.plan.of(Action.CHANGE)}:
             present = self.client.connectors()
             self._before = {
-                name: ConnectorState.of(name, present[name].status).failures for name in changed & present.keys()
+                name: ConnectorState.of(name, present[name].status).failures
+                for name in changed & present.keys()
             }
         for change in self.plan.of(*words):
             try:
@@ -68,12 +74,15 @@ class Rollout:
                 else:
                     self.client.put(change.name, self.pipeline.connectors[change.name].config)
             except ConnectError as error:
-                raise ConnectError(f"{change.name}: {error}; apply again to go on from here") from error
+                raise ConnectError(
+                    f"{change.name}: {error}; apply again to go on from here"
+                ) from error
             self.done.append(f"{words[change.action]} {change.name}")
             self.say(self.done[-1])
 
     def wait(self, seconds: float) -> list[ConnectorState]:
-        """The states of all connectors of the file, once all run or one fails, at the latest after that time."""
+        """The states of all connectors of the file, once all run or one fails, at the latest after
+        that time."""
         deadline = time.monotonic() + seconds
         looks = 0
         while True:
@@ -97,13 +106,16 @@ class Rollout:
         return states
 
     def _has_failed(self, state: ConnectorState) -> bool:
-        """Whether it failed with its new configuration. A failure of before may be shown until its tasks start anew."""
+        """Whether it failed with its new configuration. A failure of before may be shown until its
+        tasks start anew."""
         failures = state.failures
         if not failures:
             if state.parts:
                 self._before.pop(state.name, None)  # the same failure is a new one from here on
             return False
-        if state.parts[0] not in failures and not self._has_arrived(self.pipeline.connectors[state.name]):
+        if state.parts[0] not in failures and not self._has_arrived(
+            self.pipeline.connectors[state.name]
+        ):
             return False
         if not failures <= self._before.get(state.name, frozenset()):
             return True
@@ -112,8 +124,13 @@ class Rollout:
 
     def _has_arrived(self, connector: CompiledConnector) -> bool:
         """Whether the tasks have the new configuration."""
-        return all(_carries(config, connector.config) for config in self.client.task_configs(connector.name))
+        return all(
+            _carries(config, connector.config)
+            for config in self.client.task_configs(connector.name)
+        )
 
 
 def _carries(task: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    return all(task.get(key) == value for key, value in wanted.items() if PROVIDER.search(value) is None)
+    return all(
+        task.get(key) == value for key, value in wanted.items() if PROVIDER.search(value) is None
+    )

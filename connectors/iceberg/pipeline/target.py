@@ -83,7 +83,8 @@ class Target:
 
     @property
     def fixed_tables(self) -> tuple[str, ...]:
-        """The tables that all rows go to, or that a field chooses among; empty: rows are routed by topic or name."""
+        """The tables that all rows go to, or that a field chooses among; empty: rows are routed by
+        topic or name."""
         route = self.plain("route")
         if route is None or (isinstance(route, dict) and not route.get("names-table")):
             return tuple(self.table_settings)

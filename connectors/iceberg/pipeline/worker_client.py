@@ -54,18 +54,25 @@ class WorkerClient(AbstractContextManager["WorkerClient"]):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._client.close()
 
     def connectors(self) -> dict[str, RunningConnector]:
         """All connectors by name, in alphabetical order."""
         # Asked for both at once, a worker leaves out connectors that have no status yet.
-        infos, statuses = (self._ask("GET", f"/connectors?expand={what}") for what in ("info", "status"))
+        infos, statuses = (
+            self._ask("GET", f"/connectors?expand={what}") for what in ("info", "status")
+        )
         with self._understood():
             known = statuses.json()
             return {
-                name: RunningConnector(name, each["info"]["config"], known.get(name, {}).get("status", {}))
+                name: RunningConnector(
+                    name, each["info"]["config"], known.get(name, {}).get("status", {})
+                )
                 for name, each in sorted(infos.json().items())
             }
 
@@ -98,21 +105,31 @@ class WorkerClient(AbstractContextManager["WorkerClient"]):
         try:
             yield
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise ConnectError(f"{self.url} answers, but not as a Connect worker does: is this its address?") from error
+            raise ConnectError(
+                f"{self.url} answers, but not as a Connect worker does: is this its address?"
+            ) from error
 
-    def _ask(self, method: str, path: str, content: object = None, *, missing_is_fine: bool = False) -> httpx.Response:
+    def _ask(
+        self, method: str, path: str, content: object = None, *, missing_is_fine: bool = False
+    ) -> httpx.Response:
         deadline = time.monotonic() + _CONFLICT_SECONDS
         while True:
             try:
                 answer = self._client.request(method, self.url + path, json=content)
             except httpx.HTTPError as error:
-                raise ConnectError(f"{self.url} does not answer: {error or type(error).__name__}") from error
+                raise ConnectError(
+                    f"{self.url} does not answer: {error or type(error).__name__}"
+                ) from error
             if answer.status_code == _CONFLICT and time.monotonic() < deadline:
                 time.sleep(_CONFLICT_PAUSE_SECONDS)
                 continue
-            if answer.is_success or (missing_is_fine and answer.status_code == httpx.codes.NOT_FOUND):
+            if answer.is_success or (
+                missing_is_fine and answer.status_code == httpx.codes.NOT_FOUND
+            ):
                 return answer
-            raise ConnectError(f"{method} {self.url}{path} answers {answer.status_code}: {_reason(answer)}")
+            raise ConnectError(
+                f"{method} {self.url}{path} answers {answer.status_code}: {_reason(answer)}"
+            )
 
 
 def _path(connector: str) -> str:

@@ -1,4 +1,5 @@
-"""A YAML file as a tree whose parts know their place. The one module that imports the YAML library."""
+"""A YAML file as a tree whose parts know their place. The one module that imports the YAML
+library."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ import yaml
 from connectors.iceberg.pipeline.mistake import Mistakes, Place
 
 _TAG: Final = "tag:yaml.org,2002:"
-_SCALARS: Final = {"str": "text", "int": "number", "float": "number", "bool": "boolean", "null": "nothing"}
+_SCALARS: Final = {
+    "str": "text",
+    "int": "number",
+    "float": "number",
+    "bool": "boolean",
+    "null": "nothing",
+}
 _DEEPEST: Final = 100  # levels; the parts of a file are read by functions that call themselves
 
 
@@ -53,7 +60,8 @@ Node: TypeAlias = Scalar | Items | Entries
 
 
 def read_yaml(text: str, mistakes: Mistakes) -> Node | None:
-    """The document of a text; None: there is none, or it is not YAML, which is one of the mistakes."""
+    """The document of a text; None: there is none, or it is not YAML, which is one of the
+    mistakes."""
     try:
         nodes = list(_documents(text))
     except yaml.MarkedYAMLError as error:
@@ -67,7 +75,12 @@ def read_yaml(text: str, mistakes: Mistakes) -> Node | None:
         mistakes.add(Place(1, 1), "", "the file is empty", "it begins with `pipeline: <name>`")
         return None
     for extra in nodes[1:]:
-        mistakes.add(_place(extra.start_mark), "", "a second document begins here", "write one file per pipeline")
+        mistakes.add(
+            _place(extra.start_mark),
+            "",
+            "a second document begins here",
+            "write one file per pipeline",
+        )
     return _TreeBuilder(mistakes).node(nodes[0], "")
 
 
@@ -89,7 +102,9 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # the library has no type
         self._depth += 1
         if self._depth > _DEEPEST:
             mark = self.peek_event().start_mark
-            raise yaml.MarkedYAMLError(problem=f"it is nested more than {_DEEPEST} levels deep", problem_mark=mark)
+            raise yaml.MarkedYAMLError(
+                problem=f"it is nested more than {_DEEPEST} levels deep", problem_mark=mark
+            )
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
@@ -104,7 +119,9 @@ class _TreeBuilder:
 
     def __init__(self, mistakes: Mistakes) -> None:
         self._mistakes = mistakes
-        self._made: dict[int, Node | None] = {}  # by identity of the library's node; None: it is being made
+        self._made: dict[
+            int, Node | None
+        ] = {}  # by identity of the library's node; None: it is being made
 
     def node(self, node: Any, path: str) -> Node:
         place = _place(node.start_mark)
@@ -120,7 +137,9 @@ class _TreeBuilder:
 
     def _of(self, node: Any, place: Place, path: str) -> Node:
         if isinstance(node, yaml.SequenceNode):
-            return Items(place, tuple(self.node(item, f"{path}[{at}]") for at, item in enumerate(node.value)))
+            return Items(
+                place, tuple(self.node(item, f"{path}[{at}]") for at, item in enumerate(node.value))
+            )
         if isinstance(node, yaml.MappingNode):
             return Entries(place, tuple(self._entries(node, path)))
         return self._scalar(node, path)
@@ -133,13 +152,21 @@ class _TreeBuilder:
                 self._mistakes.add(place, path, "a key must be a single value")
                 continue
             if key.tag == f"{_TAG}merge":
-                self._mistakes.add(place, path, "merge keys are not supported", "put shared fields below `defaults`")
+                self._mistakes.add(
+                    place,
+                    path,
+                    "merge keys are not supported",
+                    "put shared fields below `defaults`",
+                )
                 continue
             name = self._scalar(key, path)
             below = f"{path}.{name.text}" if path else name.text
             if name.text in seen:
                 self._mistakes.add(
-                    place, below, f"is given twice, first in line {seen[name.text].line}", "remove one of them"
+                    place,
+                    below,
+                    f"is given twice, first in line {seen[name.text].line}",
+                    "remove one of them",
                 )
                 continue
             seen[name.text] = place
@@ -150,12 +177,16 @@ class _TreeBuilder:
         if name not in _SCALARS and name != "timestamp":
             self._mistakes.add(place, path, f"the tag {node.tag} is not supported")
         elif name != "str" and not _fits(name, node.value):
-            self._mistakes.add(place, path, f'the tag !!{name} does not fit "{node.value}"', "remove the tag")
+            self._mistakes.add(
+                place, path, f'the tag !!{name} does not fit "{node.value}"', "remove the tag"
+            )
             return Scalar(place, node.value, "text")
         return Scalar(place, node.value, _SCALARS.get(name, "text"))
 
 
 def _fits(tag: str, text: str) -> bool:
     """Whether a text is what its tag says. Without a tag it has the one that it fits."""
-    found = yaml.resolver.Resolver().resolve(yaml.ScalarNode, text, (True, False)).removeprefix(_TAG)
+    found = (
+        yaml.resolver.Resolver().resolve(yaml.ScalarNode, text, (True, False)).removeprefix(_TAG)
+    )
     return found == tag or (found, tag) == ("int", "float")

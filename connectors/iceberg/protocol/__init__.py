@@ -1,8 +1,10 @@
-"""The exactly-once protocol of the Iceberg sink: plain data in, decisions out. `docs/protocol.md` has its rules.
+"""The exactly-once protocol of the Iceberg sink: plain data in, decisions out. `docs/protocol.md`
+has its rules.
 
-Nothing in this package knows Kafka, Spark, Arrow, threads or clocks; time is an argument. `CoordinatorState`
-and `TaskState` return actions (`actions`), their owners carry them out and bring the answers back. A seeded
-simulation drives both through every fault that we could think of (`tests/property/iceberg_protocol_world.py`).
+Nothing in this package knows Kafka, Spark, Arrow, threads or clocks; time is an argument.
+`CoordinatorState` and `TaskState` return actions (`actions`), their owners carry them out and bring
+the answers back. A seeded simulation drives both through every fault that we could think of
+(`tests/property/iceberg_protocol_world.py`).
 
 | module | holds |
 |---|---|
@@ -19,8 +21,9 @@ simulation drives both through every fault that we could think of (`tests/proper
 | `commit_request`, `table_metadata` | what is asked of Spark, and the table as its metadata describe it |
 | `alter_offsets` | a deliberate rewind or skip while the connector is stopped |
 
-A life of a coordinator begins with: fence the one before (`init_transactions`), read the channel to its end,
-describe the topics, read the group's offsets and the known tables; `begin`. A cycle (numbers of the design):
+A life of a coordinator begins with: fence the one before (`init_transactions`), read the channel to
+its end, describe the topics, read the group's offsets and the known tables; `begin`. A cycle
+(numbers of the design):
 
     tasks                                        coordinator                                 table
     rows below E dropped, others staged          1 StartCommit(cycle, floors)          ->
@@ -34,8 +37,8 @@ describe the topics, read the group's offsets and the known tables; `begin`. A c
                                                  5 compare-and-swap of the version      ->   visible
     7 floor and mark to the group          <-    6 CommitComplete(floors); Rewind where a table is behind
 
-E is the offset from which one table still needs rows of one partition; the floor is the lowest E. Every number
-in every message is absolute, so any message may be lost, late or doubled.
+E is the offset from which one table still needs rows of one partition; the floor is the lowest E.
+Every number in every message is absolute, so any message may be lost, late or doubled.
 
 Fault points (`connectors.iceberg.faults`), their step, and what a death there leaves for whom:
 
@@ -54,6 +57,6 @@ Fault points (`connectors.iceberg.faults`), their step, and what a death there l
     before_group_commit      7  the same
     after_group_commit       7  nothing is left
 
-A staged file that a refused range leaves behind stays until a later epoch cleans: an unknown commit may still
-refer to it.
-"""
+A staged file that a refused range leaves behind stays until a later epoch cleans: an unknown commit
+may still refer to it.
+"""  # noqa: E501 - a table or a literal is wider

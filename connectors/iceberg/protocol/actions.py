@@ -89,10 +89,12 @@ class ProveLeadership:
 
 @dataclass(frozen=True, slots=True)
 class CommitTable:
-    """Make one snapshot of one table; answer with `on_commit_outcome`. Asked again, it is the same object.
+    """Make one snapshot of one table; answer with `on_commit_outcome`. Asked again, it is the same
+    object.
 
-    `expected` must hold in the very transaction that lands, checked again in every retry. The summary
-    carries `ledger` under our keys; the property of the same transaction is `property_text` with the snapshot's id.
+    `expected` must hold in the very transaction that lands, checked again in every retry. The
+    summary carries `ledger` under our keys; the property of the same transaction is `property_text`
+    with the snapshot's id.
     """
 
     table: str
@@ -110,7 +112,8 @@ class CommitTable:
 
 @dataclass(frozen=True, slots=True)
 class CleanFiles:
-    """Remove staged files of epochs below `epoch` under this table, never what a snapshot references."""
+    """Remove staged files of epochs below `epoch` under this table, never what a snapshot
+    references."""
 
     table: str
     uuid: str
@@ -188,4 +191,6 @@ class RequestCommit:
     """Ask the framework for a group commit soon: a mark of the new epoch is due."""
 
 
-TaskAction = Send | Fail | DescribeTopics | Pause | Resume | Seek | Discard | CloseFiles | RequestCommit
+TaskAction = (
+    Send | Fail | DescribeTopics | Pause | Resume | Seek | Discard | CloseFiles | RequestCommit
+)

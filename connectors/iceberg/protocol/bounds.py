@@ -1,4 +1,5 @@
-"""Where a connector stops by itself: per partition, the offset from which on no row is staged (rule 35)."""
+"""Where a connector stops by itself: per partition, the offset from which on no row is staged (rule
+35)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,13 @@ from connectors.iceberg.protocol.actions import (
     Stop,
 )
 from connectors.iceberg.protocol.commit_request import CommitStatus
-from connectors.iceberg.protocol.ledger import Ledger, LedgerEntry, Lookup, TableVersion, TopicLedger
+from connectors.iceberg.protocol.ledger import (
+    Ledger,
+    LedgerEntry,
+    Lookup,
+    TableVersion,
+    TopicLedger,
+)
 from connectors.iceberg.protocol.messages import Range
 from connectors.iceberg.protocol.offset_metadata import GroupOffset
 from connectors.iceberg.protocol.positions import TopicPartition
@@ -44,7 +50,8 @@ class TableWork:
 
     step: Step = Step.LOAD
     request: CommitTable | None = None
-    after: dict[TopicPartition, int] = field(default_factory=dict)  # `needs` once the request has landed
+    # `needs` once the request has landed
+    after: dict[TopicPartition, int] = field(default_factory=dict)
     tries: int = 0
     retry_ms: int = 0
     unknown: bool = False  # some try of `request` ended without an answer
@@ -64,7 +71,8 @@ class CommitCycle:
         self.number = number
         self.started_ms = started_ms
         self.taken: dict[TopicPartition, Range] | None = None  # None: still collecting
-        self.late: set[TopicPartition] = set()  # attached since it started: their task reports in the next
+        # attached since it started: their task reports in the next
+        self.late: set[TopicPartition] = set()
         self.work: dict[str, TableWork] = {}
         self._progress = progress
         self._opening = opening
@@ -73,7 +81,8 @@ class CommitCycle:
     def is_ready(self) -> bool:
         """Whether every partition of the topics has reported: a set, not a count.
 
-        Not waited for: those that no task had when the cycle started, since no task reports them in it.
+        Not waited for: those that no task had when the cycle started, since no task reports them in
+        it.
         """
         return self.taken is None and not any(
             state.described and state.owned and not state.queue and partition not in self.late
@@ -81,19 +90,28 @@ class CommitCycle:
         )
 
     def take(self) -> list[CoordinatorAction]:
-        """Take at most one range per partition (rule 13) and begin with each table that has rows in them."""
+        """Take at most one range per partition (rule 13) and begin with each table that has rows in
+        them."""
         progress = self._progress
         self.taken = {p: self._take(s.queue) for p, s in progress.partitions.items() if s.queue}
         with_rows = {
-            name for taken in self.taken.values() for name, part in taken.tables.items() if part.first is not None
+            name
+            for taken in self.taken.values()
+            for name, part in taken.tables.items()
+            if part.first is not None
         }
         behind = {name for name, table in progress.tables.items() if progress.is_behind(table)}
         wanted = with_rows | behind
-        self.work = {n: TableWork() for n, table in progress.tables.items() if n in wanted and not table.missing}
+        self.work = {
+            n: TableWork()
+            for n, table in progress.tables.items()
+            if n in wanted and not table.missing
+        }
         return [LoadTable(name) for name in self.work]
 
     def _take(self, queue: deque[Range]) -> Range:
-        """One range: what follows waits, because a refusal of this one would leave a gap before it."""
+        """One range: what follows waits, because a refusal of this one would leave a gap before
+        it."""
         return queue.popleft()
 
     def is_done(self) -> bool:
@@ -101,7 +119,8 @@ class CommitCycle:
         return self.taken is not None and all(work.step is Step.DONE for work in self.work.values())
 
     def finish(self) -> list[CoordinatorAction]:
-        """Move tables along where a range had no rows for them, rewind what was refused (rule 20)."""
+        """Move tables along where a range had no rows for them, rewind what was refused (rule
+        20)."""
         progress, taken_ranges = self._progress, self.taken or {}
         for name, table in progress.tables.items():
             after, with_rows = self._share(name, table)
@@ -111,7 +130,10 @@ class CommitCycle:
             state = progress.partitions[partition]
             state.applied = taken.next
             state.through_ms = latest(state.through_ms, taken.timestamp_ms)
-            if any(part.first is not None and t not in progress.tables for t, part in taken.tables.items()):
+            if any(
+                part.first is not None and t not in progress.tables
+                for t, part in taken.tables.items()
+            ):
                 unopened[partition] = taken.start  # rows of a table that this epoch never opened
         return progress.rewind_where_needed(unopened)
 
@@ -126,7 +148,9 @@ class CommitCycle:
                 actions.append(LoadTable(name))
         return actions
 
-    def on_table_loaded(self, name: str, lookup: Lookup | None, now_ms: int) -> list[CoordinatorAction]:
+    def on_table_loaded(
+        self, name: str, lookup: Lookup | None, now_ms: int
+    ) -> list[CoordinatorAction]:
         """The answer to `LoadTable`. None: the table does not exist."""
         work = self._waiting(name, Step.LOAD)
         if work is None:
@@ -145,7 +169,13 @@ class CommitCycle:
         return self._plan(name, work, lookup)
 
     def on_commit_outcome(
-        self, name: str, commit: str, outcome: CommitStatus, reason: str, snapshot: int | None, now_ms: int
+        self,
+        name: str,
+        commit: str,
+        outcome: CommitStatus,
+        reason: str,
+        snapshot: int | None,
+        now_ms: int,
     ) -> list[CoordinatorAction]:
         """The answer to `CommitTable`. `snapshot`: id of the new snapshot when committed."""
         work = self._waiting(name, Step.COMMIT)
@@ -183,20 +213,27 @@ class CommitCycle:
         """The answer to `ProveLeadership`."""
         if not proven:
             raise EpochEndedError(Stop("another coordinator has fenced this one", overtaken=True))
-        work = next((w for w in self.work.values() if w.request and w.request.commit == token), None)
+        work = next(
+            (w for w in self.work.values() if w.request and w.request.commit == token), None
+        )
         if work is None or work.step is not Step.LEADERSHIP or work.request is None:
             return []
         work.step = Step.COMMIT
         return [work.request]
 
-    def on_group_offsets(self, group: Mapping[TopicPartition, GroupOffset]) -> list[CoordinatorAction]:
+    def on_group_offsets(
+        self, group: Mapping[TopicPartition, GroupOffset]
+    ) -> list[CoordinatorAction]:
         """The answer to `ReadGroupOffsets`."""
         actions: list[CoordinatorAction] = []
         for name, work in list(self.work.items()):
             if work.step is not Step.GROUP or work.request is None:
                 continue
             table = self._progress.tables[name]
-            if all(self._progress.is_lowered(group.get(p), p, needed) for p, needed in table.needs.items()):
+            if all(
+                self._progress.is_lowered(group.get(p), p, needed)
+                for p, needed in table.needs.items()
+            ):
                 actions += self._prove_or_commit(table, work)
             else:
                 actions += self._refuse(name, work, "waits for the group offsets to be lowered")
@@ -242,39 +279,52 @@ class CommitCycle:
         table.guarded, table.failures = False, 0
         if not table.committed:
             table.committed = True
-            actions.append(CleanFiles(name, table.uuid, self._progress.epoch))  # earlier, a sleeper's swap needs them
+            # earlier, a sleeper's swap needs them
+            actions.append(CleanFiles(name, table.uuid, self._progress.epoch))
         work.step = Step.DONE
         return actions
 
     def _lost(self, name: str, work: TableWork) -> list[CoordinatorAction]:
-        """The table is missing (rule 22). It holds the floor until a task asks for it and it is created again."""
+        """The table is missing (rule 22). It holds the floor until a task asks for it and it is
+        created again."""
         self._progress.tables[name].missing = True
         return self._refuse(name, work, "does not exist")
 
     def _refuse(self, name: str, work: TableWork, reason: str) -> list[CoordinatorAction]:
-        """Not in this cycle: the partitions with rows for the table are read again, others go on."""
+        """Not in this cycle: the partitions with rows for the table are read again, others go
+        on."""
         table = self._progress.tables[name]
         table.failures += 1
         work.step = Step.DONE
         return [ReportFailure(name, reason, table.failures)]
 
     def _unknown_for_long(self, name: str, work: TableWork, reason: str) -> list[CoordinatorAction]:
-        """An unknown outcome is never given up, since the commit may have landed; but it is reported."""
+        """An unknown outcome is never given up, since the commit may have landed; but it is
+        reported."""
         if not work.unknown or work.tries % self._progress.settings.max_tries:
             return []
         self._progress.tables[name].failures += 1
-        return [ReportFailure(name, f"outcome of a commit is unknown: {reason}", self._progress.tables[name].failures)]
+        return [
+            ReportFailure(
+                name,
+                f"outcome of a commit is unknown: {reason}",
+                self._progress.tables[name].failures,
+            )
+        ]
 
     def _waiting(self, name: str, step: Step) -> TableWork | None:
         """The work that waits for this answer; late and unasked answers find none."""
         work = self.work.get(name)
         return work if work and work.step is step else None
 
-    def _share(self, name: str, table: TableState) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Range]]:
-        """A table's share of the ranges taken (rules 15, 19, 22): `needs` after it, and the ranges with rows for it.
+    def _share(
+        self, name: str, table: TableState
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Range]]:
+        """A table's share of the ranges taken (rules 15, 19, 22): `needs` after it, and the ranges
+        with rows for it.
 
-        A range is left out, and its partition's position stays, when rows would be missing (the lower
-        bound lies above the position) or doubled (its first row lies below).
+        A range is left out, and its partition's position stays, when rows would be missing (the
+        lower bound lies above the position) or doubled (its first row lies below).
         """
         after = dict(table.needs)
         with_rows: dict[TopicPartition, Range] = {}
@@ -294,9 +344,13 @@ class CommitCycle:
         return after, with_rows
 
     def _request(
-        self, name: str, after: Mapping[TopicPartition, int], with_rows: Mapping[TopicPartition, Range]
+        self,
+        name: str,
+        after: Mapping[TopicPartition, int],
+        with_rows: Mapping[TopicPartition, Range],
     ) -> CommitTable:
-        """What is asked of a table that will stand at `after`, with the ledger that says so (step 4)."""
+        """What is asked of a table that will stand at `after`, with the ledger that says so (step
+        4)."""
         table, commit = self._progress.tables[name], self._new_uuid()
         topics: dict[str, TopicLedger] = {}
         entries: dict[str, dict[int, LedgerEntry]] = {}
@@ -304,15 +358,32 @@ class CommitCycle:
             entry = LedgerEntry(state.generation, table.bases[partition], after[partition])
             entries.setdefault(partition.topic, {})[partition.partition] = entry
             topics[partition.topic] = TopicLedger(state.topic_id, entries[partition.topic])
-        ledger = Ledger(self._progress.epoch, commit, self.number, table.uuid, self._progress.settings.cluster, topics)
+        ledger = Ledger(
+            self._progress.epoch,
+            commit,
+            self.number,
+            table.uuid,
+            self._progress.settings.cluster,
+            topics,
+        )
         files = {p: taken.tables[name].files for p, taken in with_rows.items()}
-        return CommitTable(name, commit, table.version, ledger, dict(table.opened), files, self._valid_through(after))
+        return CommitTable(
+            name,
+            commit,
+            table.version,
+            ledger,
+            dict(table.opened),
+            files,
+            self._valid_through(after),
+        )
 
     def _valid_through(self, after: Mapping[TopicPartition, int]) -> int | None:
-        """Every record up to this time is in the table that will stand at `after`; None: that is not known.
+        """Every record up to this time is in the table that will stand at `after`; None: that is
+        not known.
 
-        The lowest over all partitions of the time of the latest record. One that brings none is known as far as its
-        records went before, or up to when its log was seen to end where the table stands.
+        The lowest over all partitions of the time of the latest record. One that brings none is
+        known as far as its records went before, or up to when its log was seen to end where the
+        table stands.
         """
         times: list[int] = []
         for partition, state in self._progress.partitions.items():
@@ -320,7 +391,11 @@ class CommitCycle:
             if taken is None or taken.next > after[partition]:
                 return None  # late, or refused: older rows may be among those that are missing
             quiet_since = state.end_ms if state.end <= after[partition] else None
-            time = taken.timestamp_ms if taken.timestamp_ms is not None else latest(state.through_ms, quiet_since)
+            time = (
+                taken.timestamp_ms
+                if taken.timestamp_ms is not None
+                else latest(state.through_ms, quiet_since)
+            )
             if time is None:
                 return None
             times.append(time)

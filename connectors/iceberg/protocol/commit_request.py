@@ -1,7 +1,8 @@
 """From staged files to one snapshot: what is asked, and what came of it.
 
-A commit is a compare-and-swap. The version that the caller read (table uuid, ledger snapshot, snapshot named by the
-property) must still hold in the very transaction that lands; it is checked again in every retry.
+A commit is a compare-and-swap. The version that the caller read (table uuid, ledger snapshot,
+snapshot named by the property) must still hold in the very transaction that lands; it is checked
+again in every retry.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from connectors.iceberg.schema.schema_change import EvolutionPolicy
 from connectors.iceberg.schema.table import StagedFile, WriteMode
 
 MAIN = "main"
-SNAPSHOT_ID = "{snapshot-id}"  # in `CommitRequest.property_template`: the id of the new snapshot goes here
+# in `CommitRequest.property_template`: the id of the new snapshot goes here
+SNAPSHOT_ID = "{snapshot-id}"
 COMMIT_ID_KEY = "kafka.connect.commit-id"
 TASK_ID_KEY = "kafka.connect.task-id"
 
@@ -43,38 +45,49 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """One snapshot of one table. A request without files is valid: it writes the summary and the property only.
+    """One snapshot of one table. A request without files is valid: it writes the summary and the
+    property only.
 
-    After an unknown outcome the same request is made again; a commit that landed is then found by its id.
+    After an unknown outcome the same request is made again; a commit that landed is then found by
+    its id.
     """
 
     table: str
     commit_id: str  # also in `summary` as `kafka.connect.commit-id`; added if missing
     expected: TableVersion
     property_key: str  # name of the ledger in the summary and of the table property
-    property_template: str  # text of the property, with `{snapshot-id}` where the new snapshot's id goes
+    property_template: (
+        str  # text of the property, with `{snapshot-id}` where the new snapshot's id goes
+    )
     summary: Mapping[str, str]  # holds `property_key`
     files: Sequence[StagedFile] = ()
     mode: WriteMode = WriteMode.APPEND
-    key_columns: Sequence[str] = ()  # MERGE only; those of tables that take them from records are unknown without files
-    ordered: bool = False  # MERGE: staged rows say where they stand in the source, so a key may be staged twice
-    properties: Mapping[str, str] = field(default_factory=dict)  # of the table, set in the same transaction
+    key_columns: Sequence[
+        str
+    ] = ()  # MERGE only; those of tables that take them from records are unknown without files
+    # MERGE: staged rows say where they stand in the source, so a key may be staged twice
+    ordered: bool = False
+    # of the table, set in the same transaction
+    properties: Mapping[str, str] = field(default_factory=dict)
     tags: Sequence[TagRule] = ()  # that are due, or too old, change in the same transaction
     ledger_tag: str | None = None  # follows the commits if it is kept, else it is removed
     keep_ledger_tag: bool = False
     ref: str = MAIN  # a branch that does not exist is created from main
-    unpublished_branch: str | None = (
-        None  # of commits that readers do not see; while it is ahead of `ref`, commits go there
-    )
+    # of commits that readers do not see; while it is ahead of `ref`, commits go there
+    unpublished_branch: str | None = None
     expectations: Sequence[Expectation] = ()
     step: CycleStep | None = None  # of the user's own, over the rows
     aggregates: Sequence[CycleAggregate] = ()  # tables that follow this one
-    evolution: EvolutionPolicy = field(default_factory=dict)  # of what the step and aggregates return
-    creates: bool = False  # whether the sink creates such tables: a new one gets the columns of the step
+    # of what the step and aggregates return
+    evolution: EvolutionPolicy = field(default_factory=dict)
+    # whether the sink creates such tables: a new one gets the columns of the step
+    creates: bool = False
     rejected_table: str = ""  # where rows go that are left out and kept
-    work_branch: str = "connect-work"  # prefix of scratch branches that earlier releases left behind (rule 40)
+    # prefix of scratch branches that earlier releases left behind (rule 40)
+    work_branch: str = "connect-work"
     file_prefix: str = "connect-"  # of the files that a commit writes; rule 18 finds them by it
-    attempt_limit: int = 8  # how often a commit is prepared anew because a foreign one came in between
+    # how often a commit is prepared anew because a foreign one came in between
+    attempt_limit: int = 8
 
     def __post_init__(self) -> None:
         if self.property_key not in self.summary:
@@ -87,9 +100,11 @@ class CommitStatus(Enum):
     """What became of a commit, as far as the committer can tell."""
 
     COMMITTED = "committed"
-    CONFLICT = "conflict"  # our ledger, the property or the table is not what was expected: open the table again
+    # our ledger, the property or the table is not what was expected: open the table again
+    CONFLICT = "conflict"
     FAILED_RETRY = "failed, retry"  # foreign commits were in the way too often: ask again later
-    UNKNOWN = "unknown"  # not among the ancestors now, and may still land: ask again with the same request
+    # not among the ancestors now, and may still land: ask again with the same request
+    UNKNOWN = "unknown"
     MISSING = "missing"  # the table does not exist
     FAILED = "failed"  # certainly not landed: forbidden, invalid, out of space
 
@@ -101,8 +116,10 @@ class CommitCounts:
     added_files: int = 0
     added_rows: int = 0
     replaced_rows: int = 0  # rows of the table that an upsert or a delete of this commit removed
-    unmatched_patches: int = 0  # patched rows without a row to take the unavailable values from: these are null
-    older_changes: int = 0  # changes that came too late by the order that the source tells, and were left out
+    # patched rows without a row to take the unavailable values from: these are null
+    unmatched_patches: int = 0
+    # changes that came too late by the order that the source tells, and were left out
+    older_changes: int = 0
     foreign_conflicts: int = 0  # times it was prepared anew
     milliseconds: int = 0
 
@@ -117,5 +134,6 @@ class CommitOutcome:
     reason: str = ""  # one line, for people
     counts: CommitCounts = field(default_factory=CommitCounts)
     because: str = ""  # why this engine
-    failed: Mapping[str, int] = field(default_factory=dict)  # rows by expectation that was not met; of a query 0
+    # rows by expectation that was not met; of a query 0
+    failed: Mapping[str, int] = field(default_factory=dict)
     unpublished: bool = False  # the snapshot is on the branch of unpublished commits

@@ -1,4 +1,5 @@
-"""The coordinator's side of the protocol: who may read from where, what is committed, what is released."""
+"""The coordinator's side of the protocol: who may read from where, what is committed, what is
+released."""
 
 from __future__ import annotations
 
@@ -49,10 +50,13 @@ _Input = Callable[Concatenate["CoordinatorState", _P], list[CoordinatorAction]]
 
 
 def _input(method: _Input[_P]) -> _Input[_P]:
-    """An input is ignored after the end. If it brings the end, the reason is all that it returns."""
+    """An input is ignored after the end. If it brings the end, the reason is all that it
+    returns."""
 
     @wraps(method)
-    def checked(self: CoordinatorState, /, *args: _P.args, **kwargs: _P.kwargs) -> list[CoordinatorAction]:
+    def checked(
+        self: CoordinatorState, /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> list[CoordinatorAction]:
         if self.ended:
             return []
         try:
@@ -65,14 +69,17 @@ def _input(method: _Input[_P]) -> _Input[_P]:
 
 
 class CoordinatorState:
-    """Plain data in, actions out. Owned by the coordinator thread; nothing here waits or does input/output.
+    """Plain data in, actions out. Owned by the coordinator thread; nothing here waits or does
+    input/output.
 
-    Every answer to an action comes in by the method that the action names. Actions on different tables may
-    be carried out in any order or at once, those of one table in the order given. After `Stop` or `Fail`
-    (see `ended`) every input is ignored.
+    Every answer to an action comes in by the method that the action names. Actions on different
+    tables may be carried out in any order or at once, those of one table in the order given. After
+    `Stop` or `Fail` (see `ended`) every input is ignored.
     """
 
-    def __init__(self, settings: CoordinatorSettings, nonce: str, new_uuid: Callable[[], str]) -> None:
+    def __init__(
+        self, settings: CoordinatorSettings, nonce: str, new_uuid: Callable[[], str]
+    ) -> None:
         """`nonce` and `new_uuid` are unique over all lives of all coordinators."""
         self.ended = False
         self._settings = settings
@@ -80,7 +87,9 @@ class CoordinatorState:
         self._progress = SourceProgress(settings, Epoch(0, nonce))
         self._opening = TableOpening(self._progress)
         self._asked: dict[str, tuple[Need, str]] = {}  # tables being prepared
-        self._again: dict[str, tuple[Need, str]] = {}  # prepared while being committed: once more afterwards
+        self._again: dict[
+            str, tuple[Need, str]
+        ] = {}  # prepared while being committed: once more afterwards
         self._cycle: CommitCycle | None = None
         self._cycles = 0
         self._next_start_ms = 0
@@ -99,20 +108,25 @@ class CoordinatorState:
     ) -> list[CoordinatorAction]:
         """Choose the epoch, find out where every partition starts, open the tables that exist.
 
-        The caller has fenced the coordinator before (`init_transactions`), **then** read the channel to its
-        end (`channel_epoch`: the highest in it), the group's offsets, and every table of the settings
-        (None: does not exist). `group` may hold first positions for a connector that never ran, resolved
-        to numbers. `log_ends` must have been read **after** the tables: then a ledger above the end is not
-        a race but a log that lost its tail, and an error.
+        The caller has fenced the coordinator before (`init_transactions`), **then** read the
+        channel to its end (`channel_epoch`: the highest in it), the group's offsets, and every
+        table of the settings (None: does not exist). `group` may hold first positions for a
+        connector that never ran, resolved to numbers. `log_ends` must have been read **after** the
+        tables: then a ledger above the end is not a race but a log that lost its tail, and an
+        error.
         """
         lookups = {name: look_up(view) for name, view in tables.items() if view is not None}
         traces = [offset.mark.epoch for offset in group.values() if offset.mark]
         traces += [found.highest_epoch for found in lookups.values() if found.highest_epoch]
         if channel_epoch:
             traces.append(channel_epoch)
-        self._progress.commits = LastCommits.of_marks(offset.mark for offset in group.values() if offset.mark)
+        self._progress.commits = LastCommits.of_marks(
+            offset.mark for offset in group.values() if offset.mark
+        )
         highest = max((epoch.number for epoch in traces), default=0)
-        self._progress.epoch = Epoch(max(highest + 1, self._settings.start_number), self.epoch.nonce)
+        self._progress.epoch = Epoch(
+            max(highest + 1, self._settings.start_number), self.epoch.nonce
+        )
         self._next_start_ms = now_ms + self._settings.commit_interval_ms
 
         actions: list[CoordinatorAction] = []
@@ -135,12 +149,14 @@ class CoordinatorState:
 
     @property
     def next_cycle_ms(self) -> int | None:
-        """Return when the next cycle starts, on the clock of `on_tick`; None while a cycle is under way."""
+        """Return when the next cycle starts, on the clock of `on_tick`; None while a cycle is under
+        way."""
         return self._next_start_ms if self._cycle is None and not self.ended else None
 
     @property
     def remaining(self) -> int:
-        """How many offsets lie between the floors and the bounds: with bounds and 0, the connector has all it wants."""
+        """How many offsets lie between the floors and the bounds: with bounds and 0, the connector
+        has all it wants."""
         return self._progress.remaining()
 
     # --- inputs
@@ -161,10 +177,16 @@ class CoordinatorState:
         """Take one message of the channel. Our own come back too, and are ignored."""
         epoch = message.seen if isinstance(message, Attach) else message.epoch
         if epoch is not None and epoch > self.epoch:
-            raise EpochEndedError(Stop(f"epoch {epoch} is above ours, {self.epoch}", overtaken=True))
-        start = message.start if isinstance(message, Attach | Report) else self._settings.start_number
+            raise EpochEndedError(
+                Stop(f"epoch {epoch} is above ours, {self.epoch}", overtaken=True)
+            )
+        start = (
+            message.start if isinstance(message, Attach | Report) else self._settings.start_number
+        )
         if start > self._settings.start_number:
-            raise EpochEndedError(Stop(f"start {start} of the connector is above ours", overtaken=True))
+            raise EpochEndedError(
+                Stop(f"start {start} of the connector is above ours", overtaken=True)
+            )
         if start < self._settings.start_number:
             return []  # its configuration may not know of a route: its ranges would hide rows
         match message:
@@ -178,12 +200,15 @@ class CoordinatorState:
 
     @_input
     def on_topics(self, topics: Mapping[str, TopicInfo]) -> list[CoordinatorAction]:
-        """The cluster described the topics again: partitions may have been added, a topic replaced."""
+        """The cluster described the topics again: partitions may have been added, a topic
+        replaced."""
         self._progress.describe(topics)
         return []
 
     @_input
-    def on_table_loaded(self, name: str, view: TableView | None, now_ms: int) -> list[CoordinatorAction]:
+    def on_table_loaded(
+        self, name: str, view: TableView | None, now_ms: int
+    ) -> list[CoordinatorAction]:
         """The answer to `LoadTable`. None: the table does not exist."""
         if self._cycle is None:
             return []
@@ -192,7 +217,13 @@ class CoordinatorState:
 
     @_input
     def on_commit_outcome(
-        self, name: str, commit: str, outcome: CommitStatus, reason: str, snapshot: int | None, now_ms: int
+        self,
+        name: str,
+        commit: str,
+        outcome: CommitStatus,
+        reason: str,
+        snapshot: int | None,
+        now_ms: int,
     ) -> list[CoordinatorAction]:
         """The answer to `CommitTable`. `snapshot`: id of the new snapshot when committed."""
         if self._cycle is None:
@@ -209,7 +240,8 @@ class CoordinatorState:
 
     @_input
     def on_table_prepared(self, name: str, view: TableView, answer: str) -> list[CoordinatorAction]:
-        """The answer to `PrepareTable`: the table exists and has the columns; `answer` goes to the tasks."""
+        """The answer to `PrepareTable`: the table exists and has the columns; `answer` goes to the
+        tasks."""
         asked = self._asked.pop(name, None)
         if asked is None:
             return []
@@ -228,22 +260,36 @@ class CoordinatorState:
 
     def _rewind_between_cycles(self) -> list[CoordinatorAction]:
         """Read again what a table needs; a cycle that is being applied does so at its end."""
-        return self._progress.rewind_where_needed() if self._cycle is None or self._cycle.taken is None else []
+        return (
+            self._progress.rewind_where_needed()
+            if self._cycle is None or self._cycle.taken is None
+            else []
+        )
 
     @property
     def quiet_tables(self) -> list[str]:
         """The tables of which no commit is under way, to be looked at: see `on_table_seen`."""
         busy = self._cycle.work if self._cycle else {}
-        return [n for n, t in self._progress.tables.items() if not t.missing and n not in busy and n not in self._asked]
+        return [
+            n
+            for n, t in self._progress.tables.items()
+            if not t.missing and n not in busy and n not in self._asked
+        ]
 
     @_input
     def on_table_seen(self, name: str, view: TableView | None) -> list[CoordinatorAction]:
         """A table was looked at though no rows came for it: its owner may have rolled it back.
 
-        Everything else that changed is met where it matters, by the next commit: a table that is gone or another one.
+        Everything else that changed is met where it matters, by the next commit: a table that is
+        gone or another one.
         """
         table = self._progress.tables.get(name)
-        if view is None or table is None or name not in self.quiet_tables or view.uuid != table.uuid:
+        if (
+            view is None
+            or table is None
+            or name not in self.quiet_tables
+            or view.uuid != table.uuid
+        ):
             return []
         lookup = look_up(view)
         if table.version == lookup.version or lookup.standing is not Standing.ROLLED_BACK:
@@ -251,7 +297,8 @@ class CoordinatorState:
         return [*self._opening.open(name, lookup), *self._rewind_between_cycles()]
 
     def _answered(self, name: str, view: TableView, answer: str) -> list[CoordinatorAction]:
-        """The answer alone, for the table that tasks know: keys to the storage in it may not wait for a long cycle.
+        """The answer alone, for the table that tasks know: keys to the storage in it may not wait
+        for a long cycle.
 
         It holds no position, so partitions that wait for the table go on waiting.
         """
@@ -283,7 +330,8 @@ class CoordinatorState:
         return [Send(TableRefused(self.epoch, name, error, skip, rows and not skip))]
 
     def on_table_waits(self, name: str) -> list[CoordinatorAction]:
-        """The third answer to `PrepareTable`: not now. Who holds a partition for it asks again in a while."""
+        """The third answer to `PrepareTable`: not now. Who holds a partition for it asks again in a
+        while."""
         self._asked.pop(name, None)
         return []
 
@@ -293,14 +341,22 @@ class CoordinatorState:
         return [] if self._cycle is None else self._cycle.on_leadership(token, proven)
 
     @_input
-    def on_group_offsets(self, group: Mapping[TopicPartition, GroupOffset]) -> list[CoordinatorAction]:
+    def on_group_offsets(
+        self, group: Mapping[TopicPartition, GroupOffset]
+    ) -> list[CoordinatorAction]:
         """The answer to `ReadGroupOffsets`."""
         for offset in group.values():
             if offset.mark and offset.mark.epoch > self.epoch:
                 raise EpochEndedError(
-                    Stop(f"epoch {offset.mark.epoch} in a group offset is above ours", overtaken=True)
+                    Stop(
+                        f"epoch {offset.mark.epoch} in a group offset is above ours", overtaken=True
+                    )
                 )
-        return [] if self._cycle is None else [*self._cycle.on_group_offsets(group), *self._finish_if_done()]
+        return (
+            []
+            if self._cycle is None
+            else [*self._cycle.on_group_offsets(group), *self._finish_if_done()]
+        )
 
     def ages(self) -> dict[str, TableAge]:
         """How old tables are now, also those for which no rows come."""
@@ -317,16 +373,22 @@ class CoordinatorState:
                 actions = [DescribeTopics()]  # the task asks again
                 continue
             if self._progress.misses_rows(partition, state.accepted, state.log_start):
-                # Whether anybody still needs these rows, a new life finds out: this one may be a sleeper.
+                # Whether anybody still needs these rows, a new life finds out: this one may be a
+                # sleeper.
                 raise EpochEndedError(
-                    Stop(f"{partition} stands at {state.accepted}, its log starts at {state.log_start}")
+                    Stop(
+                        f"{partition} stands at {state.accepted}, its log starts at "
+                        f"{state.log_start}"
+                    )
                 )
             known[partition] = self._progress.attachment(partition)
             state.owned = True
             if self._cycle is not None:
                 self._cycle.late.add(partition)
         if known:
-            actions.append(Send(Attached(self.epoch, message.nonce, known, self._progress.commits_text())))
+            actions.append(
+                Send(Attached(self.epoch, message.nonce, known, self._progress.commits_text()))
+            )
         return actions
 
     def _on_open_table(self, message: OpenTable) -> list[CoordinatorAction]:
@@ -347,25 +409,42 @@ class CoordinatorState:
                 actions = [DescribeTopics()]
                 continue
             if reported.start != state.accepted or reported.generation != state.generation:
-                refused.setdefault(reported.nonce, {})[partition] = self._progress.attachment(partition)
+                refused.setdefault(reported.nonce, {})[partition] = self._progress.attachment(
+                    partition
+                )
                 continue
             state.accepted = reported.next
             if reported.next > reported.start or not state.queue:
                 state.queue.append(reported)
         commits = self._progress.commits_text()
-        actions += [Send(Rewind(self.epoch, nonce, rewound, commits)) for nonce, rewound in refused.items()]
+        actions += [
+            Send(Rewind(self.epoch, nonce, rewound, commits)) for nonce, rewound in refused.items()
+        ]
         return [*actions, *self._apply_if_ready()]
 
     def _opened(self, name: str, table: TableState) -> Send:
-        return Send(TableOpened(self.epoch, name, table.uuid, dict(table.needs), table.answer or ""))
+        return Send(
+            TableOpened(self.epoch, name, table.uuid, dict(table.needs), table.answer or "")
+        )
 
     # --- a cycle
 
     def _start_cycle(self, now_ms: int) -> list[CoordinatorAction]:
         self._cycles += 1
-        self._cycle = CommitCycle(self._cycles, now_ms, self._progress, self._opening, self._new_uuid)
+        self._cycle = CommitCycle(
+            self._cycles, now_ms, self._progress, self._opening, self._new_uuid
+        )
         self._next_start_ms = now_ms + self._settings.commit_interval_ms
-        return [Send(StartCommit(self.epoch, self._cycles, self._progress.releases(), self._progress.commits_text()))]
+        return [
+            Send(
+                StartCommit(
+                    self.epoch,
+                    self._cycles,
+                    self._progress.releases(),
+                    self._progress.commits_text(),
+                )
+            )
+        ]
 
     def _apply_if_ready(self) -> list[CoordinatorAction]:
         cycle = self._cycle
@@ -382,7 +461,13 @@ class CoordinatorState:
         actions = cycle.finish()
         self._cycle = None
         progress = self._progress
-        actions.append(Send(CommitComplete(self.epoch, cycle.number, progress.releases(), progress.commits_text())))
+        actions.append(
+            Send(
+                CommitComplete(
+                    self.epoch, cycle.number, progress.releases(), progress.commits_text()
+                )
+            )
+        )
         for name, (need, schema) in self._again.items():
             self._asked[name] = (need, schema)
             actions.append(PrepareTable(name, need, schema))

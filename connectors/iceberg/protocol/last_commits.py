@@ -1,4 +1,5 @@
-"""What the newest commit of each table was (rule 4): a restored catalog takes the tables' own word with it."""
+"""What the newest commit of each table was (rule 4): a restored catalog takes the tables' own word
+with it."""
 
 from __future__ import annotations
 
@@ -12,28 +13,33 @@ from connectors.iceberg.protocol.packed import pack, unpack
 TEXT_LENGTH = 3_000  # of one mark, of which brokers take 4,096 bytes: some 300 tables
 ALL_TEXTS = 256_000  # of all partitions of a group together: what one commit of offsets may weigh
 
-Stamp = tuple[int, int]  # number of the epoch, and the cycle in it: the commits of a table come in this order
+# number of the epoch, and the cycle in it: the commits of a table come in this order
+Stamp = tuple[int, int]
 
 
 class LastCommits:
     """The stamp of each table's newest commit that ever was seen, by table uuid.
 
-    The coordinator gives it to the tasks with every floor, and they put it into the group beside the offset. When the
-    text has no room for all, the tables committed longest ago are left out: a backup that is brought back holds their
-    newest commits too. A table is known by 32 bits of a hash; two that share them cost a needless re-read.
+    The coordinator gives it to the tasks with every floor, and they put it into the group beside
+    the offset. When the text has no room for all, the tables committed longest ago are left out: a
+    backup that is brought back holds their newest commits too. A table is known by 32 bits of a
+    hash; two that share them cost a needless re-read.
     """
 
     __slots__ = ("_since", "_stamps", "_text")
 
     def __init__(self, since: int = 0, stamps: Mapping[int, Stamp] | None = None) -> None:
-        """`since`: number of the epoch in which all offsets were altered; what marks of before say does not count."""
+        """`since`: number of the epoch in which all offsets were altered; what marks of before say
+        does not count."""
         self._since = since
         self._stamps = dict(stamps or {})
-        self._text: tuple[int, str] | None = None  # with the number of partitions that it was made for
+        # with the number of partitions that it was made for
+        self._text: tuple[int, str] | None = None
 
     @classmethod
     def of_marks(cls, marks: Iterable[OffsetMetadata]) -> LastCommits:
-        """All that the marks of a group know together; many partitions have the same text, which is read once."""
+        """All that the marks of a group know together; many partitions have the same text, which is
+        read once."""
         texts = {(mark.epoch.number, mark.commits) for mark in marks if mark.commits}
         parsed = [(epoch, cls._parsed(text)) for epoch, text in texts]
         merged = cls(max((known._since for _, known in parsed), default=0))
@@ -61,14 +67,18 @@ class LastCommits:
             self._text = None
 
     def is_above(self, uuid: str, ledger: Ledger | None) -> bool:
-        """Whether the table had a newer commit once than this one, which is its newest now. None: it has none."""
+        """Whether the table had a newer commit once than this one, which is its newest now. None:
+        it has none."""
         stamp = self._stamps.get(_short(uuid))
         return stamp is not None and (ledger is None or _stamp(ledger) < stamp)
 
     def to_text(self, partitions: int) -> str:
         """For the marks of so many partitions; empty when there is nothing to say, or no room."""
         if self._text is None or self._text[0] != partitions:
-            self._text = partitions, self._written(min(TEXT_LENGTH, ALL_TEXTS // max(1, partitions)))
+            self._text = (
+                partitions,
+                self._written(min(TEXT_LENGTH, ALL_TEXTS // max(1, partitions))),
+            )
         return self._text[1]
 
     def _written(self, length: int) -> str:

@@ -1,8 +1,8 @@
 """What a table knows about its own contents: the ledger, and how to find it.
 
-The newest ancestor snapshot on the commit ref that carries our key is the ledger of the table. A table
-property repeats it for the day a user expires our snapshots. Everything here is pure: `TableView` in,
-`Lookup` out.
+The newest ancestor snapshot on the commit ref that carries our key is the ledger of the table. A
+table property repeats it for the day a user expires our snapshots. Everything here is pure:
+`TableView` in, `Lookup` out.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from typing import Any, NamedTuple
 from connectors.iceberg.protocol.packed import pack, unpack
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
 
-PLAIN_VERSION = 1  # of the JSON form: every partition by name, for people; older versions of the sink read it
+# of the JSON form: every partition by name, for people; older versions of the sink read it
+PLAIN_VERSION = 1
 LEDGER_VERSION = 2  # some topics are packed; readers take this and every older one
-PACKED_PARTITIONS = 100  # a topic with that many is packed: a ledger is repeated in every snapshot of the table
-REPEATED_PARTITIONS = 1000  # of all topics; with more, `source_offsets` is too long to be repeated in every snapshot
+# a topic with that many is packed: a ledger is repeated in every snapshot of the table
+PACKED_PARTITIONS = 100
+# of all topics; with more, `source_offsets` is too long to be repeated in every snapshot
+REPEATED_PARTITIONS = 1000
 
 
 def ledger_key(group: str) -> str:
@@ -30,7 +33,8 @@ def ledger_key(group: str) -> str:
 
 
 def group_of(property_key: str) -> str:
-    """The connector's group in the name of a ledger: of `ledger_key`, or of a table that follows the connector's."""
+    """The connector's group in the name of a ledger: of `ledger_key`, or of a table that follows
+    the connector's."""
     return property_key.partition("ledger.")[2]
 
 
@@ -49,7 +53,8 @@ class LedgerTooNewError(LedgerFormatError):
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One partition: every row of [base, next) that is routed to the table is in, by this commit."""
+    """One partition: every row of [base, next) that is routed to the table is in, by this
+    commit."""
 
     generation: int
     base: int  # the previous ledger's `next` within the generation
@@ -113,7 +118,8 @@ class Ledger:
         }
 
     @staticmethod
-    @lru_cache(maxsize=32)  # each look at a table brings the text of the last one again, with thousands of partitions
+    # each look at a table brings the text of the last one again, with thousands of partitions
+    @lru_cache(maxsize=32)
     def from_json(text: str) -> Ledger:
         """Raises: LedgerFormatError."""
         with _reading("a ledger"):
@@ -163,7 +169,8 @@ def _read_stamp(document: Mapping[str, Any]) -> _Stamp:
     version = document["v"]
     if version > LEDGER_VERSION:
         raise LedgerTooNewError(
-            f"ledger has format {version}, this version reads up to {LEDGER_VERSION}: a newer connector wrote it"
+            f"ledger has format {version}, this version reads up to {LEDGER_VERSION}: a newer "
+            f"connector wrote it"
         )
     number, nonce = document["epoch"]
     return _Stamp(Epoch(int(number), str(nonce)), document["commit"], document["table"])
@@ -171,7 +178,9 @@ def _read_stamp(document: Mapping[str, Any]) -> _Stamp:
 
 def _read_ledger(document: Mapping[str, Any]) -> Ledger:
     epoch, commit, table = _read_stamp(document)
-    topics = {name: TopicLedger(t["id"], _read_entries(t)) for name, t in document["topics"].items()}
+    topics = {
+        name: TopicLedger(t["id"], _read_entries(t)) for name, t in document["topics"].items()
+    }
     return Ledger(epoch, commit, int(document["cycle"]), table, document["cluster"], topics)
 
 
@@ -191,7 +200,8 @@ class LedgerProperty:
 
     @staticmethod
     def template(ledger: Ledger, opened: Mapping[TopicPartition, Position], snapshot: str) -> str:
-        """The text with something in place of the snapshot's id, which is known only while committing."""
+        """The text with something in place of the snapshot's id, which is known only while
+        committing."""
         document = {**ledger._document(), "opened": _write_opened(opened)}
         if any(isinstance(topic, str) for topic in document["opened"].values()):
             document["v"] = LEDGER_VERSION
@@ -219,13 +229,14 @@ class SnapshotView:
 class TableView:
     """What the catalog says about a table right now, reduced to what the protocol asks (rule 3).
 
-    `ancestors` runs newest first along the commit ref and may stop after the first one with our key.
-    `complete` is False when the walk ended at a snapshot whose parent is gone (expired). `present` holds
-    the ids of the snapshots in the metadata, ancestors or not, that are not older than the last one of the walk: an
-    older one may have been an ancestor, which a branch or a tag kept when what followed it was expired. `replaced`
-    says that the head holds data, and that none of its ancestors is one of the snapshot that the property names;
-    `branch_missing`, that the commit ref is a branch that is not there, so that main's snapshots are shown, where a
-    new one would begin.
+    `ancestors` runs newest first along the commit ref and may stop after the first one with our
+    key. `complete` is False when the walk ended at a snapshot whose parent is gone (expired).
+    `present` holds the ids of the snapshots in the metadata, ancestors or not, that are not older
+    than the last one of the walk: an older one may have been an ancestor, which a branch or a tag
+    kept when what followed it was expired. `replaced` says that the head holds data, and that none
+    of its ancestors is one of the snapshot that the property names; `branch_missing`, that the
+    commit ref is a branch that is not there, so that main's snapshots are shown, where a new one
+    would begin.
     """
 
     uuid: str
@@ -243,8 +254,10 @@ class Standing(Enum):
     FOUND = "found"
     EXPIRED = "expired"  # another program expired our snapshots; the property speaks
     ROLLED_BACK = "rolled back"  # by its owner: refill from the ledger that is left
-    REPLACED = "replaced"  # by other data that is not ours, perhaps made of ours: what it holds is not known
-    BRANCH_LOST = "branch lost"  # with our commits: which of their rows came to main in another way is not known
+    # by other data that is not ours, perhaps made of ours: what it holds is not known
+    REPLACED = "replaced"
+    # with our commits: which of their rows came to main in another way is not known
+    BRANCH_LOST = "branch lost"
     LOST = "lost"  # rolled back to a snapshot whose ledger was expired: what it holds is not known
     NONE = "none"  # never written by this connector, or dropped and re-created
 
@@ -253,8 +266,9 @@ class Standing(Enum):
 class TableVersion:
     """What a commit compares and swaps (rule 16): the whole of it, inside every retry.
 
-    Commits of others without our key do not change it. The snapshot that the property names is in it,
-    because a roll-back to the snapshot that a late request was prepared on would pass otherwise.
+    Commits of others without our key do not change it. The snapshot that the property names is in
+    it, because a roll-back to the snapshot that a late request was prepared on would pass
+    otherwise.
     """
 
     uuid: str
@@ -270,7 +284,8 @@ class Lookup:
     version: TableVersion
     ledger: Ledger | None
     opened: Mapping[TopicPartition, Position] = field(default_factory=dict)
-    topic_ids: Mapping[str, str] = field(default_factory=dict)  # of the topics that `opened` speaks of
+    # of the topics that `opened` speaks of
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
     highest_epoch: Epoch | None = None  # over ledger and property, whatever table they are bound to
     commits: frozenset[str] = frozenset()  # ids of our commits among the ancestors of the view
 
@@ -329,16 +344,24 @@ def table_version(view: TableView) -> TableVersion:
 
 
 def _write_entries(entries: Mapping[int, LedgerEntry]) -> dict[str, Any]:
-    """`{"p": {"0": [generation, base, next]}}`, or packed: numbers, generations, bases, and next less base."""
+    """`{"p": {"0": [generation, base, next]}}`, or packed: numbers, generations, bases, and next
+    less base."""
     if len(entries) < PACKED_PARTITIONS:
         return {"p": _write_rows({p: (e.generation, e.base, e.next) for p, e in entries.items()})}
-    return {"packed": _write_rows({p: (e.generation, e.base, e.next - e.base) for p, e in entries.items()})}
+    return {
+        "packed": _write_rows(
+            {p: (e.generation, e.base, e.next - e.base) for p, e in entries.items()}
+        )
+    }
 
 
 def _read_entries(topic: Mapping[str, Any]) -> dict[int, LedgerEntry]:
     if "packed" not in topic:
         return {p: LedgerEntry(*row) for p, row in _read_rows(topic["p"], 3).items()}
-    return {p: LedgerEntry(g, base, base + n) for p, (g, base, n) in _read_rows(topic["packed"], 3).items()}
+    return {
+        p: LedgerEntry(g, base, base + n)
+        for p, (g, base, n) in _read_rows(topic["packed"], 3).items()
+    }
 
 
 def _write_opened(opened: Mapping[TopicPartition, Position]) -> dict[str, Any]:

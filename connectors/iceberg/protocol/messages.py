@@ -1,13 +1,13 @@
 """What travels on the channel topic between tasks and coordinator.
 
-One JSON object per message, `{"v":1,"type":"report",...}`. The channel carries nothing that must survive, but for
-the bounds of a connector that stops by itself (rule 35): losing, repeating or delaying any other message costs a
-re-read, never a row. Positions are absolute in every
-message, so that the newest one is enough.
+One JSON object per message, `{"v":1,"type":"report",...}`. The channel carries nothing that must
+survive, but for the bounds of a connector that stops by itself (rule 35): losing, repeating or
+delaying any other message costs a re-read, never a row. Positions are absolute in every message, so
+that the newest one is enough.
 
-Brokers refuse large records. A long text is compressed by zlib, and what speaks of too many partitions becomes several
-messages that speak of a part of them each: every rule is about single partitions, so who reads them cannot tell the
-parts from messages that were sent apart.
+Brokers refuse large records. A long text is compressed by zlib, and what speaks of too many
+partitions becomes several messages that speak of a part of them each: every rule is about single
+partitions, so who reads them cannot tell the parts from messages that were sent apart.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from connectors.iceberg.schema.table import StagedFile
 PLAIN_VERSION = 1
 MESSAGE_VERSION = 2  # attachments as columns
 COMPRESSED_BYTES = 10_000  # texts from here on are compressed; shorter ones stay readable
-RECORD_BYTES = 500_000  # of one record, if its partitions can be parted; brokers take 1 MB by default
-PART_CELLS = 5_000  # tables and files of one message, so that no text grows without bounds before it is compressed
+# of one record, if its partitions can be parted; brokers take 1 MB by default
+RECORD_BYTES = 500_000
+# tables and files of one message, so that no text grows without bounds before it is compressed
+PART_CELLS = 5_000
 COLUMN_CELLS = 1_000  # tables times partitions from which on attachments are written as columns
 TEXT_BYTES = 1 << 28  # no sink sends more in one record
 
@@ -148,14 +150,16 @@ class Attached:
     epoch: Epoch
     nonce: str
     partitions: Mapping[TopicPartition, Attachment]
-    commits: str = ""  # of the marks that carry these floors into the group; opaque to tasks. So beside all floors
+    # of the marks that carry these floors into the group; opaque to tasks. So beside all floors
+    commits: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TableOpened:
     """A table is open (or open again, or evolved). `needs` covers every partition.
 
-    Without any, in the middle of a cycle, only the answer is newer: partitions that wait for the table go on waiting.
+    Without any, in the middle of a cycle, only the answer is newer: partitions that wait for the
+    table go on waiting.
     """
 
     epoch: Epoch
@@ -167,13 +171,15 @@ class TableOpened:
 
 @dataclass(frozen=True, slots=True)
 class TableRefused:
-    """The table cannot be opened or evolved; tasks that hold rows of it fail with `error`, or skip them."""
+    """The table cannot be opened or evolved; tasks that hold rows of it fail with `error`, or skip
+    them."""
 
     epoch: Epoch
     table: str
     error: str
     skip: bool = False  # the user chose to go on without this table's rows
-    rows: bool = False  # only because such rows cannot create it: they are bad records, others may create it
+    # only because such rows cannot create it: they are bad records, others may create it
+    rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +218,8 @@ class CommitComplete:
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """Where this run of the connector stops: said before anything is released, and repeated before it expires."""
+    """Where this run of the connector stops: said before anything is released, and repeated before
+    it expires."""
 
     epoch: Epoch
     run: str
@@ -221,7 +228,9 @@ class Bounded:
 
 
 TaskMessage = Attach | OpenTable | Report
-CoordinatorMessage = EpochStarted | Attached | TableOpened | TableRefused | Rewind | StartCommit | CommitComplete
+CoordinatorMessage = (
+    EpochStarted | Attached | TableOpened | TableRefused | Rewind | StartCommit | CommitComplete
+)
 Message = TaskMessage | CoordinatorMessage | Bounded
 
 
@@ -273,7 +282,8 @@ def _weight(message: Message) -> int:
 
 
 def decode(data: bytes | None) -> Message | None:
-    """None for what this version does not know: other types, newer versions, other people's bytes."""
+    """None for what this version does not know: other types, newer versions, other people's
+    bytes."""
     try:
         document = json.loads(_text(data or b""))
         if document["v"] > MESSAGE_VERSION:
@@ -297,21 +307,28 @@ def _text(data: bytes) -> bytes:
 
 
 def _columns(attachments: Mapping[TopicPartition, Attachment]) -> dict[str, list[Any]]:
-    """Needs of many partitions by table: its uuid, and per partition how far it is behind the position.
+    """Needs of many partitions by table: its uuid, and per partition how far it is behind the
+    position.
 
-    All partitions know of the same tables, and most tables need what comes next and nothing before. Empty: they are
-    few, or not so.
+    All partitions know of the same tables, and most tables need what comes next and nothing before.
+    Empty: they are few, or not so.
     """
     tables = next(iter(attachments.values())).needs if attachments else {}
     ordered = [attachment for _, attachment in sorted(attachments.items())]
-    if len(tables) * len(ordered) < COLUMN_CELLS or any(len(a.needs) != len(tables) for a in ordered):
+    if len(tables) * len(ordered) < COLUMN_CELLS or any(
+        len(a.needs) != len(tables) for a in ordered
+    ):
         return {}
     columns: dict[str, list[Any]] = {}
     for table, first in tables.items():
         needs = [a.needs.get(table) for a in ordered]
         if any(need is None or need.uuid != first.uuid for need in needs):
             return {}
-        behind = [a.position - need.next for a, need in zip(ordered, needs, strict=True) if need is not None]
+        behind = [
+            a.position - need.next
+            for a, need in zip(ordered, needs, strict=True)
+            if need is not None
+        ]
         columns[table] = [first.uuid, behind if any(behind) else 0]
     return columns
 
@@ -325,7 +342,9 @@ def _with_needs(
     for table, (uuid, behind) in columns.items():
         for partition, lead in zip(ordered, behind or [0] * len(ordered), strict=True):
             needs[partition][table] = TableNeed(uuid, attachments[partition].position - lead)
-    return {partition: replace(attachments[partition], needs=needs[partition]) for partition in ordered}
+    return {
+        partition: replace(attachments[partition], needs=needs[partition]) for partition in ordered
+    }
 
 
 def _write(value: Any) -> dict[str, Any]:
@@ -359,7 +378,16 @@ def _write_range(r: Range) -> dict[str, Any]:
 def _read_range(d: Any) -> Range:
     start, following = d["range"]
     tables = {table: _read(TablePart, part) for table, part in d["tables"].items()}
-    return Range(d["id"], d["generation"], d["rewind"], d["nonce"], start, following, tables, d.get("timestamp"))
+    return Range(
+        d["id"],
+        d["generation"],
+        d["rewind"],
+        d["nonce"],
+        start,
+        following,
+        tables,
+        d.get("timestamp"),
+    )
 
 
 def _write_partition(value: str | Attachment) -> str | dict[str, Any]:
@@ -383,7 +411,9 @@ def _read_partition(d: Any) -> str | Attachment:
         return d
     needs = {table: TableNeed(uuid, following) for table, (uuid, following) in d["needs"].items()}
     bound = Bound(*d["bound"]) if "bound" in d else None
-    return Attachment(d["id"], d["generation"], d["position"], d["floor"], d["rewind"], needs, bound)
+    return Attachment(
+        d["id"], d["generation"], d["position"], d["floor"], d["rewind"], needs, bound
+    )
 
 
 _Form = tuple[Callable[[Any], Any], Callable[[Any], Any]]  # to JSON, and back
@@ -394,7 +424,9 @@ def _by_partition(write: Callable[[Any], Any], read: Callable[[Any], Any]) -> _F
 
 
 _AS_IT_IS: _Form = (lambda value: value, lambda value: value)
-_FORMS: dict[str, _Form] = {  # how a member of this name is written; it means the same in every message
+_FORMS: dict[
+    str, _Form
+] = {  # how a member of this name is written; it means the same in every message
     "epoch": (list, _read_epoch),
     "seen": (lambda epoch: epoch and list(epoch), lambda pair: pair and _read_epoch(pair)),
     "need": (attrgetter("value"), Need),
@@ -406,9 +438,12 @@ _FORMS: dict[str, _Form] = {  # how a member of this name is written; it means t
     "ranges": _by_partition(_write_range, _read_range),
     "needs": _by_partition(int, int),
     "ends": _by_partition(int, int),
-    "releases": _by_partition(lambda release: [release.floor, release.rewind], lambda pair: Release(*pair)),
+    "releases": _by_partition(
+        lambda release: [release.floor, release.rewind], lambda pair: Release(*pair)
+    ),
 }
-_BY_PARTITION = ("partitions", "ranges", "needs", "ends", "releases")  # members that a message may be parted by
+# members that a message may be parted by
+_BY_PARTITION = ("partitions", "ranges", "needs", "ends", "releases")
 _TYPES: dict[str, type[Message]] = {
     "attach": Attach,
     "open_table": OpenTable,

@@ -55,7 +55,9 @@ class OffsetMetadata:
             rewind = int(document.get("rewind", 0))  # marks of before know of none
             commits = str(document.get("commits", ""))
             bound = _read_bound(document.get("bound"))
-            return cls(epoch, int(document["generation"]), str(document["topic"]), rewind, commits, bound)
+            return cls(
+                epoch, int(document["generation"]), str(document["topic"]), rewind, commits, bound
+            )
         except (ValueError, KeyError, TypeError):
             return None
 

@@ -12,7 +12,8 @@ REBUILT_BRANCH: Final = f"{OWN_REFS}rebuilt"  # of `connect-py rebuild`
 
 
 def scratch_prefix(connect_group: str) -> str:
-    """Return the prefix of the scratch branches that earlier releases created for a connector (rule 40).
+    """Return the prefix of the scratch branches that earlier releases created for a connector (rule
+    40).
 
     It contains a hash, because the name of one group may be a prefix of another.
     """
@@ -20,7 +21,8 @@ def scratch_prefix(connect_group: str) -> str:
 
 
 def ledger_tag(connect_group: str) -> str:
-    """The tag at a connector's last commit, where its tables are maintained: an expiry leaves that snapshot."""
+    """The tag at a connector's last commit, where its tables are maintained: an expiry leaves that
+    snapshot."""
     return f"{OWN_REFS}last-{_digest(connect_group)}"
 
 

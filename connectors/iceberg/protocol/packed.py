@@ -1,7 +1,7 @@
 """Columns of thousands of whole numbers as a short text, for what is repeated in every commit.
 
-Base64 of zlib of 64-bit little-endian integers, column by column: of each column all lowest bytes, then all second
-bytes, and so on. Bytes that say little stand together and vanish.
+Base64 of zlib of 64-bit little-endian integers, column by column: of each column all lowest bytes,
+then all second bytes, and so on. Bytes that say little stand together and vanish.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _WIDTH = 8  # bytes of a number
 
 
 def pack(*columns: Iterable[int]) -> str:
-    """The text of columns of signed 64-bit numbers, all of one length; ASCII that JSON leaves as it is.
+    """The text of columns of signed 64-bit numbers, all of one length; ASCII that JSON leaves as it
+    is.
 
     Raises:
         OverflowError: A number is too large.
@@ -28,7 +29,8 @@ def pack(*columns: Iterable[int]) -> str:
         if sys.byteorder == "big":
             column.byteswap()
         raw = column.tobytes()
-        for place in range(_WIDTH):  # each in a block of its own: their bytes are spread differently
+        # each in a block of its own: their bytes are spread differently
+        for place in range(_WIDTH):
             parts += packer.compress(raw[place::_WIDTH]), packer.flush(zlib.Z_BLOCK)
     parts.append(packer.flush())
     return base64.b64encode(b"".join(parts)).decode("ascii")
@@ -47,7 +49,11 @@ def unpack(text: str, count: int) -> list[list[int]]:
     size, rest = divmod(len(planes), count)
     if rest or size % _WIDTH:
         raise ValueError(f"not {count} columns of packed numbers: {len(planes)} bytes")
-    return [_column(planes[start : start + size]) for start in range(0, len(planes), size)] if size else [[]] * count
+    return (
+        [_column(planes[start : start + size]) for start in range(0, len(planes), size)]
+        if size
+        else [[]] * count
+    )
 
 
 def _column(planes: bytes) -> list[int]:

@@ -38,7 +38,9 @@ def nest(values: Mapping[TopicPartition, T], each: Callable[[T], Any]) -> dict[s
     return nested
 
 
-def unnest(nested: Mapping[str, Mapping[str, Any]], each: Callable[[Any], T]) -> dict[TopicPartition, T]:
+def unnest(
+    nested: Mapping[str, Mapping[str, Any]], each: Callable[[Any], T]
+) -> dict[TopicPartition, T]:
     """The way back from `nest`."""
     return {
         TopicPartition(topic, int(partition)): each(value)

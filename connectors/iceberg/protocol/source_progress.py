@@ -1,4 +1,5 @@
-"""How far partitions have come, and what tables need of them: the floors, the marks and the rewinds."""
+"""How far partitions have come, and what tables need of them: the floors, the marks and the
+rewinds."""
 
 from __future__ import annotations
 
@@ -6,7 +7,13 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from connectors.iceberg.protocol.actions import CoordinatorAction, EpochEndedError, Send, Stop, failed
+from connectors.iceberg.protocol.actions import (
+    CoordinatorAction,
+    EpochEndedError,
+    Send,
+    Stop,
+    failed,
+)
 from connectors.iceberg.protocol.bounds import Bounds
 from connectors.iceberg.protocol.last_commits import LastCommits
 from connectors.iceberg.protocol.ledger import Ledger, Lookup, TableVersion
@@ -25,7 +32,8 @@ class CoordinatorSettings:
     commit_timeout_ms: int
     dynamic: bool = False  # routes may name tables that the configuration does not
     new_topic_allowed: bool = False  # a re-created topic is read from its start instead of stopping
-    skip_missing: bool = False  # a table that cannot be opened leaves the floor, its rows are counted and lost
+    # a table that cannot be opened leaves the floor, its rows are counted and lost
+    skip_missing: bool = False
     skip_unknown: bool = False  # so does one that was never there: only records named it
     bounds: Bounds | None = None  # None: the connector does not stop by itself
     max_tries: int = 5  # of one table's commit within a cycle
@@ -61,7 +69,8 @@ class PartitionState:
     accepted: int  # end of the last range that was accepted
     mark_epoch: int | None = None  # of the group's mark that it started from
     rewind: int = 0
-    sent: list[int] = field(default_factory=lambda: [0])  # by rewind number: the highest floor that tasks may commit
+    # by rewind number: the highest floor that tasks may commit
+    sent: list[int] = field(default_factory=lambda: [0])
     described: bool = True  # False: the cluster no longer names it, so no report is waited for
     owned: bool = True  # False: added a while ago, and no task has asked for it yet
     end: int = 0  # of the log, when it was described last
@@ -83,7 +92,8 @@ class TableState:
     opened: dict[TopicPartition, Position]  # where the table began, for the property
     needs: dict[TopicPartition, int]  # E: the offset from which rows are still needed
     bases: dict[TopicPartition, int]  # where the next ledger's entries begin
-    guarded: bool  # opened below what the group may hold: no commit before the group is seen at or below `needs`
+    # opened below what the group may hold: no commit before the group is seen at or below `needs`
+    guarded: bool
     answer: str | None = None
     missing: bool = False
     committed: bool = False  # by this epoch
@@ -95,7 +105,8 @@ class TableState:
 
 
 class SourceProgress:
-    """The partitions and tables of one epoch, shared by `CoordinatorState`, its cycle and the opening of tables."""
+    """The partitions and tables of one epoch, shared by `CoordinatorState`, its cycle and the
+    opening of tables."""
 
     def __init__(self, settings: CoordinatorSettings, epoch: Epoch) -> None:
         self.settings = settings
@@ -133,12 +144,14 @@ class SourceProgress:
         offset = group.get(partition)
         mark = offset.mark if offset else None
         other_topic = (mark is not None and mark.topic_id != info.id) or any(
-            ledger.topics[partition.topic].topic_id != info.id for ledger in ledgers if partition.topic in ledger.topics
+            ledger.topics[partition.topic].topic_id != info.id
+            for ledger in ledgers
+            if partition.topic in ledger.topics
         )
         if other_topic and not self.settings.new_topic_allowed:
             raise failed(
-                f"topic {partition.topic} was deleted and created again (id {info.id} is not the one that was "
-                "read before): allow the new topic to read it from its start"
+                f"topic {partition.topic} was deleted and created again (id {info.id} is not the "
+                "one that was read before): allow the new topic to read it from its start"
             )
         entries = [ledger.entry(partition, info.id) for ledger in ledgers]
         known = [entry for entry in entries if entry is not None]
@@ -149,30 +162,41 @@ class SourceProgress:
                 if whole and all(e.generation == mark.generation for e in known):
                     first = min(entry.next for entry in known)
                 self._check_log(partition, first, log_start)
-            return PartitionState(info.id, mark.generation, log_start, first, first, mark.epoch.number)
+            return PartitionState(
+                info.id, mark.generation, log_start, first, first, mark.epoch.number
+            )
         marked = any(o.mark for o in group.values())
         if offset and mark is None and not ledgers and not marked:
             first = max(offset.offset, log_start)  # a migration
             return PartitionState(info.id, 0, log_start, first, first)
-        generation = max((entry.generation for entry in known), default=mark.generation if mark else 0)
-        lowest = min((entry.next for entry in known if entry.generation == generation), default=log_start)
+        generation = max(
+            (entry.generation for entry in known), default=mark.generation if mark else 0
+        )
+        lowest = min(
+            (entry.next for entry in known if entry.generation == generation), default=log_start
+        )
         self._check_log(partition, lowest, log_start)
         start = lowest if whole else log_start
         return PartitionState(info.id, generation, log_start, start, start)
 
     def check_ends(self, name: str, lookup: Lookup, log_ends: Mapping[TopicPartition, int]) -> None:
-        """Refuse a ledger above the end of the log: rows written from now on would count as known."""
+        """Refuse a ledger above the end of the log: rows written from now on would count as
+        known."""
         for partition, end in log_ends.items():
             state = self.partitions.get(partition)
-            entry = lookup.ledger.entry(partition, state.topic_id) if lookup.ledger and state else None
+            entry = (
+                lookup.ledger.entry(partition, state.topic_id) if lookup.ledger and state else None
+            )
             if state and entry and entry.generation == state.generation and entry.next > end:
                 raise failed(
-                    f"table {name} holds {partition} up to offset {entry.next}, but the log ends at {end}, so that new "
+                    f"table {name} holds {partition} up to offset {entry.next}, but the log ends "
+                    f"at {end}, so that new "
                     "rows would count as known: alter the connector's offsets to go on from the end"
                 )
 
     def describe(self, topics: Mapping[str, TopicInfo]) -> None:
-        """Take what the cluster says of the topics: partitions may have been added, a topic replaced."""
+        """Take what the cluster says of the topics: partitions may have been added, a topic
+        replaced."""
         added = []
         for topic, info in topics.items():
             for number, log_start in enumerate(info.log_starts):
@@ -189,7 +213,9 @@ class SourceProgress:
                 self.partitions[partition].note_end(info, number)
         for partition, state in self.partitions.items():
             info_now = topics.get(partition.topic)
-            state.described = info_now is not None and partition.partition < len(info_now.log_starts)
+            state.described = info_now is not None and partition.partition < len(
+                info_now.log_starts
+            )
         for partition in added:
             for table in self.tables.values():
                 start = self.partitions[partition].applied
@@ -206,7 +232,9 @@ class SourceProgress:
         floor = self.floor_to_send(partition)
         bounds = self.settings.bounds
         bound = None if bounds is None else bounds.of(partition)
-        return Attachment(state.topic_id, state.generation, state.accepted, floor, state.rewind, needs, bound)
+        return Attachment(
+            state.topic_id, state.generation, state.accepted, floor, state.rewind, needs, bound
+        )
 
     def floor_to_send(self, partition: TopicPartition) -> int:
         """The floor, for a task: from now on it may be in the group."""
@@ -222,12 +250,14 @@ class SourceProgress:
         return self.commits.to_text(len(self.partitions))
 
     def floor(self, partition: TopicPartition) -> int:
-        """The position below which all opened tables are complete (rule 20); a missing table still holds it."""
+        """The position below which all opened tables are complete (rule 20); a missing table still
+        holds it."""
         needed = [table.needs[partition] for table in self.tables.values()]
         return min([self.partitions[partition].applied, *needed])
 
     def misses_rows(self, partition: TopicPartition, position: int, log_start: int) -> bool:
-        """Whether rows from a position on were wanted that the log does not hold any more (rules 28 and 35)."""
+        """Whether rows from a position on were wanted that the log does not hold any more (rules 28
+        and 35)."""
         bounds = self.settings.bounds
         return position < log_start and (bounds is None or position < bounds.of(partition).end)
 
@@ -235,23 +265,32 @@ class SourceProgress:
         """Refuse a position below the start of the log (rule 28)."""
         if self.misses_rows(partition, position, log_start):
             raise failed(
-                f"{partition} goes on at offset {position}, but the log starts at {log_start}: rows are lost. Alter "
-                "the connector's offsets to go on from there"
+                f"{partition} goes on at offset {position}, but the log starts at {log_start}: "
+                "rows are lost. Alter the connector's offsets to go on from there"
             )
 
     def remaining(self) -> int:
-        """How many offsets lie between the floors and the bounds; 0 also where there are no bounds."""
+        """How many offsets lie between the floors and the bounds; 0 also where there are no
+        bounds."""
         bounds = self.settings.bounds
         if bounds is None:
             return 0
-        return sum(max(0, bounds.of(partition).end - self.floor(partition)) for partition in self.partitions)
+        return sum(
+            max(0, bounds.of(partition).end - self.floor(partition))
+            for partition in self.partitions
+        )
 
     def is_below_a_sent_floor(self, needs: Mapping[TopicPartition, int]) -> bool:
         """Whether a floor that this epoch sent before a rewind lies above such needs (rule 8)."""
-        return any(needed < max(self.partitions[partition].sent) for partition, needed in needs.items())
+        return any(
+            needed < max(self.partitions[partition].sent) for partition, needed in needs.items()
+        )
 
-    def is_lowered(self, offset: GroupOffset | None, partition: TopicPartition, needed: int) -> bool:
-        """Whether no owner of the group's offsets can pass `needed`, now or by a floor that it received last (rule 8).
+    def is_lowered(
+        self, offset: GroupOffset | None, partition: TopicPartition, needed: int
+    ) -> bool:
+        """Whether no owner of the group's offsets can pass `needed`, now or by a floor that it
+        received last (rule 8).
 
         The owner follows the rewind that its mark names: floors sent before that one are forgotten.
         """
@@ -263,14 +302,22 @@ class SourceProgress:
         return max([offset.offset, *state.sent[mark.rewind :]]) <= needed
 
     def is_behind(self, table: TableState) -> bool:
-        """Whether a user's rewind or skip is not in the table's ledger yet; a commit without files takes it there."""
+        """Whether a user's rewind or skip is not in the table's ledger yet; a commit without files
+        takes it there."""
         if table.ledger is None:
             return False
-        entries = [(table.ledger.entry(p, state.topic_id), state) for p, state in self.partitions.items()]
-        return any(entry is not None and entry.generation < state.generation for entry, state in entries)
+        entries = [
+            (table.ledger.entry(p, state.topic_id), state) for p, state in self.partitions.items()
+        ]
+        return any(
+            entry is not None and entry.generation < state.generation for entry, state in entries
+        )
 
-    def rewind_where_needed(self, unopened: Mapping[TopicPartition, int] | None = None) -> list[CoordinatorAction]:
-        """A table needs rows from below what went through: drop the queue, read again from there (rule 20)."""
+    def rewind_where_needed(
+        self, unopened: Mapping[TopicPartition, int] | None = None
+    ) -> list[CoordinatorAction]:
+        """A table needs rows from below what went through: drop the queue, read again from there
+        (rule 20)."""
         rewound: dict[TopicPartition, Attachment] = {}
         for partition, state in self.partitions.items():
             lowest = min(self.floor(partition), (unopened or {}).get(partition, state.applied))
@@ -288,7 +335,8 @@ class SourceProgress:
         return {name: self._age(table) for name, table in self.tables.items() if not table.missing}
 
     def _age(self, table: TableState) -> TableAge:
-        """As `_valid_through`, for what the table holds now, and as far as is known of partitions that are late."""
+        """As `_valid_through`, for what the table holds now, and as far as is known of partitions
+        that are late."""
         times: list[int | None] = []
         complete = True
         for partition, state in self.partitions.items():

@@ -39,7 +39,8 @@ class TaskPartition:
     asked_ms: int
     attached: bool = False
     paused: bool = True
-    least_generation: int = 0  # of the group's mark: who attaches us below it has not seen offsets being altered
+    # of the group's mark: who attaches us below it has not seen offsets being altered
+    least_generation: int = 0
     generation: int = 0
     rewind: int = 0
     floor: int = 0
@@ -55,12 +56,15 @@ class TaskPartition:
 
     @property
     def is_at_bound(self) -> bool:
-        """Whether no further row is wanted (rule 35); the position counts, since no record may stand at the end."""
+        """Whether no further row is wanted (rule 35); the position counts, since no record may
+        stand at the end."""
         return self.bound is not None and self.next >= self.bound.end
 
     def detached(self, now_ms: int) -> TaskPartition:
         """The partition as it is before a coordinator has answered."""
-        return TaskPartition(self.topic_id, "", now_ms, paused=self.paused, least_generation=self.least_generation)
+        return TaskPartition(
+            self.topic_id, "", now_ms, paused=self.paused, least_generation=self.least_generation
+        )
 
     def adopt(self, given: Attachment, commits: str) -> None:
         """Stand where the coordinator says, with nothing staged."""
@@ -85,7 +89,9 @@ class TaskPartition:
 
     def advance(self, following: int, timestamp_ms: int | None) -> None:
         """See `TaskState.advance`."""
-        self.next = max(self.next, following if self.bound is None else min(following, self.bound.end))
+        self.next = max(
+            self.next, following if self.bound is None else min(following, self.bound.end)
+        )
         if timestamp_ms is not None:
             self.timestamp_ms = max(self.timestamp_ms or 0, timestamp_ms)
 
@@ -103,7 +109,14 @@ class TaskPartition:
             for table, part in self.parts.items()
         }
         closed = Range(
-            self.topic_id, self.generation, self.rewind, self.nonce, self.start, self.next, tables, self.timestamp_ms
+            self.topic_id,
+            self.generation,
+            self.rewind,
+            self.nonce,
+            self.start,
+            self.next,
+            tables,
+            self.timestamp_ms,
         )
         if self.next > self.start:
             self.reported.append(self.next)

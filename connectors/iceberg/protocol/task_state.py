@@ -1,4 +1,5 @@
-"""The task's side of the protocol: which rows may be staged, what is reported, what may be committed."""
+"""The task's side of the protocol: which rows may be staged, what is reported, what may be
+committed."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ from connectors.iceberg.schema.table import StagedFile
 
 
 class TaskState:
-    """Plain data in, actions out. Owned by the task thread; nothing here waits or does input/output.
+    """Plain data in, actions out. Owned by the task thread; nothing here waits or does
+    input/output.
 
     A caller's turn looks like this::
 
@@ -51,7 +53,7 @@ class TaskState:
         ...per message of the channel: `on_message`; per poll: `on_tick`
         ...on `CloseFiles`: `report`
         ...in pre_commit: `offsets_to_commit`
-    """
+    """  # noqa: E501 - a table or a literal is wider
 
     def __init__(
         self,
@@ -62,7 +64,8 @@ class TaskState:
         max_staged_cycles: int = 2,
         ask_interval_ms: int = 5_000,
     ) -> None:
-        """`start_number`: the worker's count of starts; coordinators of earlier starts are not followed."""
+        """`start_number`: the worker's count of starts; coordinators of earlier starts are not
+        followed."""
         self.task = task
         self.epoch: Epoch | None = None
         self._start_number = start_number
@@ -73,18 +76,23 @@ class TaskState:
         self._cycle = 0  # highest cycle reported in this epoch
         self._partitions: dict[TopicPartition, TaskPartition] = {}
         self._tables: dict[str, tuple[str, str]] = {}  # name -> (uuid, opaque answer)
-        self._skipped: set[str] = set()  # tables to go on without, until the next cycle looks for them again
-        self._uncreated: set[str] = set()  # missing tables that some rows cannot create, until the next cycle
+        # tables to go on without, until the next cycle looks for them again
+        self._skipped: set[str] = set()
+        # missing tables that some rows cannot create, until the next cycle
+        self._uncreated: set[str] = set()
         self._floors: dict[TopicPartition, int] = {}  # of all partitions, also of other tasks
         self._full = False  # no more may be staged in the open ranges
 
     # --- partitions come and go
 
     def assign(
-        self, topic_ids: Mapping[TopicPartition, str], marks: Mapping[TopicPartition, OffsetMetadata | None],
+        self,
+        topic_ids: Mapping[TopicPartition, str],
+        marks: Mapping[TopicPartition, OffsetMetadata | None],
         now_ms: int,
-    ) -> list[TaskAction]:  # fmt: skip
-        """Take partitions. They stay paused until the coordinator has said where they stand (rule 10).
+    ) -> list[TaskAction]:
+        """Take partitions. They stay paused until the coordinator has said where they stand (rule
+        10).
 
         `topic_ids` are described now; `marks` come from the group's committed offsets.
         """
@@ -94,20 +102,25 @@ class TaskState:
         for partition, topic_id in topic_ids.items():
             mark = marks.get(partition)
             least = mark.generation if mark is not None and mark.topic_id == topic_id else 0
-            self._partitions[partition] = TaskPartition(topic_id, "", now_ms, least_generation=least)
+            self._partitions[partition] = TaskPartition(
+                topic_id, "", now_ms, least_generation=least
+            )
         if not topic_ids:
             return []
         return [Pause(frozenset(topic_ids)), *self._ask(topic_ids, now_ms)]
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> list[TaskAction]:
-        """Give partitions back. What is staged for them is dropped; the next owner reads it again."""
+        """Give partitions back. What is staged for them is dropped; the next owner reads it
+        again."""
         return [Discard(p) for p in partitions if self._partitions.pop(p, None) is not None]
 
     def position_lost(self, partition: TopicPartition, now_ms: int) -> list[TaskAction]:
-        """The log does not hold the next offset: retention was faster, or the topic is another one by now.
+        """The log does not hold the next offset: retention was faster, or the topic is another one
+        by now.
 
-        Reading on where the log begins would pass over rows in silence. The coordinator is asked again after a while:
-        it knows whether the tables have these rows already, and says so if they do not.
+        Reading on where the log begins would pass over rows in silence. The coordinator is asked
+        again after a while: it knows whether the tables have these rows already, and says so if
+        they do not.
         """
         state = self._partitions.get(partition)
         if state is None or not state.attached:
@@ -118,7 +131,8 @@ class TaskState:
     # --- rows
 
     def filter_position(self, table: str, partition: TopicPartition) -> int | None:
-        """Rows of `table` below this offset must be dropped. None: hold at the first row of the table."""
+        """Rows of `table` below this offset must be dropped. None: hold at the first row of the
+        table."""
         state = self._partitions[partition]
         need = state.needs.get(table)
         known = self._tables.get(table)
@@ -127,7 +141,8 @@ class TaskState:
         return need.next
 
     def is_skipped(self, table: str) -> bool:
-        """Whether rows of this table are to be counted and left out. Ask before `filter_position`."""
+        """Whether rows of this table are to be counted and left out. Ask before
+        `filter_position`."""
         return table in self._skipped
 
     def is_uncreated(self, table: str) -> bool:
@@ -155,35 +170,49 @@ class TaskState:
 
     def awaited_tables(self) -> frozenset[str]:
         """The tables that partitions wait for."""
-        return frozenset(state.hold.table for state in self._partitions.values() if state.hold is not None)
+        return frozenset(
+            state.hold.table for state in self._partitions.values() if state.hold is not None
+        )
 
     def next_offset(self, partition: TopicPartition) -> int:
         """All rows below were handled since the last seek.
 
-        A framework that delivers rows again after an error of ours must not have them staged twice: drop
-        those below before anything else. Rows further on may be missing only because the log lacks them.
+        A framework that delivers rows again after an error of ours must not have them staged twice:
+        drop those below before anything else. Rows further on may be missing only because the log
+        lacks them.
         """
         return self._partitions[partition].next
 
     def handled(self, partition: TopicPartition, table: str, first: int | None) -> None:
-        """Rows of an open table were met; `first` is the first one that the filter let through, if any."""
+        """Rows of an open table were met; `first` is the first one that the filter let through, if
+        any."""
         self._partitions[partition].handled(table, first)
 
-    def advance(self, partition: TopicPartition, following: int, timestamp_ms: int | None = None) -> None:
+    def advance(
+        self, partition: TopicPartition, following: int, timestamp_ms: int | None = None
+    ) -> None:
         """Everything below `following` is handled. `timestamp_ms`: the latest of these records."""
         self._partitions[partition].advance(following, timestamp_ms)
 
-    def hold(self, partition: TopicPartition, table: str, need: Need, schema: str, now_ms: int) -> list[TaskAction]:
-        """Stop before a row that cannot be staged yet (rule 6); everything below it was advanced over.
+    def hold(
+        self, partition: TopicPartition, table: str, need: Need, schema: str, now_ms: int
+    ) -> list[TaskAction]:
+        """Stop before a row that cannot be staged yet (rule 6); everything below it was advanced
+        over.
 
         The partition pauses there, the rest of the rows in hand is dropped and read again.
         """
         state = self._partitions[partition]
         state.hold = TableQuestion(table, need, schema, now_ms)
-        return [*self._flow({partition}), Seek(partition, state.next), *self._ask_table(state.hold, now_ms)]
+        return [
+            *self._flow({partition}),
+            Seek(partition, state.next),
+            *self._ask_table(state.hold, now_ms),
+        ]
 
     def release(self, partition: TopicPartition) -> list[TaskAction]:
-        """Go on with a partition that was held for a pair; one that is held for something else stays."""
+        """Go on with a partition that was held for a pair; one that is held for something else
+        stays."""
         state = self._partitions.get(partition)
         if state is None or state.hold is None or state.hold.need is not Need.PAIR:
             return []
@@ -191,7 +220,8 @@ class TaskState:
         return self._flow({partition})
 
     def read_to(self, partition: TopicPartition) -> int | None:
-        """The offset up to which a partition was read: handled here, or committed by another task; None: not known."""
+        """The offset up to which a partition was read: handled here, or committed by another task;
+        None: not known."""
         state = self._partitions.get(partition)
         return state.next if state is not None and state.attached else self._floors.get(partition)
 
@@ -200,7 +230,8 @@ class TaskState:
         return self._floors.get(partition)
 
     def fill(self, *, full: bool) -> list[TaskAction]:
-        """Say whether the open ranges hold as much as may be staged: then nothing is read until their files close."""
+        """Say whether the open ranges hold as much as may be staged: then nothing is read until
+        their files close."""
         if full == self._full:
             return []
         self._full = full
@@ -209,7 +240,8 @@ class TaskState:
     # --- time and messages
 
     def on_tick(self, now_ms: int) -> list[TaskAction]:
-        """Repeat questions that stayed unanswered: any message may be lost. Pause partitions at their bounds."""
+        """Repeat questions that stayed unanswered: any message may be lost. Pause partitions at
+        their bounds."""
         actions = self._flow(p for p, state in self._partitions.items() if state.is_at_bound)
         if self._waiting(now_ms):
             actions.append(DescribeTopics())  # the topic may be another one by now
@@ -235,7 +267,8 @@ class TaskState:
         if self._seen is not None and message.epoch < self._seen:
             if not isinstance(message, StartCommit):
                 return []
-            # Every other trace of our epoch may be gone (group lost, channel wiped): say that it existed.
+            # Every other trace of our epoch may be gone (group lost, channel wiped): say that it
+            # existed.
             return [Send(Attach(self.task, self._start_number, self._new_nonce(), {}, self._seen))]
         actions: list[TaskAction] = []
         if message.epoch != self.epoch:
@@ -278,8 +311,9 @@ class TaskState:
     ) -> list[TaskAction]:
         """Report every attached partition, also those without rows (rule 11).
 
-        `files` by (partition, table) are closed and durable; `topic_ids` were described **after** the last
-        row was read: an id that differs from the one at the attach means that the rows may be another topic's.
+        `files` by (partition, table) are closed and durable; `topic_ids` were described **after**
+        the last row was read: an id that differs from the one at the attach means that the rows may
+        be another topic's.
         """
         if self.epoch is None:
             return []
@@ -303,13 +337,16 @@ class TaskState:
     def offsets_to_commit(self) -> dict[TopicPartition, GroupOffset]:
         """What pre_commit returns (rule 12): the floor of every attached partition, with our mark.
 
-        Commit them also when the offset is unchanged: the mark may be new, and may be waited for. The
-        offset may lie below what the group holds (a refill).
+        Commit them also when the offset is unchanged: the mark may be new, and may be waited for.
+        The offset may lie below what the group holds (a refill).
         """
         if self.epoch is None:
             return {}
         return {
-            p: GroupOffset(s.floor, OffsetMetadata(self.epoch, s.generation, s.topic_id, s.rewind, s.commits, s.bound))
+            p: GroupOffset(
+                s.floor,
+                OffsetMetadata(self.epoch, s.generation, s.topic_id, s.rewind, s.commits, s.bound),
+            )
             for p, s in self._partitions.items()
             if s.attached
         }
@@ -318,13 +355,16 @@ class TaskState:
 
     @property
     def staged_cycles(self) -> int:
-        """How many cycles were reported and are not known to be committed, of the partition that waits most."""
+        """How many cycles were reported and are not known to be committed, of the partition that
+        waits most."""
         return max((len(state.reported) for state in self._partitions.values()), default=0)
 
     def _waiting(self, now_ms: int) -> list[TopicPartition]:
         """Partitions whose attach stayed unanswered for long enough to ask again."""
         return [
-            p for p, s in self._partitions.items() if not s.attached and now_ms - s.asked_ms >= self._ask_interval_ms
+            p
+            for p, s in self._partitions.items()
+            if not s.attached and now_ms - s.asked_ms >= self._ask_interval_ms
         ]
 
     def _ask(self, partitions: Iterable[TopicPartition], now_ms: int) -> list[TaskAction]:
@@ -358,10 +398,16 @@ class TaskState:
         if given.generation < state.least_generation:
             return self._reject_epoch()
         state.adopt(given, commits)
-        return [Discard(partition), Seek(partition, given.position), *self._flow({partition}), RequestCommit()]
+        return [
+            Discard(partition),
+            Seek(partition, given.position),
+            *self._flow({partition}),
+            RequestCommit(),
+        ]
 
     def _reject_epoch(self) -> list[TaskAction]:
-        """This coordinator read the group before its offsets were altered (rule 21): let a new life read it again."""
+        """This coordinator read the group before its offsets were altered (rule 21): let a new life
+        read it again."""
         assert self.epoch is not None
         self._seen = Epoch(max(self.epoch, self._seen or self.epoch).number + 1, self._new_nonce())
         return [Send(Attach(self.task, self._start_number, self._new_nonce(), {}, self._seen))]
@@ -378,7 +424,9 @@ class TaskState:
         return actions
 
     def _on_table_refused(self, message: TableRefused) -> list[TaskAction]:
-        holding = [p for p, s in self._partitions.items() if s.hold and s.hold.table == message.table]
+        holding = [
+            p for p, s in self._partitions.items() if s.hold and s.hold.table == message.table
+        ]
         if not message.skip and not message.rows:
             return [Fail(f"table {message.table}: {message.error}")] if holding else []
         (self._skipped if message.skip else self._uncreated).add(message.table)
@@ -401,7 +449,11 @@ class TaskState:
             if state is None or not state.attached:
                 continue
             state.needs[message.table] = TableNeed(message.uuid, following)
-            if state.hold and state.hold.table == message.table and state.hold.need is not Need.PAIR:
+            if (
+                state.hold
+                and state.hold.table == message.table
+                and state.hold.need is not Need.PAIR
+            ):
                 state.hold = None
                 freed.append(partition)
         return self._flow(freed)
@@ -422,7 +474,11 @@ class TaskState:
 
     def _ask_for_pairs(self, now_ms: int) -> list[TaskAction]:
         """A commit may have brought the deletes that inserts wait for."""
-        holds = [s.hold for s in self._partitions.values() if s.hold is not None and s.hold.need is Need.PAIR]
+        holds = [
+            s.hold
+            for s in self._partitions.values()
+            if s.hold is not None and s.hold.need is Need.PAIR
+        ]
         return [action for hold in holds for action in self._ask_table(hold, now_ms)]
 
     def _flow(self, partitions: Iterable[TopicPartition]) -> list[TaskAction]:
@@ -433,7 +489,11 @@ class TaskState:
             state = self._partitions.get(partition)
             if state is None:
                 continue
-            waits = state.hold is not None or len(state.reported) > self._max_staged or state.is_at_bound
+            waits = (
+                state.hold is not None
+                or len(state.reported) > self._max_staged
+                or state.is_at_bound
+            )
             pause_wanted = self._full or not state.attached or waits
             if pause_wanted != state.paused:
                 state.paused = pause_wanted

@@ -1,8 +1,9 @@
 """Commits that readers do not see until a user decides: rule 34. Pure.
 
-They stand on a branch of their own, which begins at the head of the commit ref. While the branch is ahead of the ref,
-every commit of the connector goes there. A property of the table says which expectations failed, and, once a user threw
-unpublished commits away, what becomes of their rows when they come again.
+They stand on a branch of their own, which begins at the head of the commit ref. While the branch is
+ahead of the ref, every commit of the connector goes there. A property of the table says which
+expectations failed, and, once a user threw unpublished commits away, what becomes of their rows
+when they come again.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ from connectors.iceberg.config.expectations import Expectation, ExpectationActio
 from connectors.iceberg.protocol.ledger import Ledger, group_of
 from connectors.iceberg.protocol.positions import Position, TopicPartition, nest, unnest
 
-UNPUBLISHED: Final = (
-    "connect-py.unpublished."  # and the connect group id: property of the table; empty: there is nothing to say
-)
+# and the connect group id: property of the table; empty: there is nothing to say
+UNPUBLISHED: Final = "connect-py.unpublished."
 _MOST: Final = 100  # commits that the property tells of
 
 
@@ -46,10 +46,12 @@ class ComesAgain:
 
     action: ExpectationAction  # in place of `hold`: drop or dead-letter
     through: Mapping[TopicPartition, Position]  # where they end
-    names: frozenset[str] | None = None  # of the expectations that had failed; None: an earlier release wrote none
+    # of the expectations that had failed; None: an earlier release wrote none
+    names: frozenset[str] | None = None
 
     def applies_to(self, expectation: Expectation) -> bool:
-        """Whether rows are left out, of a commit that this covers: an expectation that had not failed was not seen."""
+        """Whether rows are left out, of a commit that this covers: an expectation that had not
+        failed was not seen."""
         if expectation.action is not ExpectationAction.HOLD or expectation.is_query:
             return False
         return self.names is None or expectation.name in self.names
@@ -57,7 +59,10 @@ class ComesAgain:
     def covers(self, ledger: Ledger) -> bool:
         """Whether a commit with this ledger may hold some of these rows."""
         entries = ((ledger.entry(partition), end) for partition, end in self.through.items())
-        return any(entry is not None and Position(entry.generation, entry.base) < end for entry, end in entries)
+        return any(
+            entry is not None and Position(entry.generation, entry.base) < end
+            for entry, end in entries
+        )
 
     def is_over(self, ledger: Ledger) -> bool:
         """Whether no later commit holds any of them."""
@@ -71,11 +76,14 @@ class Unpublished:
 
     commits: tuple[UnpublishedCommit, ...] = ()  # those that failed, oldest first
     again: ComesAgain | None = None
-    ref: str = ""  # that the branch is ahead of; empty: nothing is unpublished, or an earlier release wrote none
+    # that the branch is ahead of; empty: nothing is unpublished, or an earlier release wrote none
+    ref: str = ""
 
     def with_commit(self, commit: UnpublishedCommit) -> Unpublished:
         """Beyond a hundred the newest is left out: the oldest say why readers wait."""
-        return self if len(self.commits) >= _MOST else replace(self, commits=(*self.commits, commit))
+        return (
+            self if len(self.commits) >= _MOST else replace(self, commits=(*self.commits, commit))
+        )
 
     def to_text(self) -> str:
         document: dict[str, Any] = {}
@@ -102,6 +110,10 @@ class Unpublished:
                 return Unpublished(commits, ref=ref)
             through = unnest(order["through"], lambda row: Position(*row))
             names = frozenset(order["expectations"]) if "expectations" in order else None
-            return Unpublished(commits, ComesAgain(ExpectationAction(order["action"]), through, names), ref)
+            return Unpublished(
+                commits, ComesAgain(ExpectationAction(order["action"]), through, names), ref
+            )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"property {UNPUBLISHED}… is not of the sink's form: {error!r}") from error
+            raise ValueError(
+                f"property {UNPUBLISHED}… is not of the sink's form: {error!r}"
+            ) from error

@@ -1,1 +1,2 @@
-"""Branches, tags and roll-backs of tables by command: checked against the ledgers before anything is changed."""
+"""Branches, tags and roll-backs of tables by command: checked against the ledgers before anything
+is changed."""

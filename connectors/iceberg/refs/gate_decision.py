@@ -1,9 +1,13 @@
-"""What a user decides about unpublished commits, in the Spark driver: one compare-and-swap each (rule 34).
+"""What a user decides about unpublished commits, in the Spark driver: one compare-and-swap each
+(rule 34).
 
 - `PUBLISH`: the ref moves to the head of their branch, exactly as it stands.
-- `REPLAY`: the branch goes. The ref's own ledger is an older one, and the connector reads again from there (rule 8).
-- `DROP`, `DEAD_LETTER`: the same, and rows that come again and are not as expected are left out, or kept elsewhere.
-- `SKIP`: the branch goes, and its positions stay with the ref (rule 33): none of its rows come again.
+- `REPLAY`: the branch goes. The ref's own ledger is an older one, and the connector reads again
+  from there (rule 8).
+- `DROP`, `DEAD_LETTER`: the same, and rows that come again and are not as expected are left out, or
+  kept elsewhere.
+- `SKIP`: the branch goes, and its positions stay with the ref (rule 33): none of its rows come
+  again.
 
 A crash before the swap leaves everything as it was, one after it the decision done.
 """
@@ -72,10 +76,15 @@ class UnpublishedCommits:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "group": self.group, "ref": self.ref, "published": self.published, "branch": self.branch,
-            "head": self.head, "commits": self.commits, "can_publish": self.forward,
+            "group": self.group,
+            "ref": self.ref,
+            "published": self.published,
+            "branch": self.branch,
+            "head": self.head,
+            "commits": self.commits,
+            "can_publish": self.forward,
             "failed": [each.to_json() for each in self.failed],
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,29 +97,40 @@ class DecisionRequest:
 
 def groups_of(metadata: TableMetadata) -> list[str]:
     """The connectors that committed to a table."""
-    names = (key.removeprefix(prefix) for key in metadata.properties for prefix in _OF_GROUPS if key.startswith(prefix))
+    names = (
+        key.removeprefix(prefix)
+        for key in metadata.properties
+        for prefix in _OF_GROUPS
+        if key.startswith(prefix)
+    )
     return sorted(set(names))
 
 
-def unpublished_commits(metadata: TableMetadata, groups: Mapping[str, str]) -> list[UnpublishedCommits]:
+def unpublished_commits(
+    metadata: TableMetadata, groups: Mapping[str, str]
+) -> list[UnpublishedCommits]:
     """Those of some connectors.
 
-    Args:
-        groups: connect group -> ref that it commits to, unless the table says which: a branch of an earlier release
+    Args: groups: connect group -> ref that it commits to, unless the table says which: a branch of
+        an earlier release
             says nothing.
     """
     found = []
     for group, ref in sorted(groups.items()):
         branch = unpublished_branch(group)
         if branch in metadata.refs:
-            state = Unpublished.of_text(metadata.properties.get(unpublished_key(ledger_key(group)), ""))
+            state = Unpublished.of_text(
+                metadata.properties.get(unpublished_key(ledger_key(group)), "")
+            )
             followed = state.ref or ref
             if metadata.commit_ref(followed, branch) == branch:
                 found.append(_unpublished(metadata, group, followed, state))
     return found
 
 
-def _unpublished(metadata: TableMetadata, group: str, ref: str, state: Unpublished) -> UnpublishedCommits:
+def _unpublished(
+    metadata: TableMetadata, group: str, ref: str, state: Unpublished
+) -> UnpublishedCommits:
     key, branch = ledger_key(group), unpublished_branch(group)
     published = metadata.head(ref)
     head = None if published is None else int(published["snapshot-id"])
@@ -120,31 +140,45 @@ def _unpublished(metadata: TableMetadata, group: str, ref: str, state: Unpublish
 
     line = list(metadata.ancestors(metadata.snapshots[metadata.refs[branch]]))
     ahead = list(itertools.takewhile(is_ahead, line))
-    complete = len(ahead) < len(line) if head is not None else line[-1].get("parent-snapshot-id") is None
+    complete = (
+        len(ahead) < len(line) if head is not None else line[-1].get("parent-snapshot-id") is None
+    )
     commits = sum(key in snapshot["summary"] for snapshot in ahead)
-    return UnpublishedCommits(group, ref, branch, metadata.refs[branch], head, state.commits, commits, complete)
+    return UnpublishedCommits(
+        group, ref, branch, metadata.refs[branch], head, state.commits, commits, complete
+    )
 
 
 def why_not(request: DecisionRequest) -> str:
     """Why a decision cannot be carried out; empty: it can."""
     found = request.found
     if request.decision is Decision.PUBLISH:
-        return "" if found.forward else (
-            f"{found.ref} has commits that branch {found.branch} does not have, so it cannot move there: throw the "
-            "unpublished commits away, and the connector makes them again behind those"
-        )  # fmt: skip
+        return (
+            ""
+            if found.forward
+            else (
+                f"{found.ref} has commits that branch {found.branch} does not have, so it cannot "
+                f"move there: throw the "
+                "unpublished commits away, and the connector makes them again behind those"
+            )
+        )
     if request.decision in (Decision.DROP, Decision.DEAD_LETTER):
-        queries = sorted({name for each in found.failed for name, rows in each.failed.items() if not rows})
+        queries = sorted(
+            {name for each in found.failed for name, rows in each.failed.items() if not rows}
+        )
         if queries:
-            return f"{', '.join(queries)} names no rows that could be left out: replay, or skip all rows"
+            return (
+                f"{', '.join(queries)} names no rows that could be left out: replay, or skip "
+                f"all rows"
+            )
     return ""
 
 
 def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
     """Carry a decision out.
 
-    Raises:
-        TableUnsuitableError: The table is not as it was looked at, or the decision is not possible: `why_not`.
+    Raises: TableUnsuitableError: The table is not as it was looked at, or the decision is not
+        possible: `why_not`.
     """
     found = request.found
     prepared = session.table(name).new_update()
@@ -158,7 +192,11 @@ def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
     lookup = look_up(base.view(found.branch, key))
     state = Unpublished.of_text(base.properties.get(unpublished_key(key), ""))
     stays = state.again  # decided before, about rows that may still come again
-    if stays is not None and request.decision in (Decision.PUBLISH, Decision.SKIP) and lookup.ledger is not None:
+    if (
+        stays is not None
+        and request.decision in (Decision.PUBLISH, Decision.SKIP)
+        and lookup.ledger is not None
+    ):
         stays = None if stays.is_over(lookup.ledger) else stays
     properties = {unpublished_key(key): Unpublished((), stays).to_text()}
     if request.decision is Decision.PUBLISH:
@@ -183,9 +221,13 @@ def decide(session: LakeSession, name: str, request: DecisionRequest) -> None:
         prepared.remove_ref(found.branch)
     swap_once(prepared, name, found.ref, properties)
     log.info(
-        "table %s: %d unpublished commits of %s: %s", name, found.commits, found.group, request.decision.value,
+        "table %s: %d unpublished commits of %s: %s",
+        name,
+        found.commits,
+        found.group,
+        request.decision.value,
         extra={"action": "gate_decision", "table": name},
-    )  # fmt: skip
+    )
 
 
 def _ledger(name: str, lookup: Lookup) -> Ledger:
@@ -197,7 +239,8 @@ def _ledger(name: str, lookup: Lookup) -> Ledger:
 def _comes_again(action: ExpectationAction, ledger: Ledger, state: Unpublished) -> ComesAgain:
     """The order about these rows; what was decided before of some of them counts on.
 
-    Rows of the earlier decision that lie behind these are held again: no user has seen those fail what failed now.
+    Rows of the earlier decision that lie behind these are held again: no user has seen those fail
+    what failed now.
     """
     names = {name for each in state.commits for name in each.failed}
     if state.again is None:

@@ -1,4 +1,5 @@
-"""What a change of a ref means for the connectors that write to the table: an answer from the ledgers. Pure."""
+"""What a change of a ref means for the connectors that write to the table: an answer from the
+ledgers. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +14,12 @@ from connectors.iceberg.protocol.positions import TopicPartition
 from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 _REFUSED: Final = {
-    Standing.EXPIRED: "its commits before are expired, so it would not notice, and rows would be missing",
-    Standing.LOST: "the commit that says what this snapshot holds is expired, so the connector would stop",
-    Standing.REPLACED: "the snapshot has data that is not in its history, so the connector would stop",
+    Standing.EXPIRED: "its commits before are expired, so it would not notice, and rows would be "
+    "missing",
+    Standing.LOST: "the commit that says what this snapshot holds is expired, so the connector "
+    "would stop",
+    Standing.REPLACED: "the snapshot has data that is not in its history, so the connector would "
+    "stop",
     Standing.BRANCH_LOST: "its branch would be missing, so it would stop",
     Standing.NONE: "it would take the table for a new one",
 }
@@ -39,7 +43,10 @@ class ConnectorEffect:
     again: tuple[ReadAgain, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        again = {f"{each.partition.topic}:{each.partition.partition}": [each.first, each.next] for each in self.again}
+        again = {
+            f"{each.partition.topic}:{each.partition.partition}": [each.first, each.next]
+            for each in self.again
+        }
         return {"group": self.group, "reads_again": again, "refused": self.refused or None}
 
 
@@ -48,9 +55,8 @@ def effects(
 ) -> list[ConnectorEffect]:
     """The connectors that commit to a ref, and what each finds when the ref is at another snapshot.
 
-    Args:
-        snapshot: where the ref is to be; None: it is removed.
-        own: connect group -> ref, where the configuration says it. Other groups are at the ref of their last commit.
+    Args: snapshot: where the ref is to be; None: it is removed. own: connect group -> ref, where
+        the configuration says it. Other groups are at the ref of their last commit.
 
     Raises:
         LedgerFormatError: A newer version wrote a ledger, or a user edited it.
@@ -67,7 +73,8 @@ def effects(
 
 
 def _ref_of(metadata: TableMetadata, key: str) -> str:
-    """The ref on which the group of a ledger property committed last; main, if that is not known."""
+    """The ref on which the group of a ledger property committed last; main, if that is not
+    known."""
     here = [ref for ref in metadata.refs if ref not in metadata.tags and ref != MAIN]
     standing = {ref: look_up(metadata.view(ref, key)).standing for ref in [MAIN, *here]}
     return next((ref for ref, each in standing.items() if each is Standing.FOUND), MAIN)
@@ -90,5 +97,7 @@ def _again(now: Lookup, then: Lookup) -> list[ReadAgain]:
     for partition, following in now.ledger.positions().items():
         first = before.get(partition)
         if first is None or first.next < following.next:
-            found.append(ReadAgain(partition, None if first is None else first.next, following.next))
+            found.append(
+                ReadAgain(partition, None if first is None else first.next, following.next)
+            )
     return found

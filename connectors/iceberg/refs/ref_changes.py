@@ -1,4 +1,5 @@
-"""Changes of refs, made in the Spark driver: tags and branches by Spark SQL, a roll-back by one compare-and-swap."""
+"""Changes of refs, made in the Spark driver: tags and branches by Spark SQL, a roll-back by one
+compare-and-swap."""
 
 from __future__ import annotations
 
@@ -22,7 +23,14 @@ _MINUTE = 60_000
 
 
 def create_sql(
-    catalog: str, table: str, kind: str, name: str, snapshot: int, keep_ms: int | None, *, move: bool
+    catalog: str,
+    table: str,
+    kind: str,
+    name: str,
+    snapshot: int,
+    keep_ms: int | None,
+    *,
+    move: bool,
 ) -> str:
     """The statement that makes a tag or a branch (`kind`), or moves it."""
     verb = "CREATE OR REPLACE" if move else "CREATE"
@@ -42,11 +50,17 @@ def run_sql(session: LakeSession, name: str, statement: str) -> None:
 
 
 def move_branch(
-    session: LakeSession, name: str, ref: str, head: int, snapshot: int, own: Mapping[str, str] | None = None
+    session: LakeSession,
+    name: str,
+    ref: str,
+    head: int,
+    snapshot: int,
+    own: Mapping[str, str] | None = None,
 ) -> None:
     """Make a snapshot that is there the head of a branch: one compare-and-swap, as a commit's.
 
-    A crash before it leaves the table as it was, one after it the table moved: running it again says which.
+    A crash before it leaves the table as it was, one after it the table moved: running it again
+    says which.
 
     Args:
         own: As for `effects`.
@@ -63,7 +77,8 @@ def move_branch(
 def prepare_at(
     session: LakeSession, name: str, ref: str, head: int, snapshot: int
 ) -> tuple[TableUpdate, TableMetadata]:
-    """A change of a branch that stands where it was looked at, to a snapshot that is there; and its base.
+    """A change of a branch that stands where it was looked at, to a snapshot that is there; and its
+    base.
 
     Raises:
         TableUnsuitableError: One of them is so no more.
@@ -75,18 +90,27 @@ def prepare_at(
         raise TableUnsuitableError(name, f"{ref} was committed to meanwhile: look again")
     if snapshot not in base.snapshots:
         raise TableUnsuitableError(name, f"snapshot {snapshot} was expired meanwhile")
-    if base.has_unpublished(ref):  # a connector would go on with them, in front of readers once they are published
-        raise TableUnsuitableError(name, "has unpublished commits: decide about them first, with `connect-py gate`")
+    # a connector would go on with them, in front of readers once they are published
+    if base.has_unpublished(ref):
+        raise TableUnsuitableError(
+            name, "has unpublished commits: decide about them first, with `connect-py gate`"
+        )
     return prepared, base
 
 
 def prepare_back(
-    session: LakeSession, name: str, ref: str, head: int, snapshot: int, own: Mapping[str, str] | None
+    session: LakeSession,
+    name: str,
+    ref: str,
+    head: int,
+    snapshot: int,
+    own: Mapping[str, str] | None,
 ) -> tuple[TableUpdate, TableMetadata]:
-    """The same for a way back, judged again: an expiry may have taken ledgers since the user looked.
+    """The same for a way back, judged again: an expiry may have taken ledgers since the user
+    looked.
 
-    Raises:
-        TableUnsuitableError: It is not possible any more, or a connector could not go on from there.
+    Raises: TableUnsuitableError: It is not possible any more, or a connector could not go on from
+        there.
     """
     prepared, base = prepare_at(session, name, ref, head, snapshot)
     for each in effects(base, ref, snapshot, own):
@@ -105,5 +129,7 @@ def swap_once(prepared: TableUpdate, name: str, ref: str, properties: Mapping[st
         prepared.swap(properties)
     except Exception as error:
         if is_a(error, REFUSED):
-            raise TableUnsuitableError(name, f"{ref} was committed to meanwhile: look again") from error
+            raise TableUnsuitableError(
+                name, f"{ref} was committed to meanwhile: look again"
+            ) from error
         raise

@@ -1,11 +1,14 @@
-"""A rewind of one table, in the Spark driver: one compare-and-swap that moves the table and its positions together.
+"""A rewind of one table, in the Spark driver: one compare-and-swap that moves the table and its
+positions together.
 
-- `REPLAY`: the branch goes back; its ledger is an older one then, and the connector reads again from there (rule 8).
-- `SKIP`: on the snapshot that the branch goes back to stands a new one without rows, whose ledger has the positions of
-  before the rewind. The table goes on from now, without the rows in between (rule 33).
+- `REPLAY`: the branch goes back; its ledger is an older one then, and the connector reads again
+  from there (rule 8).
+- `SKIP`: on the snapshot that the branch goes back to stands a new one without rows, whose ledger
+  has the positions of before the rewind. The table goes on from now, without the rows in between
+  (rule 33).
 
-A crash before the swap leaves the table as it was, one after it the table rewound. Running it again finds that out: the
-head is the snapshot that was asked for, or a skip that stands on it.
+A crash before the swap leaves the table as it was, one after it the table rewound. Running it again
+finds that out: the head is the snapshot that was asked for, or a skip that stands on it.
 """
 
 from __future__ import annotations
@@ -64,7 +67,10 @@ def is_rewound(metadata: TableMetadata, request: RewindRequest) -> bool:
         return False
     if request.mode is RewindMode.REPLAY:
         return bool(head["snapshot-id"] == request.snapshot)
-    return head["summary"].get(REWIND_KEY) == "skip" and head.get("parent-snapshot-id") == request.snapshot
+    return (
+        head["summary"].get(REWIND_KEY) == "skip"
+        and head.get("parent-snapshot-id") == request.snapshot
+    )
 
 
 def rewind(session: LakeSession, name: str, request: RewindRequest) -> int:
@@ -83,19 +89,32 @@ def rewind(session: LakeSession, name: str, request: RewindRequest) -> int:
     prepared, base = prepare_back(session, name, request.ref, request.head, request.snapshot, own)
     lookup = look_up(base.view(request.ref, request.property_key))
     if lookup.ledger is None:
-        raise TableUnsuitableError(name, f"has no ledger of {request.group}: there are no positions to keep")
+        raise TableUnsuitableError(
+            name, f"has no ledger of {request.group}: there are no positions to keep"
+        )
     ledger = skipping(lookup.ledger)
-    summary = skip_summary(base.with_ref(request.ref, request.snapshot), request.ref, request.group, ledger)
+    summary = skip_summary(
+        base.with_ref(request.ref, request.snapshot), request.ref, request.group, ledger
+    )
     prepared.stand_on(request.ref, request.snapshot, summary)
     text = LedgerProperty(ledger, prepared.snapshot_id, lookup.opened).to_json()
-    properties = {request.property_key: text, **open_pairs_property(base, request.property_key, summary)}
+    properties = {
+        request.property_key: text,
+        **open_pairs_property(base, request.property_key, summary),
+    }
     swap_once(prepared, name, request.ref, properties)
-    log.info("table %s: %s went back to snapshot %d, and skips to now", name, request.ref, request.snapshot)
+    log.info(
+        "table %s: %s went back to snapshot %d, and skips to now",
+        name,
+        request.ref,
+        request.snapshot,
+    )
     return prepared.snapshot_id
 
 
 def skip_summary(earlier: TableMetadata, ref: str, group: str, ledger: Ledger) -> dict[str, str]:
-    """What the snapshot says that keeps these positions on a ref; `earlier`: the table with the ref where it goes."""
+    """What the snapshot says that keeps these positions on a ref; `earlier`: the table with the ref
+    where it goes."""
     key = ledger_key(group)
     summary = {key: ledger.to_json(), COMMIT_ID_KEY: ledger.commit, REWIND_KEY: "skip"}
     if ledger.repeats_offsets:
@@ -109,7 +128,11 @@ def skipping(ledger: Ledger) -> Ledger:
     """The positions of a ledger, as those of a commit that covers nothing."""
     topics = {
         name: TopicLedger(
-            topic.topic_id, {p: dataclasses.replace(entry, base=entry.next) for p, entry in topic.partitions.items()}
+            topic.topic_id,
+            {
+                p: dataclasses.replace(entry, base=entry.next)
+                for p, entry in topic.partitions.items()
+            },
         )
         for name, topic in ledger.topics.items()
     }

@@ -1,4 +1,5 @@
-"""Which tables the rows of some topics would go to, by the configuration alone: no broker and no catalog is asked."""
+"""Which tables the rows of some topics would go to, by the configuration alone: no broker and no
+catalog is asked."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class TablePlan:
 
     table: str
     mode: str
-    key: tuple[str, ...]  # empty in append mode; in merge mode then the table's identifier fields count
+    # empty in append mode; in merge mode then the table's identifier fields count
+    key: tuple[str, ...]
     partition_by: tuple[str, ...]  # of the table, if the sink creates it
     branch: str
 
@@ -54,20 +56,29 @@ class RoutePreview:
             for topic in topics
             for value in (values if by_field else (None,))
         )
-        named = dict.fromkeys((*config.tables, *(table for route in routes for table in route.tables)))
+        named = dict.fromkeys(
+            (*config.tables, *(table for route in routes for table in route.tables))
+        )
         plans = tuple(_plan(config, table) for table in named)
-        return RoutePreview(routes, plans, config.unrouted.value, config.auto_create, by_field and not values)
+        return RoutePreview(
+            routes, plans, config.unrouted.value, config.auto_create, by_field and not values
+        )
 
     def lines(self) -> Iterable[str]:
         """For people."""
         for route in self.routes:
             value = "" if route.value is None else f" ({route.value})"
-            yield f"{route.topic}{value} -> {', '.join(route.tables) or f'no table: {_FATE[self.unrouted]}'}"
+            yield (
+                f"{route.topic}{value} -> "
+                f"{', '.join(route.tables) or f'no table: {_FATE[self.unrouted]}'}"
+            )
         if self.needs_value:
             yield "rows are routed by a field: give values of it with --value to see where they go"
         for table in self.tables:
             key = f", key {', '.join(table.key)}" if table.key else ""
-            parts = f", partitioned by {', '.join(table.partition_by)}" if table.partition_by else ""
+            parts = (
+                f", partitioned by {', '.join(table.partition_by)}" if table.partition_by else ""
+            )
             made = "created if missing" if self.creates else "must exist"
             yield f"  {table.table}: {table.mode}{key}{parts}, branch {table.branch}, {made}"
 
@@ -88,6 +99,9 @@ def _tables(config: IcebergSinkConfig, topic: str, value: str | None) -> tuple[s
 def _plan(config: IcebergSinkConfig, name: str) -> TablePlan:
     table, mode = config.table(name), config.mode_of(name)
     return TablePlan(
-        name, mode.value, table.id_columns if mode is WriteMode.MERGE else (),
-        tuple(f"{term.iceberg_transform}({term.column})" for term in table.partition_by), table.commit_branch or "main",
-    )  # fmt: skip
+        name,
+        mode.value,
+        table.id_columns if mode is WriteMode.MERGE else (),
+        tuple(f"{term.iceberg_transform}({term.column})" for term in table.partition_by),
+        table.commit_branch or "main",
+    )

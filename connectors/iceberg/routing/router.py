@@ -1,4 +1,5 @@
-"""Which tables the rows of a batch go to. Works on columns: Python sees each distinct route value once."""
+"""Which tables the rows of a batch go to. Works on columns: Python sees each distinct route value
+once."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ class Routed:
         if not any_true(there):
             return None
         rows = pc.indices_nonzero(there).cast(pa.int64())
-        return Routed(self.table, self.batch.where(there), rows if self.rows is None else self.rows.take(rows))
+        return Routed(
+            self.table, self.batch.where(there), rows if self.rows is None else self.rows.take(rows)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +58,31 @@ class Routing:
     """Where the rows of a batch go; a row may go to several tables."""
 
     routed: list[Routed]
-    unrouted: int  # rows that no table takes; tombstones in append mode are not counted, they mean nothing there
+    # rows that no table takes; tombstones in append mode are not counted, they mean nothing there
+    unrouted: int
 
 
 class Router:
     """Decides by configuration. One per task, used by the task thread.
 
     - static tables without a route field: every row to every table;
-    - static tables with a route field: to each table whose route-regex matches the whole text of the value;
+    - static tables with a route field: to each table whose route-regex matches the whole text of
+      the value;
     - dynamic: the text of the value, lower-cased, is the table;
-    - by topic: the first pair of `iceberg.ext.topic-to-table` that matches; `Batch.topic` counts, as rerouted.
+    - by topic: the first pair of `iceberg.ext.topic-to-table` that matches; `Batch.topic` counts,
+      as rerouted.
 
-    A tombstone has no route value. In MERGE mode it goes to every table with a route-regex; with dynamic names to the
-    one that the route field of its key names, else to every table that rows of its topic went to since this task
-    started. A key belongs to one topic, so the delete does nothing in a table without that key.
+    A tombstone has no route value. In MERGE mode it goes to every table with a route-regex; with
+    dynamic names to the one that the route field of its key names, else to every table that rows of
+    its topic went to since this task started. A key belongs to one topic, so the delete does
+    nothing in a table without that key.
     """
 
     def __init__(self, config: IcebergSinkConfig) -> None:
         self._config = config
-        self._with_pattern = [name for name in config.tables if config.table(name).route_regex is not None]
+        self._with_pattern = [
+            name for name in config.tables if config.table(name).route_regex is not None
+        ]
         self.seen: dict[str, dict[str, None]] = {}  # by topic, the tables that rows of it went to
         self.by_seen = False  # whether tombstones went where `seen` says
         self.is_ahead = False  # whether it is not known yet where rows before these went
@@ -83,16 +92,18 @@ class Router:
     def route(self, batch: Batch) -> Routing:
         """Divide a batch; rows of tables that the connector does not write are left out.
 
-        Raises:
-            BadRows: Rows whose value has no fields although a route field is configured; rows that no table takes,
+        Raises: BadRows: Rows whose value has no fields although a route field is configured; rows
+            that no table takes,
                 if `iceberg.ext.unrouted` is dlq.
-            ConnectError: A row that no table takes, if it is fail, or if that may be otherwise once rows before it are
-                known.
+            ConnectError: A row that no table takes, if it is fail, or if that may be otherwise once
+                rows before it are known.
         """
         routing = self._route(batch)
         if not self._config.only_tables:
             return routing
-        return Routing([each for each in routing.routed if self._config.writes(each.table)], routing.unrouted)
+        return Routing(
+            [each for each in routing.routed if self._config.writes(each.table)], routing.unrouted
+        )
 
     def _route(self, batch: Batch) -> Routing:
         config = self._config
@@ -120,7 +131,9 @@ class Router:
             if pc.all(mask).as_py():
                 routed.append(Routed(table, batch))
             else:
-                routed.append(Routed(table, batch.where(mask), pc.indices_nonzero(mask).cast(pa.int64())))
+                routed.append(
+                    Routed(table, batch.where(mask), pc.indices_nonzero(mask).cast(pa.int64()))
+                )
         rest = pa.repeat(pa.scalar(True), len(batch)) if taken is None else pc.invert(taken)
         if tombstone is not None and not merge:
             rest = pc.and_not(rest, tombstone)
@@ -132,7 +145,10 @@ class Router:
         """Which tombstones go to which table."""
         if not self._config.dynamic:
             return dict.fromkeys(self._with_pattern, tombstone)
-        named = {table: pc.and_(rows, tombstone) for table, rows in self._masks(batch.key, strict=False).items()}
+        named = {
+            table: pc.and_(rows, tombstone)
+            for table, rows in self._masks(batch.key, strict=False).items()
+        }
         rest = tombstone
         for rows in named.values():
             rest = pc.and_not(rest, rows)
@@ -141,7 +157,9 @@ class Router:
         self.by_seen = True
         return {**dict.fromkeys(known, rest), **named}
 
-    def _route_values(self, value: Column, *, strict: bool) -> tuple[list[str | None], pa.Int32Array]:
+    def _route_values(
+        self, value: Column, *, strict: bool
+    ) -> tuple[list[str | None], pa.Int32Array]:
         """The distinct texts of the route field, and which one each row has (null: none)."""
         data, schema = value.data, value.schema
         for name in self._config.route_field:
@@ -158,7 +176,9 @@ class Router:
             return [], pa.nulls(len(value), pa.int32())
         if pa.types.is_nested(data.type):
             values = schemaless_values(data, {}) if schema is None else to_values(schema, data)
-            data = pa.array([None if v is None else java_text(None, v) for v in values], pa.string())
+            data = pa.array(
+                [None if v is None else java_text(None, v) for v in values], pa.string()
+            )
             schema = None
         encoded = data.dictionary_encode()
         distinct = encoded.dictionary
@@ -166,7 +186,8 @@ class Router:
         return [None if v is None else java_text(None, v) for v in texts], encoded.indices
 
     def _masks(self, side: Column, *, strict: bool = True) -> dict[str, pa.BooleanArray]:
-        """Per table, the rows that the route field of this side names; tables without rows are left out.
+        """Per table, the rows that the route field of this side names; tables without rows are left
+        out.
 
         `strict`: rows whose value has no fields are bad.
         """
@@ -177,7 +198,10 @@ class Router:
                 continue
             for table in self._tables_of_text(text):
                 tables.setdefault(table, [False] * len(values))[at] = True
-        return {table: pa.array(hits, pa.bool_()).take(route).fill_null(False) for table, hits in tables.items()}
+        return {
+            table: pa.array(hits, pa.bool_()).take(route).fill_null(False)
+            for table, hits in tables.items()
+        }
 
     def _finish(self, batch: Batch, routed: list[Routed], rest: pa.BooleanArray) -> Routing:
         count = pc.sum(rest).as_py() or 0
@@ -201,15 +225,19 @@ def with_changelogs(config: IcebergSinkConfig, routed: Sequence[Routed]) -> Sequ
     for item in routed:
         if config.is_changelog(item.table):
             raise ConnectError(
-                f"rows are routed to {item.table}, whose name is one of a changelog: set another {CHANGELOG_SUFFIX}"
+                f"rows are routed to {item.table}, whose name is one of a changelog: set another "
+                f"{CHANGELOG_SUFFIX}"
             )
     return [*routed, *(Routed(item.table + suffix, item.batch, item.rows) for item in routed)]
 
 
 def tables_of_topic(config: IcebergSinkConfig, topic: str) -> tuple[str, ...]:
-    """The tables of the first pair of `iceberg.ext.topic-to-table` that matches the topic; none: no pair does."""
+    """The tables of the first pair of `iceberg.ext.topic-to-table` that matches the topic; none: no
+    pair does."""
     found = (rule.tables(topic) for rule in config.topic_rules)
-    return tuple(filter(is_table_name, next((tables for tables in found if tables is not None), ())))
+    return tuple(
+        filter(is_table_name, next((tables for tables in found if tables is not None), ()))
+    )
 
 
 def tables_of_text(config: IcebergSinkConfig, text: str) -> list[str]:
@@ -217,4 +245,6 @@ def tables_of_text(config: IcebergSinkConfig, text: str) -> list[str]:
     if config.dynamic:
         return [text.lower()] if is_table_name(text) else []
     patterns = {name: config.table(name).route_regex for name in config.tables}
-    return [table for table, regex in patterns.items() if regex is not None and regex.fullmatch(text)]
+    return [
+        table for table, regex in patterns.items() if regex is not None and regex.fullmatch(text)
+    ]

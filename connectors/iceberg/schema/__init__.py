@@ -1,1 +1,2 @@
-"""Tables and the changes of their schema: what rows need, what a table has, what is done about the difference."""
+"""Tables and the changes of their schema: what rows need, what a table has, what is done about the
+difference."""

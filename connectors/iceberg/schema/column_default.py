@@ -20,7 +20,8 @@ _WIDE = Context(prec=100)  # digits; a column has 38 at most, Python's context 2
 
 
 def column_default(schema: Schema, type_: IcebergType) -> str | None:
-    """The default of rows that have no value because they are older than the column; None: there is none.
+    """The default of rows that have no value because they are older than the column; None: there is
+    none.
 
     Defaults that a column of this type cannot hold are left out.
     """
@@ -30,12 +31,20 @@ def column_default(schema: Schema, type_: IcebergType) -> str | None:
     if schema.name == DECIMAL and isinstance(default, Decimal):
         return _decimal(default, type_)
     temporal = named_temporal_type(schema)
-    if temporal is not None and isinstance(default, int) and type_ in ("date", "time", "timestamp", "timestamptz"):
+    if (
+        temporal is not None
+        and isinstance(default, int)
+        and type_ in ("date", "time", "timestamp", "timestamptz")
+    ):
         if temporal.kind != type_.removesuffix("tz"):
             return None
         value = default if type_ == "date" else default * MICRO // temporal.per_second
         days = value if type_ == "date" else value // MICROS_PER_DAY
-        return single_value_json(value, type_) if days in (_DAYS if type_ != "time" else (0,)) else None
+        return (
+            single_value_json(value, type_)
+            if days in (_DAYS if type_ != "time" else (0,))
+            else None
+        )
     if isinstance(default, float) and not math.isfinite(default):
         return None
     return json.dumps(default) if type_ in _PLAIN and isinstance(default, _PLAIN_TYPES) else None

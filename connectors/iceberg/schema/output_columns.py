@@ -1,4 +1,5 @@
-"""What a table lacks for rows that a user's query or function returns, and what the policy says about that."""
+"""What a table lacks for rows that a user's query or function returns, and what the policy says
+about that."""
 
 from __future__ import annotations
 
@@ -8,7 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, EvolutionPolicy, SchemaChange
+from connectors.iceberg.schema.schema_change import (
+    ChangeAction,
+    ChangeKind,
+    EvolutionPolicy,
+    SchemaChange,
+)
 from connectors.iceberg.staging.full_names import FullNames
 
 _WIDER: Final = {("int", "long"), ("float", "double")}
@@ -32,7 +38,8 @@ def judge(
     *,
     begins: bool,
 ) -> OutputColumns:
-    """Compare top-level columns, fields of Iceberg's schema JSON. Names are the same whatever their case.
+    """Compare top-level columns, fields of Iceberg's schema JSON. Names are the same whatever their
+    case.
 
     Args:
         table: Those that are there.
@@ -61,7 +68,9 @@ def judge(
             case ChangeAction.DEAD_LETTER:
                 found.refuse.append((change, ""))
             case ChangeAction.APPLY:
-                impossible = names.add(change.path, each["type"]) if change.kind is ChangeKind.ADD else None
+                impossible = (
+                    names.add(change.path, each["type"]) if change.kind is ChangeKind.ADD else None
+                )
                 if impossible is None:
                     found.apply.append(change)
                 else:

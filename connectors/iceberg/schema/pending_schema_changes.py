@@ -1,4 +1,5 @@
-"""`PendingSchemaChanges`: changes of tables that wait for a user, listed in the log and among the metrics."""
+"""`PendingSchemaChanges`: changes of tables that wait for a user, listed in the log and among the
+metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ class SchemaChangesPendingError(TableError):
         super().__init__(table, "rows wait for it to " + ", ".join(map(str, changes)))
         self.changes = tuple(changes)
 
-    def __reduce__(self) -> tuple[type[SchemaChangesPendingError], tuple[str, Sequence[SchemaChange]]]:  # type: ignore[override] # others have a text
+    def __reduce__(
+        self,
+    ) -> tuple[type[SchemaChangesPendingError], tuple[str, Sequence[SchemaChange]]]:  # type: ignore[override] # others have a text
         return type(self), (self.table, self.changes)
 
 
@@ -32,13 +35,17 @@ class PendingSchemaChanges:
 
     def hold(self, table: str, changes: Sequence[SchemaChange]) -> None:
         """Rows wait for these changes; logged when they were not known yet."""
-        now = self._pending.get(table, frozenset()) | frozenset(changes)  # tasks ask for different ones
+        # tasks ask for different ones
+        now = self._pending.get(table, frozenset()) | frozenset(changes)
         if now != self._pending.get(table):
             self._pending[table] = now
             log.warning(
-                "table %s: rows wait until a user lets it %s (change the table, or the configuration)",
-                table, ", or ".join(sorted(map(str, now))), extra={"action": "schema_change_held", "table": table},
-            )  # fmt: skip
+                "table %s: rows wait until a user lets it %s (change the table, or the "
+                "configuration)",
+                table,
+                ", or ".join(sorted(map(str, now))),
+                extra={"action": "schema_change_held", "table": table},
+            )
         for change in now:
             self._metrics.pending_change(table, str(change), pending=True)
 

@@ -1,4 +1,5 @@
-"""`SchemaChange`: one step of a table's evolution, as tasks ask for it and the catalog makes it; and the policy."""
+"""`SchemaChange`: one step of a table's evolution, as tasks ask for it and the catalog makes it;
+and the policy."""
 
 from __future__ import annotations
 
@@ -15,36 +16,44 @@ class ChangeKind(Enum):
     WIDEN = "widen"  # a wider primitive type
     OPTIONAL = "make optional"  # no longer required
     RENAME = "rename"  # another name, the same field id
-    VERSION = "add version"  # one more column, for values of a type that the column cannot take; both are optional
+    # one more column, for values of a type that the column cannot take; both are optional
+    VERSION = "add version"
 
 
 class ChangeAction(Enum):
     """What is done about a change of a table's schema."""
 
     APPLY = "apply"  # the coordinator makes it
-    IGNORE = "ignore"  # the table stays; fields without a column are dropped, values must fit their columns
-    HOLD = "hold"  # partitions wait at the first such row until a user changes the table or the configuration
+    # the table stays; fields without a column are dropped, values must fit their columns
+    IGNORE = "ignore"
+    # partitions wait at the first such row until a user changes the table or the configuration
+    HOLD = "hold"
     DEAD_LETTER = "dead-letter"  # the rows are bad records
 
 
-# What is done about changes of each kind. RENAME ignored: a renamed field is a new column. VERSION ignored: the
-# conversion of each value decides.
+# What is done about changes of each kind. RENAME ignored: a renamed field is a new column. VERSION
+# ignored: the conversion of each value decides.
 EvolutionPolicy: TypeAlias = Mapping[ChangeKind, ChangeAction]
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """One change of a table's schema; plain data that travels as JSON, to the coordinator and to its JVM.
+    """One change of a table's schema; plain data that travels as JSON, to the coordinator and to
+    its JVM.
 
-    `path` leads to the column: struct fields by name, `element` into a list, `value` into the values of a map; its
-    last part is the column's own name. Names may hold dots, so the parts are never joined.
+    `path` leads to the column: struct fields by name, `element` into a list, `value` into the
+    values of a map; its last part is the column's own name. Names may hold dots, so the parts are
+    never joined.
     """
 
     kind: ChangeKind
     path: tuple[str, ...]
-    type: str | None = None  # not RENAME: JSON text, `"long"` or `{"type":...}`; field ids in it are provisional
-    default: str | None = None  # ADD: the default of the source's column, as Iceberg's single-value JSON
-    name: str | None = None  # RENAME: the new name; VERSION: the new column's name, beside the one of `path`
+    # not RENAME: JSON text, `"long"` or `{"type":...}`; field ids in it are provisional
+    type: str | None = None
+    # ADD: the default of the source's column, as Iceberg's single-value JSON
+    default: str | None = None
+    # RENAME: the new name; VERSION: the new column's name, beside the one of `path`
+    name: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "kind": self.kind.value, "path": list(self.path)}
@@ -52,8 +61,12 @@ class SchemaChange:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> SchemaChange:
         return SchemaChange(
-            ChangeKind(data["kind"]), tuple(data["path"]), data["type"], data["default"], data.get("name")
-        )  # fmt: skip
+            ChangeKind(data["kind"]),
+            tuple(data["path"]),
+            data["type"],
+            data["default"],
+            data.get("name"),
+        )
 
     def __str__(self) -> str:
         """The change in words, as logs, errors and metrics have it."""
@@ -67,7 +80,10 @@ class SchemaChange:
                 return f"make column {column} optional"
             case ChangeKind.RENAME:
                 return f"rename column {column} to {self.name}"
-        return f"add column {self.name} of type {_shown(self.type)} beside {column}, which cannot take such values"
+        return (
+            f"add column {self.name} of type {_shown(self.type)} beside {column}, which cannot "
+            f"take such values"
+        )
 
 
 def _shown(type_: str | None) -> str:

@@ -1,4 +1,5 @@
-"""`SchemaDifferences`: what a table lacks to hold rows of some schema, as changes that the catalog can make."""
+"""`SchemaDifferences`: what a table lacks to hold rows of some schema, as changes that the catalog
+can make."""
 
 from __future__ import annotations
 
@@ -13,8 +14,19 @@ from connect_py.api.errors import DataError
 from connect_py.api.schema import ALIASES, DECIMAL, Schema, Type
 from connectors.iceberg.config.sink_options import LogicalTypes
 from connectors.iceberg.schema.column_default import column_default
-from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, EvolutionPolicy, SchemaChange
-from connectors.iceberg.staging.column_names import ColumnField, ColumnNames, Member, NameMapping, inner_mapping
+from connectors.iceberg.schema.schema_change import (
+    ChangeAction,
+    ChangeKind,
+    EvolutionPolicy,
+    SchemaChange,
+)
+from connectors.iceberg.staging.column_names import (
+    ColumnField,
+    ColumnNames,
+    Member,
+    NameMapping,
+    inner_mapping,
+)
 from connectors.iceberg.staging.kernels.kernel_compiler import incoming_members
 from connectors.iceberg.staging.type_fit import takes
 from connectors.iceberg.staging.types import (
@@ -35,7 +47,8 @@ Path = tuple[str, ...]
 class SchemaDifferences:
     """One comparison of a table with a schema. Make it, call `find`, read `changes`.
 
-    Changes that the policy ignores are not found. Key columns are never relaxed, renamed or versioned.
+    Changes that the policy ignores are not found. Key columns are never relaxed, renamed or
+    versioned.
     """
 
     options: TypeOptions
@@ -46,22 +59,34 @@ class SchemaDifferences:
     changes: list[SchemaChange] = field(default_factory=list)
     identifiers: frozenset[int] = frozenset()  # ids of columns that Iceberg keeps required
 
-    def find(self, table: Mapping[str, Any], schema: Schema | None, type_: pa.DataType) -> tuple[SchemaChange, ...]:
+    def find(
+        self, table: Mapping[str, Any], schema: Schema | None, type_: pa.DataType
+    ) -> tuple[SchemaChange, ...]:
         """What a table with this Iceberg schema (JSON form) lacks to hold such rows."""
         self.identifiers = frozenset(table.get("identifier-field-ids", ()))
         if pa.types.is_struct(type_):
-            self._level(table["fields"], incoming_members(schema, type_, ()), (), self.names.mapping)
+            self._level(
+                table["fields"], incoming_members(schema, type_, ()), (), self.names.mapping
+            )
         return tuple(self.changes)
 
     def _wanted(self, kind: ChangeKind) -> bool:
         return self.policy[kind] is not ChangeAction.IGNORE
 
     def _level(
-        self, fields: Sequence[ColumnField], members: Sequence[Member], path: Path, mapping: NameMapping
+        self,
+        fields: Sequence[ColumnField],
+        members: Sequence[Member],
+        path: Path,
+        mapping: NameMapping,
     ) -> None:
         found = self.names.columns(members, fields, mapping)
         taken = {column["id"] for column in found.values()}
-        taken |= {sibling["id"] for column in found.values() for sibling in self.names.siblings(column, fields)}
+        taken |= {
+            sibling["id"]
+            for column in found.values()
+            for sibling in self.names.siblings(column, fields)
+        }
         for member in members:
             name, schema, type_ = member
             column = found.get(name)
@@ -72,11 +97,13 @@ class SchemaDifferences:
                     continue
                 taken.add(column["id"])
             self._column(column, member, path, mapping, fields)
-            # Of the versions of a column, a row has a value in one; earlier releases left the first one required.
+            # Of the versions of a column, a row has a value in one; earlier releases left the first
+            # one required.
             siblings = self.names.siblings(column, fields)
             for version in [column, *siblings] if siblings else []:
                 self._relax(version, path)
-        if any(schema is not None for _, schema, _ in members):  # rows without a schema may lack what others have
+        # rows without a schema may lack what others have
+        if any(schema is not None for _, schema, _ in members):
             for column in fields:
                 if column["id"] not in taken and column.get("write-default") is None:
                     self._relax(column, path)
@@ -85,20 +112,35 @@ class SchemaDifferences:
         """A required column has to take nulls: the field is optional, or gone."""
         change = SchemaChange(ChangeKind.OPTIONAL, (*path, column["name"]))
         wanted = self._wanted(ChangeKind.OPTIONAL) and not self._is_key(path, column["name"])
-        if column["required"] and wanted and column["id"] not in self.identifiers and change not in self.changes:
+        if (
+            column["required"]
+            and wanted
+            and column["id"] not in self.identifiers
+            and change not in self.changes
+        ):
             self.changes.append(change)
 
     def _renamed(
-        self, name: str, schema: Schema | None, fields: Sequence[ColumnField], path: Path, taken: set[int]
+        self,
+        name: str,
+        schema: Schema | None,
+        fields: Sequence[ColumnField],
+        path: Path,
+        taken: set[int],
     ) -> ColumnField | None:
         """The column that a field without one had under a former name."""
         if not self._wanted(ChangeKind.RENAME):
             return None
         aliases = (schema.parameters.get(ALIASES, "") if schema is not None else "").split(",")
-        former = [*(a for a in aliases if a), *([] if path or name not in self.former else [self.former[name]])]
+        former = [
+            *(a for a in aliases if a),
+            *([] if path or name not in self.former else [self.former[name]]),
+        ]
         for old in former:
             free = schema is None  # rows of one batch may have different members
-            column = next((f for f in fields if f["name"] == old and (free or f["id"] not in taken)), None)
+            column = next(
+                (f for f in fields if f["name"] == old and (free or f["id"] not in taken)), None
+            )
             if column is not None and not self._is_key(path, old):
                 self.changes.append(SchemaChange(ChangeKind.RENAME, (*path, old), name=name))
                 return column
@@ -108,7 +150,8 @@ class SchemaDifferences:
         if not self._wanted(ChangeKind.ADD):
             return
         wanted = self._type(schema, type_)
-        if wanted is not None:  # else nothing to add yet: a struct without fields, values that say nothing
+        # else nothing to add yet: a struct without fields, values that say nothing
+        if wanted is not None:
             default = None if schema is None else column_default(schema, wanted)
             self.changes.append(SchemaChange(ChangeKind.ADD, path, json.dumps(wanted), default))
 
@@ -121,7 +164,12 @@ class SchemaDifferences:
             return None
 
     def _column(
-        self, column: ColumnField, member: Member, path: Path, mapping: NameMapping, fields: Sequence[ColumnField]
+        self,
+        column: ColumnField,
+        member: Member,
+        path: Path,
+        mapping: NameMapping,
+        fields: Sequence[ColumnField],
     ) -> None:
         here, (_, schema, type_) = (*path, column["name"]), member
         relaxed = schema is not None and (schema.optional or self.options.force_optional)
@@ -135,18 +183,34 @@ class SchemaDifferences:
                 return
         self._inside(column["type"], schema, type_, here, inner_mapping(mapping, column["id"]))
 
-    def _version(self, path: Path, schema: Schema | None, type_: pa.DataType, fields: Sequence[ColumnField]) -> None:
+    def _version(
+        self, path: Path, schema: Schema | None, type_: pa.DataType, fields: Sequence[ColumnField]
+    ) -> None:
         wanted = self._type(schema, type_)
         if wanted is None:
             return
         names = {f["name"].lower() for f in fields}
-        versions = {f["name"]: [v["name"] for v in self.names.history.versions_of(f, fields)] for f in fields}
+        versions = {
+            f["name"]: [v["name"] for v in self.names.history.versions_of(f, fields)]
+            for f in fields
+        }
         base = next((name for name, its in versions.items() if path[-1] in its), path[-1])
-        free = next(name for n in range(2, len(fields) + 3) if (name := f"{base}{_VERSION}{n}").lower() not in names)
-        self.changes.append(SchemaChange(ChangeKind.VERSION, (*path[:-1], base), json.dumps(wanted), name=free))
+        free = next(
+            name
+            for n in range(2, len(fields) + 3)
+            if (name := f"{base}{_VERSION}{n}").lower() not in names
+        )
+        self.changes.append(
+            SchemaChange(ChangeKind.VERSION, (*path[:-1], base), json.dumps(wanted), name=free)
+        )
 
     def _inside(
-        self, column: IcebergType, schema: Schema | None, type_: pa.DataType, path: Path, mapping: NameMapping
+        self,
+        column: IcebergType,
+        schema: Schema | None,
+        type_: pa.DataType,
+        path: Path,
+        mapping: NameMapping,
     ) -> None:
         """What a column's type lacks: a wider type, or fields of structs inside."""
         if isinstance(column, str):
@@ -160,10 +224,14 @@ class SchemaDifferences:
             if pa.types.is_list(type_):
                 inner = inner_mapping(mapping, column["element-id"])
                 of_items = None if schema is None else schema.value_schema
-                self._inside(column["element"], of_items, type_.value_type, (*path, "element"), inner)
+                self._inside(
+                    column["element"], of_items, type_.value_type, (*path, "element"), inner
+                )
         elif schema is not None and pa.types.is_map(type_):
             inner = inner_mapping(mapping, column["value-id"])
-            self._inside(column["value"], schema.value_schema, type_.item_type, (*path, "value"), inner)
+            self._inside(
+                column["value"], schema.value_schema, type_.item_type, (*path, "value"), inner
+            )
 
     def _is_key(self, path: Path, name: str) -> bool:
         return not path and name in self.keys

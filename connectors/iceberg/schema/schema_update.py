@@ -1,4 +1,5 @@
-"""What is left to do of changes of a table's schema, and what the table remembers of them. Standard library only."""
+"""What is left to do of changes of a table's schema, and what the table remembers of them. Standard
+library only."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from connectors.iceberg.staging.full_names import Field, columns_inside
 _DEFAULTS_SINCE: Final = 3  # format version
 
 
-def pending(table: str, schema: Field, format_version: int, changes: Sequence[SchemaChange]) -> list[SchemaChange]:
+def pending(
+    table: str, schema: Field, format_version: int, changes: Sequence[SchemaChange]
+) -> list[SchemaChange]:
     """The changes that a table with this schema lacks.
 
     Raises:
@@ -34,20 +37,26 @@ def pending(table: str, schema: Field, format_version: int, changes: Sequence[Sc
             continue
         if column is None:
             raise TableUnsuitableError(table, f"no column {'.'.join(change.path)}")
-        widened = change.kind is ChangeKind.WIDEN and column["type"] == json.loads(change.type or "null")
+        widened = change.kind is ChangeKind.WIDEN and column["type"] == json.loads(
+            change.type or "null"
+        )
         relaxed = change.kind is ChangeKind.OPTIONAL and not column["required"]
         if widened or relaxed or (change.kind is ChangeKind.VERSION and beside is not None):
             continue
         found.append(change)
-        if change.kind is ChangeKind.VERSION and column["id"] not in (schema.get("identifier-field-ids") or ()):
-            found.append(SchemaChange(ChangeKind.OPTIONAL, change.path))  # a row has its value in one version
+        if change.kind is ChangeKind.VERSION and column["id"] not in (
+            schema.get("identifier-field-ids") or ()
+        ):
+            # a row has its value in one version
+            found.append(SchemaChange(ChangeKind.OPTIONAL, change.path))
     return found
 
 
 def remembered(
     properties: Mapping[str, str], before: Field, after: Field, changes: Sequence[SchemaChange]
 ) -> dict[str, str]:
-    """The property that tells of former names and versions of columns, if these changes made some."""
+    """The property that tells of former names and versions of columns, if these changes made
+    some."""
     history = ColumnHistory.of(properties)
     names, versions = dict(history.names), dict(history.versions)
     noted = [change for change in changes if change.kind in (ChangeKind.RENAME, ChangeKind.VERSION)]
@@ -65,5 +74,6 @@ def remembered(
 
 
 def _find(schema: Field, path: Sequence[str]) -> Field | None:
-    """The column that a path leads to: struct fields by name, `element` into a list, `key` or `value` into a map."""
+    """The column that a path leads to: struct fields by name, `element` into a list, `key` or
+    `value` into a map."""
     return dict(columns_inside(schema)).get(tuple(path))

@@ -1,4 +1,5 @@
-"""A table as tasks ask for it, as the coordinator describes it to them, and files as tasks report them back.
+"""A table as tasks ask for it, as the coordinator describes it to them, and files as tasks report
+them back.
 
 All are plain data that travels as JSON on the channel topic: a task needs no catalog.
 """
@@ -23,12 +24,14 @@ class WriteMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """What a task asks of a table that it cannot stage rows for yet: how to create the table, and what it lacks.
+    """What a task asks of a table that it cannot stage rows for yet: how to create the table, and
+    what it lacks.
 
     Travels as text inside `OpenTable`.
     """
 
-    schema: Mapping[str, Any] | None  # Iceberg schema JSON for a new table; None: the rows do not tell
+    # Iceberg schema JSON for a new table; None: the rows do not tell
+    schema: Mapping[str, Any] | None
     reason: str = ""  # why they do not
     changes: tuple[SchemaChange, ...] = ()
     schema_id: int | None = None  # of the table's schema that lacks them
@@ -42,7 +45,13 @@ class TableRequest:
     def from_text(text: str) -> TableRequest:
         data = json.loads(text)
         changes = tuple(SchemaChange.from_json(change) for change in data["changes"])
-        return TableRequest(data["schema"], data["reason"], changes, data.get("schema_id"), tuple(data.get("keys", ())))
+        return TableRequest(
+            data["schema"],
+            data["reason"],
+            changes,
+            data.get("schema_id"),
+            tuple(data.get("keys", ())),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +70,12 @@ class TableDescription:
     key_columns: tuple[str, ...] = ()  # MERGE only, as named in the table
     properties: Mapping[str, str] = field(default_factory=dict)  # the table's own
     io_properties: Mapping[str, str] = field(default_factory=dict)  # for PyIceberg's file IO
-    sort_by: tuple[tuple[str, bool, bool], ...] = ()  # path of a column, descending, nulls first: order in new files
-    open_pairs: tuple[str, ...] = ()  # changes of keys of which the delete was committed, and the insert was not
+    sort_by: tuple[
+        tuple[str, bool, bool], ...
+    ] = ()  # path of a column, descending, nulls first: order in new files
+    open_pairs: tuple[
+        str, ...
+    ] = ()  # changes of keys of which the delete was committed, and the insert was not
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "mode": self.mode.value, "key_columns": list(self.key_columns)}
@@ -77,10 +90,12 @@ class TableDescription:
 class StagedKind(Enum):
     """What the rows of a staged file mean."""
 
-    ROWS = "rows"  # exact table schema with field ids: appended as it is; in MERGE mode one row per key, an upsert
+    # exact table schema with field ids: appended as it is; in MERGE mode one row per key, an upsert
+    ROWS = "rows"
     DELETES = "deletes"  # the key columns only: rows to remove
     CHANGES = "changes"  # what rows are completed by: see `staging/staged_changes.py`
-    INSERTS = "inserts"  # exact table schema: dead letters tried again, which are rows where no row of their key is
+    # exact table schema: dead letters tried again, which are rows where no row of their key is
+    INSERTS = "inserts"
     TRUNCATES = "truncates"  # no file: every row that is there before this cycle goes
 
 
@@ -94,7 +109,9 @@ class StagedFile:
     size: int  # bytes
     schema_id: int
     spec_id: int
-    partition: Sequence[str | None] = ()  # partition values in spec order, as Iceberg's single-value JSON text
+    partition: Sequence[
+        str | None
+    ] = ()  # partition values in spec order, as Iceberg's single-value JSON text
     unavailable: Sequence[str] = ()  # CHANGES: the columns that some rows lack
     order: str = ""  # TRUNCATES, where rows are ordered: its place, rows with lower ones go
     pairs: bool = False  # CHANGES: whether a key is changed

@@ -1,4 +1,5 @@
-"""`TableEvolution`: what one table lacks for rows of each schema, and what the configuration says about that."""
+"""`TableEvolution`: what one table lacks for rows of each schema, and what the configuration says
+about that."""
 
 from __future__ import annotations
 
@@ -34,13 +35,18 @@ class TableEvolution:
         options = TypeOptions.of(config)
         if description.format_version < 3:
             options = replace(options, variants=False)
-        names = ColumnNames.of(description.properties, options, case_insensitive=config.case_insensitive)
+        names = ColumnNames.of(
+            description.properties, options, case_insensitive=config.case_insensitive
+        )
         keys, former = frozenset(description.key_columns), config.table(description.name).renamed
         comparison = partial(SchemaDifferences, options, names, config.evolution, keys, former)
-        self._compared = lru_cache(_MAX_KNOWN)(partial(_compared, comparison, json.loads(description.schema)))
+        self._compared = lru_cache(_MAX_KNOWN)(
+            partial(_compared, comparison, json.loads(description.schema))
+        )
 
     def needed(self, value: Column) -> tuple[SchemaChange, ...]:
-        """What the table lacks to hold these rows in full; empty: nothing. Cheap when asked again."""
+        """What the table lacks to hold these rows in full; empty: nothing. Cheap when asked
+        again."""
         return self._compared(value.schema, value.data.type)
 
     def wanted(self, value: Column) -> tuple[SchemaChange, ...]:
@@ -67,7 +73,8 @@ class TableEvolution:
         for change in changes:
             path = change.path if change.name is None else (*change.path[:-1], change.name)
             if change.kind in (ChangeKind.ADD, ChangeKind.VERSION, ChangeKind.RENAME):
-                type_ = json.loads(change.type) if change.type is not None else ""  # of RENAME: stays as it is
+                # of RENAME: stays as it is
+                type_ = json.loads(change.type) if change.type is not None else ""
                 why = names.add(path, type_)
                 if why is not None:
                     refused[change] = f", which is impossible: {why}"
@@ -75,13 +82,17 @@ class TableEvolution:
 
 
 def _compared(
-    comparison: Callable[[], SchemaDifferences], table: Field, schema: Schema | None, type_: pa.DataType
+    comparison: Callable[[], SchemaDifferences],
+    table: Field,
+    schema: Schema | None,
+    type_: pa.DataType,
 ) -> tuple[SchemaChange, ...]:
     return comparison().find(table, schema, type_)
 
 
 def _rows_in_need(change: SchemaChange, value: Column) -> pa.BooleanArray:
-    """The rows that would lose something without the change: a new column matters to those that have a value for it."""
+    """The rows that would lose something without the change: a new column matters to those that
+    have a value for it."""
     tombstone = tombstones(value)
     rows = pa.repeat(pa.scalar(True), len(value)) if tombstone is None else pc.invert(tombstone)
     if change.kind is not ChangeKind.ADD or not any_true(rows):

@@ -27,10 +27,19 @@ class ChannelTurn:
     """Used by the task thread only: after every poll, and when a poll brings nothing."""
 
     def __init__(
-        self, context: SinkTaskContext, state: TaskState, stage: Stage, reader: ChannelReader, writer: ChannelWriter,
-        actions: TaskActions, stops: KeyChangeStops, metrics: IcebergMetrics, coordinator: Coordinator | None, *,
+        self,
+        context: SinkTaskContext,
+        state: TaskState,
+        stage: Stage,
+        reader: ChannelReader,
+        writer: ChannelWriter,
+        actions: TaskActions,
+        stops: KeyChangeStops,
+        metrics: IcebergMetrics,
+        coordinator: Coordinator | None,
+        *,
         max_staged_bytes: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._context = context
         self._state = state
         self._stage = stage
@@ -60,7 +69,8 @@ class ChannelTurn:
             if isinstance(message, TableOpened):
                 self._stops.waits.answered(message.table)
             if isinstance(message, CommitComplete):
-                self._context.request_commit()  # the group follows the tables at once, not a flush interval later
+                # the group follows the tables at once, not a flush interval later
+                self._context.request_commit()
         self._actions.carry_out(self._state.on_tick(now))
         self._tell_waiting()
         self._stops.check()
@@ -81,18 +91,23 @@ class ChannelTurn:
         self._awaited = awaited
 
     def _bound_staged_bytes(self) -> None:
-        """Read nothing while the open cycle holds as much as it may: the commit before it takes long."""
+        """Read nothing while the open cycle holds as much as it may: the commit before it takes
+        long."""
         staged, limit = self._stage.staged_bytes, self._max_staged_bytes
         paused = self._state.fill(full=staged >= limit)
         if paused and staged >= limit:
             log.warning(
-                "%d bytes of rows wait for the next cycle, as many as %s allows: nothing is read until then",
-                staged, MAX_STAGED_BYTES, extra={"action": "staging_full"},
-            )  # fmt: skip
+                "%d bytes of rows wait for the next cycle, as many as %s allows: nothing is read "
+                "until then",
+                staged,
+                MAX_STAGED_BYTES,
+                extra={"action": "staging_full"},
+            )
         self._actions.carry_out(paused)
 
     def _renew_credentials(self, now: int) -> None:
-        """Have tables described anew before the storage credentials end that came with their descriptions."""
+        """Have tables described anew before the storage credentials end that came with their
+        descriptions."""
         epoch = self._state.epoch
         if epoch is None or now < self._renewed_at + ASK_SECONDS * 1000:
             return
@@ -101,4 +116,9 @@ class ChannelTurn:
         expiring = self._stage.expiring()
         if expiring:
             nothing = TableRequest(None, "its rows are not known").to_text()
-            self._writer.send([OpenTable(self._state.task, epoch, name, Need.EVOLVE, nothing) for name in expiring])
+            self._writer.send(
+                [
+                    OpenTable(self._state.task, epoch, name, Need.EVOLVE, nothing)
+                    for name in expiring
+                ]
+            )

@@ -1,4 +1,5 @@
-"""`KeyChangeStops`: stops partitions before inserts whose delete was not read, as `KeyChangeWaits` decides."""
+"""`KeyChangeStops`: stops partitions before inserts whose delete was not read, as `KeyChangeWaits`
+decides."""
 
 from __future__ import annotations
 
@@ -26,10 +27,19 @@ class KeyChangeStops:
     """Used by the task thread only."""
 
     def __init__(
-        self, context: SinkTaskContext, state: TaskState, stage: Stage, poll: Poll, actions: TaskActions,
-        waits: KeyChangeWaits, *, null_unknown: bool, stages_itself: bool = True,
-    ) -> None:  # fmt: skip
-        """`stages_itself`: whether `stage` knows of the deletes that were read; else those that are committed count."""
+        self,
+        context: SinkTaskContext,
+        state: TaskState,
+        stage: Stage,
+        poll: Poll,
+        actions: TaskActions,
+        waits: KeyChangeWaits,
+        *,
+        null_unknown: bool,
+        stages_itself: bool = True,
+    ) -> None:
+        """`stages_itself`: whether `stage` knows of the deletes that were read; else those that are
+        committed count."""
         self._context = context
         self._state = state
         self._stage = stage
@@ -40,9 +50,11 @@ class KeyChangeStops:
         self._read_to = state.read_to if stages_itself else state.committed_to
 
     def limit(self, consumed: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Drop the poll's rows of partitions that have to stop within them; returns up to where the others are handled.
+        """Drop the poll's rows of partitions that have to stop within them; returns up to where the
+        others are handled.
 
-        A staged file cannot be cut: such a partition is read once more, up to the insert that has to wait.
+        A staged file cannot be cut: such a partition is read once more, up to the insert that has
+        to wait.
         """
         found = self._unread_pairs()
         for partition, unread in found.items():
@@ -51,12 +63,16 @@ class KeyChangeStops:
         limits = {tp: self.waits.limit(tp) for tp in consumed}
         return {
             tp: following if (limit := limits[tp]) is None else min(following, limit)
-            for tp, following in consumed.items() if tp not in found
-        }  # fmt: skip
+            for tp, following in consumed.items()
+            if tp not in found
+        }
 
     def _unread_pairs(self) -> dict[TopicPartition, UnreadPair]:
-        """By partition, the first insert of the poll whose delete was not read, nor is in what may be staged of it."""
-        items = [item.rows for item in self._poll.converted if item.rows is not None and item.rows.pairs]
+        """By partition, the first insert of the poll whose delete was not read, nor is in what may
+        be staged of it."""
+        items = [
+            item.rows for item in self._poll.converted if item.rows is not None and item.rows.pairs
+        ]
         found: dict[TopicPartition, UnreadPair] = {}
         while items:
             read = sum((item.deletes(found) for item in items), Counter[str]())
@@ -75,9 +91,20 @@ class KeyChangeStops:
         """Hold the partitions that were read up to the insert that has to wait."""
         for partition in self.waits.partitions():
             unread = self.waits.unread(partition)
-            if self._state.is_reading(partition) and self._state.next_offset(partition) >= unread.offset:
-                self._actions.hold(partition, unread.table, Need.PAIR, TableRequest(None, "a changed key").to_text())
-                self._context.waits(WAITING, f"{partition} stops at {unread.offset}: the delete of {unread.keys} comes")
+            if (
+                self._state.is_reading(partition)
+                and self._state.next_offset(partition) >= unread.offset
+            ):
+                self._actions.hold(
+                    partition,
+                    unread.table,
+                    Need.PAIR,
+                    TableRequest(None, "a changed key").to_text(),
+                )
+                self._context.waits(
+                    WAITING,
+                    f"{partition} stops at {unread.offset}: the delete of {unread.keys} comes",
+                )
 
     def check(self) -> None:
         """Go on with partitions whose delete was read; give up those that wait in vain."""
@@ -91,13 +118,18 @@ class KeyChangeStops:
             unread = self.waits.unread(partition)
             others = ", ".join(str(other.partition) for other in self._others(partition))
             why = (
-                f"table {unread.table}: the key {unread.keys} was changed (old, new): {partition} has the insert at "
-                f"offset {unread.offset}, which lacks values of the old row, and no delete of the old key was read "
-                f"from the partitions {others or partition.partition}"
+                f"table {unread.table}: the key {unread.keys} was changed (old, new): {partition} "
+                f"has the insert at offset {unread.offset}, which lacks values of the old row, "
+                "and no delete of the old key was read from the partitions "
+                f"{others or partition.partition}"
             )
             if not self._null_unknown:
                 raise ConnectError(f"{why}; {UNKNOWN_VALUE}=null would go on without them")
-            log.warning("%s: they are null", why, extra={"action": "values_unavailable", "table": unread.table})
+            log.warning(
+                "%s: they are null",
+                why,
+                extra={"action": "values_unavailable", "table": unread.table},
+            )
             self._stage.stage_alone(unread.table, partition, unread.offset)
             self.end(partition)
 
@@ -114,7 +146,9 @@ class KeyChangeStops:
 
     def _ends_of_others(self, partition: TopicPartition) -> Mapping[TopicPartition, int] | None:
         try:
-            return {tp: end for tp, (_, end) in self._context.log_range(self._others(partition)).items()}
+            return {
+                tp: end for tp, (_, end) in self._context.log_range(self._others(partition)).items()
+            }
         except RetriableError as error:
             log.warning("the ends of topic %s are not known now: %s", partition.topic, error)
             return None

@@ -25,7 +25,9 @@ class ConvertedRows(NamedTuple):
         if partition not in self.firsts:
             return self
         firsts = {tp: first for tp, first in self.firsts.items() if tp != partition}
-        return ConvertedRows(self.table, None if self.rows is None else self.rows.without(partition), firsts)
+        return ConvertedRows(
+            self.table, None if self.rows is None else self.rows.without(partition), firsts
+        )
 
 
 class Poll:
@@ -33,7 +35,9 @@ class Poll:
 
     def __init__(self) -> None:
         self.converted: list[ConvertedRows] = []
-        self.dead_letters: dict[TopicPartition, dict[int, DeadLetter]] = {}  # the last of each offset
+        self.dead_letters: dict[
+            TopicPartition, dict[int, DeadLetter]
+        ] = {}  # the last of each offset
         self.latest: dict[TopicPartition, int] = {}  # timestamp
 
     def saw(self, batch: Batch) -> None:

@@ -1,4 +1,5 @@
-"""`TableRowsConverter`: rows of a batch that go to one table, converted as far as the table needs them."""
+"""`TableRowsConverter`: rows of a batch that go to one table, converted as far as the table needs
+them."""
 
 from __future__ import annotations
 
@@ -49,16 +50,21 @@ class TableRowsConverter:
             return ConvertedRows(routed.table, None, firsts)
         if keep is not None:
             lacking = pc.and_not(self._dead_letters_lack(routed), keep)
-            if pc.any(lacking).as_py():  # a task that died between the two commits left rows, and no dead letters
+            if pc.any(
+                lacking
+            ).as_py():  # a task that died between the two commits left rows, and no dead letters
                 self._convert_where(routed, answer, epoch, lacking)
             if not pc.any(keep).as_py():
                 return ConvertedRows(routed.table, None, firsts)
         return ConvertedRows(routed.table, self._convert_where(routed, answer, epoch, keep), firsts)
 
     def _dead_letters_lack(self, routed: Routed) -> pa.BooleanArray:
-        """The rows whose dead letters, if the rows are bad, may not be in the dead-letter table yet."""
+        """The rows whose dead letters, if the rows are bad, may not be in the dead-letter table
+        yet."""
         table, origin = self._dead_letter_table, routed.batch.origin
-        lacking: pa.BooleanArray = pa.repeat(pa.scalar(table is not None and routed.table != table), len(origin))
+        lacking: pa.BooleanArray = pa.repeat(
+            pa.scalar(table is not None and routed.table != table), len(origin)
+        )
         if table is None:
             return lacking
         for partition in pc.unique(origin.partitions).to_pylist():
@@ -68,7 +74,9 @@ class TableRowsConverter:
                 lacking = pc.and_not(lacking, pc.and_(own, pc.less(origin.offsets, position)))
         return lacking
 
-    def _convert_where(self, routed: Routed, answer: str, epoch: Epoch, mask: pa.BooleanArray | None) -> StagedRows:
+    def _convert_where(
+        self, routed: Routed, answer: str, epoch: Epoch, mask: pa.BooleanArray | None
+    ) -> StagedRows:
         """Convert some rows, or all. BadRows: by their index in the batch that was routed."""
         try:
             needed = routed.batch if mask is None else routed.batch.where(mask)
@@ -89,4 +97,7 @@ def epoch_of(state: TaskState) -> Epoch:
 
 def first_offsets(partitions: pa.Int32Array, offsets: pa.Int64Array) -> dict[int, int]:
     """The offset of each partition's first row, which is its lowest."""
-    return {p: offsets[pc.index(partitions, p).as_py()].as_py() for p in pc.unique(partitions).to_pylist()}
+    return {
+        p: offsets[pc.index(partitions, p).as_py()].as_py()
+        for p in pc.unique(partitions).to_pylist()
+    }

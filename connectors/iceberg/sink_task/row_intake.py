@@ -1,4 +1,5 @@
-"""`RowIntake`: converts what a poll brings; holds partitions whose rows cannot be staged yet, and reports bad rows."""
+"""`RowIntake`: converts what a poll brings; holds partitions whose rows cannot be staged yet, and
+reports bad rows."""
 
 from __future__ import annotations
 
@@ -30,9 +31,17 @@ class RowIntake:
     """Used by the task thread only; what it converts goes to the poll."""
 
     def __init__(
-        self, context: SinkTaskContext, config: IcebergSinkConfig, state: TaskState, stage: Stage, poll: Poll,
-        actions: TaskActions, needs: TableNeeds, key_waits: KeyChangeWaits, dead_letter_rows: DeadLetterRows,
-    ) -> None:  # fmt: skip
+        self,
+        context: SinkTaskContext,
+        config: IcebergSinkConfig,
+        state: TaskState,
+        stage: Stage,
+        poll: Poll,
+        actions: TaskActions,
+        needs: TableNeeds,
+        key_waits: KeyChangeWaits,
+        dead_letter_rows: DeadLetterRows,
+    ) -> None:
         self._context = context
         self._config = config
         self._state = state
@@ -45,7 +54,8 @@ class RowIntake:
         self.router = Router(config)
 
     def take_records(self, records: Sequence[SinkRecord]) -> None:
-        """Take rows, even if some of them have no column form as they are; report those that cannot be given one."""
+        """Take rows, even if some of them have no column form as they are; report those that cannot
+        be given one."""
         for batch in column_batches(records, self._report_shapeless):
             self.take(batch)
 
@@ -60,7 +70,8 @@ class RowIntake:
                 self._report(rest, BadRows({0: error}), FailureReason.DOES_NOT_FIT)
 
     def take(self, batch: Batch) -> None:
-        """Convert the rows that their tables still need; hold a partition whose rows cannot be staged yet."""
+        """Convert the rows that their tables still need; hold a partition whose rows cannot be
+        staged yet."""
         self._actions.guard.check()
         rest = self._handleable(batch)
         while rest is not None:
@@ -80,20 +91,27 @@ class RowIntake:
             self._poll.dead_letters.setdefault(partition, {})[offset] = dead_letter
 
     def convert_dead_letters(self, consumed: Mapping[TopicPartition, int]) -> None:
-        """Make rows of the poll's dead letters; a partition whose dead letters have no table yet waits."""
+        """Make rows of the poll's dead letters; a partition whose dead letters have no table yet
+        waits."""
         table = self._config.dead_letter_table
         found: list[DeadLetter] = []
         for tp, dead_letters in list(self._poll.dead_letters.items()):
             if table is None or tp not in consumed or not self._state.is_reading(tp):
                 continue
             if self._state.is_skipped(table):
-                raise ConnectError(f"dead letters have nowhere to go: table {table} is left out as missing")
+                raise ConnectError(
+                    f"dead letters have nowhere to go: table {table} is left out as missing"
+                )
             if self._state.filter_position(table, tp) is None or self._state.answer(table) is None:
                 creation = self._dead_letter_rows.creation(self._config)
                 self._hold_partition(tp, BlockedBy(table, Need.CREATE, creation))
                 continue
             start = self._state.next_offset(tp)
-            found += [dead_letters[offset] for offset in sorted(dead_letters) if start <= offset < consumed[tp]]
+            found += [
+                dead_letters[offset]
+                for offset in sorted(dead_letters)
+                if start <= offset < consumed[tp]
+            ]
         for batch in self._dead_letter_rows.batches(found):
             try:
                 self._poll.converted.append(self._converter.convert(Routed(table or "", batch)))
@@ -106,8 +124,8 @@ class RowIntake:
     def _handleable(self, batch: Batch) -> Batch | None:
         """The rows that may be handled now.
 
-        Partitions that wait for the coordinator will be read again; rows below the position come again when an error
-        of ours made the worker repeat the batch.
+        Partitions that wait for the coordinator will be read again; rows below the position come
+        again when an error of ours made the worker repeat the batch.
         """
         partitions, offsets = batch.origin.partitions, batch.origin.offsets
         keep: pa.BooleanArray | None = None
@@ -129,21 +147,25 @@ class RowIntake:
         return batch.where(keep) if pc.any(keep).as_py() else None
 
     def _limit(self, partition: TopicPartition) -> int | None:
-        """The offset from which on rows are dropped: they wait for a delete, or are not wanted (rules 29 and 35)."""
+        """The offset from which on rows are dropped: they wait for a delete, or are not wanted
+        (rules 29 and 35)."""
         limits = [self._key_waits.limit(partition), self._state.end(partition)]
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _convert_rows(self, batch: Batch) -> tuple[Batch | None, dict[int, BlockedBy]]:
         """Convert a batch whole, or nothing of it; bad rows are reported and left out first.
 
-        Returns the rows that are left, and the partitions that must be held: then nothing was converted.
+        Returns the rows that are left, and the partitions that must be held: then nothing was
+        converted.
         """
         rest: Batch | None = batch
         while rest is not None:
             reason = FailureReason.UNROUTED
             try:
                 routing = self.router.route(rest)
-                wanted, lost = self._needs.with_tables(with_changelogs(self._config, routing.routed))
+                wanted, lost = self._needs.with_tables(
+                    with_changelogs(self._config, routing.routed)
+                )
                 reason = FailureReason.DOES_NOT_FIT
                 blocked = self._needs.blocked(wanted)
                 if not blocked:
@@ -156,7 +178,8 @@ class RowIntake:
         return None, {}
 
     def _report(self, batch: Batch, bad: BadRows, reason: FailureReason) -> Batch | None:
-        """Give bad rows to the reporter, which raises when nothing is tolerated; the rest goes on."""
+        """Give bad rows to the reporter, which raises when nothing is tolerated; the rest goes
+        on."""
         reporter = self._context.errant_record_reporter
         for row, error in sorted(bad.errors.items()):
             if isinstance(error, DataError):
@@ -183,4 +206,6 @@ class RowIntake:
 
 def _place(batch: Batch, row: int) -> str:
     origin = batch.origin
-    return f"topic '{origin.topic}' partition {origin.partitions[row]} at offset {origin.offsets[row]}"
+    return (
+        f"topic '{origin.topic}' partition {origin.partitions[row]} at offset {origin.offsets[row]}"
+    )

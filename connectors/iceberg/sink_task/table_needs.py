@@ -42,7 +42,12 @@ class TableNeeds:
     """Used by the task thread only."""
 
     def __init__(
-        self, config: IcebergSinkConfig, state: TaskState, stage: Stage, actions: TaskActions, metrics: IcebergMetrics
+        self,
+        config: IcebergSinkConfig,
+        state: TaskState,
+        stage: Stage,
+        actions: TaskActions,
+        metrics: IcebergMetrics,
     ) -> None:
         self._config = config
         self._state = state
@@ -55,7 +60,8 @@ class TableNeeds:
         self._ask_again_at: dict[str, float] = {}  # by table that was asked for ahead of need
 
     def with_tables(self, routed: Sequence[Routed]) -> tuple[list[Routed], int]:
-        """What goes to tables that are there, and how many rows go to others: they count as those without a table.
+        """What goes to tables that are there, and how many rows go to others: they count as those
+        without a table.
 
         Raises:
             BadRows: Rows for missing tables, if those without a table are dead letters.
@@ -63,7 +69,8 @@ class TableNeeds:
         found, lost = [], 0
         for item in routed:
             if self._state.is_uncreated(item.table):
-                rest = item.without_tombstones()  # which say nothing about a table that was never there
+                # which say nothing about a table that was never there
+                rest = item.without_tombstones()
                 if rest is not None:
                     found.append(rest)
             elif not self._state.is_skipped(item.table):
@@ -83,18 +90,21 @@ class TableNeeds:
         if now >= self._tell_unrouted_at:
             self._tell_unrouted_at = now + UNROUTED_SECONDS
             log.warning(
-                "no table takes %d rows so far, the latest of topic %s; iceberg.ext.unrouted says what becomes of them",
-                self._unrouted, topic, extra={"action": "unrouted"},
-            )  # fmt: skip
+                "no table takes %d rows so far, the latest of topic %s; iceberg.ext.unrouted says "
+                "what becomes of them",
+                self._unrouted,
+                topic,
+                extra={"action": "unrouted"},
+            )
 
     def blocked(self, routed: Sequence[Routed]) -> dict[int, BlockedBy]:
         """Which partitions must be held, and why.
 
-        All tables that are not open are asked for at once. A partition waits for the last of them, because answers
-        come in the order of the questions.
+        All tables that are not open are asked for at once. A partition waits for the last of them,
+        because answers come in the order of the questions.
 
-        Raises:
-            BadRows: Rows that cannot create a missing table, or that need a change which makes dead letters.
+        Raises: BadRows: Rows that cannot create a missing table, or that need a change which makes
+            dead letters.
         """
         blocked: dict[int, BlockedBy] = {}
         closed_tables: list[BlockedBy] = []
@@ -129,7 +139,8 @@ class TableNeeds:
         return BlockedBy(item.table, Need.CREATE, self._stage.creation(item.table, item.batch))
 
     def _lacking(self, item: Routed, answer: str) -> str | None:
-        """What to ask for when an open table lacks columns of these rows; None when it lacks nothing."""
+        """What to ask for when an open table lacks columns of these rows; None when it lacks
+        nothing."""
         description = self._stage.description(item.table, answer, epoch_of(self._state))
         known = self._evolutions.get(item.table)
         if known is None or known.description is not description:
@@ -145,5 +156,7 @@ class TableNeeds:
         now = time.monotonic()
         if now >= self._ask_again_at.get(why.table, now):
             self._ask_again_at[why.table] = now + ASK_SECONDS
-            question = OpenTable(self._state.task, epoch_of(self._state), why.table, why.need, why.request)
+            question = OpenTable(
+                self._state.task, epoch_of(self._state), why.table, why.need, why.request
+            )
             self._actions.carry_out([Send(question)])

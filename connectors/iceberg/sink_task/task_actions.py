@@ -46,9 +46,11 @@ class MessageWriter(Protocol):
 
 
 class StagingGuard:
-    """Remembers that a step of staging, which runs `with` it, broke off: what is staged is not what the state says.
+    """Remembers that a step of staging, which runs `with` it, broke off: what is staged is not what
+    the state says.
 
-    Offsets given up in a closing commit are read again by the next task; a report of now would hide rows.
+    Offsets given up in a closing commit are read again by the next task; a report of now would hide
+    rows.
     """
 
     def __init__(self) -> None:
@@ -57,7 +59,12 @@ class StagingGuard:
     def __enter__(self) -> None:
         return
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._broken = self._broken or kind is not None
 
     def check(self) -> None:
@@ -70,7 +77,12 @@ class TaskActions:
     """Used by the task thread only."""
 
     def __init__(
-        self, context: SinkTaskContext, state: TaskState, stage: Stage, poll: Poll, writer: MessageWriter
+        self,
+        context: SinkTaskContext,
+        state: TaskState,
+        stage: Stage,
+        poll: Poll,
+        writer: MessageWriter,
     ) -> None:
         self._context = context
         self._state = state
@@ -86,7 +98,9 @@ class TaskActions:
         ids = {p: topic_ids.get(p.topic, "") for p in partitions}
         self.carry_out(self._state.assign(ids, self._committed(partitions), now_ms()))
 
-    def _committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetMetadata | None]:
+    def _committed(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, OffsetMetadata | None]:
         """What stands beside the group's offsets."""
         try:
             committed = self._context.committed(partitions)
@@ -97,10 +111,11 @@ class TaskActions:
         foreign = [p for p, mark in marks.items() if mark is None]
         if foreign:
             log.warning(
-                "the group's offsets of %s were not committed by this connector: once its tables have a ledger, "
+                "the group's offsets of %s were not committed by this connector: once its tables "
+                "have a ledger, "
                 "these say where it reads, and offsets that other tools set do not count",
                 ", ".join(map(str, foreign)),
-            )  # fmt: skip
+            )
         return {p: marks.get(p) for p in partitions}
 
     def carry_out(self, actions: Iterable[TaskAction]) -> None:
@@ -141,12 +156,13 @@ class TaskActions:
     def _close_files(self, cycle: int) -> None:
         """Step 2: describe the topics again, close the files, report.
 
-        The topics come first: no row is read meanwhile, and once files are closed nothing may stand between them and
-        their report. When the cluster does not answer, or keys to the storage have ended and newer ones are on their
-        way, the cycle goes without us and a later one takes the rows.
+        The topics come first: no row is read meanwhile, and once files are closed nothing may stand
+        between them and their report. When the cluster does not answer, or keys to the storage have
+        ended and newer ones are on their way, the cycle goes without us and a later one takes the
+        rows.
 
-        Raises:
-            ConnectError: The storage refuses; the task must not go on, its rows are read again by the next one.
+        Raises: ConnectError: The storage refuses; the task must not go on, its rows are read again
+            by the next one.
         """
         epoch, topic_ids = self._state.epoch, self.topic_ids()
         if epoch is None or topic_ids is None:
@@ -158,12 +174,16 @@ class TaskActions:
                 ended = self._stage.ended()
                 staged = {} if ended else self._stage.close_cycle(cycle)
         except (OSError, ConnectError) as error:
-            raise ConnectError(f"staged files of cycle {cycle} cannot be written: {error}") from error
+            raise ConnectError(
+                f"staged files of cycle {cycle} cannot be written: {error}"
+            ) from error
         if ended:
             log.warning(
-                "rows wait for another cycle: keys to the storage that the catalog lent for %s have ended, and newer "
-                "ones are not here yet", ", ".join(ended), extra={"action": "keys_ended"},
-            )  # fmt: skip
+                "rows wait for another cycle: keys to the storage that the catalog lent for %s "
+                "have ended, and newer ones are not here yet",
+                ", ".join(ended),
+                extra={"action": "keys_ended"},
+            )
             return
         fault_point("after_close_files")
         self.carry_out(self._state.report(cycle, staged, topic_ids, now_ms()))
@@ -175,7 +195,9 @@ class TaskActions:
         A topic that is gone has an empty id, which no topic has. None: the cluster does not answer.
         """
         found = {}
-        for topic in topics if topics is not None else {p.topic for p in self._context.assignment()}:
+        for topic in (
+            topics if topics is not None else {p.topic for p in self._context.assignment()}
+        ):
             try:
                 found[topic] = self._context.topic_id(topic)
             except NotFoundError:

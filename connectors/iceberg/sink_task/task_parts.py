@@ -35,10 +35,18 @@ class TaskParts:
 
     @classmethod
     def of(
-        cls, config: IcebergSinkConfig, props: Mapping[str, str], context: SinkTaskContext, name: str, stage: Stage,
-        writer: MessageWriter, metrics: IcebergMetrics, state: TaskState | None = None,
-        *, stages_itself: bool = True,
-    ) -> Self:  # fmt: skip
+        cls,
+        config: IcebergSinkConfig,
+        props: Mapping[str, str],
+        context: SinkTaskContext,
+        name: str,
+        stage: Stage,
+        writer: MessageWriter,
+        metrics: IcebergMetrics,
+        state: TaskState | None = None,
+        *,
+        stages_itself: bool = True,
+    ) -> Self:
         """Put them together.
 
         Args:
@@ -61,12 +69,20 @@ class TaskParts:
         dead_letters = DeadLetterRows(config.connector, context.task, props)
         intake = RowIntake(context, config, state, stage, poll, actions, needs, waits, dead_letters)
         stops = KeyChangeStops(
-            context, state, stage, poll, actions, waits, null_unknown=config.null_unknown, stages_itself=stages_itself
+            context,
+            state,
+            stage,
+            poll,
+            actions,
+            waits,
+            null_unknown=config.null_unknown,
+            stages_itself=stages_itself,
         )
         return cls(state, stage, poll, actions, intake, stops)
 
     def end_poll(self, consumed: Mapping[TopicPartition, int]) -> None:
-        """Stage what the poll brought, and its dead letters: from now on everything below `consumed` is handled."""
+        """Stage what the poll brought, and its dead letters: from now on everything below
+        `consumed` is handled."""
         self.actions.guard.check()
         self.intake.convert_dead_letters(consumed)
         consumed = self.stops.limit(consumed)

@@ -1,4 +1,5 @@
-"""What a row means in MERGE mode: upsert, delete or nothing; its key; and which of its values are unavailable."""
+"""What a row means in MERGE mode: upsert, delete or nothing; its key; and which of its values are
+unavailable."""
 
 from __future__ import annotations
 
@@ -38,9 +39,9 @@ _NO_ROW = {"T": Change.TRUNCATE, "M": Change.IGNORE}
 def changes(value: Column, cdc_field: Sequence[str], read: Change = Change.UPSERT) -> pa.Int8Array:
     """The `Change` of each row; `read` is what Debezium's letter for rows of a snapshot means.
 
-    The text of the cdc field counts by its first letter, whatever its case: D deletes, all else upserts; where the
-    field is Debezium's own `op`, T truncates and M(essage) is ignored. A field named `__deleted` deletes when true. A
-    tombstone deletes.
+    The text of the cdc field counts by its first letter, whatever its case: D deletes, all else
+    upserts; where the field is Debezium's own `op`, T truncates and M(essage) is ignored. A field
+    named `__deleted` deletes when true. A tombstone deletes.
 
     Raises:
         DataError: The way to the cdc field leads through something that has no members.
@@ -68,7 +69,10 @@ def _by_field(value: Column, path: Sequence[str], read: Change) -> pa.Int8Array 
     encoded = data.dictionary_encode()
     raw = path[-1] in RAW_OPERATIONS
     deleted_flag = path[-1] == DELETED
-    meanings = [_meaning(v, read, raw=raw, deleted_flag=deleted_flag) for v in encoded.dictionary.to_pylist()]
+    meanings = [
+        _meaning(v, read, raw=raw, deleted_flag=deleted_flag)
+        for v in encoded.dictionary.to_pylist()
+    ]
     if all(m is Change.UPSERT for m in meanings):
         return None
     return pa.array(meanings, INT8).take(encoded.indices).fill_null(int(Change.UPSERT))
@@ -85,8 +89,11 @@ def _meaning(value: object, read: Change, *, raw: bool, deleted_flag: bool) -> C
     return read if raw and text == SNAPSHOT.upper() else Change.UPSERT
 
 
-def last_per_key(keys: Sequence[pa.Array | pa.ChunkedArray], order: pa.Int64Array | pa.ChunkedArray) -> pa.Array | None:
-    """The highest `order` of each key; None when every key occurs once, so that there is nothing to drop.
+def last_per_key(
+    keys: Sequence[pa.Array | pa.ChunkedArray], order: pa.Int64Array | pa.ChunkedArray
+) -> pa.Array | None:
+    """The highest `order` of each key; None when every key occurs once, so that there is nothing to
+    drop.
 
     `order` has no value twice, so the result names rows.
     """
@@ -98,7 +105,8 @@ def last_per_key(keys: Sequence[pa.Array | pa.ChunkedArray], order: pa.Int64Arra
 
 
 def groupable(key: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A key column to group by. Arrow groups by bits, Spark by values: equal numbers must have equal bits."""
+    """A key column to group by. Arrow groups by bits, Spark by values: equal numbers must have
+    equal bits."""
     key = as_array(key)
     if pa.types.is_floating(key.type):
         one_zero = pc.add(key, pa.scalar(0.0, key.type))
@@ -119,7 +127,8 @@ class Placeholder:
     value: bytes
 
     def rows(self, data: pa.Array, *, schemaless: bool) -> pa.BooleanArray | None:
-        """The rows of a column that hold the placeholder; None: none does, or the type has no such form."""
+        """The rows of a column that hold the placeholder; None: none does, or the type has no such
+        form."""
         if data.null_count == len(data):
             return None
         type_ = data.type
@@ -129,9 +138,17 @@ class Placeholder:
             return _some(pc.equal(data, self.value))
         if pa.types.is_list(type_):
             return self._lists(data)
-        if pa.types.is_map(type_) and pa.types.is_string(type_.key_type) and pa.types.is_string(type_.item_type):
+        if (
+            pa.types.is_map(type_)
+            and pa.types.is_string(type_.key_type)
+            and pa.types.is_string(type_.item_type)
+        ):
             text = self._text()
-            return None if text is None else _some(pa.array([v == [(text, text)] for v in data.to_pylist()]))
+            return (
+                None
+                if text is None
+                else _some(pa.array([v == [(text, text)] for v in data.to_pylist()]))
+            )
         return None
 
     def _text(self) -> str | None:
@@ -147,7 +164,8 @@ class Placeholder:
             forms.append(base64.b64encode(self.value).decode())
         found: pa.BooleanArray | None = None
         for form in forms:
-            if pc.index(data, form).as_py() >= 0:  # cheaper than a mask, and nearly always the end of it
+            # cheaper than a mask, and nearly always the end of it
+            if pc.index(data, form).as_py() >= 0:
                 rows = pc.equal(data, form).fill_null(False)
                 found = rows if found is None else pc.or_(found, rows)
         return found
@@ -158,7 +176,9 @@ class Placeholder:
         forms: list[list[object]] = []
         text = self._text()
         if pa.types.is_string(items) and text is not None:
-            digest = uuid.UUID(bytes=hashlib.md5(self.value, usedforsecurity=False).digest(), version=3)
+            digest = uuid.UUID(
+                bytes=hashlib.md5(self.value, usedforsecurity=False).digest(), version=3
+            )
             forms = [[text], [str(digest)]]
         elif pa.types.is_binary(items):
             forms = [[self.value]]

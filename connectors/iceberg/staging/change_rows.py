@@ -1,4 +1,5 @@
-"""`ChangeRows`: what each record of a batch does to a table that is merged, and the row that it brings."""
+"""`ChangeRows`: what each record of a batch does to a table that is merged, and the row that it
+brings."""
 
 from __future__ import annotations
 
@@ -18,12 +19,22 @@ from connectors.iceberg.staging.conversion import RowConverter
 from connectors.iceberg.staging.envelope import Envelope
 from connectors.iceberg.staging.kernels.kernel import Failure
 from connectors.iceberg.staging.ordering import order_of
-from connectors.iceberg.staging.staged_changes import BUFFERED_ORDER, CHANGE, OFFSET, SEPARATOR, UNAVAILABLE
+from connectors.iceberg.staging.staged_changes import (
+    BUFFERED_ORDER,
+    CHANGE,
+    OFFSET,
+    SEPARATOR,
+    UNAVAILABLE,
+)
 from connectors.iceberg.staging.table_converter import NULL_IN_KEY, TableConverter, TableLayout
 
 log = logging.getLogger(__name__)
 
-_EXTRA = (pa.field(OFFSET, pa.int64()), pa.field(CHANGE, pa.int8()), pa.field(UNAVAILABLE, pa.string()))
+_EXTRA = (
+    pa.field(OFFSET, pa.int64()),
+    pa.field(CHANGE, pa.int8()),
+    pa.field(UNAVAILABLE, pa.string()),
+)
 
 
 class ConvertedChanges(NamedTuple):
@@ -38,10 +49,15 @@ class ChangeRows:
     """Nothing is kept here."""
 
     def __init__(
-        self, layout: TableLayout, config: IcebergSinkConfig, converter: TableConverter, read: Change,
+        self,
+        layout: TableLayout,
+        config: IcebergSinkConfig,
+        converter: TableConverter,
+        read: Change,
         partition_count: Callable[[str], int],
-    ) -> None:  # fmt: skip
-        """`read` is what events of a snapshot mean. `partition_count` asks how many partitions a topic has now."""
+    ) -> None:
+        """`read` is what events of a snapshot mean. `partition_count` asks how many partitions a
+        topic has now."""
         self._layout = layout
         self._config = config
         self._converter = converter
@@ -65,7 +81,8 @@ class ChangeRows:
         marking = self._layout.marked is not None and any_true(deletes)
         if marking:
             unknown = {
-                name: pc.or_(deletes, hidden[name]) if name in hidden else deletes for name in self._layout.unmarked
+                name: pc.or_(deletes, hidden[name]) if name in hidden else deletes
+                for name in self._layout.unmarked
             }
         converted = converter.convert(value, unknown)
         columns, failures = converted.columns, converted.failures
@@ -91,30 +108,45 @@ class ChangeRows:
         if order is not None:
             extra.append(order)
             fields.append(BUFFERED_ORDER)
-        rows = pa.Table.from_arrays([*columns, *extra], schema=pa.schema([*self._layout.nullable, *fields]))
+        rows = pa.Table.from_arrays(
+            [*columns, *extra], schema=pa.schema([*self._layout.nullable, *fields])
+        )
         return ConvertedChanges(rows, pc.not_equal(change, Change.IGNORE), null_keys)
 
     @staticmethod
     def _check_replayed(
         change: pa.Int8Array, order: pa.StringArray | None, hidden: Mapping[str, pa.BooleanArray]
     ) -> None:
-        """Refuse dead letters tried again of which it is not known whether they are older than the row of their key.
+        """Refuse dead letters tried again of which it is not known whether they are older than the
+        row of their key.
 
-        `order`: where each stands; None: nothing tells it, so a dead letter may only be a row that is missing.
+        `order`: where each stands; None: nothing tells it, so a dead letter may only be a row that
+        is missing.
         """
         if order is not None:
-            wrong = pc.and_(pc.equal(order, "").fill_null(False), pc.not_equal(change, Change.IGNORE))
-            why = "iceberg.ext.ordering-columns say nothing of it, and so not whether it is older than its row"
+            wrong = pc.and_(
+                pc.equal(order, "").fill_null(False), pc.not_equal(change, Change.IGNORE)
+            )
+            why = (
+                "iceberg.ext.ordering-columns say nothing of it, and so not whether it is older "
+                "than its row"
+            )
         else:
             wrong = pc.or_(pc.equal(change, Change.DELETE), pc.equal(change, Change.TRUNCATE))
             for rows in hidden.values():
                 wrong = pc.or_(wrong, rows)
-            why = "without iceberg.ext.ordering-columns only a whole row can be tried again, where its key is missing"
+            why = (
+                "without iceberg.ext.ordering-columns only a whole row can be tried again, where "
+                "its key is missing"
+            )
         if any_true(as_array(wrong)):
-            raise BadRows(dict.fromkeys(pc.indices_nonzero(wrong).to_pylist(), DataError(f"a replay: {why}")))
+            raise BadRows(
+                dict.fromkeys(pc.indices_nonzero(wrong).to_pylist(), DataError(f"a replay: {why}"))
+            )
 
     def _order(self, batch: Batch, raw: Column) -> pa.StringArray:
-        """Where each row stands; empty where it does not say, and null if it is a tombstone that only repeats."""
+        """Where each row stands; empty where it does not say, and null if it is a tombstone that
+        only repeats."""
         try:
             order = order_of(batch, raw, self._config.ordering_columns)
         except DataError as error:
@@ -143,41 +175,62 @@ class ChangeRows:
         truncate = pc.equal(change, Change.TRUNCATE)
         if not self._config.apply_truncates:
             log.warning(
-                "table %s: %d truncate events of topic %s are ignored; iceberg.ext.truncate-events=apply would empty "
+                "table %s: %d truncate events of topic %s are ignored; "
+                "iceberg.ext.truncate-events=apply would empty "
                 "the table",
-                self._layout.description.name, pc.sum(truncate).as_py(), batch.origin.topic,
+                self._layout.description.name,
+                pc.sum(truncate).as_py(),
+                batch.origin.topic,
                 extra={"action": "truncate_ignored", "table": self._layout.description.name},
-            )  # fmt: skip
-            return batch, as_array(pc.if_else(truncate, pa.scalar(Change.IGNORE, pa.int8()), change))
+            )
+            return batch, as_array(
+                pc.if_else(truncate, pa.scalar(Change.IGNORE, pa.int8()), change)
+            )
         count = 1 if self._config.ordering_columns else self._partition_count(batch.origin.topic)
         if count > 1:
             refusal = DataError(
-                f"topic {batch.origin.topic} has {count} partitions, so it is not known which rows of the others came "
-                "before this truncate; iceberg.ext.ordering-columns would"
+                f"topic {batch.origin.topic} has {count} partitions, so it is not known which "
+                "rows of the others came before this truncate; iceberg.ext.ordering-columns would"
             )
             raise BadRows(dict.fromkeys(pc.indices_nonzero(truncate).to_pylist(), refusal))
         return batch, change
 
     def _place_keys(
-        self, batch: Batch, columns: list[pa.Array], converter: RowConverter, failures: list[Failure]
+        self,
+        batch: Batch,
+        columns: list[pa.Array],
+        converter: RowConverter,
+        failures: list[Failure],
     ) -> None:
-        """Put keys from the record keys where the value has none: tombstones, and columns the value lacks."""
+        """Put keys from the record keys where the value has none: tombstones, and columns the value
+        lacks."""
         tombstone = tombstones(batch.value)
         lacking = [k for k in self._layout.keys if k not in converter.sources]
-        keys = None if tombstone is None and not lacking else self._converter.convert_keys(batch.key)
+        keys = (
+            None if tombstone is None and not lacking else self._converter.convert_keys(batch.key)
+        )
         if keys is None:
             return
         for name in self._layout.keys:
             at = self._layout.schema.get_field_index(name)
-            columns[at] = keys.columns[at] if name in lacking else choose(tombstone, keys.columns[at], columns[at])
+            columns[at] = (
+                keys.columns[at]
+                if name in lacking
+                else choose(tombstone, keys.columns[at], columns[at])
+            )
         for failure in keys.failures:
-            rows = failure.rows if failure.column in lacking or tombstone is None else pc.and_(failure.rows, tombstone)
+            rows = (
+                failure.rows
+                if failure.column in lacking or tombstone is None
+                else pc.and_(failure.rows, tombstone)
+            )
             failures.append(Failure(rows, failure.column, failure.reason))
 
     def _without_key(
         self, batch: Batch, change: pa.Int8Array, keyless: pa.BooleanArray, failures: list[Failure]
     ) -> tuple[pa.Int8Array, int]:
-        """Tombstones without a key mean nothing; other rows without one fail or are left out, by configuration.
+        """Tombstones without a key mean nothing; other rows without one fail or are left out, by
+        configuration.
 
         Returns what each row does then, and how many are left out.
         """
@@ -197,9 +250,16 @@ class ChangeRows:
                 null_keys = pc.sum(named).as_py()
         return as_array(pc.if_else(keyless, ignore, change)), null_keys
 
-    def _unavailable_ids(self, hidden: Mapping[str, pa.BooleanArray], length: int) -> pa.StringArray:
+    def _unavailable_ids(
+        self, hidden: Mapping[str, pa.BooleanArray], length: int
+    ) -> pa.StringArray:
         if not hidden:
             return pa.nulls(length, pa.string())
-        texts = [pc.if_else(rows, self._layout.field_id(name) + SEPARATOR, "") for name, rows in hidden.items()]
+        texts = [
+            pc.if_else(rows, self._layout.field_id(name) + SEPARATOR, "")
+            for name, rows in hidden.items()
+        ]
         joined = pc.binary_join_element_wise(SEPARATOR, *texts, "")
-        return as_array(pc.if_else(pc.equal(joined, SEPARATOR), pa.scalar(None, pa.string()), joined))
+        return as_array(
+            pc.if_else(pc.equal(joined, SEPARATOR), pa.scalar(None, pa.string()), joined)
+        )

@@ -1,7 +1,7 @@
 """`ColumnHistory`: what the sink itself changed about a table's columns, kept in a table property.
 
-Field ids never change, so the history goes by them: which names a column had, and which columns were added because
-another one could not take the values of a new type. Standard library only.
+Field ids never change, so the history goes by them: which names a column had, and which columns
+were added because another one could not take the values of a new type. Standard library only.
 """
 
 from __future__ import annotations
@@ -36,9 +36,13 @@ class ColumnHistory:
     def to_json(self) -> str:
         """The text of the property."""
         members = {"names": self.names, "versions": self.versions}
-        return json.dumps({key: value for key, value in members.items() if value}, separators=(",", ":"))
+        return json.dumps(
+            {key: value for key, value in members.items() if value}, separators=(",", ":")
+        )
 
-    def versions_of(self, column: Mapping[str, Any], fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    def versions_of(
+        self, column: Mapping[str, Any], fields: Sequence[Mapping[str, Any]]
+    ) -> list[Mapping[str, Any]]:
         """The versions of a column that are still among the fields of its level, oldest first."""
         by_id = {f["id"]: f for f in fields}
         return [by_id[id_] for id_ in self.versions.get(column["id"], ()) if id_ in by_id]

@@ -1,8 +1,9 @@
 """`ColumnNames`: which column of a table a record's field means.
 
-With a name mapping in the table's properties names go through it, case-sensitively; a name that it does not know counts
-as it is. A column that was renamed by the sink is found under its former names too, unless a field has its present one.
-Among the versions of a column the oldest that takes the field's values is meant.
+With a name mapping in the table's properties names go through it, case-sensitively; a name that it
+does not know counts as it is. A column that was renamed by the sink is found under its former names
+too, unless a field has its present one. Among the versions of a column the oldest that takes the
+field's values is meant.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from connectors.iceberg.staging.types import TypeOptions
 NAME_MAPPING = "schema.name-mapping.default"
 ColumnField: TypeAlias = Mapping[str, Any]  # a field of an Iceberg schema, JSON form
 NameMapping: TypeAlias = "Sequence[Mapping[str, Any]] | None"
-Member: TypeAlias = "tuple[str, Schema | None, pa.DataType]"  # of a record: name, Connect schema, Arrow type
+# of a record: name, Connect schema, Arrow type
+Member: TypeAlias = "tuple[str, Schema | None, pa.DataType]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,9 @@ class ColumnNames:
     case_insensitive: bool = False
 
     @staticmethod
-    def of(properties: Mapping[str, str], types: TypeOptions, *, case_insensitive: bool) -> ColumnNames:
+    def of(
+        properties: Mapping[str, str], types: TypeOptions, *, case_insensitive: bool
+    ) -> ColumnNames:
         """Read the table's default name mapping and the sink's own history."""
         text = properties.get(NAME_MAPPING)
         mapping = None if text is None else json.loads(text)
@@ -44,7 +48,8 @@ class ColumnNames:
     def columns(
         self, members: Sequence[Member], fields: Sequence[ColumnField], mapping: NameMapping
     ) -> dict[str, ColumnField]:
-        """The columns of one level that the members of a record mean, by the member's name; those without are left out.
+        """The columns of one level that the members of a record mean, by the member's name; those
+        without are left out.
 
         Two members never share a column: who has its present name wins over who has a former one.
         """
@@ -64,11 +69,19 @@ class ColumnNames:
 
     def siblings(self, column: ColumnField, fields: Sequence[ColumnField]) -> list[ColumnField]:
         """The other versions of the same thing."""
-        base = next((f for f in fields if column["id"] in self.history.versions.get(f["id"], ())), column)
-        return [f for f in (base, *self.history.versions_of(base, fields)) if f["id"] != column["id"]]
+        base = next(
+            (f for f in fields if column["id"] in self.history.versions.get(f["id"], ())), column
+        )
+        return [
+            f for f in (base, *self.history.versions_of(base, fields)) if f["id"] != column["id"]
+        ]
 
     def _version(
-        self, column: ColumnField, fields: Sequence[ColumnField], schema: Schema | None, type_: pa.DataType
+        self,
+        column: ColumnField,
+        fields: Sequence[ColumnField],
+        schema: Schema | None,
+        type_: pa.DataType,
     ) -> ColumnField:
         versions = self.history.versions_of(column, fields)
         if not versions or pa.types.is_null(type_):
@@ -76,11 +89,18 @@ class ColumnNames:
         fitting = (f for f in (column, *versions) if takes(f["type"], schema, type_, self.types))
         return next(fitting, column)
 
-    def _by_present_names(self, fields: Sequence[ColumnField], mapping: NameMapping) -> Mapping[str, ColumnField]:
+    def _by_present_names(
+        self, fields: Sequence[ColumnField], mapping: NameMapping
+    ) -> Mapping[str, ColumnField]:
         own = {f["name"]: f for f in fields}
         if mapping is not None:
             by_id = {f["id"]: f for f in fields}
-            mapped = {n: by_id[m["field-id"]] for m in mapping if m.get("field-id") in by_id for n in m["names"]}
+            mapped = {
+                n: by_id[m["field-id"]]
+                for m in mapping
+                if m.get("field-id") in by_id
+                for n in m["names"]
+            }
             return {**own, **mapped}
         return {**{f["name"].lower(): f for f in fields}, **own} if self.case_insensitive else own
 

@@ -1,4 +1,5 @@
-"""Columns: members of structs and maps, what lists and files of them consist of, and which rows are tombstones."""
+"""Columns: members of structs and maps, what lists and files of them consist of, and which rows are
+tombstones."""
 
 from __future__ import annotations
 
@@ -18,7 +19,11 @@ def tombstones(column: Column) -> pa.BooleanArray | None:
         return pa.repeat(pa.scalar(True), len(column))
     if column.data.null_count:
         return column.data.is_null()
-    return column.tombstone if column.tombstone is not None and pc.any(column.tombstone).as_py() else None
+    return (
+        column.tombstone
+        if column.tombstone is not None and pc.any(column.tombstone).as_py()
+        else None
+    )
 
 
 def column_at(column: Column | None, path: Iterable[str]) -> Column | None:
@@ -46,14 +51,16 @@ def member(data: pa.Array, schema: Schema | None, name: str) -> tuple[pa.Array, 
 
 
 def list_offsets(data: pa.ListArray) -> tuple[pa.Int32Array, pa.BooleanArray | None]:
-    """The offsets of lists as long as these, without what a null hides; and which of them are null, None: none."""
+    """The offsets of lists as long as these, without what a null hides; and which of them are null,
+    None: none."""
     ends = pc.cumulative_sum(pc.list_value_length(data).fill_null(0)).cast(pa.int32())
     mask = data.is_null() if data.null_count else None
     return pa.concat_arrays([pa.array([0], pa.int32()), as_array(ends)]), mask
 
 
 def leaves(name: str, data: pa.Array, path: str = "") -> Iterator[tuple[str, str, pa.Array]]:
-    """What a column consists of in a file: the name of each in Iceberg, its path in Parquet, and its values."""
+    """What a column consists of in a file: the name of each in Iceberg, its path in Parquet, and
+    its values."""
     path = path or name
     if isinstance(data, pa.ExtensionArray):
         data = data.storage
@@ -71,7 +78,8 @@ def leaves(name: str, data: pa.Array, path: str = "") -> Iterator[tuple[str, str
 
 
 def items_of(data: pa.ListArray) -> pa.Array:
-    """The items of all lists in a row, as `flatten`, which cannot make an empty array of UUIDs in structs."""
+    """The items of all lists in a row, as `flatten`, which cannot make an empty array of UUIDs in
+    structs."""
     if not pc.sum(pc.list_value_length(data)).as_py():
         return data.values.slice(0, 0)
     return data.flatten()

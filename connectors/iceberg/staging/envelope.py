@@ -1,4 +1,5 @@
-"""Debezium's change events as they come, with no transformation before: the row, and what happened to it."""
+"""Debezium's change events as they come, with no transformation before: the row, and what happened
+to it."""
 
 from __future__ import annotations
 
@@ -13,8 +14,17 @@ from connectors.iceberg.staging.cdc import INT8, SNAPSHOT, Change
 from connectors.iceberg.staging.columns import any_true, as_array, tombstones
 
 OPERATION, BEFORE, AFTER = "op", "before", "after"
-_MEANINGS = {"c": Change.UPSERT, "u": Change.UPSERT, "d": Change.DELETE, "t": Change.TRUNCATE, "m": Change.IGNORE}
-_NO_ROW = f"the event has no row: iceberg.ext.envelope=debezium expects {AFTER!r} of every create, read and update"
+_MEANINGS = {
+    "c": Change.UPSERT,
+    "u": Change.UPSERT,
+    "d": Change.DELETE,
+    "t": Change.TRUNCATE,
+    "m": Change.IGNORE,
+}
+_NO_ROW = (
+    f"the event has no row: iceberg.ext.envelope=debezium expects {AFTER!r} of every create, "
+    f"read and update"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +38,8 @@ class Envelope:
 
     @staticmethod
     def of(value: Column, read: Change = Change.UPSERT) -> Envelope:
-        """Open the events of a batch; tombstones may be among them. `read` is what events of a snapshot mean.
+        """Open the events of a batch; tombstones may be among them. `read` is what events of a
+        snapshot mean.
 
         Raises:
             BadRows: These rows are no change events, or lack the row that they write.
@@ -36,9 +47,13 @@ class Envelope:
         tombstone = tombstones(value)
         if tombstone is not None and pc.all(tombstone).as_py():
             change = pa.repeat(pa.scalar(Change.DELETE, INT8), len(value))
-            return Envelope(Column(None, pa.nulls(len(value))), None, pa.nulls(len(value), pa.string()), change)
+            return Envelope(
+                Column(None, pa.nulls(len(value))), None, pa.nulls(len(value), pa.string()), change
+            )
         operation = value.member(OPERATION) if value.is_struct() else None
-        if operation is None or not (pa.types.is_string(operation.data.type) or pa.types.is_null(operation.data.type)):
+        if operation is None or not (
+            pa.types.is_string(operation.data.type) or pa.types.is_null(operation.data.type)
+        ):
             return _refuse(value, tombstone, None)
         codes = operation.data.cast(pa.string()).dictionary_encode()
         known = _MEANINGS | {SNAPSHOT: read}
@@ -52,11 +67,14 @@ class Envelope:
         lost = _without_row(after, change)
         if any_true(lost):
             raise BadRows(dict.fromkeys(pc.indices_nonzero(lost).to_pylist(), _no_event(_NO_ROW)))
-        return Envelope(_rows(len(value), before, after, change), before, codes.cast(pa.string()), change)
+        return Envelope(
+            _rows(len(value), before, after, change), before, codes.cast(pa.string()), change
+        )
 
 
 def shape(value: Column) -> Column:
-    """Rows that show which columns the events of a batch have; as many as there are events, or none."""
+    """Rows that show which columns the events of a batch have; as many as there are events, or
+    none."""
     if value.null_count == len(value) or not value.is_struct():
         return Column(None, pa.nulls(0))
     after = value.member(AFTER)
@@ -95,11 +113,14 @@ def _is_empty(rows: Column | None) -> bool:
     return rows is None or rows.null_count == len(rows)
 
 
-def _refuse(value: Column, tombstone: pa.BooleanArray | None, change: pa.Int8Array | None) -> Envelope:
+def _refuse(
+    value: Column, tombstone: pa.BooleanArray | None, change: pa.Int8Array | None
+) -> Envelope:
     bad = pa.repeat(pa.scalar(True), len(value)) if change is None else change.is_null()
     if tombstone is not None:
         bad = pc.and_not(bad, tombstone)
     error = _no_event(
-        f"no change event of Debezium: iceberg.ext.envelope=debezium expects an {OPERATION!r} that is known"
+        f"no change event of Debezium: iceberg.ext.envelope=debezium expects an {OPERATION!r} that "
+        f"is known"
     )
     raise BadRows(dict.fromkeys(pc.indices_nonzero(bad).to_pylist(), error))

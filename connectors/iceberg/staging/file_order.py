@@ -1,4 +1,5 @@
-"""`FileOrder`: rows of a file in the order that the configuration gives the table, so that bounds are narrow."""
+"""`FileOrder`: rows of a file in the order that the configuration gives the table, so that bounds
+are narrow."""
 
 from __future__ import annotations
 
@@ -15,10 +16,13 @@ class FileOrder:
 
     def __init__(self, sort_by: Sequence[tuple[str, bool, bool]]) -> None:
         """`sort_by`: path of a column, descending, nulls first."""
-        self._terms = [(path.split("."), descending, nulls_first) for path, descending, nulls_first in sort_by]
+        self._terms = [
+            (path.split("."), descending, nulls_first) for path, descending, nulls_first in sort_by
+        ]
 
     def sorted(self, rows: pa.Table) -> pa.Table:
-        """The rows in order; equal ones stay as they were. A column that is not there orders nothing."""
+        """The rows in order; equal ones stay as they were. A column that is not there orders
+        nothing."""
         columns: list[pa.Array] = []
         directions: list[str] = []
         for path, descending, nulls_first in self._terms:
@@ -32,7 +36,9 @@ class FileOrder:
         if not columns or rows.num_rows < 2:
             return rows
         names = [str(number) for number in range(len(columns))]
-        keys = pa.table([*columns, pa.array(range(rows.num_rows), pa.int64())], names=[*names, "place"])
+        keys = pa.table(
+            [*columns, pa.array(range(rows.num_rows), pa.int64())], names=[*names, "place"]
+        )
         order = [*zip(names, directions, strict=True), ("place", "ascending")]
         return rows.take(pc.sort_indices(keys, sort_keys=order))
 

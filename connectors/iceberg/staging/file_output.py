@@ -1,4 +1,5 @@
-"""Where staged files go: local paths straight through pyarrow, everything else through PyIceberg's file IO."""
+"""Where staged files go: local paths straight through pyarrow, everything else through PyIceberg's
+file IO."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ from pyiceberg.io import FileIO, load_file_io
 from connectors.iceberg.faults import fault_point
 from connectors.iceberg.schema.table import TableDescription
 from connectors.iceberg.staging.dictionary_columns import dictionary_columns
-from connectors.iceberg.staging.write_settings import DEFAULT_ROW_GROUP_BYTES, ROW_GROUP_ROWS, WriteSettings
+from connectors.iceberg.staging.write_settings import (
+    DEFAULT_ROW_GROUP_BYTES,
+    ROW_GROUP_ROWS,
+    WriteSettings,
+)
 
 LARGE_ROW_BYTES = 64 << 10  # on average
 FEW_ROWS = 100  # make one row group, however small the table wants them
@@ -39,7 +44,8 @@ class FileOutput:
             _make_folder(self._local)
 
     def write(self, name: str, rows: pa.Table) -> tuple[str, int]:
-        """Write one Parquet file, which then outlives a machine that dies. Returns its URI and its size in bytes."""
+        """Write one Parquet file, which then outlives a machine that dies. Returns its URI and its
+        size in bytes."""
         uri = f"{self.location}/{name}"
         if self._io is None:
             assert self._local is not None
@@ -49,7 +55,9 @@ class FileOutput:
             _names_to_disk(path.parent)
             return uri, path.stat().st_size
         output = self._io.new_output(uri)
-        with output.create(overwrite=True) as stream:  # no name comes twice, and to look would be one more request
+        with output.create(
+            overwrite=True
+        ) as stream:  # no name comes twice, and to look would be one more request
             self._write(stream, rows)
             size = stream.tell()
         return uri, size
@@ -58,13 +66,18 @@ class FileOutput:
         dictionaries: Any = dictionary_columns(rows)  # the stubs know no lists
         options = self.settings.parquet_options(rows.schema, rows.num_rows)
         with pq.ParquetWriter(
-            where, rows.schema, store_decimal_as_integer=True, use_dictionary=dictionaries, **options
+            where,
+            rows.schema,
+            store_decimal_as_integer=True,
+            use_dictionary=dictionaries,
+            **options,
         ) as writer:
             for group in _row_groups(rows, self.settings.row_group_bytes):
                 writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
             fault_point("staging_write")  # the file is begun, and not whole
         if rows.nbytes > LARGE_ROW_BYTES * rows.num_rows:
-            pa.default_memory_pool().release_unused()  # else the writer's copies of the largest row stay for ever
+            # else the writer's copies of the largest row stay for ever
+            pa.default_memory_pool().release_unused()
 
     def remove(self, uri: str) -> None:
         """Delete a file that was not reported; one that is not there is fine."""
@@ -83,7 +96,8 @@ def _make_folder(folder: Path) -> None:
 
 def _names_to_disk(folder: Path) -> None:
     """Have the disk hold the names in a folder, if its file system knows such a thing."""
-    with contextlib.suppress(OSError):  # some of networks do not, and there are folders that one may only write to
+    # some of networks do not, and there are folders that one may only write to
+    with contextlib.suppress(OSError):
         _to_disk(folder, os.O_RDONLY)
 
 
@@ -97,7 +111,8 @@ def _to_disk(path: Path, flags: int) -> None:
 
 
 def _row_groups(rows: pa.Table, limit: int) -> Iterator[pa.Table]:
-    """The rows in pieces that are not too large; a row that is too large by itself is one of them."""
+    """The rows in pieces that are not too large; a row that is too large by itself is one of
+    them."""
     few = rows.num_rows <= FEW_ROWS and rows.nbytes <= DEFAULT_ROW_GROUP_BYTES
     if rows.nbytes <= limit or few or rows.num_rows <= 1:
         yield rows
@@ -110,9 +125,17 @@ def _row_groups(rows: pa.Table, limit: int) -> Iterator[pa.Table]:
 def why_not_written(table: TableDescription) -> str | None:
     """Why rows of a table cannot be staged, and what to do about it; None: they can."""
     if ENCRYPTION in table.properties:
-        return f"has the property {ENCRYPTION}, and rows are not encrypted: write to a table without it"
-    if local_path(table.data_location) is None and (odd := next((c for c in "#?" if c in table.data_location), None)):
-        return f"has its data at {table.data_location}, where what follows {odd} is lost: set write.data.path"
+        return (
+            f"has the property {ENCRYPTION}, and rows are not encrypted: write to a table "
+            f"without it"
+        )
+    if local_path(table.data_location) is None and (
+        odd := next((c for c in "#?" if c in table.data_location), None)
+    ):
+        return (
+            f"has its data at {table.data_location}, where what follows {odd} is lost: set "
+            f"write.data.path"
+        )
     return None
 
 

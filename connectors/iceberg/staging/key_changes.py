@@ -1,10 +1,12 @@
-"""Partitions that stop before the insert of a changed key, until the delete of the old key was read.
+"""Partitions that stop before the insert of a changed key, until the delete of the old key was
+read.
 
-The insert lacks values that only the row of the old key has. That row is known as it stood once its delete was staged
-by this task, or committed by any task. Where the delete is, no record says. So the wait also ends when all other
-partitions of the topic were read beyond the ends that their logs had when the insert came: the delete was compacted
-away then, or a transformation dropped it. And it ends when nothing was read or committed towards these ends for a time:
-where deletes are missing, partitions may wait for each other.
+The insert lacks values that only the row of the old key has. That row is known as it stood once its
+delete was staged by this task, or committed by any task. Where the delete is, no record says. So
+the wait also ends when all other partitions of the topic were read beyond the ends that their logs
+had when the insert came: the delete was compacted away then, or a transformation dropped it. And it
+ends when nothing was read or committed towards these ends for a time: where deletes are missing,
+partitions may wait for each other.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from connect_py.api.record import TopicPartition
 
 WAITING: Final = "key change"  # as the status names it
 _ASK_AGAIN_MS: Final = 5000
-_ANSWERS: Final = 2  # descriptions of the table that came after the others were read: one may have been on its way
+# descriptions of the table that came after the others were read: one may have been on its way
+_ANSWERS: Final = 2
 
 
 class UnreadPair(NamedTuple):
@@ -83,13 +86,14 @@ class KeyChangeWaits:
         self._answers[table] = self._answers.get(table, 0) + 1
 
     def read(
-        self, known: Callable[[str], Container[str]], position: Callable[[str, TopicPartition], int | None]
+        self,
+        known: Callable[[str], Container[str]],
+        position: Callable[[str, TopicPartition], int | None],
     ) -> list[TopicPartition]:
         """Partitions that need not wait any longer.
 
-        Args:
-            known: Of a table, the pairs whose delete was read.
-            position: The offset from which a table needs rows of a partition; None: not known. What was restored
+        Args: known: Of a table, the pairs whose delete was read. position: The offset from which a
+            table needs rows of a partition; None: not known. What was restored
                 meanwhile may have the insert already.
         """
         return [
@@ -106,15 +110,16 @@ class KeyChangeWaits:
         read_to: Callable[[TopicPartition], int | None],
         committed_to: Callable[[TopicPartition], int | None],
     ) -> list[TopicPartition]:
-        """Partitions whose delete is nowhere, or the one that has waited for too long while the others stood still.
+        """Partitions whose delete is nowhere, or the one that has waited for too long while the
+        others stood still.
 
-        The caller ends these waits. The others begin anew then: the partition that goes on may bring their deletes.
+        The caller ends these waits. The others begin anew then: the partition that goes on may
+        bring their deletes.
 
-        Args:
-            now_ms: Of a clock that only goes forward.
-            ends: Asks for the ends of the logs of a topic's other partitions; None: they are not known now.
-            read_to: The offset up to which a partition was read, by any task; None: not known.
-            committed_to: The same of commits, which bring deletes that others wait for.
+        Args: now_ms: Of a clock that only goes forward. ends: Asks for the ends of the logs of a
+            topic's other partitions; None: they are not known now. read_to: The offset up to which
+            a partition was read, by any task; None: not known. committed_to: The same of commits,
+            which bring deletes that others wait for.
         """
         nowhere = []
         for partition, wait in self._waits.items():
@@ -128,13 +133,18 @@ class KeyChangeWaits:
             if progress != wait.progress:
                 wait.progress, wait.since_ms = progress, now_ms
             answers = self._answers.get(wait.unread.table, 0)
-            if places != wait.ends:  # or not any more: the others are read again, as after a rollback
+            # or not any more: the others are read again, as after a rollback
+            if places != wait.ends:
                 wait.answers = None
             elif wait.answers is None:
                 wait.answers = answers
             elif answers >= wait.answers + _ANSWERS:
                 nowhere.append(partition)
-        late = [partition for partition, wait in self._waits.items() if now_ms - wait.since_ms >= self._wait_ms]
+        late = [
+            partition
+            for partition, wait in self._waits.items()
+            if now_ms - wait.since_ms >= self._wait_ms
+        ]
         found = nowhere or sorted(late, key=lambda partition: self._waits[partition].since_ms)[:1]
         for wait in self._waits.values() if found else ():
             wait.since_ms = now_ms

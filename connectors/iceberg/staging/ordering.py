@@ -1,7 +1,8 @@
-"""Where each change stands in its source's log, as one text per row: a later change has a greater one.
+"""Where each change stands in its source's log, as one text per row: a later change has a greater
+one.
 
-Kafka's offsets order the rows of one partition. Rows of one key in several partitions are ordered by what the source
-says: Debezium's `source.sequence`, numbers, or texts.
+Kafka's offsets order the rows of one partition. Rows of one key in several partitions are ordered
+by what the source says: Debezium's `source.sequence`, numbers, or texts.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from connectors.iceberg.staging.columns import as_array, column_at, plain
 from connectors.iceberg.staging.types import FIELD_ID
 from connectors.iceberg.staging.types import ORDER as ORDER
 
-# Mostly no column of the table, so readers pass over it, as over one that was dropped. It has an id because PyIceberg
-# refuses files with columns that have none; the id is beyond those of columns, and below those that Iceberg reserves.
+# Mostly no column of the table, so readers pass over it, as over one that was dropped. It has an id
+# because PyIceberg refuses files with columns that have none; the id is beyond those of columns,
+# and below those that Iceberg reserves.
 ORDER_FIELD = pa.field(ORDER, pa.string(), metadata={FIELD_ID: b"2000000001"})
 _DIGITS = 20  # of the largest number of 64 bits
 _SMALLEST = 1 << 63
@@ -29,7 +31,8 @@ _SEQUENCE = r'^\[(?:null|"?(?P<commit>[0-9]{1,20})"?), *"?(?P<position>[0-9]{1,2
 
 
 def order_field(columns: Sequence[Mapping[str, Any]]) -> pa.Field:
-    """`ORDER` for files of a table with these columns: it is one of them where SQL writes rows anew."""
+    """`ORDER` for files of a table with these columns: it is one of them where SQL writes rows
+    anew."""
     for column in columns:
         if column["name"] == ORDER:
             return pa.field(ORDER, pa.string(), metadata={FIELD_ID: str(column["id"]).encode()})
@@ -39,9 +42,10 @@ def order_field(columns: Sequence[Mapping[str, Any]]) -> pa.Field:
 def order_of(batch: Batch, value: Column, columns: Sequence[str]) -> pa.StringArray:
     """The order of each row; null where none of the columns says anything.
 
-    A column is a path into the value, or the name of a header. Debezium's `source.sequence` is a pair of positions in
-    the log: those of the last commit and of the change; a missing first one is taken to be the second. Pairs, numbers
-    (also as texts) and moments are ordered as such, other texts by their characters.
+    A column is a path into the value, or the name of a header. Debezium's `source.sequence` is a
+    pair of positions in the log: those of the last commit and of the change; a missing first one is
+    taken to be the second. Pairs, numbers (also as texts) and moments are ordered as such, other
+    texts by their characters.
 
     Args:
         batch: The rows, for their headers.
@@ -62,9 +66,11 @@ def order_of(batch: Batch, value: Column, columns: Sequence[str]) -> pa.StringAr
 
 
 def running_maximum(order: pa.ChunkedArray, start: str) -> pa.StringArray:
-    """The greatest order up to each row of one Kafka partition, whose rows are in order as they come.
+    """The greatest order up to each row of one Kafka partition, whose rows are in order as they
+    come.
 
-    A row that says nothing, such as a tombstone, stands where the row before it stood; `start` is before the first.
+    A row that says nothing, such as a tombstone, stands where the row before it stood; `start` is
+    before the first.
     """
     texts = pa.concat_arrays([pa.array([start]), as_array(order).fill_null("")])
     rank = pc.rank(texts, sort_keys="ascending", tiebreaker="dense")
@@ -102,7 +108,10 @@ def _sortable(name: str, data: pa.Array) -> pa.StringArray:
         return _sortable_texts(data)
     data = plain(data)
     if not pa.types.is_integer(data.type):
-        raise DataError(f"ordering column {name} is of type {data.type}; numbers, moments and texts have an order")
+        raise DataError(
+            f"ordering column {name} is of type {data.type}; numbers, moments and texts have an "
+            f"order"
+        )
     return _sortable_numbers(data.cast(pa.int64()))
 
 

@@ -1,4 +1,5 @@
-"""Which table partition each row belongs to. PyIceberg defines the transforms; the common ones run on columns."""
+"""Which table partition each row belongs to. PyIceberg defines the transforms; the common ones run
+on columns."""
 
 from __future__ import annotations
 
@@ -29,18 +30,24 @@ class Partitioner:
         spec = json.loads(spec_json)
         self.spec_id: int = spec.get("spec-id", 0)
         self._terms: list[tuple[tuple[str, ...], Callable[[pa.Array], pa.Array], str]] = []
-        columns = {column["id"]: (path, column) for path, column in columns_inside(json.loads(schema_json))}
+        columns = {
+            column["id"]: (path, column) for path, column in columns_inside(json.loads(schema_json))
+        }
         for field in spec.get("fields", ()):
             if field["transform"] == "void":
                 self._terms.append(((), lambda data: pa.nulls(len(data)), "string"))
                 continue
             path, column = columns[field["source-id"]]
-            source, transform = NestedField.model_validate(column).field_type, parse_transform(field["transform"])
+            source, transform = (
+                NestedField.model_validate(column).field_type,
+                parse_transform(field["transform"]),
+            )
             apply = _on_columns(field["transform"], transform, source)
             self._terms.append((path, apply, str(transform.result_type(source))))
 
     def split(self, rows: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
-        """The rows of each partition, with its values as Iceberg's single-value JSON text in spec order."""
+        """The rows of each partition, with its values as Iceberg's single-value JSON text in spec
+        order."""
         if not self._terms:
             yield (), rows
             return
@@ -51,10 +58,15 @@ class Partitioner:
             for name in path[1:]:
                 data, _ = member(data, None, name)
             encoded = apply(data).dictionary_encode(null_encoding="encode")
-            texts = (None if v is None else single_value_json(v, result) for v in plain(encoded.dictionary).to_pylist())
+            texts = (
+                None if v is None else single_value_json(v, result)
+                for v in plain(encoded.dictionary).to_pylist()
+            )
             indices = encoded.indices.cast(pa.int64())
             distinct.append(list(texts))
-            code = indices if code is None else pc.add(pc.multiply(code, len(distinct[-1])), indices)
+            code = (
+                indices if code is None else pc.add(pc.multiply(code, len(distinct[-1])), indices)
+            )
         if code is None:
             return
         if len(pc.unique(code)) == 1:
@@ -89,10 +101,20 @@ def _on_columns(name: str, transform: Any, source: Any) -> Callable[[pa.Array], 
         return lambda data: floor_divide(data.view(pa.int64()), unit)
     if name == "day" and kind == "date":
         return lambda data: data
-    if name.startswith("bucket[") and kind in ("int", "long", "date", "time", "timestamp", "timestamptz"):
+    if name.startswith("bucket[") and kind in (
+        "int",
+        "long",
+        "date",
+        "time",
+        "timestamp",
+        "timestamptz",
+    ):
         count = transform.num_buckets
         return lambda data: pc.modulo(
-            pc.bit_wise_and(_murmur3_of_longs(data), pa.scalar(0x7FFFFFFF, _UINT32)).cast(pa.int64()), count
+            pc.bit_wise_and(_murmur3_of_longs(data), pa.scalar(0x7FFFFFFF, _UINT32)).cast(
+                pa.int64()
+            ),
+            count,
         )
     one = transform.transform(source)
 
@@ -100,7 +122,9 @@ def _on_columns(name: str, transform: Any, source: Any) -> Callable[[pa.Array], 
         if isinstance(data, pa.ExtensionArray):
             data = data.storage
         encoded = data.dictionary_encode()
-        values = pa.array([None if v is None else one(v) for v in plain(encoded.dictionary).to_pylist()])
+        values = pa.array(
+            [None if v is None else one(v) for v in plain(encoded.dictionary).to_pylist()]
+        )
         return values.take(encoded.indices)
 
     return each
@@ -112,8 +136,13 @@ def _years_or_months(data: pa.Array, *, months: bool) -> pa.Array:
     if pa.types.is_timestamp(data.type):
         days = floor_divide(days, MICROS_PER_DAY * (1_000 if data.type.unit == "ns" else 1))
     encoded = days.dictionary_encode()
-    dates = [None if day is None else civil_from_days(day) for day in encoded.dictionary.to_pylist()]
-    made = [date and ((date[0] - 1970) * 12 + date[1] - 1 if months else date[0] - 1970) for date in dates]
+    dates = [
+        None if day is None else civil_from_days(day) for day in encoded.dictionary.to_pylist()
+    ]
+    made = [
+        date and ((date[0] - 1970) * 12 + date[1] - 1 if months else date[0] - 1970)
+        for date in dates
+    ]
     return pa.array(made, pa.int64()).take(encoded.indices)
 
 
@@ -142,7 +171,8 @@ def _rotate(values: pa.UInt32Array, by: int) -> pa.UInt32Array:
 
 
 def single_value_json(value: Any, type_: str) -> str:
-    """Iceberg's single-value JSON of a partition value, given as the integer, text, bytes or number that it is."""
+    """Iceberg's single-value JSON of a partition value, given as the integer, text, bytes or number
+    that it is."""
     if type_ == "date":
         return json.dumps(date_text(value))
     if type_ == "time":

@@ -1,4 +1,5 @@
-"""`RowBuffer`: rows of one table until the cycle closes, by Kafka partition; beyond a budget they are on disk."""
+"""`RowBuffer`: rows of one table until the cycle closes, by Kafka partition; beyond a budget they
+are on disk."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from connectors.iceberg.staging.spill_file import SpilledRows, SpillFile
 
 
 class MemoryBudget:
-    """Bytes of rows that a task may hold in memory, over all its tables. Used by the task thread only."""
+    """Bytes of rows that a task may hold in memory, over all its tables. Used by the task thread
+    only."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -27,7 +29,8 @@ class MemoryBudget:
         self._buffers.add(buffer)
 
     def relieve(self) -> None:
-        """If more is buffered than may be, move the largest holders' rows to disk until half of the budget is free."""
+        """If more is buffered than may be, move the largest holders' rows to disk until half of the
+        budget is free."""
         if self.used <= self.limit:
             return
         for buffer in sorted(self._buffers, key=lambda each: each.buffered_bytes, reverse=True):
@@ -99,7 +102,8 @@ class RowBuffer:
         """Held rows in offset order: what was spilled, then what is in memory."""
         buffered = self._partitions[partition]
         for place in buffered.spilled:
-            assert self._spill_file is not None  # it is there as long as a partition has spilled rows
+            # it is there as long as a partition has spilled rows
+            assert self._spill_file is not None
             yield project(self._spill_file.read(place), self.schema)
         if buffered.chunks:
             yield self._joined(buffered.chunks)
@@ -111,6 +115,8 @@ class RowBuffer:
             return
         self._free(buffered)
         self._budget.spilled -= buffered.spilled_bytes
-        if self._spill_file is not None and not any(other.spilled for other in self._partitions.values()):
+        if self._spill_file is not None and not any(
+            other.spilled for other in self._partitions.values()
+        ):
             self._spill_file.close()
             self._spill_file = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyarrow.fs import AwsStandardS3RetryStrategy
 
-ATTEMPTS = 10  # with Amazon's pauses in between a minute or more; Arrow's own three are over within a second
+# with Amazon's pauses in between a minute or more; Arrow's own three are over within a second
+ATTEMPTS = 10
 
 
 class PatientRetries(AwsStandardS3RetryStrategy):  # type: ignore[misc] # pyarrow has no types

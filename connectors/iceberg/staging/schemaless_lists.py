@@ -1,4 +1,5 @@
-"""Schemaless lists whose items differ, as JSON has them, made such that a column of a table can hold them."""
+"""Schemaless lists whose items differ, as JSON has them, made such that a column of a table can
+hold them."""
 
 from __future__ import annotations
 
@@ -14,8 +15,11 @@ from connect_py.api.schema import Schema, Value
 _LARGEST_EXACT = 1 << 53  # integer that a double holds, and all below it
 
 
-def column_batches(records: Sequence[SinkRecord], refuse: Callable[[SinkRecord, NotColumnar], None]) -> Iterator[Batch]:
-    """Batches of records, as large as their shapes allow. `refuse` gets those that no column can hold, in order."""
+def column_batches(
+    records: Sequence[SinkRecord], refuse: Callable[[SinkRecord, NotColumnar], None]
+) -> Iterator[Batch]:
+    """Batches of records, as large as their shapes allow. `refuse` gets those that no column can
+    hold, in order."""
     try:
         batches = Batch.of(records)
     except NotColumnar:
@@ -35,11 +39,12 @@ def column_batches(records: Sequence[SinkRecord], refuse: Callable[[SinkRecord, 
 def evened(records: Sequence[SinkRecord]) -> list[SinkRecord]:
     """The same records, schemaless lists of unlike items made alike.
 
-    Integers become doubles in a list that has other numbers at their place: what a record becomes does not depend on
-    its neighbours. Objects in lists get each other's members, as nulls, over all records.
+    Integers become doubles in a list that has other numbers at their place: what a record becomes
+    does not depend on its neighbours. Objects in lists get each other's members, as nulls, over all
+    records.
 
-    Raises:
-        NotColumnar: An integer beside other numbers is too large for an exact double, or lists nest too deep.
+    Raises: NotColumnar: An integer beside other numbers is too large for an exact double, or lists
+        nest too deep.
     """
     try:
         keys = _evened_side([r.key_schema for r in records], [r.key for r in records])
@@ -50,7 +55,9 @@ def evened(records: Sequence[SinkRecord]) -> list[SinkRecord]:
 
 
 def _evened_side(schemas: Sequence[Schema | None], values: Sequence[Value]) -> list[Any]:
-    made = _completed([_even(v) if s is None else None for s, v in zip(schemas, values, strict=True)])
+    made = _completed(
+        [_even(v) if s is None else None for s, v in zip(schemas, values, strict=True)]
+    )
     return [new if s is None else v for s, v, new in zip(schemas, values, made, strict=True)]
 
 
@@ -62,7 +69,8 @@ def _even(value: Any) -> Any:
 
 
 def _even_items(items: Sequence[Any]) -> list[Any]:
-    """The items of a list, or what stands at one place in them, as far as numbers can make them alike."""
+    """The items of a list, or what stands at one place in them, as far as numbers can make them
+    alike."""
     kinds = set(map(type, items)) - {type(None)}
     if kinds == {int, float}:
         return [_double(item) if type(item) is int else item for item in items]
@@ -75,7 +83,9 @@ def _even_items(items: Sequence[Any]) -> list[Any]:
 
 def _double(number: int) -> float:
     if not -_LARGEST_EXACT <= number <= _LARGEST_EXACT:
-        raise NotColumnar(f"a list has {number} beside numbers that are no integers: no double is that exact")
+        raise NotColumnar(
+            f"a list has {number} beside numbers that are no integers: no double is that exact"
+        )
     return float(number)
 
 
@@ -95,11 +105,15 @@ def _by_list(lists: Sequence[Any], change: Callable[[Sequence[Any]], list[Any]])
     return [[next(items) for _ in v] if type(v) is list else v for v in lists]
 
 
-def _by_member(objects: Sequence[Any], change: Callable[[Sequence[Any]], list[Any]], *, adds: bool) -> list[Any]:
+def _by_member(
+    objects: Sequence[Any], change: Callable[[Sequence[Any]], list[Any]], *, adds: bool
+) -> list[Any]:
     """Change the values of each member at once; `adds`: null to those objects that lack it."""
     made: list[Any] = [{} if type(v) is dict else v for v in objects]
     for name in dict.fromkeys(chain.from_iterable(v for v in objects if type(v) is dict)):
-        there = [index for index, v in enumerate(objects) if type(v) is dict and (adds or name in v)]
+        there = [
+            index for index, v in enumerate(objects) if type(v) is dict and (adds or name in v)
+        ]
         changed = change([objects[index].get(name) for index in there])
         for index, value in zip(there, changed, strict=True):
             made[index][name] = value

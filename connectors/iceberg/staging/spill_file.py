@@ -1,4 +1,5 @@
-"""`SpillFile`: rows that exceed the memory budget, in a file without a name. The system frees it with the process."""
+"""`SpillFile`: rows that exceed the memory budget, in a file without a name. The system frees it
+with the process."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ class SpillFile:
 
     def read(self, place: SpilledRows) -> Any:
         """The table, mapped and not copied: it stays readable after `close`."""
-        mapped = mmap.mmap(self._file.fileno(), place.length, access=mmap.ACCESS_READ, offset=place.offset)
+        mapped = mmap.mmap(
+            self._file.fileno(), place.length, access=mmap.ACCESS_READ, offset=place.offset
+        )
         return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
 
     def close(self) -> None:

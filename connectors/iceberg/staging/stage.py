@@ -31,7 +31,8 @@ from connectors.iceberg.staging.types import TypeOptions, new_table_schema, type
 _DELETED_ID = 1_000_000  # until the catalog assigns one
 _RENEW_AHEAD_MS = 300_000  # before the end of lent keys to the storage; a commit may take that long
 _RENEW_SHARE = 2  # but no earlier than after half of the time that they were lent for
-_WRITE_AHEAD_MS = 10_000  # closing a cycle takes so long, and must not begin with keys that end meanwhile
+# closing a cycle takes so long, and must not begin with keys that end meanwhile
+_WRITE_AHEAD_MS = 10_000
 _WRITE_SHARE = 20
 
 
@@ -44,22 +45,31 @@ def _known_members(data: pa.Array) -> pa.DataType:
 
 
 def _with_refused_names(data: pa.Array) -> pa.BooleanArray | None:
-    """The schemaless rows with a value for a member that no table can have beside those before it; None: no row."""
+    """The schemaless rows with a value for a member that no table can have beside those before it;
+    None: no row."""
     if not pa.types.is_struct(data.type):
         return None
     names, found = FullNames(), None
     for field, values in zip(data.type, data.flatten(), strict=True):
         type_ = type_of_arrow(field.type)
-        if type_ is not None and values.null_count < len(values) and names.add((field.name,), type_) is not None:
+        if (
+            type_ is not None
+            and values.null_count < len(values)
+            and names.add((field.name,), type_) is not None
+        ):
             found = values.is_valid() if found is None else pc.or_(found, values.is_valid())
     return found
 
 
 class Stage:
-    """Owned by the task thread. Tables are known by name and by the coordinator's answer, a description as text."""
+    """Owned by the task thread. Tables are known by name and by the coordinator's answer, a
+    description as text."""
 
     def __init__(
-        self, config: IcebergSinkConfig, task: str, partition_count: Callable[[str], int] = lambda _: 1
+        self,
+        config: IcebergSinkConfig,
+        task: str,
+        partition_count: Callable[[str], int] = lambda _: 1,
     ) -> None:
         """`partition_count` asks how many partitions a topic has; what it raises goes through."""
         self._config = config
@@ -68,7 +78,9 @@ class Stage:
         self._options = TypeOptions.of(config)
         self._budget = MemoryBudget(config.staging_memory_bytes)
         self._epoch: Epoch | None = None
-        self._stagers: dict[str, tuple[str, TableStager]] = {}  # by table: the answer it was made from
+        self._stagers: dict[
+            str, tuple[str, TableStager]
+        ] = {}  # by table: the answer it was made from
         self._clock: Callable[[], int] = lambda: int(time.time() * 1000)  # milliseconds since 1970
         self._taken_ms: dict[str, int] = {}  # by table: when that answer was taken
         self._replaced: set[str] = set()  # tables of which the newest answer is another table's
@@ -87,13 +99,16 @@ class Stage:
             if config.is_changelog(table):
                 return TableRequest(changelog_schema(schema)).to_text()
             if config.marks_deletes(table) and all(f["name"] != DELETED for f in schema["fields"]):
-                schema["fields"].append({"id": _DELETED_ID, "name": DELETED, "required": False, "type": "boolean"})
+                schema["fields"].append(
+                    {"id": _DELETED_ID, "name": DELETED, "required": False, "type": "boolean"}
+                )
             return TableRequest(schema, keys=found).to_text()
         except DataError as error:
             return TableRequest(None, str(error), keys=found).to_text()
 
     def not_creating(self, table: str, batch: Batch) -> BadRows | None:
-        """The rows because of which a missing table cannot be created; None: these rows can create it."""
+        """The rows because of which a missing table cannot be created; None: these rows can create
+        it."""
         if self._holds_events(table):
             try:
                 Envelope.of(batch.value)
@@ -108,7 +123,9 @@ class Stage:
         to_blame = None if rows.schema is not None else _with_refused_names(rows.data)
         if to_blame is None or not any_true(to_blame):
             to_blame = rows.data.is_valid()
-        return BadRows(dict.fromkeys(pc.indices_nonzero(to_blame).to_pylist() or range(len(batch)), why))
+        return BadRows(
+            dict.fromkeys(pc.indices_nonzero(to_blame).to_pylist() or range(len(batch)), why)
+        )
 
     def _new_schema(self, rows: Column, keys: Sequence[str]) -> dict[str, Any]:
         """The schema of a table for these rows; see `new_table_schema`."""
@@ -118,7 +135,8 @@ class Stage:
             known = _known_members(rows.data) if rows.schema is None else rows.data.type
             if known == rows.data.type:
                 raise
-            return new_table_schema(None, known, self._options, keys)  # rows that were refused left their members
+            # rows that were refused left their members
+            return new_table_schema(None, known, self._options, keys)
 
     def _key_of(self, table: str, batch: Batch) -> tuple[str, ...]:
         """The fields of the records' keys, if these are to be the key of a table."""
@@ -151,11 +169,13 @@ class Stage:
     def add(self, converted: StagedRows) -> None:
         """Keep converted rows until the cycle closes.
 
-        Raises:
-            ConnectError: The table was replaced since they were converted, so no stager would write them.
+        Raises: ConnectError: The table was replaced since they were converted, so no stager would
+            write them.
         """
         if all(stager is not converted.stager for _, stager in self._stagers.values()):
-            raise ConnectError("a table was replaced while rows of a poll waited; the task must start again")
+            raise ConnectError(
+                "a table was replaced while rows of a poll waited; the task must start again"
+            )
         converted.stager.add(converted)
 
     def known_pairs(self, table: str) -> Counter[str]:
@@ -176,7 +196,9 @@ class Stage:
         if known is not None and known[0] == answer:
             return known[1]
         described = TableDescription.from_json(json.loads(answer))
-        storage = file_io_properties({**self._config.catalog_properties(), **described.io_properties})
+        storage = file_io_properties(
+            {**self._config.catalog_properties(), **described.io_properties}
+        )
         description = dataclasses.replace(described, io_properties=storage)
         if known is not None and known[1].description.uuid == description.uuid:
             stager = known[1]
@@ -185,30 +207,42 @@ class Stage:
             if known is not None:
                 known[1].discard()
             count = self._partition_count
-            stager = TableStager(description, self._config, epoch, self._task, self._budget, partition_count=count)
+            stager = TableStager(
+                description, self._config, epoch, self._task, self._budget, partition_count=count
+            )
         self._stagers[table] = (answer, stager)
         self._taken_ms[table] = self._clock()
         self._replaced.discard(table)
         return stager
 
     def expiring(self) -> list[str]:
-        """Tables whose keys to the storage, lent by the catalog, end soon: it is time to ask for newer ones."""
-        return [table for table in self._stagers if self._ends_within(table, _RENEW_AHEAD_MS, _RENEW_SHARE)]
+        """Tables whose keys to the storage, lent by the catalog, end soon: it is time to ask for
+        newer ones."""
+        return [
+            table
+            for table in self._stagers
+            if self._ends_within(table, _RENEW_AHEAD_MS, _RENEW_SHARE)
+        ]
 
     def ended(self) -> list[str]:
         """Tables with rows to write whose lent keys have ended, or will while they are written."""
         filled = [table for table, (_, stager) in self._stagers.items() if stager.partitions()]
-        return [table for table in filled if self._ends_within(table, _WRITE_AHEAD_MS, _WRITE_SHARE)]
+        return [
+            table for table in filled if self._ends_within(table, _WRITE_AHEAD_MS, _WRITE_SHARE)
+        ]
 
     def _ends_within(self, table: str, milliseconds: int, share: int) -> bool:
         """Whether a table's keys end so soon, or are in the last part of their life."""
         end = lent_until_ms(self._stagers[table][1].description.io_properties)
         if end is None or table in self._replaced:
             return False
-        return end - self._clock() <= max(0, min(milliseconds, (end - self._taken_ms[table]) // share))
+        return end - self._clock() <= max(
+            0, min(milliseconds, (end - self._taken_ms[table]) // share)
+        )
 
     def renew(self, answer: Callable[[str], str | None]) -> None:
-        """Go on with newer answers for the same tables, which may bring newer credentials; no rows are touched."""
+        """Go on with newer answers for the same tables, which may bring newer credentials; no rows
+        are touched."""
         for table, (known, stager) in list(self._stagers.items()):
             newer = answer(table)
             if newer is None or newer == known or self._epoch is None:

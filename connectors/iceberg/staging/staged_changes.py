@@ -1,7 +1,8 @@
-"""What a staged file of changes has beside the table's columns, and which changes of a cycle it holds.
+"""What a staged file of changes has beside the table's columns, and which changes of a cycle it
+holds.
 
-A change goes there if the coordinator has to complete rows by it: one with values that the source did not send, one of
-a pair that changes a key, and the earlier changes of their keys in the cycle.
+A change goes there if the coordinator has to complete rows by it: one with values that the source
+did not send, one of a pair that changes a key, and the earlier changes of their keys in the cycle.
 """
 
 from __future__ import annotations
@@ -20,27 +21,49 @@ from connectors.iceberg.staging.types import FIELD_ID
 
 OFFSET: Final = "__connect_py_offset"
 CHANGE: Final = "__connect_py_change"  # a `Change`
-UNAVAILABLE: Final = "__connect_py_unavailable"  # field ids of columns, each between two separators; null: none lacks
-PARTIAL: Final = "__connect_py_partial"  # whether it is an upsert that lacks, and the partition's last of its key
-OPTIONAL: Final = "__connect_py_optional"  # whether a row that is found nowhere is left out: deletes that only mark
-PAIR: Final = "__connect_py_pair"  # of a change that is half of a pair: a text that both halves have
+# field ids of columns, each between two separators; null: none lacks
+UNAVAILABLE: Final = "__connect_py_unavailable"
+# whether it is an upsert that lacks, and the partition's last of its key
+PARTIAL: Final = "__connect_py_partial"
+# whether a row that is found nowhere is left out: deletes that only mark
+OPTIONAL: Final = "__connect_py_optional"
+# of a change that is half of a pair: a text that both halves have
+PAIR: Final = "__connect_py_pair"
 HALF: Final = "__connect_py_half"  # a `Half`; null: it is none
-PLACED: Final = "@"  # the end of the text of a pair whose place in the source is known: no two have the same
+# the end of the text of a pair whose place in the source is known: no two have the same
+PLACED: Final = "@"
 SEPARATOR: Final = "\x1f"
-# Field ids of columns that tables do not have: beyond those of columns, and below those that Iceberg reserves.
+# Field ids of columns that tables do not have: beyond those of columns, and below those that
+# Iceberg reserves.
 _FIRST_ID: Final = 2_000_000_002
-PLAIN: Final = ((OFFSET, "long"), (CHANGE, "int"), (UNAVAILABLE, "string"), (PARTIAL, "boolean"),
-                (OPTIONAL, "boolean"), (PAIR, "string"), (HALF, "int"))  # fmt: skip
+PLAIN: Final = (
+    (OFFSET, "long"),
+    (CHANGE, "int"),
+    (UNAVAILABLE, "string"),
+    (PARTIAL, "boolean"),
+    (OPTIONAL, "boolean"),
+    (PAIR, "string"),
+    (HALF, "int"),
+)
 FIELD_IDS: Final = {name: _FIRST_ID + number for number, (name, _) in enumerate(PLAIN)}
-_ARROW: Final = {"long": pa.int64(), "int": pa.int32(), "string": pa.string(), "boolean": pa.bool_()}
+_ARROW: Final = {
+    "long": pa.int64(),
+    "int": pa.int32(),
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+}
 EXTRA_SCHEMA: Final = pa.schema(
-    [pa.field(name, _ARROW[type_], metadata={FIELD_ID: str(FIELD_IDS[name]).encode()}) for name, type_ in PLAIN]
+    [
+        pa.field(name, _ARROW[type_], metadata={FIELD_ID: str(FIELD_IDS[name]).encode()})
+        for name, type_ in PLAIN
+    ]
 )
 BUFFERED_ORDER: Final = pa.field(ORDER, pa.string())
 
 
 class Half(IntEnum):
-    """A change of a key is a delete that names the new key, and an insert that names the old one."""
+    """A change of a key is a delete that names the new key, and an insert that names the old
+    one."""
 
     DELETE = 0
     INSERT = 1
@@ -49,7 +72,12 @@ class Half(IntEnum):
 
 
 def changes_to_stage(
-    rows: pa.Table, keys: Sequence[str], last: pa.BooleanArray | None, of_pairs: pa.Int64Array, *, all_earlier: bool
+    rows: pa.Table,
+    keys: Sequence[str],
+    last: pa.BooleanArray | None,
+    of_pairs: pa.Int64Array,
+    *,
+    all_earlier: bool,
 ) -> pa.BooleanArray | None:
     """Which rows of one partition's cycle the coordinator needs; None: none.
 
@@ -60,7 +88,9 @@ def changes_to_stage(
         of_pairs: Offsets of changes that belong to a pair.
         all_earlier: Whether changes of other partitions may take values from any earlier one.
     """
-    wanted = pc.or_(pc.is_valid(rows.column(UNAVAILABLE)), pc.is_in(rows.column(OFFSET), value_set=of_pairs))
+    wanted = pc.or_(
+        pc.is_valid(rows.column(UNAVAILABLE)), pc.is_in(rows.column(OFFSET), value_set=of_pairs)
+    )
     earlier = None if last is None else pc.invert(last)
     if earlier is not None and all_earlier:
         return _some(pc.or_(wanted, earlier))

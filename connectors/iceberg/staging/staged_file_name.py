@@ -1,4 +1,5 @@
-"""Names of staged files: they say who wrote them and when, so that orphans are found. Standard library only."""
+"""Names of staged files: they say who wrote them and when, so that orphans are found. Standard
+library only."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _NAME = re.compile(
     r"\.(?P<cycle>\d+)-(?P<task>[^.]*)-(?P<partition>\d+)-[0-9a-f]{12}\.parquet"
 )
 _OWNER = re.compile(
-    re.escape(PREFIX) + r"(?P<connector>[^.]*)\.(?P<number>\d{1,18})-(?P<nonce>[^.]*)\.(?P<table>[^.]+)\..+"
+    re.escape(PREFIX)
+    + r"(?P<connector>[^.]*)\.(?P<number>\d{1,18})-(?P<nonce>[^.]*)\.(?P<table>[^.]+)\..+"
 )
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _ESCAPE = re.compile(r"~([0-9a-f]{6})")
@@ -22,11 +24,13 @@ _ESCAPE = re.compile(r"~([0-9a-f]{6})")
 
 @dataclass(frozen=True, slots=True)
 class StagedFileName:
-    """`connect-py-<connector>.<epoch number>-<epoch nonce>.<table>.<cycle>-<task>-<kafka partition>-<random>.parquet`.
+    """`connect-py-<connector>.<epoch number>-<epoch nonce>.<table>.<cycle>-<task>-<kafka
+    partition>-<random>.parquet`.
 
-    Whatever is not safe in a path, and the dot, is written `~` and six hexadecimal digits. So the names of one
-    connector's files, and of one of its epochs in one table, have a prefix that no other's have: tables may share a
-    folder, and one that was renamed keeps its own when another is made under its name.
+    Whatever is not safe in a path, and the dot, is written `~` and six hexadecimal digits. So the
+    names of one connector's files, and of one of its epochs in one table, have a prefix that no
+    other's have: tables may share a folder, and one that was renamed keeps its own when another is
+    made under its name.
     """
 
     connector: str
@@ -39,7 +43,7 @@ class StagedFileName:
     def encode(self) -> str:
         """A new name; each call gives another one."""
         prefix = self.epoch_prefix(self.connector, self.epoch, self.table)
-        return f"{prefix}{self.cycle}-{_quote(self.task)}-{self.partition}-{uuid.uuid4().hex[:12]}.parquet"
+        return f"{prefix}{self.cycle}-{_quote(self.task)}-{self.partition}-{uuid.uuid4().hex[:12]}.parquet"  # noqa: E501 - one literal
 
     @staticmethod
     def prefix(connector: str) -> str:
@@ -59,9 +63,13 @@ class StagedFileName:
             return None
         epoch = Epoch(int(match["number"]), _unquote(match["nonce"]))
         return StagedFileName(
-            _unquote(match["connector"]), epoch, match["table"], int(match["cycle"]), _unquote(match["task"]),
+            _unquote(match["connector"]),
+            epoch,
+            match["table"],
+            int(match["cycle"]),
+            _unquote(match["task"]),
             int(match["partition"]),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,8 @@ class StagedFileOwner:
 def owner_of(path: str) -> StagedFileOwner | None:
     """Who wrote a file of a connector, by its name or that of its folder; None: neither says so.
 
-    Besides staged files, this knows delete files, completed rows, and others that wait for a commit.
+    Besides staged files, this knows delete files, completed rows, and others that wait for a
+    commit.
     """
     for part in reversed(path.split("/")):
         if (match := _OWNER.fullmatch(part)) is not None:

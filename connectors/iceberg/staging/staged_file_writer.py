@@ -60,7 +60,11 @@ class StagedFileWriter:
         self.output = FileOutput(layout.description, self._config.write_props)
 
     def write(
-        self, cycle: int, partition: TopicPartition, pieces: Iterator[pa.Table], pairs: Sequence[pa.Table]
+        self,
+        cycle: int,
+        partition: TopicPartition,
+        pieces: Iterator[pa.Table],
+        pairs: Sequence[pa.Table],
     ) -> list[StagedFile]:
         """Write the rows of a partition.
 
@@ -75,7 +79,9 @@ class StagedFileWriter:
         """
         written: list[StagedFile] = []
         digits, connector = table_digits(self._layout.description.uuid), self._config.connector
-        name = StagedFileName(connector, self._epoch, digits, cycle, self._task, partition.partition)
+        name = StagedFileName(
+            connector, self._epoch, digits, cycle, self._task, partition.partition
+        )
         try:
             if self._layout.description.mode is WriteMode.MERGE:
                 written.extend(self._merge_files(list(pieces), pairs, name, partition))
@@ -92,7 +98,8 @@ class StagedFileWriter:
         return written
 
     def forget(self, partition: TopicPartition) -> None:
-        """Where the rows of a partition stood is not known any more: it was lost, or is read again."""
+        """Where the rows of a partition stood is not known any more: it was lost, or is read
+        again."""
         self._last_order.pop(partition, None)
 
     def remove_unreported(self) -> None:
@@ -103,7 +110,9 @@ class StagedFileWriter:
 
     def _row_files(self, rows: pa.Table, name: StagedFileName) -> Iterator[StagedFile]:
         schema = (
-            self._layout.schema if rows.schema.get_field_index(ORDER) < 0 else self._layout.ordered(self._layout.schema)
+            self._layout.schema
+            if rows.schema.get_field_index(ORDER) < 0
+            else self._layout.ordered(self._layout.schema)
         )
         for values, part in self._partitioner.split(rows):
             for slice_ in self._by_size(self._order.sorted(part)):
@@ -111,14 +120,22 @@ class StagedFileWriter:
 
     def _by_size(self, rows: pa.Table) -> Iterator[pa.Table]:
         count = rows.num_rows
-        limit = self._config.target_file_size_bytes or self.output.settings.file_bytes or TARGET_FILE_BYTES
+        limit = (
+            self._config.target_file_size_bytes
+            or self.output.settings.file_bytes
+            or TARGET_FILE_BYTES
+        )
         pieces = max(1, -(-rows.nbytes // limit))
         length = -(-count // pieces)
         for start in range(0, count, length):
             yield rows.slice(start, length)
 
     def _merge_files(
-        self, pieces: list[pa.Table], pairs: Sequence[pa.Table], name: StagedFileName, partition: TopicPartition
+        self,
+        pieces: list[pa.Table],
+        pairs: Sequence[pa.Table],
+        name: StagedFileName,
+        partition: TopicPartition,
     ) -> Iterator[StagedFile]:
         if not pieces:
             return
@@ -132,7 +149,9 @@ class StagedFileWriter:
         elif self._config.ordering_columns:
             whole = self._with_running_order(whole, partition)
             pieces = [whole]
-        truncated = pc.max(whole.column(OFFSET).filter(pc.equal(whole.column(CHANGE), Change.TRUNCATE))).as_py()
+        truncated = pc.max(
+            whole.column(OFFSET).filter(pc.equal(whole.column(CHANGE), Change.TRUNCATE))
+        ).as_py()
         if truncated is not None:
             yield self._truncate(whole, truncated)
             pieces = [piece.filter(pc.greater(piece.column(OFFSET), truncated)) for piece in pieces]
@@ -157,17 +176,19 @@ class StagedFileWriter:
         order = running_maximum(whole.column(ORDER), self._last_order.get(partition, ""))
         self._latest = order[-1].as_py()
         whole = whole.set_column(whole.schema.get_field_index(ORDER), BUFFERED_ORDER, order)
-        # A tombstone ahead of every event: the delete that it repeats was staged by an earlier life or attempt, and
-        # without a place it would remove rows of other partitions that are later.
+        # A tombstone ahead of every event: the delete that it repeats was staged by an earlier life
+        # or attempt, and without a place it would remove rows of other partitions that are later.
         repeats = pc.and_(silent, pc.equal(order, ""))
         if not any_true(as_array(repeats)):
             return whole
         log.warning(
-            "table %s: %d tombstones ahead of every change of %s have no place, and are left out; if they are "
-            "the only deletes, tell their place in a header",
-            self._layout.description.name, pc.sum(repeats).as_py(), partition,
+            "table %s: %d tombstones ahead of every change of %s have no place, and are left out; "
+            "if they are the only deletes, tell their place in a header",
+            self._layout.description.name,
+            pc.sum(repeats).as_py(),
+            partition,
             extra={"action": "tombstone_without_place", "table": self._layout.description.name},
-        )  # fmt: skip
+        )
         return whole.filter(pc.invert(repeats))
 
     def _insert_files(self, whole: pa.Table, name: StagedFileName) -> Iterator[StagedFile]:
@@ -182,17 +203,31 @@ class StagedFileWriter:
         order = ""
         if self._config.ordering_columns:
             order = whole.column(ORDER)[pc.index(whole.column(OFFSET), offset).as_py()].as_py()
-        kind, schema_id, spec_id = StagedKind.TRUNCATES, self._layout.description.schema_id, self._partitioner.spec_id
+        kind, schema_id, spec_id = (
+            StagedKind.TRUNCATES,
+            self._layout.description.schema_id,
+            self._partitioner.spec_id,
+        )
         return StagedFile(kind, "", 0, 0, schema_id, spec_id, order=order)
 
-    def _write_deletes(self, rows: pa.Table, deletes: pa.ChunkedArray, name: StagedFileName) -> StagedFile:
+    def _write_deletes(
+        self, rows: pa.Table, deletes: pa.ChunkedArray, name: StagedFileName
+    ) -> StagedFile:
         schema = self._layout.ordered(
-            pa.schema([self._layout.schema.field(k).with_nullable(False) for k in self._layout.keys])
+            pa.schema(
+                [self._layout.schema.field(k).with_nullable(False) for k in self._layout.keys]
+            )
         )
-        return self._write(StagedKind.DELETES, rows.select(schema.names).filter(deletes), schema, name, ())
+        return self._write(
+            StagedKind.DELETES, rows.select(schema.names).filter(deletes), schema, name, ()
+        )
 
     def _changes_file(
-        self, whole: pa.Table, last: pa.Array | None, pairs: Sequence[pa.Table], name: StagedFileName
+        self,
+        whole: pa.Table,
+        last: pa.Array | None,
+        pairs: Sequence[pa.Table],
+        name: StagedFileName,
     ) -> Iterator[StagedFile]:
         """The changes by which the coordinator completes rows, if there are any."""
         ordered = bool(self._config.ordering_columns)
@@ -205,12 +240,16 @@ class StagedFileWriter:
         if wanted is None:
             return
         rows = whole.filter(wanted)
-        partial = pc.and_not(rows.column(UNAVAILABLE).is_valid(), pc.equal(rows.column(CHANGE), Change.DELETE))
+        partial = pc.and_not(
+            rows.column(UNAVAILABLE).is_valid(), pc.equal(rows.column(CHANGE), Change.DELETE)
+        )
         if winners is not None:
             partial = pc.and_(partial, winners.filter(wanted))
         if not ordered and not pairs and not any_true(as_array(partial)):
             return
-        rows = rows.set_column(rows.schema.get_field_index(CHANGE), CHANGE, rows.column(CHANGE).cast(pa.int32()))
+        rows = rows.set_column(
+            rows.schema.get_field_index(CHANGE), CHANGE, rows.column(CHANGE).cast(pa.int32())
+        )
         rows = rows.append_column(PARTIAL, partial).append_column(OPTIONAL, self._only_marks(rows))
         at = as_array(pc.index_in(rows.column(OFFSET), value_set=places))
         rows = rows.append_column(PAIR, changed.column(PAIR).take(at)).append_column(
@@ -218,11 +257,15 @@ class StagedFileWriter:
         )
         schema = pa.schema([*self._layout.ordered(self._layout.nullable), *EXTRA_SCHEMA])
         file = self._write(StagedKind.CHANGES, rows, schema, name, (), self._lacking(rows))
-        yield dataclasses.replace(file, pairs=at.null_count < len(at), partial=pc.sum(partial).as_py() or 0)
+        yield dataclasses.replace(
+            file, pairs=at.null_count < len(at), partial=pc.sum(partial).as_py() or 0
+        )
 
     def _lacking(self, rows: pa.Table) -> list[str]:
         """The columns that some of these rows lack."""
-        texts = [text for text in pc.unique(rows.column(UNAVAILABLE)).to_pylist() if text is not None]
+        texts = [
+            text for text in pc.unique(rows.column(UNAVAILABLE)).to_pylist() if text is not None
+        ]
         ids = {part for text in texts for part in text.strip(SEPARATOR).split(SEPARATOR)}
         return [name for name in self._layout.schema.names if self._layout.field_id(name) in ids]
 
@@ -234,7 +277,9 @@ class StagedFileWriter:
         knows_nothing = pc.equal(
             pc.count_substring(unavailable.fill_null(""), SEPARATOR), len(self._layout.unmarked) + 1
         )
-        return pc.and_(knows_nothing, rows.column(self._layout.marked).cast(pa.bool_()).fill_null(False))
+        return pc.and_(
+            knows_nothing, rows.column(self._layout.marked).cast(pa.bool_()).fill_null(False)
+        )
 
     def _write(
         self,
@@ -249,20 +294,26 @@ class StagedFileWriter:
         exact = pa.Table.from_arrays(columns, schema=schema)
         uri, size = self.output.write(name.encode(), exact)
         schema_id, spec_id = self._layout.description.schema_id, self._partitioner.spec_id
-        return StagedFile(kind, uri, rows.num_rows, size, schema_id, spec_id, tuple(partition), tuple(unavailable))
+        return StagedFile(
+            kind, uri, rows.num_rows, size, schema_id, spec_id, tuple(partition), tuple(unavailable)
+        )
 
 
 def _in_own_order(whole: pa.Table, pairs: Sequence[pa.Table]) -> tuple[pa.Table, list[pa.Table]]:
-    """Changes tried again, in the order of their source and numbered anew: offsets only tell who replayed them when.
+    """Changes tried again, in the order of their source and numbered anew: offsets only tell who
+    replayed them when.
 
-    Rows without an order are tombstones that repeat a delete, and are left out. At one place a delete comes first.
+    Rows without an order are tombstones that repeat a delete, and are left out. At one place a
+    delete comes first.
     """
     rows = whole.filter(whole.column(ORDER).is_valid())
     ranked = rows.append_column("upserts", pc.equal(rows.column(CHANGE), Change.UPSERT))
     by = [(ORDER, "ascending"), ("upserts", "ascending"), (OFFSET, "ascending")]
     rows = rows.take(pc.sort_indices(ranked, sort_keys=by))
     offsets = as_array(rows.column(OFFSET))
-    rows = rows.set_column(rows.schema.get_field_index(OFFSET), OFFSET, pa.array(range(len(offsets)), pa.int64()))
+    rows = rows.set_column(
+        rows.schema.get_field_index(OFFSET), OFFSET, pa.array(range(len(offsets)), pa.int64())
+    )
     made = []
     for changed in pairs:
         places = pc.index_in(changed.column(OFFSET), value_set=offsets).cast(pa.int64())

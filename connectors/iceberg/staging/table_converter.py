@@ -42,7 +42,9 @@ class TableLayout:
         self.keys = description.key_columns
         self.marked = DELETED if config.marks_deletes(description.name) else None
         if self.marked is not None and self.schema.get_field_index(self.marked) < 0:
-            raise DataError(f"table {description.name} has no column {DELETED} to mark deleted rows in: add it")
+            raise DataError(
+                f"table {description.name} has no column {DELETED} to mark deleted rows in: add it"
+            )
         self.unmarked = [n for n in self.schema.names if n not in self.keys and n != self.marked]
         missing = [name for name in self.keys if self.schema.get_field_index(name) < 0]
         if missing:
@@ -67,7 +69,9 @@ class TableConverter:
         self.keys = layout.keys
         self._options = ConversionOptions.of(config)
         self._compiled = lru_cache(_MAX_COMPILED)(partial(RowConverter, layout.description))
-        self._placeholder = Placeholder(config.unavailable_value) if config.unavailable_value else None
+        self._placeholder = (
+            Placeholder(config.unavailable_value) if config.unavailable_value else None
+        )
 
     def converter(self, rows: Column, *, of_key: bool = False) -> RowConverter:
         """For such rows, or for records' keys, which fill the key columns only."""
@@ -79,11 +83,15 @@ class TableConverter:
             raise BadRows(dict.fromkeys(wrong, error)) from error
 
     def raise_failures(
-        self, failures: Sequence[Failure], excused: pa.BooleanArray | None = None, places: pa.Int64Array | None = None
+        self,
+        failures: Sequence[Failure],
+        excused: pa.BooleanArray | None = None,
+        places: pa.Int64Array | None = None,
     ) -> None:
         """Report rows that did not convert.
 
-        `excused`: rows of which only the key counts. `places`: where the rows stand in the batch; None: as here.
+        `excused`: rows of which only the key counts. `places`: where the rows stand in the batch;
+        None: as here.
 
         Raises:
             BadRows: There are some.
@@ -91,10 +99,17 @@ class TableConverter:
         errors: dict[int, Exception] = {}
         for failure in failures:
             rows = failure.rows
-            if excused is not None and failure.column.split(".")[0].split(",")[0] not in self._layout.keys:
+            if (
+                excused is not None
+                and failure.column.split(".")[0].split(",")[0] not in self._layout.keys
+            ):
                 rows = pc.and_not(rows, excused)
-            text = f"table {self._layout.description.name}, column {failure.column}: {failure.reason}"
-            error = DataError(text, reason=FailureReason.NULL_KEY if failure.reason == NULL_IN_KEY else None)
+            text = (
+                f"table {self._layout.description.name}, column {failure.column}: {failure.reason}"
+            )
+            error = DataError(
+                text, reason=FailureReason.NULL_KEY if failure.reason == NULL_IN_KEY else None
+            )
             for row in pc.indices_nonzero(rows).to_pylist():
                 errors.setdefault(row if places is None else places[row].as_py(), error)
         if errors:
@@ -127,7 +142,10 @@ class TableConverter:
         converted = self.convert_keys(key.value)
         if converted is None or converted.failures:
             return None
-        found = [converted.columns[self._layout.schema.get_field_index(name)][0].as_py() for name in self._layout.keys]
+        found = [
+            converted.columns[self._layout.schema.get_field_index(name)][0].as_py()
+            for name in self._layout.keys
+        ]
         return None if None in found else found
 
     def unavailable_rows(
@@ -140,9 +158,11 @@ class TableConverter:
         for column, source in converter.sources.items():
             if column in self._layout.keys:
                 continue
-            data = value.data.field(value.data.type.get_field_index(source))  # below a null there is no upsert
+            # below a null there is no upsert
+            data = value.data.field(value.data.type.get_field_index(source))
             rows = self._placeholder.rows(data, schemaless=value.schema is None)
             if rows is not None:
                 found[column] = pc.and_(rows, upsert)
-                found.update(dict.fromkeys(converter.siblings[column], found[column]))  # one of them has the value
+                # one of them has the value
+                found.update(dict.fromkeys(converter.siblings[column], found[column]))
         return {column: rows for column, rows in found.items() if any_true(rows)}

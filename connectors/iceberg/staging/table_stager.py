@@ -1,4 +1,5 @@
-"""Rows of one table on their way to staged files: converted, held per Kafka partition, written once per cycle."""
+"""Rows of one table on their way to staged files: converted, held per Kafka partition, written once
+per cycle."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from connectors.iceberg.staging.staged_changes import OFFSET, PLACED, UNAVAILABL
 from connectors.iceberg.staging.staged_file_writer import StagedFileWriter
 from connectors.iceberg.staging.table_converter import TableConverter, TableLayout
 
-_LEAST_ROWS_OF_A_PIECE = 200  # on average; smaller ones cost the writer more than copying them together
+# on average; smaller ones cost the writer more than copying them together
+_LEAST_ROWS_OF_A_PIECE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class StagedRows:
         return replace(self, parts=parts, pairs=pairs)
 
     def deletes(self, limits: Mapping[TopicPartition, UnreadPair]) -> Counter[str]:
-        """Pairs whose delete is among these rows, before the offset at which its partition stops; how many of each."""
+        """Pairs whose delete is among these rows, before the offset at which its partition stops;
+        how many of each."""
         found: Counter[str] = Counter()
         for partition, changed in self.pairs.items():
             if (limit := limits.get(partition)) is not None:
@@ -57,11 +60,13 @@ class StagedRows:
 class TableStager:
     """Collects rows of one table. One per task and table, used by the task thread.
 
-    A batch comes in two steps, so that a batch that goes to several tables is taken by all of them or by none:
-    `prepare` converts and may refuse rows, `add` cannot fail. `close_cycle` writes one partition's rows and forgets
-    them. In MERGE mode each key is left once, with its last change in offset order.
+    A batch comes in two steps, so that a batch that goes to several tables is taken by all of them
+    or by none: `prepare` converts and may refuse rows, `add` cannot fail. `close_cycle` writes one
+    partition's rows and forgets them. In MERGE mode each key is left once, with its last change in
+    offset order.
 
-    Rows that the table's ledger covers must be filtered out before: this class sees only what may enter.
+    Rows that the table's ledger covers must be filtered out before: this class sees only what may
+    enter.
     """
 
     def __init__(
@@ -84,16 +89,20 @@ class TableStager:
         self._buffer = RowBuffer(budget)
         self._changed_keys = ChangedKeys(config)
         self._files = StagedFileWriter(config, epoch, task)
-        self.ignored_rows = 0  # since the start: tombstones in append mode, deletes without a key, messages
+        # since the start: tombstones in append mode, deletes without a key, messages
+        self.ignored_rows = 0
         self.null_keys = 0  # since the start: rows left out because of iceberg.ext.null-key=skip
         self.evolve(description)
 
     def evolve(self, description: TableDescription) -> None:
-        """Go on with a newer schema or spec of the same table; rows already held are brought along."""
+        """Go on with a newer schema or spec of the same table; rows already held are brought
+        along."""
         self.description = description
         self._layout = TableLayout(description, self._config)
         self._converter = TableConverter(self._layout, self._config)
-        self._changes = ChangeRows(self._layout, self._config, self._converter, self._read, self._partition_count)
+        self._changes = ChangeRows(
+            self._layout, self._config, self._converter, self._read, self._partition_count
+        )
         self._files.evolve(self._layout)
         self._buffer.schema = self._layout.nullable
 
@@ -152,20 +161,26 @@ class TableStager:
             return StagedRows(self, {}, len(batch))
         rows = pa.concat_tables(found)
         for name, data in opened.described(self._layout.nullable, unavailable).items():
-            rows = rows.set_column(rows.schema.get_field_index(name), self._layout.nullable.field(name), data)
+            rows = rows.set_column(
+                rows.schema.get_field_index(name), self._layout.nullable.field(name), data
+            )
         places = opened.places()
         partitions = batch.origin.partitions.take(places)
-        ordered = pc.array_sort_indices(places)  # images of a change side by side, the row before first
+        # images of a change side by side, the row before first
+        ordered = pc.array_sort_indices(places)
         parts = _by_partition(batch.origin.topic, rows.take(ordered), partitions.take(ordered))
         return StagedRows(self, parts, len(batch) - len(pc.unique(places)))
 
     # --- changes of keys
 
     def known_pairs(self) -> Counter[str]:
-        """Pairs whose delete was staged here, or committed as far as the coordinator said; and how many of each."""
+        """Pairs whose delete was staged here, or committed as far as the coordinator said; and how
+        many of each."""
         return self._changed_keys.known(self.description.open_pairs)
 
-    def unread(self, prepared: StagedRows, known: Mapping[str, int]) -> Iterator[tuple[TopicPartition, UnreadPair]]:
+    def unread(
+        self, prepared: StagedRows, known: Mapping[str, int]
+    ) -> Iterator[tuple[TopicPartition, UnreadPair]]:
         """Of each partition, the first insert that lacks values of a row whose delete was not read.
 
         `known`: how many deletes of each pair were read, with those of these rows.
@@ -174,7 +189,9 @@ class TableStager:
             rows = prepared.parts[partition]
             lacking = rows.filter(rows.column(UNAVAILABLE).is_valid()).column(OFFSET)
             inserts: Counter[str] = Counter()
-            for offset, pair, half, keys in zip(*(column.to_pylist() for column in changed.columns), strict=True):
+            for offset, pair, half, keys in zip(
+                *(column.to_pylist() for column in changed.columns), strict=True
+            ):
                 if half == Half.DELETE:
                     continue
                 inserts[pair] += 1
@@ -203,8 +220,8 @@ class TableStager:
 
         The files belong to the caller from now on: `discard` leaves them alone.
 
-        Raises:
-            OSError, ConnectError: The storage refuses; rows are kept, and files already written are removed.
+        Raises: OSError, ConnectError: The storage refuses; rows are kept, and files already written
+            are removed.
         """
         if partition not in self._buffer.partitions():
             return []
@@ -221,21 +238,30 @@ class TableStager:
         self._files.forget(partition)
 
     def discard(self) -> None:
-        """Forget everything, and remove files that were not reported. The stager may be used again."""
+        """Forget everything, and remove files that were not reported. The stager may be used
+        again."""
         for partition in self._buffer.partitions():
             self.drop_partition(partition)
         self._changed_keys.clear()
         self._files.remove_unreported()
 
 
-def _by_partition(topic: str, rows: pa.Table, partitions: pa.Int32Array) -> dict[TopicPartition, pa.Table]:
-    """The rows of each partition. Messages come in pieces of one partition, and these need not be copied."""
+def _by_partition(
+    topic: str, rows: pa.Table, partitions: pa.Int32Array
+) -> dict[TopicPartition, pa.Table]:
+    """The rows of each partition. Messages come in pieces of one partition, and these need not be
+    copied."""
     numbers = pc.unique(partitions).to_pylist()
     if len(numbers) == 1:
         return {TopicPartition(topic, numbers[0]): rows}
-    cuts = pc.indices_nonzero(pc.not_equal(partitions.slice(1), partitions.slice(0, max(0, len(rows) - 1)))).to_pylist()
+    cuts = pc.indices_nonzero(
+        pc.not_equal(partitions.slice(1), partitions.slice(0, max(0, len(rows) - 1)))
+    ).to_pylist()
     if (len(cuts) + 1) * _LEAST_ROWS_OF_A_PIECE > len(rows):
-        return {TopicPartition(topic, number): rows.filter(pc.equal(partitions, number)) for number in numbers}
+        return {
+            TopicPartition(topic, number): rows.filter(pc.equal(partitions, number))
+            for number in numbers
+        }
     pieces: dict[TopicPartition, list[pa.Table]] = {}
     starts = [0, *(cut + 1 for cut in cuts)]
     for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):

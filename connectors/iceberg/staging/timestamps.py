@@ -1,4 +1,5 @@
-"""Dates and times as text, read with integer arithmetic: topics hold moments that no `datetime` can.
+"""Dates and times as text, read with integer arithmetic: topics hold moments that no `datetime`
+can.
 
 Standard library only.
 """
@@ -14,7 +15,8 @@ NANOS_PER_SECOND = 1_000_000_000
 NANOS_PER_DAY = 86_400 * NANOS_PER_SECOND
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
-MAX_DAYS = INT64_MAX // MICROS_PER_DAY  # dates further away mean infinity: no timestamp reaches them
+# dates further away mean infinity: no timestamp reaches them
+MAX_DAYS = INT64_MAX // MICROS_PER_DAY
 
 _DATE = re.compile(r"([+-]?\d{4,9})-(\d\d)-(\d\d)", re.ASCII)
 _TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?", re.ASCII)
@@ -41,7 +43,8 @@ def days_from_civil(year: int, month: int, day: int) -> int:
 
 
 def civil_from_days(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a day since 1970-01-01 in the proleptic Gregorian calendar; any year."""
+    """Year, month and day of a day since 1970-01-01 in the proleptic Gregorian calendar; any
+    year."""
     era, of_era = divmod(days + 719_468, 146_097)
     year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
     of_year = of_era - (365 * year + year // 4 - year // 100)
@@ -52,7 +55,8 @@ def civil_from_days(days: int) -> tuple[int, int, int]:
 
 
 def date_text(days: int) -> str:
-    """`yyyy-MM-dd` as Java's `LocalDate` writes it: a sign before years beyond 9999 and before year 0."""
+    """`yyyy-MM-dd` as Java's `LocalDate` writes it: a sign before years beyond 9999 and before year
+    0."""
     year, month, day = civil_from_days(days)
     sign = "-" if year < 0 else "+" if year > 9999 else ""
     return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
@@ -62,7 +66,9 @@ def _days(match: re.Match[str]) -> int:
     year, month, day = int(match[1]), int(match[2]), int(match[3])
     if not 1 <= month <= 12:
         raise ValueError("no such month")
-    last = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1] + (month == 2 and calendar.isleap(year))
+    last = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1] + (
+        month == 2 and calendar.isleap(year)
+    )
     if not 1 <= day <= last:
         raise ValueError("no such day")
     return days_from_civil(year, month, day)
@@ -111,10 +117,11 @@ def parse_time(text: str) -> int:
 
 
 def parse_timestamp(text: str, *, zoned: bool, nanos: bool = False) -> int:
-    """`yyyy-MM-dd`, `T` or a blank, `HH[:mm[:ss[.fraction]]]`, zone or none: microseconds since the epoch.
+    """`yyyy-MM-dd`, `T` or a blank, `HH[:mm[:ss[.fraction]]]`, zone or none: microseconds since the
+    epoch.
 
-    `zoned`: an offset is applied, no zone means UTC. Otherwise the wall time is kept and an offset dropped.
-    `nanos`: nanoseconds since the epoch.
+    `zoned`: an offset is applied, no zone means UTC. Otherwise the wall time is kept and an offset
+    dropped. `nanos`: nanoseconds since the epoch.
 
     Raises:
         TimestampOutOfRange: infinity, or more microseconds (nanoseconds) than 64 bits hold.
@@ -131,8 +138,17 @@ def parse_timestamp(text: str, *, zoned: bool, nanos: bool = False) -> int:
     rest = text[time.end() :]
     if rest:
         zone = _ZONE.fullmatch(rest)
-        seconds = 0 if zone is None else int(zone[2] or 0) * 3600 + int(zone[3] or 0) * 60 + int(zone[4] or 0)
-        if zone is None or seconds > _LARGEST_OFFSET or int(zone[3] or 0) > 59 or int(zone[4] or 0) > 59:
+        seconds = (
+            0
+            if zone is None
+            else int(zone[2] or 0) * 3600 + int(zone[3] or 0) * 60 + int(zone[4] or 0)
+        )
+        if (
+            zone is None
+            or seconds > _LARGEST_OFFSET
+            or int(zone[3] or 0) > 59
+            or int(zone[4] or 0) > 59
+        ):
             raise ValueError("expected an offset such as Z or +01:00 at the end")
         if zoned:
             moment -= seconds * NANOS_PER_SECOND * (-1 if zone[1] == "-" else 1)

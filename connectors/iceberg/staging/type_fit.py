@@ -20,7 +20,9 @@ from connectors.iceberg.staging.types import (
     type_of_schema,
 )
 
-_TEMPORAL_TYPES = frozenset({"date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"})
+_TEMPORAL_TYPES = frozenset(
+    {"date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"}
+)
 _INTEGER_DIGITS = {"int": 10, "long": 19}
 # By column: the types of fields that it takes too, beside its own.
 _TAKES: Mapping[str, frozenset[str]] = {
@@ -28,14 +30,20 @@ _TAKES: Mapping[str, frozenset[str]] = {
     "float": frozenset({"int", "long"}),  # schemaless numbers change between whole and not
     "double": frozenset({"int", "long", "float"}),
     "string": frozenset({"int", "long", "float", "double", "boolean", "uuid"}),
-    **{name: _TEMPORAL_TYPES - {"time"} for name in _TEMPORAL_TYPES if name.startswith("timestamp")},
+    **{
+        name: _TEMPORAL_TYPES - {"time"} for name in _TEMPORAL_TYPES if name.startswith("timestamp")
+    },
 }
 _CONTAINERS = {Type.STRUCT: "struct", Type.ARRAY: "list", Type.MAP: "map"}
-_READ_FROM_TEXT = _TEMPORAL_TYPES | {"string", "uuid", "binary"}  # a text is how these usually travel
+# a text is how these usually travel
+_READ_FROM_TEXT = _TEMPORAL_TYPES | {"string", "uuid", "binary"}
 
 
-def takes(column: IcebergType, schema: Schema | None, type_: pa.DataType, options: TypeOptions) -> bool:
-    """Whether a column takes all values of a field with this Connect schema or, schemaless, of this Arrow type.
+def takes(
+    column: IcebergType, schema: Schema | None, type_: pa.DataType, options: TypeOptions
+) -> bool:
+    """Whether a column takes all values of a field with this Connect schema or, schemaless, of this
+    Arrow type.
 
     What is inside structs is not looked at: their fields are columns of their own.
     """
@@ -44,16 +52,26 @@ def takes(column: IcebergType, schema: Schema | None, type_: pa.DataType, option
         return wanted is None or _takes(column, wanted, text=wanted == "string")
     if column in ("unknown", "variant"):
         return True
-    if schema.name == VARIABLE_SCALE_DECIMAL and (column == "string" or decimal_parts(column) is not None):
+    if schema.name == VARIABLE_SCALE_DECIMAL and (
+        column == "string" or decimal_parts(column) is not None
+    ):
         return True
     if isinstance(column, Mapping):
-        inner = {"element": schema.value_schema, "key": schema.key_schema, "value": schema.value_schema}
+        inner = {
+            "element": schema.value_schema,
+            "key": schema.key_schema,
+            "value": schema.value_schema,
+        }
         members = () if column["type"] == "struct" else fields_of(column)
         return _CONTAINERS.get(schema.type) == column["type"] and all(
             takes(part["type"], inner[part["name"]], pa.null(), options) for part in members
         )
     text = schema.type is Type.STRING
-    choices = [replace(options, logical_types=LogicalTypes.FULL) if PRECISION in schema.parameters else options]
+    choices = [
+        replace(options, logical_types=LogicalTypes.FULL)
+        if PRECISION in schema.parameters
+        else options
+    ]
     if column in _TEMPORAL_TYPES or column == "uuid":  # then the logical name decides
         choices.append(replace(options, logical_types=LogicalTypes.FULL, times=True))
     for choice in choices:
@@ -61,7 +79,11 @@ def takes(column: IcebergType, schema: Schema | None, type_: pa.DataType, option
             wanted = type_of_schema(schema, choice)
         except DataError:
             return True  # nothing could be made for it either
-        if schema.name == DECIMAL and PRECISION not in schema.parameters and (have := decimal_parts(column)):
+        if (
+            schema.name == DECIMAL
+            and PRECISION not in schema.parameters
+            and (have := decimal_parts(column))
+        ):
             parts = decimal_parts(wanted)
             if parts is not None and parts[1] <= have[1]:
                 return True  # how many digits there are is known by the values only
@@ -85,7 +107,11 @@ def _takes(column: IcebergType, wanted: IcebergType, *, text: bool) -> bool:
         return False
     if column["type"] == "map" and wanted["type"] == "struct":
         return True  # an object's members are entries
-    parts = () if column["type"] == "struct" else zip(fields_of(column), fields_of(wanted), strict=False)
+    parts = (
+        ()
+        if column["type"] == "struct"
+        else zip(fields_of(column), fields_of(wanted), strict=False)
+    )
     return str(column["type"]) == wanted["type"] and all(
         _takes(part["type"], given["type"], text=given["type"] == "string") for part, given in parts
     )

@@ -1,4 +1,5 @@
-"""Types between Connect, Iceberg and Arrow. Iceberg types are their JSON form: a text, or a dict with `type`.
+"""Types between Connect, Iceberg and Arrow. Iceberg types are their JSON form: a text, or a dict
+with `type`.
 
 - `arrow_schema`: the Arrow schema of a table's files, with field ids.
 - `new_table_schema`, `partition_spec`: what a missing table is created with.
@@ -18,7 +19,16 @@ import pyarrow as pa
 
 from connect_py.api.arrow import DECIMAL_DIGITS
 from connect_py.api.errors import DataError
-from connect_py.api.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type, decimal_precision, decimal_scale
+from connect_py.api.schema import (
+    DATE,
+    DECIMAL,
+    TIME,
+    TIMESTAMP,
+    Schema,
+    Type,
+    decimal_precision,
+    decimal_scale,
+)
 from connectors.iceberg.config.partition_by import PartitionTerm
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import ClassFamily, LogicalTypes
@@ -29,18 +39,32 @@ from connectors.iceberg.staging.kernels.temporal_type import logical_name, named
 IcebergType: TypeAlias = "str | Mapping[str, Any]"
 
 FIELD_ID = b"PARQUET:field_id"
-ORDER = "__connect_py_order"  # column of staged files: where rows stand in their source; see `staging.ordering`
-INITIAL_DEFAULT = b"connect_py.initial-default"  # in an Arrow field's metadata, Iceberg's JSON; not written to files
-VARIANT = pa.struct([pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
+# column of staged files: where rows stand in their source; see `staging.ordering`
+ORDER = "__connect_py_order"
+# in an Arrow field's metadata, Iceberg's JSON; not written to files
+INITIAL_DEFAULT = b"connect_py.initial-default"
+VARIANT = pa.struct(
+    [
+        pa.field("metadata", pa.binary(), nullable=False),
+        pa.field("value", pa.binary(), nullable=False),
+    ]
+)
 JSON = "io.debezium.data.Json"
 VARIABLE_SCALE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 _FIXED = re.compile(r"fixed\[(\d+)\]")
 
 _TO_ICEBERG: Mapping[Type, str] = {
-    Type.BOOLEAN: "boolean", Type.INT8: "int", Type.INT16: "int", Type.INT32: "int", Type.INT64: "long",
-    Type.FLOAT32: "float", Type.FLOAT64: "double", Type.STRING: "string", Type.BYTES: "binary",
-}  # fmt: skip
+    Type.BOOLEAN: "boolean",
+    Type.INT8: "int",
+    Type.INT16: "int",
+    Type.INT32: "int",
+    Type.INT64: "long",
+    Type.FLOAT32: "float",
+    Type.FLOAT64: "double",
+    Type.STRING: "string",
+    Type.BYTES: "binary",
+}
 _CONNECT_NAMES = frozenset({DATE, TIME, TIMESTAMP})  # those that Connect itself defines
 _FULL_NAMES: Mapping[tuple[str, Type], str] = {  # beside those of moments that are numbers
     ("io.debezium.time.ZonedTimestamp", Type.STRING): "timestamptz",
@@ -61,27 +85,32 @@ class TypeOptions:
     uuid: bool = True  # Apache's sink maps strings named `uuid`, Tabular's does not
     force_optional: bool = False
     variants: bool = False  # whether new columns of JSON texts are variants
-    times: bool = True  # whether columns may be of type time: Spark, which merges, cannot read such tables at all
+    # whether columns may be of type time: Spark, which merges, cannot read such tables at all
+    times: bool = True
 
     @staticmethod
     def of(config: IcebergSinkConfig) -> TypeOptions:
         return TypeOptions(
-            config.logical_types, config.family is ClassFamily.APACHE, config.force_optional,
+            config.logical_types,
+            config.family is ClassFamily.APACHE,
+            config.force_optional,
             times=config.mode is WriteMode.APPEND,
             variants=config.json_variants and config.format_version() >= 3,
-        )  # fmt: skip
+        )
 
 
 # --- Iceberg to Arrow
 
 
 def arrow_schema(fields: Sequence[Mapping[str, Any]]) -> pa.Schema:
-    """The Arrow schema of a table's files: field ids in the metadata, required columns not nullable."""
+    """The Arrow schema of a table's files: field ids in the metadata, required columns not
+    nullable."""
     return pa.schema([_arrow_field(field) for field in fields])
 
 
 def writable_fields(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The columns that records fill: all but optional ones of a type that cannot be written, which stay null.
+    """The columns that records fill: all but optional ones of a type that cannot be written, which
+    stay null.
 
     `ORDER` is none of them.
 
@@ -106,7 +135,12 @@ def _arrow_field(field: Mapping[str, Any]) -> pa.Field:
     metadata = {FIELD_ID: str(field["id"]).encode()}
     if (default := field.get("initial-default")) is not None:
         metadata[INITIAL_DEFAULT] = json.dumps(default).encode()
-    return pa.field(field["name"], arrow_type_of(field["type"]), nullable=not field["required"], metadata=metadata)
+    return pa.field(
+        field["name"],
+        arrow_type_of(field["type"]),
+        nullable=not field["required"],
+        metadata=metadata,
+    )
 
 
 def values_of_rows_before(field: pa.Field, length: int) -> pa.Array:
@@ -116,7 +150,8 @@ def values_of_rows_before(field: pa.Field, length: int) -> pa.Array:
 
 
 def default_values(default: object, target: pa.DataType, length: int) -> pa.Array:
-    """A default in Iceberg's JSON form, as often as asked; nulls when there is none that can be read."""
+    """A default in Iceberg's JSON form, as often as asked; nulls when there is none that can be
+    read."""
     if default is None or isinstance(default, list | dict):
         return pa.nulls(length, target)
     storage = pa.string() if isinstance(default, str) and not pa.types.is_string(target) else target
@@ -132,12 +167,23 @@ def default_values(default: object, target: pa.DataType, length: int) -> pa.Arra
 
 
 _PRIMITIVES: Mapping[str, pa.DataType] = {
-    "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(),
-    "date": pa.date32(), "time": pa.time64("us"), "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", "UTC"), "timestamp_ns": pa.timestamp("ns"),
-    "timestamptz_ns": pa.timestamp("ns", "UTC"), "string": pa.string(), "uuid": pa.uuid(), "binary": pa.binary(),
-    "unknown": pa.null(), "variant": VARIANT,
-}  # fmt: skip
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "timestamp_ns": pa.timestamp("ns"),
+    "timestamptz_ns": pa.timestamp("ns", "UTC"),
+    "string": pa.string(),
+    "uuid": pa.uuid(),
+    "binary": pa.binary(),
+    "unknown": pa.null(),
+    "variant": VARIANT,
+}
 
 
 def arrow_type_of(type_: IcebergType) -> pa.DataType:
@@ -179,7 +225,9 @@ def time_columns(schema: Mapping[str, Any]) -> list[str]:
 def why_no_key(type_: IcebergType) -> str | None:
     """Why a column of this type cannot identify rows; None: it can."""
     word = type_["type"] if isinstance(type_, Mapping) else type_
-    if isinstance(type_, Mapping) or word.startswith(("variant", "geometry", "geography", "unknown")):
+    if isinstance(type_, Mapping) or word.startswith(
+        ("variant", "geometry", "geography", "unknown")
+    ):
         return f"is of type {word}, which cannot identify rows"
     return None
 
@@ -187,7 +235,9 @@ def why_no_key(type_: IcebergType) -> str | None:
 # --- Connect to Iceberg
 
 
-def type_of_schema(schema: Schema, options: TypeOptions, ids: Iterator[int] | None = None) -> IcebergType:
+def type_of_schema(
+    schema: Schema, options: TypeOptions, ids: Iterator[int] | None = None
+) -> IcebergType:
     """The Iceberg type of a new column whose rows have this Connect schema.
 
     Raises:
@@ -198,8 +248,16 @@ def type_of_schema(schema: Schema, options: TypeOptions, ids: Iterator[int] | No
     if schema.type is Type.BYTES and schema.name == DECIMAL:
         return decimal_type(schema, options)
     if name is not None:
-        full, temporal, known = options.logical_types is LogicalTypes.FULL, named_temporal_type(schema), None
-        if temporal is not None and schema.type is temporal.schema_type and (full or name in _CONNECT_NAMES):
+        full, temporal, known = (
+            options.logical_types is LogicalTypes.FULL,
+            named_temporal_type(schema),
+            None,
+        )
+        if (
+            temporal is not None
+            and schema.type is temporal.schema_type
+            and (full or name in _CONNECT_NAMES)
+        ):
             known = temporal.column_type
         elif full:
             known = _FULL_NAMES.get((name, schema.type))
@@ -214,28 +272,43 @@ def type_of_schema(schema: Schema, options: TypeOptions, ids: Iterator[int] | No
     if schema.type is Type.STRUCT:
         if not schema.fields:
             raise DataError("a struct without fields has no Iceberg type")
-        return {"type": "struct", "fields": [_new_field(f.name, f.schema, options, ids) for f in schema.fields]}
+        return {
+            "type": "struct",
+            "fields": [_new_field(f.name, f.schema, options, ids) for f in schema.fields],
+        }
     if schema.type is Type.ARRAY:
         element = _present(schema.value_schema)
         id_ = next(ids)
         return {
-            "type": "list", "element-id": id_, "element": type_of_schema(element, options, ids),
+            "type": "list",
+            "element-id": id_,
+            "element": type_of_schema(element, options, ids),
             "element-required": not (element.optional or options.force_optional),
-        }  # fmt: skip
+        }
     if schema.type is Type.MAP:
         key, value = _present(schema.key_schema), _present(schema.value_schema)
         key_id, value_id = next(ids), next(ids)
         return {
-            "type": "map", "key-id": key_id, "key": type_of_schema(key, options, ids),
-            "value-id": value_id, "value": type_of_schema(value, options, ids),
+            "type": "map",
+            "key-id": key_id,
+            "key": type_of_schema(key, options, ids),
+            "value-id": value_id,
+            "value": type_of_schema(value, options, ids),
             "value-required": not (value.optional or options.force_optional),
-        }  # fmt: skip
+        }
     return _TO_ICEBERG[schema.type]
 
 
-def _new_field(name: str, schema: Schema, options: TypeOptions, ids: Iterator[int]) -> dict[str, Any]:
+def _new_field(
+    name: str, schema: Schema, options: TypeOptions, ids: Iterator[int]
+) -> dict[str, Any]:
     required = not (schema.optional or options.force_optional)
-    return {"id": next(ids), "name": name, "required": required, "type": type_of_schema(schema, options, ids)}
+    return {
+        "id": next(ids),
+        "name": name,
+        "required": required,
+        "type": type_of_schema(schema, options, ids),
+    }
 
 
 def _present(schema: Schema | None) -> Schema:
@@ -266,10 +339,14 @@ def decimal_type(schema: Schema, options: TypeOptions) -> str:
 
 
 _OF_ARROW: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
-    (pa.types.is_string, "string"), (pa.types.is_large_string, "string"), (pa.types.is_boolean, "boolean"),
-    (pa.types.is_integer, "long"), (pa.types.is_floating, "double"), (pa.types.is_date, "date"),
+    (pa.types.is_string, "string"),
+    (pa.types.is_large_string, "string"),
+    (pa.types.is_boolean, "boolean"),
+    (pa.types.is_integer, "long"),
+    (pa.types.is_floating, "double"),
+    (pa.types.is_date, "date"),
     (pa.types.is_time, "time"),
-)  # fmt: skip
+)
 
 
 def type_of_arrow(type_: pa.DataType, ids: Iterator[int] | None = None) -> IcebergType | None:
@@ -307,13 +384,15 @@ def type_of_arrow(type_: pa.DataType, ids: Iterator[int] | None = None) -> Icebe
 def new_table_schema(
     schema: Schema | None, type_: pa.DataType, options: TypeOptions, key_columns: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The JSON form of the Iceberg schema of a new table for rows of `schema`, or, schemaless, of Arrow type `type_`.
+    """The JSON form of the Iceberg schema of a new table for rows of `schema`, or, schemaless, of
+    Arrow type `type_`.
 
-    Key columns become identifier fields if every one of them is there, required and of a type that may be one; a key
-    column is required only if the schema says so. Pass no key columns to set none.
+    Key columns become identifier fields if every one of them is there, required and of a type that
+    may be one; a key column is required only if the schema says so. Pass no key columns to set
+    none.
 
-    Raises:
-        DataError: The rows have no fields, a field has no Iceberg type, or Iceberg refuses the names of the fields.
+    Raises: DataError: The rows have no fields, a field has no Iceberg type, or Iceberg refuses the
+        names of the fields.
     """
     ids = itertools.count(1)
     if schema is None:
@@ -323,7 +402,9 @@ def new_table_schema(
         fields = inferred["fields"]
     else:
         if schema.type is not Type.STRUCT:
-            raise DataError(f"Unable to create table from a value of type {schema.type.name}, expected STRUCT")
+            raise DataError(
+                f"Unable to create table from a value of type {schema.type.name}, expected STRUCT"
+            )
         if not schema.fields:
             raise DataError("Unable to create table from empty object")
         fields = [_new_field(f.name, f.schema, options, ids) for f in schema.fields]
@@ -334,7 +415,10 @@ def new_table_schema(
     made: dict[str, Any] = {"type": "struct", "schema-id": 0, "fields": fields}
     by_name = {f["name"]: f for f in fields}
     keys = [by_name[name] for name in key_columns if name in by_name]
-    fit = all(f["required"] and isinstance(f["type"], str) and f["type"] not in ("float", "double") for f in keys)
+    fit = all(
+        f["required"] and isinstance(f["type"], str) and f["type"] not in ("float", "double")
+        for f in keys
+    )
     if keys and fit and len(keys) == len(key_columns):
         made["identifier-field-ids"] = [f["id"] for f in keys]
     return made
@@ -345,9 +429,12 @@ def new_table_schema(
 _TIMESTAMPS = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
 _DATES = ("date", *_TIMESTAMPS)
 _SOURCES: Mapping[str, Sequence[str]] = {  # types of columns by transform; others take any
-    "year": _DATES, "month": _DATES, "day": _DATES, "hour": _TIMESTAMPS,
+    "year": _DATES,
+    "month": _DATES,
+    "day": _DATES,
+    "hour": _TIMESTAMPS,
     "truncate": ("int", "long", "string", "binary", "decimal"),
-}  # fmt: skip
+}
 _NO_BUCKETS = ("boolean", "float", "double")
 
 
@@ -367,7 +454,12 @@ def partition_spec(schema: Mapping[str, Any], terms: Sequence[PartitionTerm]) ->
         if term.name in columns and not (term.transform == "identity" and term.name == term.column):
             raise DataError(f"Cannot create partition field {term.name}: a column has that name")
         fields.append(
-            {"name": term.name, "transform": term.iceberg_transform, "source-id": source["id"], "field-id": number}
+            {
+                "name": term.name,
+                "transform": term.iceberg_transform,
+                "source-id": source["id"],
+                "field-id": number,
+            }
         )
     times: dict[int, str] = {}
     for field in fields:
@@ -385,7 +477,11 @@ def _find(fields: Sequence[Mapping[str, Any]], path: str) -> Mapping[str, Any] |
             return field
     for field in fields:
         inner = field["type"]
-        if path.startswith(field["name"] + ".") and isinstance(inner, Mapping) and inner["type"] == "struct":
+        if (
+            path.startswith(field["name"] + ".")
+            and isinstance(inner, Mapping)
+            and inner["type"] == "struct"
+        ):
             found = _find(inner["fields"], path[len(field["name"]) + 1 :])
             if found is not None:
                 return found
@@ -396,5 +492,7 @@ def _check_transform(term: PartitionTerm, type_: IcebergType) -> None:
     if not isinstance(type_, str):
         raise DataError(f"Cannot partition by {term.column}: it is a {type_['type']}")
     kind = type_.partition("(")[0]
-    if kind not in _SOURCES.get(term.transform, (kind,)) or (term.transform == "bucket" and kind in _NO_BUCKETS):
+    if kind not in _SOURCES.get(term.transform, (kind,)) or (
+        term.transform == "bucket" and kind in _NO_BUCKETS
+    ):
         raise DataError(f"Invalid source type {type_} for transform: {term.iceberg_transform}")

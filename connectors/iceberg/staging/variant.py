@@ -1,4 +1,5 @@
-"""Values of any shape as Iceberg's variant: a dictionary of names, and the value in its binary form.
+"""Values of any shape as Iceberg's variant: a dictionary of names, and the value in its binary
+form.
 
 Sizes are chosen per value; names are sorted, so equal values give equal bytes.
 """
@@ -13,7 +14,12 @@ from decimal import Decimal
 from typing import Any
 
 from connect_py.api.schema import Schema, Struct, Type, Value
-from connectors.iceberg.staging.kernels.temporal_type import MICRO, NANO, TemporalType, named_temporal_type
+from connectors.iceberg.staging.kernels.temporal_type import (
+    MICRO,
+    NANO,
+    TemporalType,
+    named_temporal_type,
+)
 from connectors.iceberg.staging.types import JSON
 
 _OBJECT, _ARRAY = 2, 3  # basic types; 0 is a primitive, 1 a short text
@@ -27,10 +33,11 @@ _SHORT = 63  # bytes of a short text
 
 
 def encode_variant(value: Value, schema: Schema | None) -> tuple[bytes, bytes]:
-    """The metadata and the value of a variant; Connect's and Debezium's JSON texts are parsed by their schema's name.
+    """The metadata and the value of a variant; Connect's and Debezium's JSON texts are parsed by
+    their schema's name.
 
-    Raises:
-        ValueError: The value has no form as a variant: a number of more than 38 digits, a text that should be JSON.
+    Raises: ValueError: The value has no form as a variant: a number of more than 38 digits, a text
+        that should be JSON.
     """
     plain: Any = value
     if value is not None and schema is not None and schema.name == JSON:
@@ -65,10 +72,14 @@ def _value(value: Any, schema: Schema | None, ids: Mapping[str, int]) -> bytes:
     if value is None:
         return _primitive(_NULL)
     if isinstance(value, Struct):
-        return _object({field.name: _value(inner, field.schema, ids) for field, inner in value}, ids)
+        return _object(
+            {field.name: _value(inner, field.schema, ids) for field, inner in value}, ids
+        )
     inner_schema = None if schema is None else schema.value_schema
     if isinstance(value, Mapping):
-        return _object({str(key): _value(inner, inner_schema, ids) for key, inner in value.items()}, ids)
+        return _object(
+            {str(key): _value(inner, inner_schema, ids) for key, inner in value.items()}, ids
+        )
     if isinstance(value, list):
         return _array([_value(inner, inner_schema, ids) for inner in value])
     return _leaf(value, schema)
@@ -82,7 +93,11 @@ def _leaf(value: Any, schema: Schema | None) -> bytes:
         return _integer(value) if temporal is None else _temporal(value, temporal)
     if isinstance(value, float):
         single = schema is not None and schema.type is Type.FLOAT32
-        return _primitive(_FLOAT, struct.pack("<f", value)) if single else _primitive(_DOUBLE, struct.pack("<d", value))
+        return (
+            _primitive(_FLOAT, struct.pack("<f", value))
+            if single
+            else _primitive(_DOUBLE, struct.pack("<d", value))
+        )
     if isinstance(value, Decimal):
         return _decimal(value)
     if isinstance(value, str):
@@ -154,7 +169,12 @@ def _array(values: list[bytes]) -> bytes:
     size = _size_of(sum(map(len, values)))
     large = len(values) > 255
     head = _ARRAY | (size - 1) << 2 | large << 4
-    return bytes([head]) + _number(len(values), 4 if large else 1) + _offsets(values, size) + b"".join(values)
+    return (
+        bytes([head])
+        + _number(len(values), 4 if large else 1)
+        + _offsets(values, size)
+        + b"".join(values)
+    )
 
 
 def _offsets(values: list[bytes], size: int) -> bytes:

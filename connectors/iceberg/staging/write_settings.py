@@ -1,4 +1,5 @@
-"""`WriteSettings`: how staged files are written, from the properties of their table that begin with `write.`."""
+"""`WriteSettings`: how staged files are written, from the properties of their table that begin with
+`write.`."""
 
 from __future__ import annotations
 
@@ -23,25 +24,40 @@ BLOOM_COLUMN = "write.parquet.bloom-filter-enabled.column."
 BLOOM_FPP = "write.parquet.bloom-filter-fpp.column."
 BLOOM_NDV = "write.parquet.bloom-filter-ndv.column."
 
-DEFAULT_ROW_GROUP_BYTES = 128 << 20  # of Arrow's columns; the writer keeps a group several times over until it is whole
+# of Arrow's columns; the writer keeps a group several times over until it is whole
+DEFAULT_ROW_GROUP_BYTES = 128 << 20
 ROW_GROUP_ROWS = 1 << 20
 _BLOOM_MAX_BYTES = 1 << 20  # Iceberg's default
 _BLOOM_FPP = 0.01  # Iceberg's default
-_CODECS = {"uncompressed": "none", "zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "brotli": "brotli"}
+_CODECS = {
+    "uncompressed": "none",
+    "zstd": "zstd",
+    "snappy": "snappy",
+    "gzip": "gzip",
+    "lz4": "lz4",
+    "brotli": "brotli",
+}
 _WITH_LEVEL = ("zstd", "gzip", "brotli")
 _SIZES = (FILE_BYTES, ROW_GROUP_BYTES, PAGE_BYTES, PAGE_ROWS, DICTIONARY_BYTES, BLOOM_BYTES)
 _PARQUET_ONLY = "staged files are Parquet"
 _AS_ROUTED = "staged files lie below the table's data location: write.data.path moves it"
 _IN_ORDER = "rows are staged in the order in which they come; rewrite_data_files sorts them"
-_IGNORED: Mapping[str, tuple[tuple[str, ...], str]] = {  # key: values that ask for nothing, and what the sink does
+_IGNORED: Mapping[
+    str, tuple[tuple[str, ...], str]
+] = {  # key: values that ask for nothing, and what the sink does
     "write.format.default": (("parquet",), _PARQUET_ONLY),
-    "write.upsert.enabled": (("false",), "the connector says whether rows replace others of their key"),
+    "write.upsert.enabled": (
+        ("false",),
+        "the connector says whether rows replace others of their key",
+    ),
     "write.object-storage.enabled": (("false",), _AS_ROUTED),
     "write.location-provider.impl": ((), _AS_ROUTED),
     "write.distribution-mode": (("none",), _IN_ORDER),
     "write.parquet.shred-variants": (("false",), "variants are staged whole"),
 }
-_IGNORED_PREFIXES = {"write.parquet.stats-enabled.": (("true",), "statistics are written for every column")}
+_IGNORED_PREFIXES = {
+    "write.parquet.stats-enabled.": (("true",), "statistics are written for every column")
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +84,27 @@ class WriteSettings:
                 _share(props.get(BLOOM_FPP + key.removeprefix(BLOOM_COLUMN))) or _BLOOM_FPP,
                 _size(props.get(BLOOM_NDV + key.removeprefix(BLOOM_COLUMN))),
             )
-            for key, value in props.items() if key.startswith(BLOOM_COLUMN) and value.strip().lower() == "true"
-        }  # fmt: skip
+            for key, value in props.items()
+            if key.startswith(BLOOM_COLUMN) and value.strip().lower() == "true"
+        }
         codec, level = _CODECS.get(props.get(CODEC, "zstd").lower(), "zstd"), props.get(LEVEL, "")
         given = {
             "compression": codec,
             "store_schema": False,
-            "compression_level": (int(level) if level.isdecimal() else 1) if codec in _WITH_LEVEL else None,
+            "compression_level": (int(level) if level.isdecimal() else 1)
+            if codec in _WITH_LEVEL
+            else None,
             "data_page_size": _size(props.get(PAGE_BYTES)),
             "max_rows_per_page": _size(props.get(PAGE_ROWS)),
             "dictionary_pagesize_limit": _size(props.get(DICTIONARY_BYTES)),
         }
         return WriteSettings(
-            {name: value for name, value in given.items() if value is not None}, _size(props.get(FILE_BYTES)),
+            {name: value for name, value in given.items() if value is not None},
+            _size(props.get(FILE_BYTES)),
             _size(props.get(ROW_GROUP_BYTES)) or DEFAULT_ROW_GROUP_BYTES,
-            _size(props.get(BLOOM_BYTES)) or _BLOOM_MAX_BYTES, filters,
-        )  # fmt: skip
+            _size(props.get(BLOOM_BYTES)) or _BLOOM_MAX_BYTES,
+            filters,
+        )
 
     def parquet_options(self, schema: pa.Schema, rows: int) -> dict[str, Any]:
         """The options of Arrow's Parquet writer for a file of so many rows."""
@@ -95,7 +116,12 @@ class WriteSettings:
         found = {}
         for name, wanted in self.bloom_filters.items():
             if name in paths:
-                values = min(wanted.ndv or rows, rows, ROW_GROUP_ROWS, _most_values(self.bloom_bytes, wanted.fpp))
+                values = min(
+                    wanted.ndv or rows,
+                    rows,
+                    ROW_GROUP_ROWS,
+                    _most_values(self.bloom_bytes, wanted.fpp),
+                )
                 found[paths[name]] = {"ndv": max(1, values), "fpp": wanted.fpp}
         return {**self.options, "bloom_filter_options": found} if found else dict(self.options)
 
@@ -108,7 +134,9 @@ def ignored_properties(props: Mapping[str, str]) -> Sequence[str]:
 def _ignored(props: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for key, value in props.items():
         text = value.strip().lower()
-        rule = _IGNORED.get(key) or next((r for p, r in _IGNORED_PREFIXES.items() if key.startswith(p)), None)
+        rule = _IGNORED.get(key) or next(
+            (r for p, r in _IGNORED_PREFIXES.items() if key.startswith(p)), None
+        )
         if rule is not None and text not in rule[0]:
             yield key, rule[1]
         elif key == CODEC and text not in _CODECS:
@@ -134,5 +162,6 @@ def _share(text: str | None) -> float | None:
 
 
 def _most_values(size: int, fpp: float) -> int:
-    """How many different values a split block filter of so many bytes takes at this rate of false positives."""
+    """How many different values a split block filter of so many bytes takes at this rate of false
+    positives."""
     return int(-size * math.log1p(-(fpp ** (1 / 8))))

@@ -8,19 +8,31 @@ from typing import Any, Final
 from connectors.iceberg.catalog.sql_names import literal, shown
 from connectors.iceberg.coordinator.new_table import NewTable
 
-# Where the names of Spark SQL are others than those of Iceberg. Spark has no type for a UUID, nor for nanoseconds.
+# Where the names of Spark SQL are others than those of Iceberg. Spark has no type for a UUID, nor
+# for nanoseconds.
 _TYPES: Final[Mapping[str, str]] = {
-    "long": "bigint", "timestamptz": "timestamp", "timestamp": "timestamp_ntz", "uuid": "string /* uuid */",
-    "timestamptz_ns": "timestamp /* ns */", "timestamp_ns": "timestamp_ntz /* ns */",
-}  # fmt: skip
-_TRANSFORMS: Final[Mapping[str, str]] = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
+    "long": "bigint",
+    "timestamptz": "timestamp",
+    "timestamp": "timestamp_ntz",
+    "uuid": "string /* uuid */",
+    "timestamptz_ns": "timestamp /* ns */",
+    "timestamp_ns": "timestamp_ntz /* ns */",
+}
+_TRANSFORMS: Final[Mapping[str, str]] = {
+    "year": "years",
+    "month": "months",
+    "day": "days",
+    "hour": "hours",
+}
 
 
 def create_statement(name: str, table: NewTable) -> str:
     """`CREATE TABLE`, one column a line."""
     columns = ",\n".join(f"  {each}" for each in _columns(table.schema["fields"]))
     parts = ", ".join(_partitions(table))
-    properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in sorted(table.properties.items()))
+    properties = ", ".join(
+        f"{literal(key)} = {literal(value)}" for key, value in sorted(table.properties.items())
+    )
     lines = [f"CREATE TABLE {'.'.join(map(shown, name.split('.')))} (", columns, ") USING iceberg"]
     lines += [f"PARTITIONED BY ({parts})"] if parts else []
     lines += [f"TBLPROPERTIES ({properties})"] if properties else []
@@ -29,7 +41,9 @@ def create_statement(name: str, table: NewTable) -> str:
 
 def _columns(fields: Any) -> Iterator[str]:
     for each in fields:
-        yield f"{shown(each['name'])} {_type(each['type'])}{' NOT NULL' if each['required'] else ''}"
+        yield (
+            f"{shown(each['name'])} {_type(each['type'])}{' NOT NULL' if each['required'] else ''}"
+        )
 
 
 def _type(kind: Any) -> str:

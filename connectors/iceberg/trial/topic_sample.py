@@ -1,4 +1,5 @@
-"""Records of a connector's topics, a few of each partition, read without a group: nothing of the connector is moved."""
+"""Records of a connector's topics, a few of each partition, read without a group: nothing of the
+connector is moved."""
 
 from __future__ import annotations
 
@@ -18,11 +19,18 @@ from connectors.iceberg.config.java_pattern import compile_java_pattern
 SECONDS: Final = 30.0  # for each answer of the cluster
 _BATCH: Final = 1000
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_SCHEMA: Final = pa.schema([
-    ("key", pa.binary()), ("value", pa.binary()), ("topic", pa.string()), ("partition", pa.int32()),
-    ("offset", pa.int64()), ("timestamp", pa.timestamp("ms", "UTC")), ("timestampType", pa.int32()),
-    ("headers", _HEADERS),
-])  # fmt: skip
+_SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", _HEADERS),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +44,11 @@ class SampleRequest:
 class TopicSample:
     """Reads a sample. `read` may be called once."""
 
-    def __init__(self, settings: Mapping[str, str], connector: Mapping[str, str], request: SampleRequest) -> None:
-        """`settings`: of the Kafka client. `connector`: its configuration, for `topics` or `topics.regex`."""
+    def __init__(
+        self, settings: Mapping[str, str], connector: Mapping[str, str], request: SampleRequest
+    ) -> None:
+        """`settings`: of the Kafka client. `connector`: its configuration, for `topics` or
+        `topics.regex`."""
         self._settings = {**settings, **TO_THE_END, "group.id": "connect-py-try"}
         self._connector = connector
         self._request = request
@@ -53,7 +64,9 @@ class TopicSample:
         """
         with consumer_of(self._settings, "the topics cannot be read") as consumer:
             ranges = self._ranges(consumer)
-            consumer.assign([TopicPartition(tp.topic, tp.partition, start) for tp, (start, _) in ranges.items()])
+            consumer.assign(
+                [TopicPartition(tp.topic, tp.partition, start) for tp, (start, _) in ranges.items()]
+            )
             left = {tp: end - start for tp, (start, end) in ranges.items()}
             while any(left.values()):
                 found = self._next(consumer, left)
@@ -61,7 +74,9 @@ class TopicSample:
                 self._measure(found)
                 progress(self.records)
                 if found:
-                    yield from MessageRun.of(pa.RecordBatch.from_pylist(list(map(_row, found)), schema=_SCHEMA))
+                    yield from MessageRun.of(
+                        pa.RecordBatch.from_pylist(list(map(_row, found)), schema=_SCHEMA)
+                    )
 
     def _measure(self, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -90,19 +105,28 @@ class TopicSample:
         }
 
     def _partitions(self, consumer: Consumer) -> list[TopicPartition]:
-        named = [each.strip() for each in self._connector.get("topics", "").split(",") if each.strip()]
+        named = [
+            each.strip() for each in self._connector.get("topics", "").split(",") if each.strip()
+        ]
         known = consumer.list_topics(timeout=SECONDS).topics
         if not named:
             pattern = compile_java_pattern(self._connector.get("topics.regex", ""))
-            named = sorted(name for name in known if pattern.fullmatch(name) and not name.startswith("__"))
+            named = sorted(
+                name for name in known if pattern.fullmatch(name) and not name.startswith("__")
+            )
         self.topics = [name for name in named if name in known and known[name].error is None]
         if not self.topics:
             missing = ", ".join(named) or self._connector.get("topics.regex", "")
             raise ConnectError(f"there is no topic {missing or 'named by topics or topics.regex'}")
-        return [TopicPartition(name, number) for name in self.topics for number in sorted(known[name].partitions)]
+        return [
+            TopicPartition(name, number)
+            for name in self.topics
+            for number in sorted(known[name].partitions)
+        ]
 
     def _next(self, consumer: Consumer, left: dict[TopicPartition, int]) -> list[Message]:
-        """The next messages. `left` has the messages to come by partition; a partition that ends earlier has gaps."""
+        """The next messages. `left` has the messages to come by partition; a partition that ends
+        earlier has gaps."""
         deadline, found = time.monotonic() + SECONDS, list[Message]()
         while not found and any(left.values()):
             if time.monotonic() > deadline:
@@ -139,7 +163,12 @@ def _row(message: Message) -> dict[str, Any]:
     kind, moment = message.timestamp()
     headers: Any = message.headers()
     return {
-        "key": message.key(), "value": message.value(), "topic": message.topic(), "partition": message.partition(),
-        "offset": message.offset(), "timestamp": moment, "timestampType": kind - 1,  # Spark counts from 0
+        "key": message.key(),
+        "value": message.value(),
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": moment,
+        "timestampType": kind - 1,  # Spark counts from 0
         "headers": headers and [{"key": name, "value": value} for name, value in headers],
-    }  # fmt: skip
+    }

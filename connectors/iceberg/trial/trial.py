@@ -53,7 +53,8 @@ class TableTrial:
     refused: str = ""  # why it could not be written; empty: it could
     rows: int = 0  # upserts and deletes, or appended rows
     ignored: int = 0  # records that mean nothing to it
-    changes: dict[SchemaChange, int] = field(default_factory=dict)  # of its schema; with the rows that need each
+    # of its schema; with the rows that need each
+    changes: dict[SchemaChange, int] = field(default_factory=dict)
     samples: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -61,7 +62,10 @@ class Trial:
     """Takes records as a task does. `look_up` describes a table that is there; None: it is not."""
 
     def __init__(
-        self, config: IcebergSinkConfig, look_up: Callable[[str], TableDescription | None], samples: int = 3
+        self,
+        config: IcebergSinkConfig,
+        look_up: Callable[[str], TableDescription | None],
+        samples: int = 3,
     ) -> None:
         self._config = config
         self._look_up = look_up
@@ -77,17 +81,23 @@ class Trial:
     def take(self, output: PipelineOutput) -> None:
         """Take what the converters and transformations made of records.
 
-        Raises:
-            ConnectError: The catalog does not answer, or a row has no table and `iceberg.ext.unrouted` is fail.
+        Raises: ConnectError: The catalog does not answer, or a row has no table and
+            `iceberg.ext.unrouted` is fail.
         """
         self.bad += [BadRecord.of(each.origin, each.reason, each.error) for each in output.failures]
         for delivery in output.deliveries:
-            for batch in [delivery] if isinstance(delivery, Batch) else column_batches(delivery, self._refuse):
+            for batch in (
+                [delivery]
+                if isinstance(delivery, Batch)
+                else column_batches(delivery, self._refuse)
+            ):
                 self._take(batch)
 
     def _refuse(self, record: SinkRecord, why: NotColumnar) -> None:
         assert record.origin is not None
-        self.bad.append(BadRecord.of(record.origin, FailureReason.DOES_NOT_FIT, f"no column can hold it: {why}"))
+        self.bad.append(
+            BadRecord.of(record.origin, FailureReason.DOES_NOT_FIT, f"no column can hold it: {why}")
+        )
 
     def _take(self, batch: Batch) -> None:
         """As the sink's task takes a batch: whole, once its bad rows are left out."""
@@ -104,13 +114,16 @@ class Trial:
                 continue
             for each, rows, changes in converted:
                 table, count = self.tables[each.table], len(each.batch)
-                table.changes.update({change: table.changes.get(change, 0) + count for change in changes})
+                table.changes.update(
+                    {change: table.changes.get(change, 0) + count for change in changes}
+                )
                 self._add(table, count, rows)
             self.unrouted[batch.topic] += routing.unrouted
             return
 
     def _convert(self, routed: Routed) -> tuple[StagedRows | None, Sequence[SchemaChange]]:
-        """The rows as the table gets them, and how it must change; None: before that, they cannot be converted.
+        """The rows as the table gets them, and how it must change; None: before that, they cannot
+        be converted.
 
         Raises:
             BadRows: By their index in the batch that was routed.
@@ -163,7 +176,9 @@ class Trial:
         for part in rows.parts.values():
             table.rows += part.num_rows
             if (wanted := self._samples - len(table.samples)) > 0:
-                shown = part.select([name for name in part.column_names if not name.startswith(_OWN)])
+                shown = part.select(
+                    [name for name in part.column_names if not name.startswith(_OWN)]
+                )
                 table.samples += _rows(shown.slice(0, wanted))
 
     def _leave_out(self, batch: Batch, bad: BadRows, reason: FailureReason) -> Batch | None:
@@ -179,15 +194,25 @@ class Trial:
 def _described(config: IcebergSinkConfig, name: str, new: NewTable) -> TableDescription:
     """A table that is not there, as if it were."""
     return TableDescription(
-        name=name, uuid="new", format_version=int(new.properties["format-version"]), location="", data_location="",
-        schema_id=0, schema=json.dumps(new.schema), spec=json.dumps(new.spec), mode=config.mode_of(name),
-        key_columns=new.keys, properties=new.properties,
-    )  # fmt: skip
+        name=name,
+        uuid="new",
+        format_version=int(new.properties["format-version"]),
+        location="",
+        data_location="",
+        schema_id=0,
+        schema=json.dumps(new.schema),
+        spec=json.dumps(new.spec),
+        mode=config.mode_of(name),
+        key_columns=new.keys,
+        properties=new.properties,
+    )
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
     """Rows as JSON has them: texts for what it has no form for."""
-    made: list[dict[str, Any]] = json.loads(json.dumps(table.to_pylist(), default=_text), parse_constant=str)
+    made: list[dict[str, Any]] = json.loads(
+        json.dumps(table.to_pylist(), default=_text), parse_constant=str
+    )
     return made
 
 

@@ -15,7 +15,9 @@ from connectors.iceberg.trial.topic_sample import TopicSample
 from connectors.iceberg.trial.trial import Trial
 
 
-def table_look_up(config: IcebergSinkConfig, lake: LakeClient) -> Callable[[str], TableDescription | None]:
+def table_look_up(
+    config: IcebergSinkConfig, lake: LakeClient
+) -> Callable[[str], TableDescription | None]:
     """How a trial asks for tables: None where there is none."""
     key = ledger_key(config.connect_group)
 
@@ -33,14 +35,24 @@ def table_look_up(config: IcebergSinkConfig, lake: LakeClient) -> Callable[[str]
 def trial_document(config: IcebergSinkConfig, sample: TopicSample, trial: Trial) -> dict[str, Any]:
     """All of it, as JSON has it."""
     return {
-        "connector": config.connector, "topics": sample.topics, "records": sample.records,
+        "connector": config.connector,
+        "topics": sample.topics,
+        "records": sample.records,
         "tables": [
             {
-                "table": each.name, "exists": each.new is None and not each.refused, "refused": each.refused or None,
+                "table": each.name,
+                "exists": each.new is None and not each.refused,
+                "refused": each.refused or None,
                 "create": create_statement(each.name, each.new) if each.new is not None else None,
-                "mode": config.mode_of(each.name).value, "rows": each.rows, "ignored": each.ignored,
+                "mode": config.mode_of(each.name).value,
+                "rows": each.rows,
+                "ignored": each.ignored,
                 "changes": [
-                    {"change": str(change), "action": config.evolution[change.kind].value, "rows": count}
+                    {
+                        "change": str(change),
+                        "action": config.evolution[change.kind].value,
+                        "rows": count,
+                    }
                     for change, count in each.changes.items()
                 ],
                 "samples": each.samples,
@@ -50,9 +62,12 @@ def trial_document(config: IcebergSinkConfig, sample: TopicSample, trial: Trial)
         "unrouted": {topic: count for topic, count in trial.unrouted.items() if count},
         "bad": [
             {
-                "topic": each.topic, "partition": each.partition, "offset": each.offset, "reason": each.reason.value,
+                "topic": each.topic,
+                "partition": each.partition,
+                "offset": each.offset,
+                "reason": each.reason.value,
                 "error": each.error,
             }
             for each in trial.bad
         ],
-    }  # fmt: skip
+    }

@@ -1,4 +1,5 @@
-"""What a plugin author writes, with every kind of plugin once: checked by mypy as an author would, and run."""
+"""What a plugin author writes, with every kind of plugin once: checked by mypy as an author would,
+and run."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ from connect_py.api.converter import Converter
 from connect_py.api.errors import DataError, NotColumnar, RetriableError
 from connect_py.api.plugin import Plugin, PluginKind
 from connect_py.api.predicate import Predicate
-from connect_py.api.record import NO_HEADERS, MutableHeaders, R, RawHeaders, SinkRecord, SourceRecord, TopicPartition
+from connect_py.api.record import (
+    NO_HEADERS,
+    MutableHeaders,
+    R,
+    RawHeaders,
+    SinkRecord,
+    SourceRecord,
+    TopicPartition,
+)
 from connect_py.api.schema import OPTIONAL_STRING, Schema, SchemaAndValue, Struct, Value
 from connect_py.api.task import SinkTask, SourceTask
 from connect_py.api.transformation import Transformation
@@ -35,7 +44,8 @@ class ListSinkTask(SinkTask):
             raise RetriableError("the list is full")
         for record in records:
             self.rows.append(record.value)
-            self._safe[record.origin.topic_partition] = record.kafka_offset + 1  # last read -> next to read
+            # last read -> next to read
+            self._safe[record.origin.topic_partition] = record.kafka_offset + 1
 
     def pre_commit(self, current: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         return self._safe
@@ -129,7 +139,9 @@ class TextConverter(Converter):
     def configure(self, configs: Mapping[str, str], *, is_key: bool) -> None:
         return
 
-    def to_connect(self, topic: str, data: bytes | None, headers: RawHeaders = ()) -> SchemaAndValue:
+    def to_connect(
+        self, topic: str, data: bytes | None, headers: RawHeaders = ()
+    ) -> SchemaAndValue:
         return SchemaAndValue(OPTIONAL_STRING, None if data is None else data.decode())
 
     def from_connect(

@@ -1,4 +1,5 @@
-"""Mistakes that the types of `connect_py.api` must catch; each stands on a line marked `# mypy: <code>`."""
+"""Mistakes that the types of `connect_py.api` must catch; each stands on a line marked `# mypy:
+<code>`."""
 
 from __future__ import annotations
 

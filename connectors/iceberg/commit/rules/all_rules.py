@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from connectors.iceberg.commit.rules.rule import Commit, CommitRule
 
 
-def all_rules(spark: SparkSession, catalog: JavaCatalog, catalog_name: str, commit: Commit) -> list[CommitRule]:
+def all_rules(
+    spark: SparkSession, catalog: JavaCatalog, catalog_name: str, commit: Commit
+) -> list[CommitRule]:
     """Return the rules of a session.
 
     Args:

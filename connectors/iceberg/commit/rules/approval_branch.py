@@ -12,7 +12,11 @@ from connectors.iceberg.commit.rules.rule import CommitRule, RuleRun
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest
 from connectors.iceberg.protocol.ledger import Ledger
 from connectors.iceberg.protocol.table_metadata import TableMetadata
-from connectors.iceberg.protocol.unpublished_commits import Unpublished, UnpublishedCommit, unpublished_key
+from connectors.iceberg.protocol.unpublished_commits import (
+    Unpublished,
+    UnpublishedCommit,
+    unpublished_key,
+)
 
 
 class ApprovalBranch(CommitRule):
@@ -51,7 +55,8 @@ class _ApprovalBranchRun(RuleRun):
             attempt.target_ref = self._branch
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Record why commits are held, and remove the branch if it is not ahead of the ref any more."""
+        """Record why commits are held, and remove the branch if it is not ahead of the ref any
+        more."""
         base, ref = update.base(), attempt.cycle.request.ref
         if self._branch in base.refs and attempt.target_ref != self._branch:
             update.remove_ref(self._branch)
@@ -64,7 +69,9 @@ class _ApprovalBranchRun(RuleRun):
             state = dataclasses.replace(state, again=None)
         if failed_check is not None:
             now_ms = int(time.time() * 1000)
-            commit = UnpublishedCommit(update.snapshot_id, self._request.commit_id, now_ms, failed_check.failed)
+            commit = UnpublishedCommit(
+                update.snapshot_id, self._request.commit_id, now_ms, failed_check.failed
+            )
             state = state.with_commit(commit)
         text = state.to_text()
         if text != base.properties.get(self._key, ""):

@@ -1,7 +1,9 @@
-"""The user's own step over the rows of a commit: what it returns joins the table in their place, by the same swap.
+"""The user's own step over the rows of a commit: what it returns joins the table in their place, by
+the same swap.
 
-It runs before the `MERGE`, on one head, and again if the commit must begin again. So it must depend on its rows and on
-tables that it reads, and have no effects of its own. A failure commits nothing, and the table's partitions wait.
+It runs before the `MERGE`, on one head, and again if the commit must begin again. So it must depend
+on its rows and on tables that it reads, and have no effects of its own. A failure commits nothing,
+and the table's partitions wait.
 """
 
 from __future__ import annotations
@@ -86,10 +88,11 @@ class CycleFacts:
 
 @contextmanager
 def transformed(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> Iterator[DataFrame]:
-    """What the step makes of rows, in the table's columns. It runs once, however often the block reads its rows.
+    """What the step makes of rows, in the table's columns. It runs once, however often the block
+    reads its rows.
 
-    Raises:
-        TableUnsuitableError: It fails, also within the block; it returns keys that are null or twice, or columns
+    Raises: TableUnsuitableError: It fails, also within the block; it returns keys that are null or
+        twice, or columns
             that the table does not have and the policy refuses.
         SchemaChangesPendingError: Only a person may add these columns.
         SchemaEvolvedError: The table has them now.
@@ -99,11 +102,19 @@ def transformed(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> Iterator
         made = last_named(_called(cycle, step, rows))
         fields = iceberg_fields(cycle.java, made)
         begins = request.creates and cycle.metadata.head(request.ref) is None
-        changes = wanted_changes(request, step.key, cycle.metadata, fields, begins=begins, of=request.table)
+        changes = wanted_changes(
+            request, step.key, cycle.metadata, fields, begins=begins, of=request.table
+        )
         if changes:
             cycle.table.evolve(changes)
             named = ", ".join(map(str, changes))
-            log.info("table %s: %s, for %s", request.table, named, step.key, extra={"action": "table_evolved"})
+            log.info(
+                "table %s: %s, for %s",
+                request.table,
+                named,
+                step.key,
+                extra={"action": "table_evolved"},
+            )
             raise SchemaEvolvedError(named)
         made = in_columns_of(made, cycle.metadata.column_names())
         if not cycle.keys:
@@ -119,7 +130,8 @@ def transformed(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> Iterator
 
 @contextmanager
 def naming(table: str, key: str) -> Iterator[None]:
-    """Errors of the user's code name its setting, also where Spark meets them later; those of the storage stay."""
+    """Errors of the user's code name its setting, also where Spark meets them later; those of the
+    storage stay."""
     try:
         yield
     except (ConnectError, StaleAttemptError, Py4JNetworkError, ConnectionError):
@@ -129,10 +141,14 @@ def naming(table: str, key: str) -> Iterator[None]:
         from pyspark.errors import PySparkException
 
         if isinstance(error, PySparkException) and error.getCondition() == "CANNOT_OPEN_SOCKET":
-            raise CatalogUnavailableError(f"{table}: {key}: Spark did not answer: {_reason(error)}") from error
+            raise CatalogUnavailableError(
+                f"{table}: {key}: Spark did not answer: {_reason(error)}"
+            ) from error
         if java_exception_of(error) is not None and not is_statement_error(error):
             raise
-        raise TableUnsuitableError(table, f"{key} failed, nothing is committed: {_reason(error)}") from error
+        raise TableUnsuitableError(
+            table, f"{key} failed, nothing is committed: {_reason(error)}"
+        ) from error
 
 
 def _called(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> DataFrame:
@@ -142,7 +158,9 @@ def _called(cycle: CycleTable, step: CycleStep, rows: DataFrame) -> DataFrame:
     module, _, name = step.function.partition(":")
     function = getattr(importlib.import_module(module), name)
     request = cycle.request
-    facts = CycleFacts(request.table, cycle.catalog, request.commit_id, dict(request.summary), tuple(cycle.keys))
+    facts = CycleFacts(
+        request.table, cycle.catalog, request.commit_id, dict(request.summary), tuple(cycle.keys)
+    )
     made: Any = function(rows, facts)
     if not hasattr(made, "selectExpr"):
         raise TypeError(f"{step.function} returned {type(made).__name__}, expected a DataFrame")
@@ -163,7 +181,8 @@ def check_keys(table: str, setting: str, names: Sequence[str], rows: DataFrame) 
         named = ", ".join(str(tuple(row[key] for key in names)) for row in wrong)
         raise TableUnsuitableError(
             table,
-            f"{setting} returns keys that are null, or several rows of one key ({named}): nothing is committed",
+            f"{setting} returns keys that are null, or several rows of one key ({named}): nothing "
+            f"is committed",
         )
 
 
@@ -172,4 +191,7 @@ def _reason(error: Exception) -> str:
     if (exception := java_exception_of(error)) is not None:
         return str(exception.getMessage() or "").split("\n", 1)[0]
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({last.name}, line {last.lineno} of {last.filename.rpartition('/')[2]})"
+    return (
+        f"{type(error).__name__}: {error} ({last.name}, line {last.lineno} of "
+        f"{last.filename.rpartition('/')[2]})"
+    )

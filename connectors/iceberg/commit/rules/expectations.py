@@ -56,7 +56,9 @@ class _ExpectationsRun(RuleRun):
 
     def rows(self, cycle: CycleTable, rows: CycleRows) -> CycleRows:
         """Leave out the rows that do not meet the conditions."""
-        check = cycle.findings[ExpectationCheck] = ExpectationCheck(cycle.request.table, cycle.request.expectations)
+        check = cycle.findings[ExpectationCheck] = ExpectationCheck(
+            cycle.request.table, cycle.request.expectations
+        )
         if rows.is_empty:
             return rows
         kept = check.leave_out(cycle.spark.table(cycle.relation_of(rows.staged, rows.written)))
@@ -126,7 +128,11 @@ class ExpectationCheck:
             return None
         met = reduce(lambda one, other: one & other, (_met(each) for each in leaving))
         kept = rows.where(met)
-        keeping = [each for each in leaving if each.action is ExpectationAction.DEAD_LETTER and each.name in found]
+        keeping = [
+            each
+            for each in leaving
+            if each.action is ExpectationAction.DEAD_LETTER and each.name in found
+        ]
         if keeping:
             self.rejected = self._rejected(rows, keeping)
         others = [each for each in self._conditions if not each.action.leaves_out]
@@ -150,7 +156,8 @@ class ExpectationCheck:
                 if len(rows) != 1 or len(rows[0]) != 1 or not isinstance(rows[0][0], bool | None):
                     raise TableUnsuitableError(
                         self._table,
-                        f"{EXPECT_PREFIX}{each.name} must give one row with one boolean: nothing is committed",
+                        f"{EXPECT_PREFIX}{each.name} must give one row with one boolean: nothing "
+                        f"is committed",
                     )
                 if not rows[0][0]:
                     self.failed[each.name] = 0
@@ -166,7 +173,9 @@ class ExpectationCheck:
 
         found = rows.agg(*(F.count_if(~_met(each)) for each in conditions)).first()
         assert found is not None  # an aggregate has one row
-        return {each.name: int(count) for each, count in zip(conditions, found, strict=True) if count}
+        return {
+            each.name: int(count) for each, count in zip(conditions, found, strict=True) if count
+        }
 
     def _rejected(self, rows: DataFrame, keeping: Sequence[Expectation]) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -177,7 +186,9 @@ class ExpectationCheck:
     def _fail_if_asked(self) -> None:
         named = [name for name in self.failed if self._actions[name] is ExpectationAction.FAIL]
         if named:
-            raise ExpectationFailedError(self._table, described({name: self.failed[name] for name in named}))
+            raise ExpectationFailedError(
+                self._table, described({name: self.failed[name] for name in named})
+            )
 
     @contextmanager
     def _naming(self, expectation: Expectation) -> Iterator[None]:
@@ -190,7 +201,9 @@ class ExpectationCheck:
             exception = java_exception_of(error)
             why = str(exception.getMessage() or "").split("\n", 1)[0]
             raise TableUnsuitableError(
-                self._table, f"{EXPECT_PREFIX}{expectation.name} cannot be evaluated, nothing is committed: {why}"
+                self._table,
+                f"{EXPECT_PREFIX}{expectation.name} cannot be evaluated, nothing is committed: "
+                f"{why}",
             ) from error
 
 
@@ -203,4 +216,5 @@ def _met(expectation: Expectation) -> Column:
     """Whether a row is as expected: a condition that is null is not met."""
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-    return F.coalesce(F.expr(expectation.sql), F.lit(False))  # parsed alone: a text cannot end it and add others
+    # parsed alone: a text cannot end it and add others
+    return F.coalesce(F.expr(expectation.sql), F.lit(False))

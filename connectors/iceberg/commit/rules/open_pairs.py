@@ -1,4 +1,5 @@
-"""A table property repeats the file of open pairs (rule 31), for when other writers expire our snapshots."""
+"""A table property repeats the file of open pairs (rule 31), for when other writers expire our
+snapshots."""
 
 from __future__ import annotations
 
@@ -24,4 +25,6 @@ class _OpenPairsRun(RuleRun):
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
         """Set the property to the file in the summary."""
-        update.set_properties(open_pairs_property(update.base(), self._property_key, attempt.rows.summary))
+        update.set_properties(
+            open_pairs_property(update.base(), self._property_key, attempt.rows.summary)
+        )

@@ -1,10 +1,10 @@
 """Rows that an expectation left out are kept in a separate table, exactly once.
 
-Before the swap they are written to a file that no table has. The swap of the commit names it in a property of the
-table. After the swap the rows are appended to the table of rejected rows, by a commit of its own with a ledger that
-names the commit they come from, which is checked on the metadata that its swap compares with (rule 16). A crash in
-between leaves the property: the next commit on the table looks for that ledger first, and appends the rows if it is
-older.
+Before the swap they are written to a file that no table has. The swap of the commit names it in a
+property of the table. After the swap the rows are appended to the table of rejected rows, by a
+commit of its own with a ledger that names the commit they come from, which is checked on the
+metadata that its swap compares with (rule 16). A crash in between leaves the property: the next
+commit on the table looks for that ledger first, and appends the rows if it is older.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ from connectors.iceberg.commit.rules.rule import CommitRule, RuleRun
 from connectors.iceberg.config.maintenance_policy import CREATED_PROPERTIES
 from connectors.iceberg.errors import CatalogUnavailableError
 from connectors.iceberg.faults import fault_point
-from connectors.iceberg.protocol.commit_request import MAIN, SNAPSHOT_ID, CommitRequest, CommitStatus
+from connectors.iceberg.protocol.commit_request import (
+    MAIN,
+    SNAPSHOT_ID,
+    CommitRequest,
+    CommitStatus,
+)
 from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, group_of, look_up
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema.output_columns import judge
@@ -48,9 +53,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REJECTED: Final = "connect-py.rejected."  # and the connect group id: property that names the file; empty: none
+# and the connect group id: property that names the file; empty: none
+REJECTED: Final = "connect-py.rejected."
 LEDGER: Final = "connect-py.rejected.ledger."  # and the same: of the table of rejected rows
-_COMMIT_KEY: Final = "connect-py.rejected-by"  # in the summary of a snapshot of rejected rows: `<group> <commit id>`
+# in the summary of a snapshot of rejected rows: `<group> <commit id>`
+_COMMIT_KEY: Final = "connect-py.rejected-by"
 _COMMIT, _AT = "_commit", "_rejected_at"
 _FIELD: Final = {"id": 2_000_000_020, "name": NAMES, "required": False, "type": "string"}
 _LOOKED_AT: Final = 100  # newest snapshots of the table of rejected rows
@@ -66,15 +73,24 @@ def write_rejected(cycle: CycleTable, rows: DataFrame) -> dict[str, str]:
     request = cycle.request
     file = cycle.write_unbound(rows, [_FIELD])
     found = StagedFile(
-        StagedKind.CHANGES, str(file.location()), int(file.recordCount()), int(file.fileSizeInBytes()), 0, 0
+        StagedKind.CHANGES,
+        str(file.location()),
+        int(file.recordCount()),
+        int(file.fileSizeInBytes()),
+        0,
+        0,
     )
     ledger = Ledger.from_json(request.summary[request.property_key])
     text = json.dumps(
         {
-            "commit": request.commit_id, "path": found.path, "rows": found.rows, "size": found.size,
-            "epoch": [ledger.epoch.number, ledger.epoch.nonce], "cycle": ledger.cycle,
+            "commit": request.commit_id,
+            "path": found.path,
+            "rows": found.rows,
+            "size": found.size,
+            "epoch": [ledger.epoch.number, ledger.epoch.nonce],
+            "cycle": ledger.cycle,
         }
-    )  # fmt: skip
+    )
     return {rejected_key(request.property_key): text}
 
 
@@ -94,7 +110,8 @@ class RejectedRows(CommitRule):
         self._settled: set[str] = set()  # texts of the property that are known to be done with
 
     def begin(self, request: CommitRequest) -> RuleRun | None:
-        """Return the hooks if rows may be rejected, or if the property of an earlier commit may have to be cleared."""
+        """Return the hooks if rows may be rejected, or if the property of an earlier commit may
+        have to be cleared."""
         return _RejectedRowsRun(request, self) if request.expectations or self._settled else None
 
     def settle(self, table: JavaTable, property_key: str, request: CommitRequest | None) -> None:
@@ -102,7 +119,9 @@ class RejectedRows(CommitRule):
         if request is not None:
             self.append_announced(table, request, table.metadata().properties)
 
-    def append_announced(self, table: JavaTable, request: CommitRequest, properties: Mapping[str, str]) -> None:
+    def append_announced(
+        self, table: JavaTable, request: CommitRequest, properties: Mapping[str, str]
+    ) -> None:
         """Append the rows that properties of the table name, unless that was done.
 
         Raises:
@@ -122,36 +141,55 @@ class RejectedRows(CommitRule):
     def _append(self, table: JavaTable, request: CommitRequest, named: Mapping[str, Any]) -> None:
         name, group = request.rejected_table, group_of(request.property_key)
         by, key = f"{group} {named['commit']}", LEDGER + group
-        epoch = Epoch(*named["epoch"]) if "epoch" in named else Epoch(0, "")  # an earlier release wrote none
+        # an earlier release wrote none
+        epoch = Epoch(*named["epoch"]) if "epoch" in named else Epoch(0, "")
         there = self._catalog.find(name)
         if there is not None and _has(there.metadata(), by, key, (epoch, named.get("cycle", 0))):
             return
         if (file := table.changes_at(named["path"])) is None:
-            log.warning("table %s: the file of rejected rows %s is gone: they count as appended", name, named["path"])
+            log.warning(
+                "table %s: the file of rejected rows %s is gone: they count as appended",
+                name,
+                named["path"],
+            )
             return
         with table.staged([content_file(file)], [_FIELD]) as staged:
             columns = [*table.metadata().column_names(), NAMES]
             rows = self._spark.table(staged).selectExpr(
-                *map(quoted, columns), f"{literal(named['commit'])} AS {_COMMIT}", f"current_timestamp() AS {_AT}"
+                *map(quoted, columns),
+                f"{literal(named['commit'])} AS {_COMMIT}",
+                f"current_timestamp() AS {_AT}",
             )
             there = self._fitting(name, there, rows)
             metadata = there.metadata()
-            prefix = request.file_prefix.replace(table_digits(table.metadata().uuid), table_digits(metadata.uuid))
-            written = there.write(in_columns_of(rows, metadata.column_names()), f"{prefix}{named['commit']}-made")
+            prefix = request.file_prefix.replace(
+                table_digits(table.metadata().uuid), table_digits(metadata.uuid)
+            )
+            written = there.write(
+                in_columns_of(rows, metadata.column_names()), f"{prefix}{named['commit']}-made"
+            )
         version = look_up(metadata.view(MAIN, key)).version
         ledger = Ledger(epoch, named["commit"], named.get("cycle", 0), metadata.uuid, "", {})
         text = LedgerProperty.template(ledger, {}, SNAPSHOT_ID)
         append = CommitRequest(
-            name, ledger.commit, version, key, text, {key: ledger.to_json(), _COMMIT_KEY: by},
-            [staged_again(there.content_file(each), metadata) for each in written], work_branch=request.work_branch,
+            name,
+            ledger.commit,
+            version,
+            key,
+            text,
+            {key: ledger.to_json(), _COMMIT_KEY: by},
+            [staged_again(there.content_file(each), metadata) for each in written],
+            work_branch=request.work_branch,
             file_prefix=prefix,
-        )  # fmt: skip
+        )
         fault_point("before_rejected_commit")
         outcome = self._commit(append)
         fault_point("after_rejected_commit")
         if outcome.status is not CommitStatus.COMMITTED:  # a rival may have appended them
             raise CatalogUnavailableError(f"{name}: rejected rows wait: {outcome.reason}")
-        log.info("table %s: %d rows were rejected and are in %s", request.table, named["rows"], name)
+        log.info(
+            "table %s: %d rows were rejected and are in %s", request.table, named["rows"], name
+        )
         table.delete_file(named["path"])
 
     def _fitting(self, name: str, there: JavaTable | None, rows: DataFrame) -> JavaTable:
@@ -180,7 +218,9 @@ class _RejectedRowsRun(RuleRun):
         check = cycle.findings.get(ExpectationCheck)
         if check is None or check.rejected is None:
             return rows
-        return dataclasses.replace(rows, properties={**rows.properties, **write_rejected(cycle, check.rejected)})
+        return dataclasses.replace(
+            rows, properties={**rows.properties, **write_rejected(cycle, check.rejected)}
+        )
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
         """Clear the property of an earlier commit whose rows are in their table."""
@@ -193,7 +233,9 @@ class _RejectedRowsRun(RuleRun):
         try:
             self._rejected_rows.append_announced(table, self._request, attempt.rows.properties)
         except ConnectError as error:
-            log.warning("table %s: rejected rows wait for the next commit: %s", self._request.table, error)
+            log.warning(
+                "table %s: rejected rows wait for the next commit: %s", self._request.table, error
+            )
 
 
 def _has(metadata: TableMetadata, by: str, key: str, stamp: tuple[Epoch, int]) -> bool:
@@ -201,5 +243,6 @@ def _has(metadata: TableMetadata, by: str, key: str, stamp: tuple[Epoch, int]) -
     ledger = look_up(metadata.view(MAIN, key)).ledger
     if ledger is not None and (ledger.epoch, ledger.cycle) >= stamp:
         return True
-    newest = itertools.islice(metadata.ancestors(metadata.head(MAIN)), _LOOKED_AT)  # an earlier release wrote no ledger
+    # an earlier release wrote no ledger
+    newest = itertools.islice(metadata.ancestors(metadata.head(MAIN)), _LOOKED_AT)
     return any(snapshot["summary"].get(_COMMIT_KEY) == by for snapshot in newest)

@@ -1,7 +1,8 @@
 """`CommitRule` and `RuleRun`: how an optional feature takes part in commits.
 
-A rule is one object per Spark session. For each commit that uses the feature, it provides a run. The engine calls the
-hooks on the commit thread of the driver, in the order of `RuleRun` and, within a hook, in the order of `all_rules`.
+A rule is one object per Spark session. For each commit that uses the feature, it provides a run.
+The engine calls the hooks on the commit thread of the driver, in the order of `RuleRun` and, within
+a hook, in the order of `all_rules`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class CommitRule(ABC):
 
 
 class RuleRun:
-    """The hooks of one rule for one commit. Every hook does nothing by default, and may be called several times."""
+    """The hooks of one rule for one commit. Every hook does nothing by default, and may be called
+    several times."""
 
     changes_rows: bool = False  # whether `rows` may return other rows
 

@@ -18,7 +18,9 @@ class ScheduledTags(CommitRule):
 
     def begin(self, request: CommitRequest) -> RuleRun | None:
         """Return the hooks if the request has tags."""
-        return _ScheduledTagsRun(request) if request.tags or request.ledger_tag is not None else None
+        return (
+            _ScheduledTagsRun(request) if request.tags or request.ledger_tag is not None else None
+        )
 
 
 class _ScheduledTagsRun(RuleRun):
@@ -26,11 +28,13 @@ class _ScheduledTagsRun(RuleRun):
         self._request = request
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Move the ledger tag to this commit, and tag the head before it if it is the last state of a period.
+        """Move the ledger tag to this commit, and tag the head before it if it is the last state of
+        a period.
 
-        A tag names what readers of the ref saw when the period ended. A table without commits since then gets it with
-        the next commit. An existing tag is never moved, because another connector of the table may have set it. A
-        commit that readers do not see yet changes no scheduled tags.
+        A tag names what readers of the ref saw when the period ended. A table without commits since
+        then gets it with the next commit. An existing tag is never moved, because another connector
+        of the table may have set it. A commit that readers do not see yet changes no scheduled
+        tags.
         """
         request, base = self._request, update.base()
         ledger_tag = request.ledger_tag
@@ -46,11 +50,24 @@ class _ScheduledTagsRun(RuleRun):
             start = rule.period.start(now_ms)
             oldest_ms = None if rule.keep_ms is None else now_ms - rule.keep_ms
             name = rule.period.name_before(start, ref)
-            if head is not None and (oldest_ms or 0) <= head["timestamp-ms"] < start and name not in base.refs:
+            if (
+                head is not None
+                and (oldest_ms or 0) <= head["timestamp-ms"] < start
+                and name not in base.refs
+            ):
                 update.set_tag(name, head["snapshot-id"], rule.keep_ms)
                 log.info("table %s: set tag %s at snapshot %d", table, name, head["snapshot-id"])
             for tag in base.tags:
                 snapshot = base.snapshots.get(base.refs[tag])
-                if oldest_ms and snapshot and snapshot["timestamp-ms"] < oldest_ms and rule.period.is_name(tag, ref):
+                if (
+                    oldest_ms
+                    and snapshot
+                    and snapshot["timestamp-ms"] < oldest_ms
+                    and rule.period.is_name(tag, ref)
+                ):
                     update.remove_ref(tag)
-                    log.info("table %s: removed tag %s, which is older than its rule keeps tags", table, tag)
+                    log.info(
+                        "table %s: removed tag %s, which is older than its rule keeps tags",
+                        table,
+                        tag,
+                    )

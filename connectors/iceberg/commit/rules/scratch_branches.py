@@ -16,12 +16,14 @@ from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 log = logging.getLogger(__name__)
 
-_SCRATCH_KEY: Final = "connect-py.scratch"  # in the summary of a scratch snapshot: the name of its branch
+# in the summary of a scratch snapshot: the name of its branch
+_SCRATCH_KEY: Final = "connect-py.scratch"
 _STAGED_KEY: Final = "connect-py.staged"  # the same, if the snapshot only references staged files
 
 
 class ScratchBranches(CommitRule):
-    """Removes scratch branches with every commit: a late MERGE of the earlier release may still create one."""
+    """Removes scratch branches with every commit: a late MERGE of the earlier release may still
+    create one."""
 
     def begin(self, request: CommitRequest) -> RuleRun | None:
         """Return the hooks for every commit."""
@@ -34,19 +36,28 @@ class _ScratchBranchesRun(RuleRun):
         self._removed: list[Any] = []  # Java snapshots that the last update removes
 
     def amend(self, attempt: Attempt, update: TableUpdate) -> None:
-        """Remove the branches of this connector and their snapshots, in the change that commits the cycle."""
+        """Remove the branches of this connector and their snapshots, in the change that commits the
+        cycle."""
         base = update.base()
         branches = [name for name in base.refs if name.startswith(self._work_branch)]
         for name in branches:
             update.remove_ref(name)
-        snapshots = [snapshot for snapshot in _scratch_snapshots(base, branches) if snapshot != update.snapshot_id]
+        snapshots = [
+            snapshot
+            for snapshot in _scratch_snapshots(base, branches)
+            if snapshot != update.snapshot_id
+        ]
         self._removed = update.remove_snapshots(snapshots)
 
     def committed(self, attempt: Attempt, table: JavaTable) -> None:
         """Delete the files of the removed snapshots: no metadata references them any more."""
         if not self._removed:
             return
-        log.info("table %s: removed %d scratch snapshots of an earlier release", table.name, len(self._removed))
+        log.info(
+            "table %s: removed %d scratch snapshots of an earlier release",
+            table.name,
+            len(self._removed),
+        )
         try:
             with translating(table.name):
                 for snapshot in self._removed:
@@ -56,15 +67,19 @@ class _ScratchBranchesRun(RuleRun):
                     for path in paths - {file.path for file in attempt.cycle.request.files}:
                         table.delete_file(path)
         except ConnectError as error:
-            log.info("table %s: files of scratch branches remain as orphan files: %s", table.name, error)
+            log.info(
+                "table %s: files of scratch branches remain as orphan files: %s", table.name, error
+            )
 
 
 def _scratch_snapshots(metadata: TableMetadata, branches: list[str]) -> list[int]:
-    """Return the scratch snapshots of branches. The branch of a MERGE that changed nothing is at a snapshot of main."""
+    """Return the scratch snapshots of branches. The branch of a MERGE that changed nothing is at a
+    snapshot of main."""
     snapshots = []
     for name in branches:
         snapshot = metadata.snapshots.get(metadata.refs[name])
-        while snapshot is not None and snapshot["summary"].get(_SCRATCH_KEY) == name:  # a repeated MERGE made several
+        # a repeated MERGE made several
+        while snapshot is not None and snapshot["summary"].get(_SCRATCH_KEY) == name:
             snapshots.append(int(snapshot["snapshot-id"]))
             snapshot = metadata.snapshots.get(snapshot.get("parent-snapshot-id", -1))
     return snapshots

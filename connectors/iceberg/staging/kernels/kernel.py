@@ -1,4 +1,5 @@
-"""What every kernel is made of: its conversion, its run, how failures are noted, values taken one by one."""
+"""What every kernel is made of: its conversion, its run, how failures are noted, values taken one
+by one."""
 
 from __future__ import annotations
 
@@ -26,11 +27,14 @@ class ConversionOptions:
     lenient: bool = False  # as Java's sink: wrap, round, any other text is false
     out_of_range: OutOfRange = OutOfRange.ERROR
     case_insensitive: bool = False
-    types: TypeOptions = field(default_factory=TypeOptions)  # tells which version of a column takes a field
+    # tells which version of a column takes a field
+    types: TypeOptions = field(default_factory=TypeOptions)
 
     @staticmethod
     def of(config: IcebergSinkConfig) -> ConversionOptions:
-        return ConversionOptions(config.lenient, config.out_of_range, config.case_insensitive, TypeOptions.of(config))
+        return ConversionOptions(
+            config.lenient, config.out_of_range, config.case_insensitive, TypeOptions.of(config)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,8 @@ class Run:
 
 
 Kernel = Callable[[pa.Array, Run], pa.Array]
-"""Takes the incoming array, gives one of the target's Arrow type; what does not fit is null and noted as a failure."""
+"""Takes the incoming array, gives one of the target's Arrow type; what does not fit is null and
+noted as a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +77,21 @@ class Conversion:
         """The Arrow type of the column."""
         return arrow_type_of(self.target)
 
-    def inside(self, member: str, field: Mapping[str, Any], schema: Schema | None, type_: pa.DataType) -> Conversion:
+    def inside(
+        self, member: str, field: Mapping[str, Any], schema: Schema | None, type_: pa.DataType
+    ) -> Conversion:
         """That of a member into a field inside of the column."""
         column = f"{self.column}.{field['name']}" if self.column else field["name"]
         below = inner_mapping(self.mapping, field["id"])
         return replace(
-            self, target=field["type"], schema=schema, type=type_, path=(*self.path, member), column=column,
+            self,
+            target=field["type"],
+            schema=schema,
+            type=type_,
+            path=(*self.path, member),
+            column=column,
             mapping=below,
-        )  # fmt: skip
+        )
 
 
 class Unfit(Exception):  # noqa: N818 - becomes a failure with the column's name
@@ -91,19 +103,29 @@ def is_text(type_: pa.DataType) -> bool:
 
 
 def is_bytes(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_))
+    return bool(
+        pa.types.is_binary(type_)
+        or pa.types.is_large_binary(type_)
+        or pa.types.is_fixed_size_binary(type_)
+    )
 
 
 def values_of(schema: Schema | None, data: pa.Array, path: Path, run: Run) -> list[Any]:
-    """Python values of a member that stands at `path`; schemaless objects without the members that they lack."""
+    """Python values of a member that stands at `path`; schemaless objects without the members that
+    they lack."""
     if schema is not None:
         return to_values(schema, data)
-    below = {p[len(path) :]: rows for p, rows in run.absent.items() if p[: len(path)] == path and p != path}
+    below = {
+        p[len(path) :]: rows
+        for p, rows in run.absent.items()
+        if p[: len(path)] == path and p != path
+    }
     return schemaless_values(data, below)
 
 
 def refuse_nulls(nulls: pa.BooleanArray, column: str, reason: str, run: Run) -> None:
-    """Note rows that must not be null as failures, but for those that are null because they failed."""
+    """Note rows that must not be null as failures, but for those that are null because they
+    failed."""
     for failure in run.failures:
         if failure.column == column and len(failure.rows) == len(nulls):
             nulls = pc.and_not(nulls, failure.rows)
@@ -132,9 +154,14 @@ def each(wanted: pa.DataType, column: str, convert: Callable[[Any], Any]) -> Ker
 
 
 def convert_each(
-    values: Iterable[Any], convert: Callable[[Any], Any], rows: pa.Array | None, column: str, run: Run
+    values: Iterable[Any],
+    convert: Callable[[Any], Any],
+    rows: pa.Array | None,
+    column: str,
+    run: Run,
 ) -> list[Any]:
-    """Convert values one by one, nulls apart; those that do not fit are null and noted as failures of their rows.
+    """Convert values one by one, nulls apart; those that do not fit are null and noted as failures
+    of their rows.
 
     `rows` tells which value each row has; None: its own.
     """
@@ -151,5 +178,7 @@ def convert_each(
             reason = str(error) if reason is None else reason
     if reason is not None:
         failed: pa.BooleanArray = pa.array(bad, pa.bool_())
-        run.failures.append(Failure(failed if rows is None else failed.take(rows).fill_null(False), column, reason))
+        run.failures.append(
+            Failure(failed if rows is None else failed.take(rows).fill_null(False), column, reason)
+        )
     return made

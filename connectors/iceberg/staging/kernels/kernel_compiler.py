@@ -1,4 +1,5 @@
-"""The kernel for each pair of incoming type and column type, and those into struct, list and map columns."""
+"""The kernel for each pair of incoming type and column type, and those into struct, list and map
+columns."""
 
 from __future__ import annotations
 
@@ -15,7 +16,14 @@ from connect_py.api.schema import Schema, Type
 from connectors.iceberg.staging.columns import as_array, choose, list_offsets, member, some_value
 from connectors.iceberg.staging.full_names import fields_of
 from connectors.iceberg.staging.kernels import number_kernels, temporal_kernels, text_kernels
-from connectors.iceberg.staging.kernels.kernel import Conversion, Failure, Kernel, Run, Unfit, refuse_nulls
+from connectors.iceberg.staging.kernels.kernel import (
+    Conversion,
+    Failure,
+    Kernel,
+    Run,
+    Unfit,
+    refuse_nulls,
+)
 from connectors.iceberg.staging.kernels.temporal_type import logical_name
 from connectors.iceberg.staging.types import default_values
 
@@ -33,7 +41,9 @@ def compile_kernel(at: Conversion) -> Kernel | None:
         return make(at)
     except Unfit:
         named = None if at.schema is None else logical_name(at.schema)
-        reason = f"values of type {at.type}{f' ({named})' if named else ''} do not fit a {word} column"
+        reason = (
+            f"values of type {at.type}{f' ({named})' if named else ''} do not fit a {word} column"
+        )
 
         def refuse(data: pa.Array, run: Run) -> pa.Array:
             if data.null_count < len(data):
@@ -51,8 +61,9 @@ def _struct(at: Conversion) -> Kernel:
     found = at.names.columns(members, fields, at.mapping)
     sources = {
         found[name]["name"]: (name, compile_kernel(at.inside(name, found[name], schema, type_)))
-        for name, schema, type_ in members if name in found
-    }  # fmt: skip
+        for name, schema, type_ in members
+        if name in found
+    }
 
     def convert(data: pa.Array, run: Run) -> pa.Array:
         children = []
@@ -63,7 +74,9 @@ def _struct(at: Conversion) -> Kernel:
                 child = _converted(kernel, member(data, None, source)[0], run)
                 child = with_default(child, run.absent.get((*at.path, source)), field_)
             else:
-                child = default_values(field_.get("write-default"), wanted.field(index).type, len(data))
+                child = default_values(
+                    field_.get("write-default"), wanted.field(index).type, len(data)
+                )
             if field_["required"] and child.null_count:
                 nulls = pc.and_(child.is_null(), data.is_valid())
                 refuse_nulls(nulls, f"{at.column}.{name}", "null, but the column is required", run)
@@ -78,7 +91,9 @@ def _list(at: Conversion) -> Kernel:
     if not (pa.types.is_list(at.type) or pa.types.is_large_list(at.type)):
         raise Unfit
     (field_,), wanted = fields_of(at.target), at.wanted
-    element = at.inside("element", field_, None if at.schema is None else at.schema.value_schema, at.type.value_type)
+    element = at.inside(
+        "element", field_, None if at.schema is None else at.schema.value_schema, at.type.value_type
+    )
     kernel = compile_kernel(element)
 
     def convert(data: pa.Array, run: Run) -> pa.Array:
@@ -99,18 +114,27 @@ def _map(at: Conversion) -> Kernel:
     if not pa.types.is_map(at.type):
         raise Unfit
     (key_field, value_field), wanted, schema = fields_of(at.target), at.wanted, at.schema
-    keys = compile_kernel(at.inside("key", key_field, None if schema is None else schema.key_schema, at.type.key_type))
-    value = at.inside("value", value_field, None if schema is None else schema.value_schema, at.type.item_type)
+    keys = compile_kernel(
+        at.inside("key", key_field, None if schema is None else schema.key_schema, at.type.key_type)
+    )
+    value = at.inside(
+        "value", value_field, None if schema is None else schema.value_schema, at.type.item_type
+    )
     values = compile_kernel(value)
 
     def convert(data: pa.Array, run: Run) -> pa.Array:
         entries = _entries(data)
         flat, inner = entries.flatten(), Run()
-        made_keys, made_values = _converted(keys, flat.field(0), inner), _converted(values, flat.field(1), inner)
+        made_keys, made_values = (
+            _converted(keys, flat.field(0), inner),
+            _converted(values, flat.field(1), inner),
+        )
         if made_keys.null_count:  # an Arrow map cannot hold them; the rows fail anyway
             made_keys = made_keys.fill_null(some_value(made_keys.type))
         if value_field["required"]:
-            refuse_nulls(made_values.is_null(), value.column, "null, but values are required", inner)
+            refuse_nulls(
+                made_values.is_null(), value.column, "null, but values are required", inner
+            )
         _lift_failures(inner, pc.list_parent_indices(entries), len(data), run)
         offsets, mask = list_offsets(entries)
         return pa.MapArray.from_arrays(offsets, made_keys, made_values, type=wanted, mask=mask)
@@ -131,17 +155,28 @@ def _map_of_object(at: Conversion) -> Kernel:
         for inner, kernel in zip(members, kernels, strict=True):
             children.append(_converted(kernel, member(data, None, inner.path[-1])[0], run))
             absent_rows, valid = run.absent.get(inner.path), data.is_valid()
-            there.append((valid if absent_rows is None else pc.and_not(valid, absent_rows)).to_pylist())
-        entries = [(row, number) for row in range(len(data)) for number in range(len(members)) if there[number][row]]
+            there.append(
+                (valid if absent_rows is None else pc.and_not(valid, absent_rows)).to_pylist()
+            )
+        entries = [
+            (row, number)
+            for row in range(len(data))
+            for number in range(len(members))
+            if there[number][row]
+        ]
         places = pa.array([number * len(data) + row for row, number in entries], pa.int64())
         values = pa.concat_arrays(children).take(places)
         if value_field["required"]:
             found = Run()
-            refuse_nulls(values.is_null(), f"{at.column}.value", "null, but values are required", found)
+            refuse_nulls(
+                values.is_null(), f"{at.column}.value", "null, but values are required", found
+            )
             _lift_failures(found, pa.array([row for row, _ in entries], pa.int64()), len(data), run)
         keys = pa.array([members[number].path[-1] for _, number in entries], pa.string())
         counts = Counter(row for row, _ in entries)
-        offsets = pa.array([*accumulate((counts[row] for row in range(len(data))), initial=0)], pa.int32())
+        offsets = pa.array(
+            [*accumulate((counts[row] for row in range(len(data))), initial=0)], pa.int32()
+        )
         mask = data.is_null() if data.null_count else None
         return pa.MapArray.from_arrays(offsets, keys, values, type=wanted, mask=mask)
 
@@ -152,8 +187,11 @@ def _converted(kernel: Kernel | None, data: pa.Array, run: Run) -> pa.Array:
     return data if kernel is None else as_array(kernel(data, run))
 
 
-def with_default(made: pa.Array, lacking: pa.BooleanArray | None, field_: Mapping[str, Any]) -> pa.Array:
-    """The values of a column, its write default in the rows that lack it; `lacking` None: there are none."""
+def with_default(
+    made: pa.Array, lacking: pa.BooleanArray | None, field_: Mapping[str, Any]
+) -> pa.Array:
+    """The values of a column, its write default in the rows that lack it; `lacking` None: there are
+    none."""
     if lacking is None or field_.get("write-default") is None:
         return made
     return choose(lacking, default_values(field_["write-default"], made.type, len(made)), made)
@@ -165,7 +203,11 @@ def incoming_members(
     """The members of a struct, or, of a map, those that the table has."""
     if pa.types.is_struct(type_):
         return [
-            (f.name, schema[f.name] if schema is not None and schema.type is Type.STRUCT else None, f.type)
+            (
+                f.name,
+                schema[f.name] if schema is not None and schema.type is Type.STRUCT else None,
+                f.type,
+            )
             for f in type_
         ]
     if pa.types.is_map(type_):
@@ -181,7 +223,11 @@ def _lift_failures(inner: Run, parents: pa.Array, rows: int, run: Run) -> None:
     for failure in inner.failures:
         bad = set(parents.filter(failure.rows).to_pylist())
         run.failures.append(
-            Failure(pa.array([row in bad for row in range(rows)], pa.bool_()), failure.column, failure.reason)
+            Failure(
+                pa.array([row in bad for row in range(rows)], pa.bool_()),
+                failure.column,
+                failure.reason,
+            )
         )
 
 
@@ -197,11 +243,24 @@ def _entries(data: pa.MapArray) -> pa.ListArray:
 
 
 _KERNELS: Mapping[str, Callable[[Conversion], Kernel | None]] = {
-    "int": number_kernels.integer, "long": number_kernels.integer, "float": number_kernels.floating,
-    "double": number_kernels.floating, "decimal": number_kernels.decimal, "boolean": text_kernels.boolean,
-    "string": text_kernels.string, "uuid": text_kernels.uuid, "binary": text_kernels.binary,
-    "fixed": text_kernels.binary, "date": temporal_kernels.date, "time": temporal_kernels.time,
-    "timestamp": temporal_kernels.timestamp, "timestamptz": temporal_kernels.timestamp,
-    "timestamp_ns": temporal_kernels.timestamp, "timestamptz_ns": temporal_kernels.timestamp,
-    "variant": text_kernels.variant, "struct": _struct, "list": _list, "map": _map,
-}  # fmt: skip
+    "int": number_kernels.integer,
+    "long": number_kernels.integer,
+    "float": number_kernels.floating,
+    "double": number_kernels.floating,
+    "decimal": number_kernels.decimal,
+    "boolean": text_kernels.boolean,
+    "string": text_kernels.string,
+    "uuid": text_kernels.uuid,
+    "binary": text_kernels.binary,
+    "fixed": text_kernels.binary,
+    "date": temporal_kernels.date,
+    "time": temporal_kernels.time,
+    "timestamp": temporal_kernels.timestamp,
+    "timestamptz": temporal_kernels.timestamp,
+    "timestamp_ns": temporal_kernels.timestamp,
+    "timestamptz_ns": temporal_kernels.timestamp,
+    "variant": text_kernels.variant,
+    "struct": _struct,
+    "list": _list,
+    "map": _map,
+}

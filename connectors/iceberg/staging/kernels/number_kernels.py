@@ -16,7 +16,16 @@ import pyarrow.compute as pc
 from connect_py.api.arrow import storage_type
 from connect_py.api.java_text import double_text, float_text
 from connectors.iceberg.staging.columns import any_true, member
-from connectors.iceberg.staging.kernels.kernel import Conversion, Kernel, Run, Unfit, convert_each, each, is_text, keep
+from connectors.iceberg.staging.kernels.kernel import (
+    Conversion,
+    Kernel,
+    Run,
+    Unfit,
+    convert_each,
+    each,
+    is_text,
+    keep,
+)
 from connectors.iceberg.staging.kernels.temporal_type import temporal_type_of
 from connectors.iceberg.staging.timestamps import INT64_MAX, INT64_MIN
 from connectors.iceberg.staging.types import VARIABLE_SCALE_DECIMAL
@@ -26,7 +35,8 @@ _LIMITS = {"int": (-(2**31), 2**31 - 1), "long": (INT64_MIN, INT64_MAX)}
 _LONGS = pa.decimal128(19, 0)
 _INTEGER_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
 _FLOAT_TEXT = re.compile(
-    r"[\x00-\x20]*([+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))[fFdD]?[\x00-\x20]*", re.ASCII
+    r"[\x00-\x20]*([+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))[fFdD]?[\x00-\x20]*",
+    re.ASCII,
 )
 _DECIMAL_TEXT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
@@ -39,7 +49,9 @@ def integer(at: Conversion) -> Kernel | None:
     if pa.types.is_temporal(type_):
         storage = storage_type(type_)
         inner = integer(replace(at, type=storage))
-        return lambda data, run: data.view(storage) if inner is None else inner(data.view(storage), run)
+        return lambda data, run: (
+            data.view(storage) if inner is None else inner(data.view(storage), run)
+        )
     if pa.types.is_integer(type_):
         if type_.bit_width < wanted.bit_width:
             return lambda data, _: data.cast(wanted)
@@ -69,9 +81,13 @@ def floating(at: Conversion) -> Kernel | None:
     if pa.types.is_integer(type_):  # rounds, as Java does: a long has more digits than a double
         return lambda data, _: data.cast(wanted, safe=False)
     if pa.types.is_decimal(type_):  # over a text, whose cast rounds once
-        return lambda data, run: _finite(data.cast(pa.string()).cast(wanted), pa.scalar(False), at, run)
+        return lambda data, run: _finite(
+            data.cast(pa.string()).cast(wanted), pa.scalar(False), at, run
+        )
     if is_text(type_):
-        plain = each(pa.string(), at.column, lambda text: _matched(_FLOAT_TEXT, text, "is no number")[1])
+        plain = each(
+            pa.string(), at.column, lambda text: _matched(_FLOAT_TEXT, text, "is no number")[1]
+        )
 
         def from_text(data: pa.Array, run: Run) -> pa.Array:
             texts = plain(data, run)  # Arrow's cast of these rounds once, also into floats
@@ -81,7 +97,9 @@ def floating(at: Conversion) -> Kernel | None:
     raise Unfit
 
 
-def _finite(made: pa.Array, infinite: pa.BooleanArray | pa.BooleanScalar, at: Conversion, run: Run) -> pa.Array:
+def _finite(
+    made: pa.Array, infinite: pa.BooleanArray | pa.BooleanScalar, at: Conversion, run: Run
+) -> pa.Array:
     """Refuse numbers that became infinite; `infinite`: those that were so before."""
     if at.options.lenient:
         return made
@@ -99,7 +117,9 @@ def decimal(at: Conversion) -> Kernel | None:
 
     if pa.types.is_decimal(type_):
         slow = each(wanted, at.column, rescale)
-        room = type_.precision + wanted.scale - type_.scale <= (38 if pa.types.is_decimal128(type_) else 76)
+        room = type_.precision + wanted.scale - type_.scale <= (
+            38 if pa.types.is_decimal128(type_) else 76
+        )
 
         def rescaled(data: pa.Array, run: Run) -> pa.Array:
             try:
@@ -110,7 +130,9 @@ def decimal(at: Conversion) -> Kernel | None:
         return rescaled
     if pa.types.is_integer(type_) and temporal_type_of(at.schema, type_) is None:
         inner = decimal(replace(at, type=_LONGS))
-        return lambda data, run: data.cast(_LONGS) if inner is None else inner(data.cast(_LONGS), run)
+        return lambda data, run: (
+            data.cast(_LONGS) if inner is None else inner(data.cast(_LONGS), run)
+        )
     if pa.types.is_floating(type_) or is_text(type_):
         text = {pa.float32(): float_text, pa.float64(): double_text}.get(type_, str)
         known = partial(_matched, _DECIMAL_TEXT, otherwise="is no decimal number")
@@ -122,17 +144,21 @@ def decimal(at: Conversion) -> Kernel | None:
 
 
 def _have_digits(data: pa.Array, wanted: pa.Decimal128Type) -> bool:
-    """Whether no number has more digits before the point than the column; Arrow's casts do not notice all of these."""
+    """Whether no number has more digits before the point than the column; Arrow's casts do not
+    notice all of these."""
     ends = pc.min_max(data).as_py()
     limit = 10 ** (wanted.precision - wanted.scale)
     return ends["min"] is None or -limit < ends["min"] <= ends["max"] < limit
 
 
 def _text_decimals(data: pa.Array, wanted: pa.Decimal128Type, run: Run, slow: Kernel) -> pa.Array:
-    """Decimals from texts or floats, if Arrow reads all texts without an overflow, which it would not notice."""
+    """Decimals from texts or floats, if Arrow reads all texts without an overflow, which it would
+    not notice."""
     text = data.cast(pa.string())
     longest = pc.max(pc.binary_length(text)).as_py() or 0
-    if longest + wanted.scale <= _DIGITS and not any_true(pc.match_substring(pc.ascii_lower(text), "e")):
+    if longest + wanted.scale <= _DIGITS and not any_true(
+        pc.match_substring(pc.ascii_lower(text), "e")
+    ):
         try:
             return text.cast(wanted)
         except pa.ArrowInvalid:
@@ -142,7 +168,8 @@ def _text_decimals(data: pa.Array, wanted: pa.Decimal128Type, run: Run, slow: Ke
 
 def _whole(number: float | Decimal, target: str, *, lenient: bool) -> int:
     low, high = _LIMITS[target]
-    if lenient and isinstance(number, float):  # Java's narrowing: the nearest that fits, or 0 if it is no number
+    # Java's narrowing: the nearest that fits, or 0 if it is no number
+    if lenient and isinstance(number, float):
         return 0 if math.isnan(number) else int(max(low, min(high, number)))
     if lenient:
         width = (high - low + 1).bit_length() - 1
@@ -185,10 +212,16 @@ def _rescaled(value: Decimal, wanted: pa.Decimal128Type, *, lenient: bool) -> De
 
 def is_variable_scale(at: Conversion) -> bool:
     """Whether the values are Debezium's {scale, value} structs."""
-    return at.schema is not None and at.schema.name == VARIABLE_SCALE_DECIMAL and pa.types.is_struct(at.type)
+    return (
+        at.schema is not None
+        and at.schema.name == VARIABLE_SCALE_DECIMAL
+        and pa.types.is_struct(at.type)
+    )
 
 
-def each_variable_scale(wanted: pa.DataType, column: str, convert: Callable[[Decimal], Any]) -> Kernel:
+def each_variable_scale(
+    wanted: pa.DataType, column: str, convert: Callable[[Decimal], Any]
+) -> Kernel:
     """Debezium's {scale, value} structs, one by one."""
 
     def one(pair: tuple[int, bytes]) -> Any:

@@ -1,4 +1,5 @@
-"""Kernels into date, time and timestamp columns, by integer arithmetic: topics hold moments that no `datetime` can."""
+"""Kernels into date, time and timestamp columns, by integer arithmetic: topics hold moments that no
+`datetime` can."""
 
 from __future__ import annotations
 
@@ -12,7 +13,15 @@ from connect_py.api.arrow import floor_divide, storage_type
 from connectors.iceberg.config.sink_options import OutOfRange
 from connectors.iceberg.staging import timestamps
 from connectors.iceberg.staging.columns import as_array, plain
-from connectors.iceberg.staging.kernels.kernel import Conversion, Kernel, Run, Unfit, each, is_text, keep
+from connectors.iceberg.staging.kernels.kernel import (
+    Conversion,
+    Kernel,
+    Run,
+    Unfit,
+    each,
+    is_text,
+    keep,
+)
 from connectors.iceberg.staging.kernels.number_kernels import integer
 from connectors.iceberg.staging.kernels.temporal_type import (
     MICRO,
@@ -22,7 +31,12 @@ from connectors.iceberg.staging.kernels.temporal_type import (
     has_other_unit,
     temporal_type_of,
 )
-from connectors.iceberg.staging.timestamps import INT64_MAX, INT64_MIN, MICROS_PER_DAY, TimestampOutOfRange
+from connectors.iceberg.staging.timestamps import (
+    INT64_MAX,
+    INT64_MIN,
+    MICROS_PER_DAY,
+    TimestampOutOfRange,
+)
 
 _CLAMPED_DAYS = (-719_162, 2_932_896)  # 0001-01-01 and the end of 9999
 _CLAMPED_MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)  # the same
@@ -30,8 +44,11 @@ _CLAMPED_TIME = (0, MICROS_PER_DAY - 1)
 _MOST_MICROS = INT64_MAX // 1000  # as nanoseconds, which reach from 1677 to 2262
 _CLAMPED_NANOS = (-_MOST_MICROS * 1000, _MOST_MICROS * 1000)
 _CLAMPED = {
-    "date": _CLAMPED_DAYS, "time": _CLAMPED_TIME, "timestamp_ns": _CLAMPED_NANOS, "timestamptz_ns": _CLAMPED_NANOS,
-}  # fmt: skip
+    "date": _CLAMPED_DAYS,
+    "time": _CLAMPED_TIME,
+    "timestamp_ns": _CLAMPED_NANOS,
+    "timestamptz_ns": _CLAMPED_NANOS,
+}
 _OFFSET = r"[+-](0[0-9]|1[0-7]):?[0-5][0-9]$"  # Arrow takes larger ones, Java none above 18 hours
 _LEAST_TIMESTAMP = 13  # characters of a text; Arrow takes shorter ones, dates among them
 
@@ -73,7 +90,9 @@ def timestamp(at: Conversion) -> Kernel | None:
     if at.type == wanted:
         return None
     if is_text(at.type):
-        return _of_texts(at, lambda text: timestamps.parse_timestamp(text, zoned=zoned, nanos=nanos))
+        return _of_texts(
+            at, lambda text: timestamps.parse_timestamp(text, zoned=zoned, nanos=nanos)
+        )
     whole = integer(replace(at, target="long")) if pa.types.is_floating(at.type) else None
     usual = TemporalType("timestamp", MILLI)
     temporal = usual if whole is not None else _temporal(at, usual)
@@ -101,20 +120,25 @@ def _temporal(at: Conversion, usual: TemporalType) -> TemporalType:
     return temporal or usual
 
 
-def _to_micros(data: pa.Int64Array, temporal: TemporalType, at: Conversion, run: Run) -> pa.Int64Array:
+def _to_micros(
+    data: pa.Int64Array, temporal: TemporalType, at: Conversion, run: Run
+) -> pa.Int64Array:
     if temporal.per_second == NANO:
         return floor_divide(data, 1000)
     if temporal.per_second == MICRO:  # the ends of the range mean infinity
         return _in_range(data, (INT64_MIN + 1, INT64_MAX - 1), _CLAMPED_MICROS, at, run)
     factor = MICROS_PER_DAY if temporal.kind == "date" else MICRO // temporal.per_second
     limit, (first, last) = INT64_MAX // factor, _CLAMPED_MICROS
-    return pc.multiply(_in_range(data, (-limit, limit), (first // factor, last // factor), at, run), factor)
+    return pc.multiply(
+        _in_range(data, (-limit, limit), (first // factor, last // factor), at, run), factor
+    )
 
 
 def _in_range(
     data: pa.Int64Array, limits: tuple[int, int], clamped: tuple[int, int], at: Conversion, run: Run
 ) -> pa.Int64Array:
-    """Values outside of the limits by configuration: a failure, null, or the first or last of `clamped`."""
+    """Values outside of the limits by configuration: a failure, null, or the first or last of
+    `clamped`."""
     ends = pc.min_max(data).as_py()
     if ends["min"] is None or limits[0] <= ends["min"] <= ends["max"] <= limits[1]:
         return data
@@ -154,14 +178,19 @@ def _of_texts(at: Conversion, parse: Callable[[str], int]) -> Kernel:
 
 
 def _cast(data: pa.StringArray, wanted: pa.DataType) -> pa.Array | None:
-    """Texts read by Arrow: all in UTC, all with another offset, or all without a zone; None: it reads some wrongly."""
+    """Texts read by Arrow: all in UTC, all with another offset, or all without a zone; None: it
+    reads some wrongly."""
     lengths = pc.min_max(pc.binary_length(data)).as_py()
     if lengths["min"] is None:
         return pa.nulls(len(data), wanted)
     try:
         if pa.types.is_date(wanted):
             return data.cast(wanted) if lengths["min"] == lengths["max"] == 10 else None
-        if not pa.types.is_timestamp(wanted) or wanted.unit != "us" or lengths["min"] < _LEAST_TIMESTAMP:
+        if (
+            not pa.types.is_timestamp(wanted)
+            or wanted.unit != "us"
+            or lengths["min"] < _LEAST_TIMESTAMP
+        ):
             return None
         utc = pc.all(pc.ends_with(data, "Z")).as_py()
         if utc and wanted.tz is None:

@@ -26,35 +26,53 @@ class TemporalType:
     @property
     def schema_type(self) -> Type:
         """The type of a schema that has a name of such values."""
-        return Type.INT32 if self.kind == "date" or (self.kind, self.per_second) == ("time", MILLI) else Type.INT64
+        return (
+            Type.INT32
+            if self.kind == "date" or (self.kind, self.per_second) == ("time", MILLI)
+            else Type.INT64
+        )
 
 
 MILLI, MICRO, NANO = 1_000, 1_000_000, 1_000_000_000
 _TEMPORAL_TYPES: Mapping[str, TemporalType] = {
-    DATE: TemporalType("date", 0), TIME: TemporalType("time", MILLI), TIMESTAMP: TemporalType("timestamp", MILLI),
-    "io.debezium.time.Date": TemporalType("date", 0), "io.debezium.time.Time": TemporalType("time", MILLI),
-    "io.debezium.time.MicroTime": TemporalType("time", MICRO), "io.debezium.time.NanoTime": TemporalType("time", NANO),
+    DATE: TemporalType("date", 0),
+    TIME: TemporalType("time", MILLI),
+    TIMESTAMP: TemporalType("timestamp", MILLI),
+    "io.debezium.time.Date": TemporalType("date", 0),
+    "io.debezium.time.Time": TemporalType("time", MILLI),
+    "io.debezium.time.MicroTime": TemporalType("time", MICRO),
+    "io.debezium.time.NanoTime": TemporalType("time", NANO),
     "io.debezium.time.Timestamp": TemporalType("timestamp", MILLI, wall=True),
     "io.debezium.time.MicroTimestamp": TemporalType("timestamp", MICRO, wall=True),
     "io.debezium.time.NanoTimestamp": TemporalType("timestamp", NANO, wall=True),
-    "timestamp-millis": TemporalType("timestamp", MILLI), "timestamp-micros": TemporalType("timestamp", MICRO),
+    "timestamp-millis": TemporalType("timestamp", MILLI),
+    "timestamp-micros": TemporalType("timestamp", MICRO),
     "timestamp-nanos": TemporalType("timestamp", NANO),
     "local-timestamp-millis": TemporalType("timestamp", MILLI, wall=True),
     "local-timestamp-micros": TemporalType("timestamp", MICRO, wall=True),
     "local-timestamp-nanos": TemporalType("timestamp", NANO, wall=True),
-    "time-millis": TemporalType("time", MILLI), "time-micros": TemporalType("time", MICRO),
-}  # fmt: skip
+    "time-millis": TemporalType("time", MILLI),
+    "time-micros": TemporalType("time", MICRO),
+}
 _UNITS = {"s": 1, "ms": MILLI, "us": MICRO, "ns": NANO}
-_OTHER_UNITS = frozenset({"io.debezium.time.Year", "io.debezium.time.MicroDuration", "io.debezium.time.NanoDuration"})
+_OTHER_UNITS = frozenset(
+    {"io.debezium.time.Year", "io.debezium.time.MicroDuration", "io.debezium.time.NanoDuration"}
+)
 
 
 def logical_name(schema: Schema) -> str | None:
-    """The logical name of a schema: its name, or the Avro logical type that a converter left in the parameters."""
-    return schema.name or schema.parameters.get("logicalType") or schema.parameters.get("avro.logicalType")
+    """The logical name of a schema: its name, or the Avro logical type that a converter left in the
+    parameters."""
+    return (
+        schema.name
+        or schema.parameters.get("logicalType")
+        or schema.parameters.get("avro.logicalType")
+    )
 
 
 def named_temporal_type(schema: Schema | None) -> TemporalType | None:
-    """What numbers of this schema mean by its logical name, if they are dates, times or timestamps."""
+    """What numbers of this schema mean by its logical name, if they are dates, times or
+    timestamps."""
     return None if schema is None else _TEMPORAL_TYPES.get(logical_name(schema) or "")
 
 

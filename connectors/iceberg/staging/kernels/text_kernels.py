@@ -44,7 +44,13 @@ def boolean(at: Conversion) -> Kernel | None:
         true = pc.equal(lower, "true")
         if at.options.lenient:
             return true
-        return keep(true, pc.or_(true, pc.equal(lower, "false")), at.column, "is neither true nor false", run)
+        return keep(
+            true,
+            pc.or_(true, pc.equal(lower, "false")),
+            at.column,
+            "is neither true nor false",
+            run,
+        )
 
     return from_text
 
@@ -65,7 +71,9 @@ def string(at: Conversion) -> Kernel | None:
 
         def to_json(data: pa.Array, run: Run) -> pa.Array:
             values = values_of(schema, data, at.path, run)
-            return pa.array([None if v is None else _json_text(v, schema) for v in values], pa.string())
+            return pa.array(
+                [None if v is None else _json_text(v, schema) for v in values], pa.string()
+            )
 
         return to_json
     raise Unfit
@@ -102,7 +110,13 @@ def binary(at: Conversion) -> Kernel | None:
     def sized(data: pa.Array, run: Run) -> pa.Array:
         if pa.types.is_fixed_size_binary(wanted):
             data, width = data.cast(pa.binary()), wanted.byte_width
-            data = keep(data, pc.equal(pc.binary_length(data), width), at.column, f"is not {width} bytes long", run)
+            data = keep(
+                data,
+                pc.equal(pc.binary_length(data), width),
+                at.column,
+                f"is not {width} bytes long",
+                run,
+            )
         return data.cast(wanted)
 
     if is_bytes(at.type):
@@ -121,7 +135,10 @@ def variant(at: Conversion) -> Kernel:
         return {"metadata": metadata, "value": encoded}
 
     def kernel(data: pa.Array, run: Run) -> pa.Array:
-        return pa.array(convert_each(values_of(at.schema, data, at.path, run), one, None, at.column, run), at.wanted)
+        return pa.array(
+            convert_each(values_of(at.schema, data, at.path, run), one, None, at.column, run),
+            at.wanted,
+        )
 
     return kernel
 
@@ -138,7 +155,8 @@ def _json_text(value: Value, schema: Schema | None) -> str:
 
 
 def _plain(value: Value, schema: Schema | None) -> Any:
-    """A value as `json` writes it right; `schema` tells 32-bit floats, whose digits are fewer than those of doubles."""
+    """A value as `json` writes it right; `schema` tells 32-bit floats, whose digits are fewer than
+    those of doubles."""
     if isinstance(value, Struct):
         return {f.name: _plain(v, f.schema) for f, v in value}
     if isinstance(value, dict):
@@ -157,10 +175,18 @@ def _plain(value: Value, schema: Schema | None) -> Any:
     if isinstance(value, float):
         if not math.isfinite(value):
             return double_text(value)
-        return float(float_text(value)) if schema is not None and schema.type is Type.FLOAT32 else value
+        return (
+            float(float_text(value))
+            if schema is not None and schema.type is Type.FLOAT32
+            else value
+        )
     return value
 
 
 def _key_text(key: Value, schema: Schema | None) -> str:
     plain = _plain(key, schema)
-    return plain if isinstance(plain, str) else json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
+    return (
+        plain
+        if isinstance(plain, str)
+        else json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
+    )
