@@ -73,9 +73,11 @@ class ConnectorServices(WorkerSharedServices):
         self, user: int, name: str, send: Callable[[object], None], worker_props: Mapping[str, str]
     ) -> None:
         """`user` is the number of the request that made it, `name` the connector's."""
-        super().__init__(
-            Questions(lambda message: send(ServiceWanted(user, name, message))), worker_props
-        )  # type: ignore[arg-type] # only of these kinds
+        questions = Questions(
+            # a connector sends only the three kinds of requests that ServiceWanted accepts
+            lambda message: send(ServiceWanted(user, name, message))  # type: ignore[arg-type]
+        )
+        super().__init__(questions, worker_props)
         self._user = user
         self._send = send
 

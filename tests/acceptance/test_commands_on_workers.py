@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,14 +122,17 @@ class Commands:
         return str(answer.json()["message"]) if status >= 400 else answer.text
 
 
-@pytest.fixture
-def commands(tmp_path: Path, kafka_broker: KafkaBroker, topic_prefix: str) -> Iterator[Commands]:
-    with case_on_own_worker(
-        tmp_path, kafka_broker.bootstrap_servers, topic_prefix, {}, KEYED
-    ) as case:
+@pytest.fixture(scope="module")
+def commands(
+    tmp_path_factory: pytest.TempPathFactory, kafka_broker: KafkaBroker
+) -> Iterator[Commands]:
+    """Commands on one worker and table: each test works with the snapshots that it finds."""
+    folder = tmp_path_factory.mktemp("commands")
+    prefix = f"t{uuid.uuid4().hex[:10]}-"
+    with case_on_own_worker(folder, kafka_broker.bootstrap_servers, prefix, {}, KEYED) as case:
         case.start()
         case.await_running()
-        commands = Commands(case, tmp_path)
+        commands = Commands(case, folder)
         for ids in (range(5), range(3, 8)):
             case.produce_ids(ids)
             case.await_caught_up()
@@ -163,6 +167,44 @@ def test_commands_use_the_driver_of_the_worker(commands: Commands) -> None:
     assert "nothing is due" in commands.on_worker("maintain", "--dry-run", *settings)
     assert "compact data files" in commands.on_worker("maintain", "--now", "--set", "small-files=1")
     assert commands.document("rollback", "--to", "first", "--dry-run")["to"] == first
+
+
+@pytest.mark.timeout(300)
+def test_rest_client_cannot_do_what_the_commands_refuse(commands: Commands) -> None:
+    first, *_, last = commands.history()
+    secret = commands.folder / "secret.json"
+    secret.write_text('{"id": 1}')
+    folder = str(commands.folder / "written")
+    operate = commands.operate
+    assert "unknown field `parquet`" in operate(
+        "diff", 400, before="first", after="last", parquet=folder
+    )
+    assert "unknown field" in operate("scan", 400, where="true", function="os.system")
+    assert "Expected `int`" in operate("history", 400, limit="many")
+    assert "length >= 1" in operate("history", 400, table="")
+    for where in (
+        f"id IN (SELECT id FROM json.`{secret}`)",
+        "id = (SELECT max(id) FROM lake.db.other)",
+    ):
+        assert "the condition contains a query" in operate("scan", 500, where=where)
+    assert "calls Java" in operate(
+        "scan", 500, where="java_method('java.lang.System', 'getenv', 'HOME') = 'x'"
+    )
+    refused = json.loads(
+        operate("change-ref", 200, kind="branch", name="main", at="first", move=True)
+    )["refused"]
+    assert "main is moved by" in refused
+    refused = json.loads(
+        operate("change-ref", 200, kind="tag", name="connect-py-mine", at="first")
+    )["refused"]
+    assert "are the sink's own" in refused
+    assert "committed to meanwhile" in operate(
+        "rollback", 500, ref="main", head=first, snapshot=first
+    )
+    tables = [{"table": commands.case.table, "head": last, "snapshot": first}]
+    assert "the connector runs" in operate("rewind", 500, mode="skip", tables=tables)
+    assert not Path(folder).exists()
+    assert last in commands.history()
 
 
 @pytest.mark.timeout(400)
@@ -225,41 +267,3 @@ def test_separate_driver_is_announced_with_its_reason(commands: Commands) -> Non
     commands.post(commands.case.config())
     files = commands.first_line("diff", "first", "last", "--parquet", str(commands.folder / "out"))
     assert f"{SEPARATE}: --parquet writes files with your permissions" in files
-
-
-@pytest.mark.timeout(300)
-def test_rest_client_cannot_do_what_the_commands_refuse(commands: Commands) -> None:
-    first, *_, last = commands.history()
-    secret = commands.folder / "secret.json"
-    secret.write_text('{"id": 1}')
-    folder = str(commands.folder / "written")
-    operate = commands.operate
-    assert "unknown field `parquet`" in operate(
-        "diff", 400, before="first", after="last", parquet=folder
-    )
-    assert "unknown field" in operate("scan", 400, where="true", function="os.system")
-    assert "Expected `int`" in operate("history", 400, limit="many")
-    assert "length >= 1" in operate("history", 400, table="")
-    for where in (
-        f"id IN (SELECT id FROM json.`{secret}`)",
-        "id = (SELECT max(id) FROM lake.db.other)",
-    ):
-        assert "the condition contains a query" in operate("scan", 500, where=where)
-    assert "calls Java" in operate(
-        "scan", 500, where="java_method('java.lang.System', 'getenv', 'HOME') = 'x'"
-    )
-    refused = json.loads(
-        operate("change-ref", 200, kind="branch", name="main", at="first", move=True)
-    )["refused"]
-    assert "main is moved by" in refused
-    refused = json.loads(
-        operate("change-ref", 200, kind="tag", name="connect-py-mine", at="first")
-    )["refused"]
-    assert "are the sink's own" in refused
-    assert "committed to meanwhile" in operate(
-        "rollback", 500, ref="main", head=first, snapshot=first
-    )
-    tables = [{"table": commands.case.table, "head": last, "snapshot": first}]
-    assert "the connector runs" in operate("rewind", 500, mode="skip", tables=tables)
-    assert not Path(folder).exists()
-    assert last in commands.history()

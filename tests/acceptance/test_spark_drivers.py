@@ -283,6 +283,7 @@ def test_announced_or_existing_connector_uses_the_driver_that_started_with_the_w
         worker.close()
 
 
+@pytest.mark.long  # in every run: test_driver_is_requested_before_the_first_commit_needs_it
 def test_status_says_that_spark_is_starting_or_why_it_cannot_start(
     spark_environment: Mapping[str, str],
     lakehouse: Lakehouse,

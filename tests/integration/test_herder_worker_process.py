@@ -201,11 +201,16 @@ def test_bad_properties_end_with_2_and_javas_words(tmp_path: Path) -> None:
             {"ssl.endpoint.identification.algorithm": "foo"},
             "Failed to create new KafkaAdminClient: ",
         ),
-        (
+        pytest.param(
             {"security.protocol": "SASL_SSL"},
             "sasl.mechanism: GSSAPI (Kerberos), the default, is of Java",
+            marks=pytest.mark.long,
         ),
-        ({"key.converter": "com.example.Nope"}, "Class com.example.Nope could not be found."),
+        pytest.param(
+            {"key.converter": "com.example.Nope"},
+            "Class com.example.Nope could not be found.",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_worker_exits_with_2_when_client_or_plugin_refuses_settings(
@@ -237,7 +242,9 @@ def test_port_in_use_ends_with_2_and_names_it(
     ("partitions", "policy", "text"),
     [
         (1, "delete", "is required to have 'cleanup.policy=compact'"),
-        (2, "compact", "is required to have a single partition"),
+        pytest.param(
+            2, "compact", "is required to have a single partition", marks=pytest.mark.long
+        ),
     ],
 )
 def test_config_topic_that_does_not_fit_ends_with_2(

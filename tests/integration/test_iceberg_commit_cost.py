@@ -3,7 +3,7 @@ machine changes."""
 
 from __future__ import annotations
 
-import gc
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,13 +23,21 @@ WARM_COMMITS = 2
 
 
 @contextmanager
-def py4j_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """Count the commands that are sent to the JVM within the block, by their kind."""
+def py4j_calls(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Count the commands that are sent to the JVM within the block, by their kind.
+
+    The garbage collector decides when py4j releases the Java objects of earlier commits and tests,
+    with one command each: only objects that were created within the block count.
+    """
     calls: Counter[str] = Counter()
     send = py4j.java_gateway.GatewayClient.send_command
+    # py4j numbers objects in the order of their creation: o0, o1, ...
+    newest = int(lake.catalog.spark._jvm.java.lang.Object()._target_id.removeprefix("o"))
 
     def counted(client: Any, command: str, *arguments: Any, **options: Any) -> Any:
-        calls[command.split("\n", 2)[0]] += 1
+        released = re.match(r"m\nd\no(\d+)\n", command)
+        if released is None or int(released[1]) > newest:
+            calls[command.split("\n", 2)[0]] += 1
         return send(client, command, *arguments, **options)
 
     with monkeypatch.context() as patch:
@@ -60,8 +68,7 @@ def test_plain_small_commit_makes_few_calls_one_statement_and_two_jobs(
         return run(spark, statement, *arguments, **options)
 
     jobs = jobs_so_far(lake)
-    gc.collect()  # py4j releases the Java objects of earlier commits with a call each
-    with monkeypatch.context() as patch, py4j_calls(monkeypatch) as calls:
+    with monkeypatch.context() as patch, py4j_calls(lake, monkeypatch) as calls:
         patch.setattr(type(lake.catalog.spark), "sql", recorded)
         outcome = engine.commit(request)
     assert (outcome.engine, outcome.counts.replaced_rows) == (EngineName.MERGE, 2)

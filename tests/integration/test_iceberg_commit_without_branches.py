@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fixtures.iceberg_commit import Lake, Sink, activate, lake, lake_config, order
 from iceberg_rest_catalog import TOKEN, RestCatalogServer
+from short_form import short_form
 
 from connectors.iceberg.config.cycle_aggregate import CycleAggregate
 from connectors.iceberg.config.expectations import Expectation, ExpectationAction
@@ -49,12 +50,15 @@ def regions(sink: Sink) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("version", "properties", "engine"),
-    [
-        (3, {}, EngineName.MERGE),
-        (2, {}, EngineName.MERGE),
-        (3, COPY_ON_WRITE, EngineName.FULL_MERGE),
-        (1, COPY_ON_WRITE, EngineName.FULL_MERGE),
-    ],
+    short_form(
+        [
+            (3, {}, EngineName.MERGE),
+            (2, {}, EngineName.MERGE),
+            (3, COPY_ON_WRITE, EngineName.FULL_MERGE),
+            (1, COPY_ON_WRITE, EngineName.FULL_MERGE),
+        ],
+        [(3, {}, EngineName.MERGE), (3, COPY_ON_WRITE, EngineName.FULL_MERGE)],
+    ),
 )
 def test_upserts_deletes_and_partial_rows_need_no_branch(
     branchless_lake: Lake, version: int, properties: dict[str, str], engine: EngineName

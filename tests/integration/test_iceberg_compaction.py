@@ -106,7 +106,7 @@ def between(monkeypatch: pytest.MonkeyPatch, step: str, act: Callable[[], object
 
 @pytest.mark.parametrize(
     ("version", "spec"),
-    short_form(itertools.product((2, 3), (None, BY_REGION)), [(3, None), (2, None)]),
+    short_form(itertools.product((2, 3), (None, BY_REGION)), [(3, None)]),
 )
 def test_compaction_keeps_rows_row_ids_and_the_ledger(
     lake: Lake, version: int, spec: str | None
@@ -221,7 +221,6 @@ ACTS = (own_upsert, own_insert, foreign_delete, foreign_insert, foreign_compacti
 CONFLICTS = (own_upsert, foreign_delete, foreign_compaction)
 CASES = [(version, act, step) for version in (2, 3) for act in ACTS for step in STEPS]
 IN_SHORT = [
-    (3, own_upsert, file_rewrite.BEFORE_SWAP),
     (3, foreign_delete, file_rewrite.BEFORE_SWAP),
     (2, own_upsert, file_rewrite.BEFORE_SWAP),
 ]
@@ -354,7 +353,7 @@ class Crash(BaseException):
 AT_EACH_STEP = (*STEPS, file_rewrite.AFTER_SWAP)
 
 
-@pytest.mark.parametrize("step", AT_EACH_STEP)
+@pytest.mark.parametrize("step", short_form(AT_EACH_STEP, [compaction.AFTER_WRITE]))
 def test_crash_at_each_step_leaves_rows_and_files_that_the_next_epoch_removes(
     lake: Lake, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,7 +437,8 @@ def test_cost_limit_bounds_a_compaction(lake: Lake) -> None:
 )
 def test_small_files_stay_bounded_over_many_commits(lake: Lake, mode: WriteMode) -> None:
     sink = created(lake, mode=mode)
-    policy, commits = MaintenancePolicy(), 60
+    policy = MaintenancePolicy()
+    commits = 60 if mode is WriteMode.MERGE else 25
     most = compactions = 0
     for cycle in range(commits):
         numbers = {cycle, max(cycle - 1, 0)} if mode is WriteMode.MERGE else {cycle}
@@ -449,7 +449,7 @@ def test_small_files_stay_bounded_over_many_commits(lake: Lake, mode: WriteMode)
         compactions += outcome.status is CompactionStatus.COMMITTED
         most = max(most, outcome.health.small_files or 0)
     assert most < policy.small_files
-    assert compactions >= 5
+    assert compactions >= commits // 12
     last = [
         min(number + 1, commits - 1) if mode is WriteMode.MERGE else number
         for number in range(commits)

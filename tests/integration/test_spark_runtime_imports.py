@@ -33,6 +33,8 @@ finally:
 """  # noqa: E501 - a table or a literal is wider
 
 
+# in every run: test_plain_small_commit_makes_few_calls_one_statement_and_two_jobs
+@pytest.mark.long
 @pytest.mark.usefixtures("spark_environment")
 def test_driver_commits_without_pandas_and_still_passes_numpy_values_to_java(
     tmp_path: Path,

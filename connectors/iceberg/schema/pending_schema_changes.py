@@ -20,9 +20,10 @@ class SchemaChangesPendingError(TableError):
         super().__init__(table, "rows wait for it to " + ", ".join(map(str, changes)))
         self.changes = tuple(changes)
 
-    def __reduce__(
+    # type: ignore: the arguments of the superclass are strings
+    def __reduce__(  # type: ignore[override]
         self,
-    ) -> tuple[type[SchemaChangesPendingError], tuple[str, Sequence[SchemaChange]]]:  # type: ignore[override] # others have a text
+    ) -> tuple[type[SchemaChangesPendingError], tuple[str, Sequence[SchemaChange]]]:
         return type(self), (self.table, self.changes)
 
 

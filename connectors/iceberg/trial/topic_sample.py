@@ -57,25 +57,25 @@ class TopicSample:
         self._sizes: dict[str, list[int]] = {}  # by topic: messages and bytes
 
     def read(self, progress: Callable[[int], None] = lambda _: None) -> Iterator[MessageRun]:
-        """The records, in pieces of one topic.
+        """Yield the records in batches of one topic.
+
+        Partitions are read one after another, in order, so that repeated calls return the same
+        records in the same order: the first value of a field decides the type of its column.
 
         Raises:
             ConnectError: There is no such topic, or the cluster does not answer.
         """
         with consumer_of(self._settings, "the topics cannot be read") as consumer:
-            ranges = self._ranges(consumer)
-            consumer.assign(
-                [TopicPartition(tp.topic, tp.partition, start) for tp, (start, _) in ranges.items()]
-            )
-            left = {tp: end - start for tp, (start, end) in ranges.items()}
-            while any(left.values()):
-                found = self._next(consumer, left)
-                self.records += len(found)
-                self._measure(found)
-                progress(self.records)
-                if found:
+            for partition, (start, end) in self._ranges(consumer).items():
+                consumer.assign([TopicPartition(partition.topic, partition.partition, start)])
+                remaining = end - start
+                while remaining and (messages := self._next(consumer, remaining)):
+                    remaining -= len(messages)
+                    self.records += len(messages)
+                    self._measure(messages)
+                    progress(self.records)
                     yield from MessageRun.of(
-                        pa.RecordBatch.from_pylist(list(map(_row, found)), schema=_SCHEMA)
+                        pa.RecordBatch.from_pylist(list(map(_row, messages)), schema=_SCHEMA)
                     )
 
     def _measure(self, messages: Sequence[Message]) -> None:
@@ -124,27 +124,25 @@ class TopicSample:
             for number in sorted(known[name].partitions)
         ]
 
-    def _next(self, consumer: Consumer, left: dict[TopicPartition, int]) -> list[Message]:
-        """The next messages. `left` has the messages to come by partition; a partition that ends
-        earlier has gaps."""
-        deadline, found = time.monotonic() + SECONDS, list[Message]()
-        while not found and any(left.values()):
-            if time.monotonic() > deadline:
-                raise ConnectError(f"no record within {SECONDS:.0f} s, although there are some")
-            for message in consumer.consume(_BATCH, 1.0):
+    def _next(self, consumer: Consumer, limit: int) -> list[Message]:
+        """Return the next messages of the assigned partition, at most `limit` of them.
+
+        The list is empty if the partition ends first, which happens if its offsets have gaps.
+        """
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            messages: list[Message] = []
+            for message in consumer.consume(min(_BATCH, limit), 1.0):
                 error = message.error()
-                place = TopicPartition(str(message.topic()), message.partition() or 0)
-                if error is not None:
-                    if error.code() != KafkaError._PARTITION_EOF:
-                        raise KafkaException(error)
-                    left[place] = 0
-                elif left.get(place, 0):
-                    found.append(message)
-                    left[place] -= 1
-            done = [tp for tp, count in left.items() if not count]
-            if done:
-                consumer.pause(done)
-        return found
+                if error is None:
+                    messages.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return messages
+                else:
+                    raise KafkaException(error)
+            if messages:
+                return messages
+        raise ConnectError(f"no record within {SECONDS:.0f} s, although there are some")
 
 
 def _shares(counts: Sequence[int], total: int) -> list[int]:
