@@ -2,8 +2,8 @@
 every few seconds.
 
     python tests/benchmarks/bench_freshness.py --rate 20000 --seconds 600 --interval-ms 5000
-    --picture freshness.svg python tests/benchmarks/bench_freshness.py --rate 1000 --seconds 120
-    --interval-ms 2000
+        --picture freshness.svg
+    python tests/benchmarks/bench_freshness.py --rate 1000 --seconds 120 --interval-ms 2000
 
 A broker, a worker with two tasks that upserts, and `cdc_load.py --cycle`, which repeats at random,
 a hundred at a time, change events that it encoded beforehand: two of each of 150,000 keys, deletes

@@ -1,7 +1,8 @@
 """What a cycle of few changes costs in a large table: 10,000 changed rows of 10,000,000, anywhere
 in the table.
 
-    python tests/benchmarks/bench_large_table.py [--rows 10000000] [--changes 10000] [--cycles 12]
+    python tests/benchmarks/bench_large_table.py [--rows 10000000] [--changes 10000] [--cycles
+        12]
 
 Spark makes the table: format v3, rows in key order, 20 files. Then a worker with two tasks upserts
 changes of random keys, nine updates for each delete, a cycle at a time: the next changes are

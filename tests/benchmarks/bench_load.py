@@ -2,7 +2,8 @@
 one core each.
 
     python tests/benchmarks/bench_load.py --events 10000000 --keys 2000000
-    python tests/benchmarks/bench_load.py --events 2000000 --masters cluster:1,cluster:2,cluster:4
+    python tests/benchmarks/bench_load.py --events 2000000 --masters
+        cluster:1,cluster:2,cluster:4
 
 A topic of eight partitions goes into an upsert and into an append table. The CPU time is that of
 all processes of the load, and of the cluster's, from the end of the second step to the end of the

@@ -1,7 +1,8 @@
 """What maintenance keeps small while changes come: files, deletes, snapshots, and the time of a
 read.
 
-    python tests/benchmarks/bench_maintenance.py --seconds 900 --picture docs/images/maintenance.svg
+    python tests/benchmarks/bench_maintenance.py --seconds 900 --picture
+        docs/images/maintenance.svg
 
 A worker with two upsert connectors on one topic, with a commit every five seconds: one table is
 maintained, the other is not. Both are looked at every two seconds. At the end Spark reads each

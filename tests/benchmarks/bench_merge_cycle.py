@@ -1,6 +1,7 @@
 """What one cycle's MERGE costs: 200,000 changes a cycle into a table that grows to a million rows.
 
-    python tests/benchmarks/bench_merge_cycle.py [--changes 200000] [--keys 1000000] [--cycles 10]
+    python tests/benchmarks/bench_merge_cycle.py [--changes 200000] [--keys 1000000] [--cycles
+        10]
 
 Staged files are those of two tasks: rows and deletes, keys at random, one delete among ten changes.
 Format 3, format 2 and a full `MERGE` (format 3) take turns in one driver, each on a table of its

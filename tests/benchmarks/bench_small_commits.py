@@ -1,8 +1,9 @@
 """The cost of many small commits, in runs that alternate with those of another checkout.
 
-    python tests/benchmarks/bench_small_commits.py --baseline ../baseline [--pairs 3] [--cycles 100]
-    [--format 3] python tests/benchmarks/bench_small_commits.py --baseline ../baseline --changes
-    200000 --keys 1000000 --cycles 10
+    python tests/benchmarks/bench_small_commits.py --baseline ../baseline [--pairs 3] [--cycles
+        100] [--format 3]
+    python tests/benchmarks/bench_small_commits.py --baseline ../baseline --changes 200000
+        --keys 1000000 --cycles 10
 
 Each run starts a Spark driver, fills a table with all keys, and commits the same random changes,
 cycle after cycle; compaction is off. CPU seconds are those of the driver's Python and JVM together,
