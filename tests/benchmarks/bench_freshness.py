@@ -21,6 +21,7 @@ end the table is compared with what the events must leave.
 from __future__ import annotations
 
 import argparse
+import itertools
 import signal
 import statistics
 import subprocess
@@ -35,11 +36,12 @@ from pathlib import Path
 from typing import Any
 
 import cdc_load
+import numpy
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 from bench_end_to_end import TABLE, TASKS, discard, settle, verify
-from catalog_watch import CatalogWatch
+from catalog_watch import CatalogWatch, Commit
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from freshness import Produced, commit_seconds, percentile, trends, visible_at
@@ -57,6 +59,9 @@ from connectors.iceberg.protocol.messages import StartCommit, decode
 TOPIC = "orders"
 NAME = "fresh"
 SAMPLE_SECONDS = 1.0
+DRIVER_KINDS = ("JVM", "coordinator task")
+EARLY, LATE = slice(50, 150), slice(900, 1000)  # commits whose driver CPU is compared
+AVERAGED = 20  # commits whose driver CPU is averaged in the picture
 PARTS = (0.5, 0.95, 0.99, 1.0)
 END_SECONDS = 300.0  # for the last records to come, and to read them all
 
@@ -71,6 +76,7 @@ class Samples:
     broker: psutil.Process
     at_ms: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
+    driver_cpu: list[float] = field(default_factory=list)  # the JVM and its Python process
     others: list[tuple[float, float]] = field(default_factory=list)
     memory: list[dict[str, float]] = field(default_factory=list)
 
@@ -82,6 +88,8 @@ class Samples:
             return  # the generator is done
         self.at_ms.append(time.time() * 1000)
         self.cpu.append(cpu)
+        kinds = self.watch.by_kind()
+        self.driver_cpu.append(sum(kinds.get(kind, 0.0) for kind in DRIVER_KINDS))
         self.others.append(others)
         self.memory.append(self.watch.memory())
 
@@ -246,9 +254,43 @@ def run(
         "peak MB": round(watch.peak_total_mb),
         "peaks": watch.peaks(),
         "cpu": samples.cpu,
+        "driver_cpu": commit_cpu(samples, commits),
+        "files": [(commit.files, commit.snapshots, commit.metadata_files) for commit in commits],
+        "commit_at": [(commit.seen_ms - samples.at_ms[0]) / 1000 for commit in commits],
         "others": samples.others,
         "options": options.option,
     }
+
+
+def commit_cpu(samples: Samples, commits: Sequence[Commit]) -> list[float]:
+    """Return the CPU seconds of the driver from each commit to the next, maintenance included."""
+    at = [numpy.interp(commit.seen_ms, samples.at_ms, samples.driver_cpu) for commit in commits]
+    return [float(after - before) for before, after in itertools.pairwise(at)]
+
+
+def moving_average(values: Sequence[float]) -> list[float]:
+    """Return the mean of each value and of those before it, at most `AVERAGED` together."""
+    return [statistics.mean(values[max(0, n - AVERAGED + 1) : n + 1]) for n in range(len(values))]
+
+
+def cost_picture(found: dict[str, Any]) -> str:
+    """Draw the driver's CPU per commit, and the files and snapshots of the table."""
+    files, snapshots, metadata = zip(*found["files"][:-1], strict=True)
+    return draw(
+        f"{found['commits']} commits, one every {found['interval_ms'] / 1000:g} s",
+        found["commit_at"][:-1],
+        [
+            Panel(
+                f"CPU seconds of the driver per commit, mean of {AVERAGED}",
+                {"driver": moving_average(found["driver_cpu"])},
+            ),
+            Panel("Data and delete files of the table", {"files": files}),
+            Panel(
+                "Snapshots and metadata files",
+                {"snapshots": snapshots, "metadata files": metadata},
+            ),
+        ],
+    )
 
 
 def minutes(found: dict[str, Any]) -> list[list[str]]:
@@ -323,6 +365,13 @@ def report(found: dict[str, Any]) -> None:
     for trend in trends(found):
         told = "flat" if trend.flat else "NOT FLAT"
         print(f"{trend.name}: {trend.start:.2f} at first, {trend.gain:+.2f} until the end: {told}")
+    cpu = found["driver_cpu"]
+    if len(cpu) >= LATE.stop:
+        early, late = statistics.mean(cpu[EARLY]), statistics.mean(cpu[LATE])
+        print(
+            f"driver CPU per commit: {early:.2f} s for commits {EARLY.start} to {EARLY.stop}, "
+            f"{late:.2f} s for commits {LATE.start} to {LATE.stop}, ratio {late / early:.2f}"
+        )
     commit = found["commit_to_visible"]
     print(
         f"commit to visible, {len(commit)} cycles: median {percentile(commit, 0.5):.2f} s,"
@@ -352,6 +401,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--option", action="append", default=[], help="key=value, one more connector property"
     )
     parser.add_argument("--picture", type=Path, help="SVG file to write")
+    parser.add_argument("--cost-picture", type=Path, help="SVG file of the cost of each commit")
     parser.add_argument(
         "--json", type=Path, default=DEFAULT_FILE, help="file that JSON lines are appended to"
     )
@@ -367,6 +417,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.picture:
         options.picture.parent.mkdir(parents=True, exist_ok=True)
         options.picture.write_text(picture(found))
+    if options.cost_picture:
+        options.cost_picture.parent.mkdir(parents=True, exist_ok=True)
+        options.cost_picture.write_text(cost_picture(found))
     report(found)
 
 

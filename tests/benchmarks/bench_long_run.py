@@ -103,7 +103,11 @@ class Samples:
         driver = self._driver()
         if driver is None:
             return
-        figures = jvm_figures(driver)
+        try:
+            figures = jvm_figures(driver)
+        except subprocess.CalledProcessError as error:  # the JVM is starting
+            print(f"no sample: {error.stderr.strip()}", file=sys.stderr)
+            return
         self.cpu.append(self.watch.look(memory=True))
         self.seconds.append(at)
         self.memory.append(self.watch.memory())

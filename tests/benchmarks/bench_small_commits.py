@@ -68,7 +68,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             lake = Lake(
                 runtime, LakeSession(session, config.catalog, EngineSettings()), Path(folder)
             )
-            sink = lake.make(schema, None, options.format, ("c1",))
+            properties = dict(each.split("=", 1) for each in options.property)
+            sink = lake.make(schema, None, options.format, ("c1",), **properties)
             processes = [psutil.Process(), psutil.Process(runtime.pid)]
             for cycle in range(options.cycles + 1):
                 keys = (
@@ -142,6 +143,9 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=1000)
     parser.add_argument("--keys", type=int, default=200_000)
     parser.add_argument("--format", type=int, default=3, choices=(2, 3))
+    parser.add_argument(
+        "--property", action="append", default=[], help="key=value, one more table property"
+    )
     parser.add_argument("--json", type=Path, help="file that JSON lines are appended to")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -153,6 +157,7 @@ def main() -> None:
     arguments = [
         f"--{name}={getattr(options, name)}" for name in ("cycles", "changes", "keys", "format")
     ]
+    arguments += [f"--property={each}" for each in options.property]
     trees = {"this checkout": ROOT}
     if options.baseline is not None:
         trees["baseline"] = options.baseline.resolve()
@@ -167,6 +172,7 @@ def main() -> None:
                 "format": options.format,
                 "changes": options.changes,
                 "keys": options.keys,
+                "properties": options.property,
             }
             keep(options.json or DEFAULT_FILE, "small_commits", {**line, **figures})
     rows = []

@@ -26,6 +26,9 @@ class Commit:
     epoch: int
     cycle: int
     next: Mapping[int, int]  # by partition: records below are in the table
+    files: int = 0  # data and delete files of the snapshot
+    snapshots: int = 0  # in the metadata that has it
+    metadata_files: int = 0  # earlier ones that the metadata names, and itself
 
 
 class CatalogWatch:
@@ -68,7 +71,7 @@ class CatalogWatch:
         new = [s for s in metadata.get("snapshots", ()) if s["snapshot-id"] not in self._known]
         self._known.update(s["snapshot-id"] for s in new)
         found = [
-            self._commit(seen, s["summary"])
+            self._commit(seen, s["summary"], metadata)
             for s in sorted(new, key=lambda s: int(s["sequence-number"]))
         ]
         with self._lock:
@@ -90,11 +93,21 @@ class CatalogWatch:
             return None  # the catalog is not made yet, or written at this moment
         return None if found is None else str(found[0])
 
-    def _commit(self, seen: float, summary: Mapping[str, Any]) -> Commit | None:
+    def _commit(
+        self, seen: float, summary: Mapping[str, Any], metadata: Mapping[str, Any]
+    ) -> Commit | None:
         text = next((value for key, value in summary.items() if key.startswith(LEDGER)), None)
         if text is None:
             return None
         ledger = json.loads(text)
         partitions = ledger["topics"].get(self._topic, {"p": {}})["p"]
         ends = {int(partition): int(entry[2]) for partition, entry in partitions.items()}
-        return Commit(seen, ledger["epoch"][0], ledger["cycle"], ends)
+        return Commit(
+            seen,
+            ledger["epoch"][0],
+            ledger["cycle"],
+            ends,
+            files=int(summary["total-data-files"]) + int(summary["total-delete-files"]),
+            snapshots=len(metadata["snapshots"]),
+            metadata_files=len(metadata.get("metadata-log", ())) + 1,
+        )
