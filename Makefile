@@ -103,15 +103,14 @@ lint: dev
 	$(BIN)/python tests/architecture/words.py
 	$(BIN)/python tests/architecture/import_circles.py
 
-# Lint, and seven lanes beside each other, which take about the same time: two that compute; parts of the worker on a
-# broker; commits to Iceberg tables on Spark, and what else Spark does with them; whole workers as users run them, with
-# and without tables of the Iceberg sink. All but the first two wait more than they compute. Of these, up to three tests
-# that failed are run once more when all lanes are done, and named: deadlines of such tests are those of a machine that
-# is not overloaded.
+# Lint and seven lanes, five at a time on two cores. The four lanes with Spark start first and run the longest: commits to
+# Iceberg tables, other uses of Spark, and whole workers with and without the Iceberg sink. The fifth slot runs lint, the
+# two lanes that only compute, and the parts of the worker on a broker, one after another. More lanes at once make tests
+# time out. Up to three failed tests of the lanes with processes are repeated at the end, on an idle machine, and listed.
 test: dev
 	@rm -rf $(FAILED) && mkdir -p $(FAILED)
-	@$(MAKE) --no-print-directory -j8 lint test-logic test-properties lane-of-parts lane-of-commits lane-of-spark \
-	  lane-of-tables lane-of-workers
+	@$(MAKE) --no-print-directory -j5 lane-of-tables lane-of-workers lane-of-spark lane-of-commits \
+	  lane-of-parts lint test-logic test-properties
 	@$(BIN)/python tests/second_go.py $$(ls $(FAILED))
 	@for tests in $$(ls $(FAILED)); do \
 	  $(MAKE) --no-print-directory $$tests AGAIN="--last-failed --last-failed-no-failures none" || exit 1; done
