@@ -20,7 +20,7 @@ from connect_py.config.connector_config import (
 )
 from connect_py.config.worker_definitions import distributed_config_def, standalone_config_def
 from connect_py.plugins.plugin_registry import PluginRegistry
-from connectors.iceberg.pipeline.file_fields import (
+from connectors.iceberg_tools.pipeline.file_fields import (
     CATALOG,
     DEAD_LETTERS,
     EXPECTATION,

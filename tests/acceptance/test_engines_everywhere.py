@@ -34,9 +34,9 @@ from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.testing import FakeSharedServices
-from connectors.iceberg.audit.table_audit import Verdict, audit
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.driver.lake_client import LakeClient
+from connectors.iceberg_tools.audit.table_audit import Verdict, audit
 
 SPREAD = {"spread": 3}  # partitions
 MERGED = sorted(COLUMNS.keys() - {APPENDED})

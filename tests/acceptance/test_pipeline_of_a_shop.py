@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
-from connectors.iceberg.commands.pipeline import app
+from connectors.iceberg_tools.commands.pipeline import app
 
 ALLOWED = {"connect_py.spark.user-code.allowed": "iceberg.table.*.expect.*"}
 NAMES = ("masters", "orders", "clicks")

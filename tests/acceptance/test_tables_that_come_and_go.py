@@ -18,7 +18,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 from sink_case import KAFKA_SECONDS, SinkCase
 
-from connectors.iceberg.commands.schema_changes import PendingChange, pending_changes
+from connectors.iceberg_tools.commands.schema_changes import PendingChange, pending_changes
 
 __all__ = ["case", "lakehouse", "worker"]  # fixtures
 

@@ -26,7 +26,7 @@ from loaded_topics import MODES
 from worker_process import WorkerProcess
 
 from connect_py.embedded.broker import KafkaBroker
-from connectors.iceberg.audit.table_history import REBUILD_KEY
+from connectors.iceberg.table.table_history import REBUILD_KEY
 
 pytestmark = [pytest.mark.long, pytest.mark.soak]
 RATE, KEYS, SECONDS = 150.0, 3_000, 600.0

@@ -134,3 +134,15 @@ def test_the_api_needs_the_standard_library_only() -> None:
     imports = "\n".join(f"import connect_py.api.{name}" for name in modules if name not in left_out)
     idle = _loaded_after("pass")
     assert _loaded_after(imports) - idle - set(sys.stdlib_module_names) == {"connect_py"}
+
+
+def test_the_iceberg_sink_starts_without_its_tools() -> None:
+    program = (
+        "import sys\n"
+        "from importlib import import_module\n"
+        "sys.modules['connectors.iceberg_tools'] = None  # importing it raises an error\n"
+        "import connectors.iceberg as sink\n"
+        "for name in (*sink.PRELOAD, 'connectors.iceberg.driver.driver_program'):\n"
+        "    import_module(name)"
+    )
+    assert {"connectors", "pyarrow"} <= _loaded_after(program)

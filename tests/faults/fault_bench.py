@@ -30,13 +30,13 @@ from worker_process import WorkerProcess, free_port
 
 from connect_py.api.errors import ConnectError
 from connect_py.embedded.broker import KafkaBroker
-from connectors.iceberg.audit.table_audit import AuditReport, audit
 from connectors.iceberg.catalog.java_errors import translating
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.driver.spark_runtime import SparkRuntime
 from connectors.iceberg.errors import CatalogUnavailableError
 from connectors.iceberg.protocol.commit_request import EngineSettings
+from connectors.iceberg_tools.audit.table_audit import AuditReport, audit
 
 ASK_SECONDS = 30.0
 # Short enough that a pause is missed, long enough for a machine that others share.

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 from fault_bench import KEYS, FaultBench, connector_config
 from fault_kinds import LATE, Fault, Planned, Shape, plan_of, shape_of
 
-from connectors.iceberg.audit.table_audit import Verdict
+from connectors.iceberg_tools.audit.table_audit import Verdict
 
 RUNS_PER_CONNECTOR = 5
 EVENTS = 300  # per run

@@ -12,8 +12,8 @@ from connect_py.api.errors import ConnectError
 from connect_py.api.replay import Replay
 from connect_py.embedded.broker import KafkaBroker
 from connectors.iceberg import faults
-from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord
-from connectors.iceberg.dead_letters.replay_log import ReplayLog
+from connectors.iceberg_tools.dead_letters.dead_letter_record import DeadLetterRecord
+from connectors.iceberg_tools.dead_letters.replay_log import ReplayLog
 
 READ_SECONDS = 30.0
 

@@ -19,10 +19,6 @@ from iceberg_staging_rows import BASE, config
 
 from connect_py.api.batch import Batch
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.commands.rebuild import rebuild
-from connectors.iceberg.history.changelog_rebuild import RebuildRequest
-from connectors.iceberg.history.changelog_rebuild import rebuild as rebuild_table
-from connectors.iceberg.history.table_diff import RowChange
 from connectors.iceberg.protocol.commit_request import SNAPSHOT_ID, CommitStatus
 from connectors.iceberg.protocol.ledger import Ledger, LedgerEntry, LedgerProperty, TopicLedger
 from connectors.iceberg.protocol.own_refs import BEFORE_TAG, REBUILT_BRANCH
@@ -31,6 +27,10 @@ from connectors.iceberg.schema.table import StagedFile, WriteMode
 from connectors.iceberg.staging.changelog import changelog_schema
 from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.table_stager import TableStager
+from connectors.iceberg_tools.commands.rebuild import rebuild
+from connectors.iceberg_tools.history.changelog_rebuild import RebuildRequest
+from connectors.iceberg_tools.history.changelog_rebuild import rebuild as rebuild_table
+from connectors.iceberg_tools.history.table_diff import RowChange
 
 __all__ = ["lake"]
 

@@ -25,7 +25,6 @@ from s3_server import BUCKET, S3Server
 from short_form import short_form
 
 from connectors.iceberg.catalog.table_update import TableUpdate
-from connectors.iceberg.commands.maintain import maintain as maintain_command
 from connectors.iceberg.config.maintenance_policy import DAYS, MaintenanceMode, MaintenancePolicy
 from connectors.iceberg.errors import CatalogUnavailableError
 from connectors.iceberg.maintenance import moved_files
@@ -44,6 +43,7 @@ from connectors.iceberg.protocol.own_refs import UNPUBLISHED_PREFIX
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema.table import StagedKind, WriteMode
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
+from connectors.iceberg_tools.commands.maintain import maintain as maintain_command
 
 __all__ = ["lake", "s3", "s3_lake"]
 

@@ -14,14 +14,14 @@ from fixtures.iceberg_commands import table_commands
 from fixtures.iceberg_commit import ENGINES, KEY, Lake, Sink, lake, order
 from short_form import short_form
 
-from connectors.iceberg.audit.table_audit import Verdict, audit
-from connectors.iceberg.commands.gate import gate
 from connectors.iceberg.config.expectations import Expectation, ExpectationAction
 from connectors.iceberg.errors import ExpectationFailedError, TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import MAIN, CommitOutcome, CommitStatus, EngineName
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.own_refs import unpublished_branch
 from connectors.iceberg.schema.table import StagedKind, WriteMode
+from connectors.iceberg_tools.audit.table_audit import Verdict, audit
+from connectors.iceberg_tools.commands.gate import gate
 
 __all__ = ["lake"]
 

@@ -10,15 +10,15 @@ import typer
 from fixtures.iceberg_commands import table_commands
 from fixtures.iceberg_commit import KEY, Lake, lake, order
 
-from connectors.iceberg.commands.refs import branch, tag
-from connectors.iceberg.commands.rollback import rollback
 from connectors.iceberg.commit.rules import scheduled_tags
 from connectors.iceberg.config.expectations import Expectation
 from connectors.iceberg.config.tag_schedule import TagPeriod, TagRule, parse_tags
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.own_refs import unpublished_branch
-from connectors.iceberg.refs.ref_changes import move_branch
+from connectors.iceberg_tools.commands.refs import branch, tag
+from connectors.iceberg_tools.commands.rollback import rollback
+from connectors.iceberg_tools.refs.ref_changes import move_branch
 
 __all__ = ["lake"]
 

@@ -18,20 +18,20 @@ from iceberg_rest_catalog import TOKEN, RestCatalogServer
 from short_form import short_form
 
 from connectors.iceberg.catalog.table_update import TableUpdate
-from connectors.iceberg.commands.audit import audit
-from connectors.iceberg.commands.diff import diff
-from connectors.iceberg.commands.gate import gate
-from connectors.iceberg.commands.history import at, history
-from connectors.iceberg.commands.maintain import maintain
-from connectors.iceberg.commands.refs import branch, tag
-from connectors.iceberg.commands.rollback import rollback
 from connectors.iceberg.config.expectations import Expectation
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.protocol.commit_request import MAIN, EngineSettings
 from connectors.iceberg.protocol.ledger import Standing, TableVersion, look_up
 from connectors.iceberg.protocol.own_refs import unpublished_branch
-from connectors.iceberg.refs.table_rewind import RewindMode, RewindRequest, rewind
 from connectors.iceberg.schema.table import StagedKind
+from connectors.iceberg_tools.commands.audit import audit
+from connectors.iceberg_tools.commands.diff import diff
+from connectors.iceberg_tools.commands.gate import gate
+from connectors.iceberg_tools.commands.history import at, history
+from connectors.iceberg_tools.commands.maintain import maintain
+from connectors.iceberg_tools.commands.refs import branch, tag
+from connectors.iceberg_tools.commands.rollback import rollback
+from connectors.iceberg_tools.refs.table_rewind import RewindMode, RewindRequest, rewind
 
 __all__ = ["lake"]
 

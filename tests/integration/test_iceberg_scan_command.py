@@ -12,7 +12,7 @@ from click.testing import Result
 from fixtures.iceberg_commands import table_commands
 from fixtures.iceberg_commit import BY_REGION, Lake, Sink, lake, order
 
-from connectors.iceberg.commands.scan import scan
+from connectors.iceberg_tools.commands.scan import scan
 
 __all__ = ["lake"]
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import pytest
 from fixtures.iceberg_commit import KEY, Lake, Sink, lake, order
 
-from connectors.iceberg.audit.table_audit import Verdict, audit
 from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.config.expectations import Expectation
 from connectors.iceberg.config.maintenance_policy import MaintenanceMode, MaintenancePolicy
@@ -20,9 +19,10 @@ from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, M
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.own_refs import unpublished_branch
-from connectors.iceberg.refs.ledger_check import effects
-from connectors.iceberg.refs.table_rewind import RewindMode, RewindRequest, is_rewound, rewind
 from connectors.iceberg.schema.table import StagedKind
+from connectors.iceberg_tools.audit.table_audit import Verdict, audit
+from connectors.iceberg_tools.refs.ledger_check import effects
+from connectors.iceberg_tools.refs.table_rewind import RewindMode, RewindRequest, is_rewound, rewind
 
 __all__ = ["lake"]
 

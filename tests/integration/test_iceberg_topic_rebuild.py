@@ -14,10 +14,10 @@ from fixtures.iceberg_commit import Lake, lake
 from fixtures.loaded_shop import Shop, shop, state
 from typer.testing import CliRunner
 
-from connectors.iceberg.audit.table_audit import Verdict, audit
-from connectors.iceberg.commands import rebuild_topics
-from connectors.iceberg.commands.rebuild import rebuild
-from connectors.iceberg.commands.rebuild_topics import TopicsRebuild
+from connectors.iceberg_tools.audit.table_audit import Verdict, audit
+from connectors.iceberg_tools.commands import rebuild_topics
+from connectors.iceberg_tools.commands.rebuild import rebuild
+from connectors.iceberg_tools.commands.rebuild_topics import TopicsRebuild
 
 __all__ = ["lake", "shop"]
 

@@ -20,7 +20,7 @@ from connect_py.api.command import provide_pipelines
 from connect_py.config.properties_file import read_properties
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.task.pipeline_factory import TaskPipelineFactory
-from connectors.iceberg.commands.try_records import try_records
+from connectors.iceberg_tools.commands.try_records import try_records
 
 __all__ = ["lake"]
 

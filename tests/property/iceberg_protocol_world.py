@@ -43,7 +43,6 @@ from iceberg_protocol_tables import (
     value_of,
 )
 
-from connectors.iceberg.history.topic_rebuild import following
 from connectors.iceberg.protocol import actions as act
 from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.bounds import Bounds
@@ -72,10 +71,11 @@ from connectors.iceberg.protocol.messages import (
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
 from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TopicInfo
-from connectors.iceberg.refs.table_rewind import skipping
 from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.staging.key_changes import KeyChangeWaits, UnreadPair
 from connectors.iceberg.staging.staged_changes import PLACED, Half
+from connectors.iceberg_tools.history.topic_rebuild import following
+from connectors.iceberg_tools.refs.table_rewind import skipping
 
 TOPIC = "orders"
 # `later` is routed only after a change of the configuration

@@ -14,8 +14,8 @@ from connect_py.api.command import confirmed, provide_configs
 from connect_py.api.errors import ConfigError
 from connect_py.config.command_config import connector_properties
 from connect_py.secret_mask import masked
-from connectors.iceberg.commands.connector_json import read_connector, resolve_connector
-from connectors.iceberg.commands.exit_status import errors_exit
+from connectors.iceberg_tools.commands.connector_json import read_connector, resolve_connector
+from connectors.iceberg_tools.commands.exit_status import errors_exit
 
 CLASS = "org.apache.iceberg.connect.IcebergSinkConnector"
 PROVIDERS = "config.providers=env\nconfig.providers.env.class=EnvVarConfigProvider\n"

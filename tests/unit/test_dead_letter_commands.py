@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 from connect_py.api.errors import ConnectError
 from connect_py.api.replay import Replay
 from connect_py.testing import FakeSharedServices
-from connectors.iceberg import client_error_log
-from connectors.iceberg.commands.dlq import app
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.dead_letters import dead_letter_table, replay_log
-from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord
-from connectors.iceberg.dead_letters.dead_letter_table import DELETED, DeadLetterTable
-from connectors.iceberg.dead_letters.replay_log import ReplayLog
+from connectors.iceberg_tools import client_error_log
+from connectors.iceberg_tools.commands.dlq import app
+from connectors.iceberg_tools.dead_letters import dead_letter_table, replay_log
+from connectors.iceberg_tools.dead_letters.dead_letter_record import DeadLetterRecord
+from connectors.iceberg_tools.dead_letters.dead_letter_table import DELETED, DeadLetterTable
+from connectors.iceberg_tools.dead_letters.replay_log import ReplayLog
 
 CONFIG = {
     "name": "orders",

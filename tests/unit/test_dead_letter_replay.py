@@ -24,7 +24,7 @@ from connect_py.task.record_pipeline import Converters, RecordPipeline
 from connect_py.task.topic_selection import TopicSelection
 from connect_py.task.transformation_chain import TransformationChain
 from connectors.iceberg.config.sink_config import validate
-from connectors.iceberg.dead_letters.dead_letter_record import DeadLetterRecord, Fix, latest
+from connectors.iceberg_tools.dead_letters.dead_letter_record import DeadLetterRecord, Fix, latest
 
 REPLAY = Replay("orders", 3, 17, 2)
 KEY = "errors.deadletterqueue.iceberg.replay.topic"

@@ -13,10 +13,6 @@ import typer
 from typer.testing import CliRunner
 
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.audit.table_audit import AuditReport, Verdict, audit
-from connectors.iceberg.audit.table_history import HistoricSnapshot, TableHistory
-from connectors.iceberg.commands.audit import _lines
-from connectors.iceberg.commands.audit import audit as audit_command
 from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerEntry,
@@ -26,6 +22,10 @@ from connectors.iceberg.protocol.ledger import (
     source_offsets_key,
 )
 from connectors.iceberg.protocol.positions import Epoch, Position
+from connectors.iceberg.table.table_history import HistoricSnapshot, TableHistory
+from connectors.iceberg_tools.audit.table_audit import AuditReport, Verdict, audit
+from connectors.iceberg_tools.commands.audit import _lines
+from connectors.iceberg_tools.commands.audit import audit as audit_command
 
 GROUP = "connect-orders"
 KEY = ledger_key(GROUP)

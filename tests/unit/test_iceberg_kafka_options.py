@@ -9,7 +9,7 @@ import pytest
 
 from connect_py.api.errors import ConfigError
 from connect_py.api.sink_host import SinkHost
-from connectors.iceberg.commands.kafka_options import client_settings
+from connectors.iceberg_tools.commands.kafka_options import client_settings
 
 
 class Host:

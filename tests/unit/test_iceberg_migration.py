@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 from connect_py.api.record import TopicPartition
 from connect_py.testing import FakeSharedServices
-from connectors.iceberg.audit.table_history import HistoricSnapshot, TableHistory
 from connectors.iceberg.channel.control_events import COMMIT_COMPLETE, MAGIC, encode_event
-from connectors.iceberg.commands.migrate import migrate
 from connectors.iceberg.config.keys import EVOLVE_ADD
 from connectors.iceberg.errors import TableMissingError
-from connectors.iceberg.migration.config_review import ConfigReview, review
-from connectors.iceberg.migration.java_event import DATA_COMPLETE, DATA_WRITTEN, JavaEvent
-from connectors.iceberg.migration.java_position import TableTrace, find_position
+from connectors.iceberg.table.table_history import HistoricSnapshot, TableHistory
+from connectors.iceberg_tools.commands.migrate import migrate
+from connectors.iceberg_tools.migration.config_review import ConfigReview, review
+from connectors.iceberg_tools.migration.java_event import DATA_COMPLETE, DATA_WRITTEN, JavaEvent
+from connectors.iceberg_tools.migration.java_position import TableTrace, find_position
 
 APACHE = "org.apache.iceberg.connect.IcebergSinkConnector"
 TABULAR = "io.tabular.iceberg.connect.IcebergSinkConnector"
@@ -256,12 +256,16 @@ def legacy(
         return known[name]
 
     monkeypatch.setattr("connectors.iceberg.driver.lake_client.LakeClient", NoJvm)
-    monkeypatch.setattr("connectors.iceberg.commands.migrate.command_services", FakeSharedServices)
+    monkeypatch.setattr(
+        "connectors.iceberg_tools.commands.migrate.command_services", FakeSharedServices
+    )
     monkeypatch.setattr(NoJvm, "history", read, raising=False)
     monkeypatch.setattr(
-        "connectors.iceberg.migration.kafka_traces.control_events", lambda *_: events
+        "connectors.iceberg_tools.migration.kafka_traces.control_events", lambda *_: events
     )
-    monkeypatch.setattr("connectors.iceberg.migration.kafka_traces.group_offsets", lambda *_: group)
+    monkeypatch.setattr(
+        "connectors.iceberg_tools.migration.kafka_traces.group_offsets", lambda *_: group
+    )
 
 
 def history(table: str, *summaries: dict[str, str]) -> TableHistory:
@@ -325,7 +329,7 @@ def test_command_reads_kafka_settings_from_options_and_a_properties_file(
     legacy(monkeypatch, [], {P0: 3})
     asked = []
     monkeypatch.setattr(
-        "connectors.iceberg.migration.kafka_traces.control_events",
+        "connectors.iceberg_tools.migration.kafka_traces.control_events",
         lambda settings, *_: asked.append(settings) or [],
     )
     file = tmp_path / "client.properties"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from connect_py.api.errors import ConnectError, RetriableError
-from connectors.iceberg.dead_letters import replay_log
-from connectors.iceberg.migration import kafka_traces
+from connectors.iceberg_tools.dead_letters import replay_log
+from connectors.iceberg_tools.migration import kafka_traces
 
 NOBODY = {"bootstrap.servers": "localhost:9"}
 REFUSED = r"localhost:9/bootstrap: Connect to .* failed: Connection refused"

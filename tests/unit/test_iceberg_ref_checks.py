@@ -21,10 +21,10 @@ from fixtures.iceberg_history import (
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.tag_schedule import TagPeriod, TagRule, parse_duration, parse_tags
-from connectors.iceberg.history.table_point import NotInHistoryError
-from connectors.iceberg.operations.refs import refusal
-from connectors.iceberg.operations.rollback import preview_of
-from connectors.iceberg.refs.ledger_check import ReadAgain, effects
+from connectors.iceberg_tools.history.table_point import NotInHistoryError
+from connectors.iceberg_tools.operations.refs import refusal
+from connectors.iceberg_tools.operations.rollback import preview_of
+from connectors.iceberg_tools.refs.ledger_check import ReadAgain, effects
 
 DAY = 86_400_000
 GROUP = "connect-orders"

@@ -10,8 +10,8 @@ import typer
 from iceberg_staging_rows import BASE, config
 from typer.testing import CliRunner
 
-from connectors.iceberg.commands.routes import routes
-from connectors.iceberg.routing.route_preview import RoutePreview
+from connectors.iceberg_tools.commands.route_preview import RoutePreview
+from connectors.iceberg_tools.commands.routes import routes
 
 
 def lines(topics: list[str], values: list[str] | None = None, **props: str) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from connectors.iceberg.commands.schema_changes import METRIC, schema_changes
+from connectors.iceberg_tools.commands.schema_changes import METRIC, schema_changes
 
 MISSING = '{"error_code":404,"message":"not found"}'
 

@@ -23,21 +23,21 @@ from fixtures.iceberg_history import (
 from typer.testing import CliRunner
 
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.commands.diff import diff as diff_command
-from connectors.iceberg.commands.history import at as at_command
-from connectors.iceberg.commands.history import history as history_command
-from connectors.iceberg.commands.table_options import TablePlace
 from connectors.iceberg.config.spark_config import SparkConfig
-from connectors.iceberg.history.offset_search import OffsetPlace, find_offset, parse_offset
-from connectors.iceberg.history.snapshot_entry import entries
-from connectors.iceberg.history.table_point import (
+from connectors.iceberg.protocol.positions import TopicPartition
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg_tools.commands.diff import diff as diff_command
+from connectors.iceberg_tools.commands.history import at as at_command
+from connectors.iceberg_tools.commands.history import history as history_command
+from connectors.iceberg_tools.commands.table_options import TablePlace
+from connectors.iceberg_tools.history.offset_search import OffsetPlace, find_offset, parse_offset
+from connectors.iceberg_tools.history.snapshot_entry import entries
+from connectors.iceberg_tools.history.table_point import (
     NotInHistoryError,
     find_point,
     parse_time,
     snapshot_at_time,
 )
-from connectors.iceberg.protocol.positions import TopicPartition
-from connectors.iceberg.protocol.table_metadata import TableMetadata
 
 # --- points
 

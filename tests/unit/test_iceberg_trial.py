@@ -9,7 +9,7 @@ from iceberg_staging_rows import batch, config, record
 
 from connect_py.api.pipeline import PipelineOutput
 from connect_py.api.schema import FLOAT64, INT64, Struct, struct
-from connectors.iceberg.trial.trial import Trial
+from connectors.iceberg_tools.trial.trial import Trial
 
 ROW = struct(("id", INT64), ("amount", FLOAT64))
 

@@ -10,7 +10,7 @@ import pytest
 from connect_py.api.cluster import SinkCluster
 from connect_py.api.errors import ConfigError
 from connect_py.api.record import TopicPartition
-from connectors.iceberg.load.bounds import offsets_at
+from connectors.iceberg_tools.load.bounds import offsets_at
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

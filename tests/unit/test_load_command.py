@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from connect_py.api.command import provide_sink_hosts
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.sink_host import SinkHost
-from connectors.iceberg.commands import load_plan
-from connectors.iceberg.commands.load import load
 from connectors.iceberg.config.keys import STOP_AT
-from connectors.iceberg.operations import kafka_group
+from connectors.iceberg_tools.commands import load_plan
+from connectors.iceberg_tools.commands.load import load
+from connectors.iceberg_tools.operations import kafka_group
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 CONFIG = {

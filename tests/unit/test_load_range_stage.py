@@ -6,8 +6,8 @@ import pytest
 
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.load.range_stage import RangeBasis, RangeStage, StagedRange
-from connectors.iceberg.load.range_work import RangeResult
+from connectors.iceberg_tools.load.range_stage import RangeBasis, RangeStage, StagedRange
+from connectors.iceberg_tools.load.range_work import RangeResult
 
 HERE, ELSEWHERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 BASIS = RangeBasis({"db.orders": ("first", 0)})

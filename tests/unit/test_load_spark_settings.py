@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from connect_py.api.errors import ConfigError
-from connectors.iceberg.commands.load_options import SPARK, spark_settings
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg_tools.commands.load_options import SPARK, spark_settings
 
 CONNECTOR = {"name": "sink", "topics": "a", "iceberg.tables": "a.b", "iceberg.catalog.type": "rest"}
 DRIVER, EXECUTOR, PYTHON = "driver.extraJavaOptions", "executor.extraJavaOptions", "pyspark.python"

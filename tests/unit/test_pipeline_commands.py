@@ -14,9 +14,9 @@ from pipeline_files import shop
 from pipeline_worker import RUNS, PipelineWorker, pipeline_worker
 from typer.testing import CliRunner
 
-from connectors.iceberg.commands.pipeline import app
-from connectors.iceberg.pipeline import rollout, worker_client
-from connectors.iceberg.pipeline.connector_plan import HIDDEN, shown
+from connectors.iceberg_tools.commands.pipeline import app
+from connectors.iceberg_tools.pipeline import rollout, worker_client
+from connectors.iceberg_tools.pipeline.connector_plan import HIDDEN, shown
 
 CATALOG = "type: rest\nuri: http://catalog:8181\ntoken: tell-no-one"
 NAMES = ["shop-masters", "shop-orders", "shop-clicks"]

@@ -17,10 +17,10 @@ from pipeline_files import AUTO, BASE, LISTED, MERGE, MISTAKES, ROUTED, TOPIC, M
 
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.topic_rules import topic_rules
-from connectors.iceberg.pipeline.file_fields import FILE, json_schema
-from connectors.iceberg.pipeline.mistake import Mistake, Mistakes, PipelineFileError
-from connectors.iceberg.pipeline.pipeline_file import parse_pipeline
-from connectors.iceberg.pipeline.yaml_tree import read_yaml
+from connectors.iceberg_tools.pipeline.file_fields import FILE, json_schema
+from connectors.iceberg_tools.pipeline.mistake import Mistake, Mistakes, PipelineFileError
+from connectors.iceberg_tools.pipeline.pipeline_file import parse_pipeline
+from connectors.iceberg_tools.pipeline.yaml_tree import read_yaml
 
 CATALOG = "type: rest\nuri: http://catalog:8181\ntoken: ${env:TOKEN}"
 SHOP = shop(CATALOG)

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from connect_py.api.command import provide_configs, provide_sink_hosts
 from connect_py.api.sink_host import SinkHost
 from connect_py.config.properties_file import read_properties
-from connectors.iceberg.commands import rebuild as command
-from connectors.iceberg.commands.table_options import TablePlace
+from connectors.iceberg_tools.commands import rebuild as command
+from connectors.iceberg_tools.commands.table_options import TablePlace
 
 
 class Host:

@@ -7,7 +7,7 @@ import pytest
 from connect_py.api.secret_keys import SECRET_KEY
 from connect_py.secret_mask import SecretMask
 from connectors.iceberg.dead_letters.dead_letter_rows import config_hash
-from connectors.iceberg.pipeline.connector_plan import HIDDEN, shown
+from connectors.iceberg_tools.pipeline.connector_plan import HIDDEN, shown
 
 VALUE = "c2VjcmV0"
 SECRET_KEYS = (

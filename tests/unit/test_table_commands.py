@@ -18,12 +18,12 @@ from connect_py.config.command_config import connector_properties, worker_proper
 from connect_py.secret_mask import masked
 from connect_py.worker.sink_host import CommandSinkHost
 from connectors.iceberg.catalog.sql_names import shown
-from connectors.iceberg.commands.rewind import rewind
-from connectors.iceberg.commands.rollback import rollback
-from connectors.iceberg.commands.table_options import table_place
-from connectors.iceberg.operations.diff import key_columns
-from connectors.iceberg.operations.kafka_group import member_count, remove_group, remove_topic
 from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg_tools.commands.rewind import rewind
+from connectors.iceberg_tools.commands.rollback import rollback
+from connectors.iceberg_tools.commands.table_options import table_place
+from connectors.iceberg_tools.operations.diff import key_columns
+from connectors.iceberg_tools.operations.kafka_group import member_count, remove_group, remove_topic
 
 CONFIG = {
     "name": "sink",

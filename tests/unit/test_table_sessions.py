@@ -13,24 +13,28 @@ import pytest
 
 from connect_py.api.command import provide_worker
 from connect_py.api.errors import ConfigError, ConnectError, NotFoundError
-from connectors.iceberg.audit.table_audit import AuditReport, Finding, GroupAudit, Segment
-from connectors.iceberg.commands.table_options import TablePlace
-from connectors.iceberg.commands.table_session import TableOptions, TableSession, table_session
-from connectors.iceberg.history.state_columns import ColumnChanges
-from connectors.iceberg.history.table_diff import DiffRequest, RowChange, TableDiff
 from connectors.iceberg.operation_request import registered_operations
-from connectors.iceberg.operations.audit import AUDIT
-from connectors.iceberg.operations.diff import DIFF
-from connectors.iceberg.operations.history import HISTORY, HistoryArguments, TableSnapshots
-from connectors.iceberg.operations.maintain import MAINTAIN, Maintenance
-from connectors.iceberg.operations.rewind import (
+from connectors.iceberg.protocol.positions import TopicPartition
+from connectors.iceberg_tools.audit.table_audit import AuditReport, Finding, GroupAudit, Segment
+from connectors.iceberg_tools.commands.table_options import TablePlace
+from connectors.iceberg_tools.commands.table_session import (
+    TableOptions,
+    TableSession,
+    table_session,
+)
+from connectors.iceberg_tools.history.state_columns import ColumnChanges
+from connectors.iceberg_tools.history.table_diff import DiffRequest, RowChange, TableDiff
+from connectors.iceberg_tools.operations.audit import AUDIT
+from connectors.iceberg_tools.operations.diff import DIFF
+from connectors.iceberg_tools.operations.history import HISTORY, HistoryArguments, TableSnapshots
+from connectors.iceberg_tools.operations.maintain import MAINTAIN, Maintenance
+from connectors.iceberg_tools.operations.rewind import (
     PREVIEW_REWIND,
     REWIND,
     RewindPreview,
     RewoundTables,
 )
-from connectors.iceberg.operations.table_operation import TableOperation
-from connectors.iceberg.protocol.positions import TopicPartition
+from connectors.iceberg_tools.operations.table_operation import TableOperation
 
 SINK = {
     "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from connectors.iceberg.audit.table_history import LEDGER_PREFIX, HistoricSnapshot, TableHistory
 from connectors.iceberg.catalog.java_table import JavaTable
 from connectors.iceberg.staging.staged_file_name import PREFIX
+from connectors.iceberg.table.table_history import LEDGER_PREFIX, HistoricSnapshot, TableHistory
 
 _NAMED: Final = 100  # files that are named when something is wrong with them
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from connectors.iceberg.audit.table_history import TableHistory
 from connectors.iceberg.catalog import snapshot_history
 from connectors.iceberg.catalog.java_catalog import JavaCatalog
 from connectors.iceberg.catalog.java_errors import REFUSED, is_a, translating
@@ -29,6 +28,7 @@ from connectors.iceberg.protocol.table_metadata import TableMetadata
 from connectors.iceberg.schema.schema_change import SchemaChange
 from connectors.iceberg.schema.table import TableDescription, WriteMode
 from connectors.iceberg.staging.staged_changes import HALF, PAIR, Half
+from connectors.iceberg.table.table_history import TableHistory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,13 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from connectors.iceberg.audit.table_history import LEDGER_PREFIX
 from connectors.iceberg.catalog.java_errors import NOT_FOUND, caused_by
 from connectors.iceberg.commit.orphan_files import waiting_names
 from connectors.iceberg.commit.rules import aggregates, rejected_rows
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import look_up
 from connectors.iceberg.staging.staged_file_name import owner_of, table_digits
+from connectors.iceberg.table.table_history import LEDGER_PREFIX
 
 if TYPE_CHECKING:
     from connectors.iceberg.catalog.java_table import JavaTable

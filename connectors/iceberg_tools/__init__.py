@@ -1,0 +1,5 @@
+"""Tools for the tables of the Iceberg sink: commands of `connect-py` and operations over REST.
+
+They are registered by entry points and depend on `connectors.iceberg`, never the other way around:
+the connector runs without this package.
+"""

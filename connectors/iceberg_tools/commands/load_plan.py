@@ -1,0 +1,84 @@
+"""`connect-py load --plan`: what a load would read, how large that is, and what comes of the first
+records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import typer
+from rich.filesize import decimal
+
+from connect_py.api.record import TopicPartition
+from connect_py.api.sink_host import SinkHost
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg.config.worker_defaults import with_worker_catalog
+from connectors.iceberg.driver.lake_client import LakeClient
+from connectors.iceberg_tools.commands.trial_view import trial_lines
+from connectors.iceberg_tools.trial.topic_sample import SampleRequest, TopicSample
+from connectors.iceberg_tools.trial.trial import Trial
+from connectors.iceberg_tools.trial.trial_document import table_look_up, trial_document
+
+RECORDS: Final = 1000  # of the sample
+_DRIVER_SECONDS: Final = 120.0
+
+
+def show_plan(
+    props: Mapping[str, str],
+    host: SinkHost,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    *,
+    as_json: bool,
+) -> None:
+    """Print it. Nothing is committed.
+
+    Raises:
+        ConnectError: The topics or the catalog cannot be read.
+    """
+    config = IcebergSinkConfig.parse(with_worker_catalog(props, host.worker_settings))
+    sample = TopicSample(host.client_config("consumer"), props, SampleRequest(RECORDS))
+    trial = _trial(config, host, sample)
+    counts = {tp: max(0, ends[tp] - starts[tp]) for tp in sorted(ends)}
+    size = sum(count * sample.message_bytes.get(tp.topic, 0.0) for tp, count in counts.items())
+    if as_json:
+        ranges = [
+            {"topic": tp.topic, "partition": tp.partition, "from": starts[tp], "to": ends[tp]}
+            for tp in counts
+        ]
+        plan: dict[str, Any] = {
+            "connector": host.connector,
+            "records": sum(counts.values()),
+            "bytes": round(size),
+            "ranges": ranges,
+            "sample": trial_document(config, sample, trial),
+        }
+        typer.echo(json.dumps(plan, indent=2))
+        return
+    for tp, count in counts.items():
+        typer.echo(f"{tp}: offsets {starts[tp]} to {ends[tp]}, at most {count:,} records")
+    typer.echo(
+        f"{host.connector}: at most {sum(counts.values()):,} records, about {decimal(round(size))} "
+        f"of messages"
+    )
+    typer.echo(f"\nThe first {sample.records:,} records:")
+    for line in trial_lines(config, trial):
+        typer.echo(line)
+
+
+def _trial(config: IcebergSinkConfig, host: SinkHost, sample: TopicSample) -> Trial:
+    """What the sample's records would do, looked at on the load's Spark."""
+    spark = worker_spark_config(config, host.worker_settings)
+    pipeline = host.pipelines.open()
+    try:
+        with LakeClient(
+            host, spark, user=f"{config.connector} (plan)", deadline_seconds=_DRIVER_SECONDS
+        ) as lake:
+            trial = Trial(config, table_look_up(config, lake), samples=0)
+            for run in sample.read():
+                trial.take(pipeline.process([run]))
+    finally:
+        pipeline.close()
+    return trial

@@ -1,0 +1,245 @@
+"""`connect-py migrate`: take over from a Java Iceberg sink, Apache's or Tabular's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from connect_py.api.command import command_services, uses_java
+from connectors.iceberg_tools.commands.exit_status import errors_exit
+from connectors.iceberg_tools.commands.kafka_options import (
+    SERVER,
+    ClientConfig,
+    Properties,
+    client_settings,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from connect_py.api.record import TopicPartition
+    from connectors.iceberg.config.sink_config import IcebergSinkConfig
+    from connectors.iceberg_tools.migration.config_review import ConfigReview
+    from connectors.iceberg_tools.migration.java_position import JavaPosition, TableTrace
+
+REFUSED, UNDECIDED = 1, 2
+
+
+@uses_java
+def migrate(
+    connector: Annotated[
+        Path, typer.Argument(help="The Java sink's connector as it was posted, name and config.")
+    ],
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option(SERVER, help="Kafka, host:port: to find where the Java sink stood."),
+    ] = None,
+    kafka_property: Properties = None,
+    client_config: ClientConfig = None,
+    apply: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Do it: post the connector to this worker, STOPPED."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Say what a Java sink's configuration means here, and where it stood; nothing is changed
+    unless you say --apply.
+
+    Stop the Java connector before. Exit status 0: ready; 1: the configuration is not acceptable; 2:
+    a person must look first (Kafka or the catalog does not answer, files were reported and never
+    committed, this sink has begun already).
+    """
+    from connectors.iceberg_tools.commands.connector_json import read_connector, refuse_providers
+    from connectors.iceberg_tools.migration.config_review import review
+
+    with errors_exit(UNDECIDED):
+        props = read_connector(connector)
+        reviewed = review(props)
+        found: tuple[list[TableTrace], JavaPosition] | None = None
+        if reviewed.parsed is not None and bootstrap_server is not None:
+            refuse_providers(props, "write it out")
+            found = _look(
+                reviewed.parsed, client_settings(bootstrap_server, kafka_property, client_config)
+            )
+    if as_json:
+        typer.echo(json.dumps(_document(reviewed, found), indent=2))
+    else:
+        for line in _lines(reviewed, found):
+            typer.echo(line)
+    status = REFUSED if reviewed.problems else UNDECIDED if found and found[1].problems else 0
+    if apply is None or status:
+        raise typer.Exit(status)
+    if found is None:
+        typer.echo(
+            "connect-py: --apply needs --bootstrap-server: where the Java sink stood is part of it",
+            err=True,
+        )
+        raise typer.Exit(UNDECIDED)
+    _apply(apply.rstrip("/"), reviewed.config, found[1])
+
+
+def _look(
+    config: IcebergSinkConfig, kafka: Mapping[str, str]
+) -> tuple[list[TableTrace], JavaPosition]:
+    """What the Java sink left in tables and in Kafka.
+
+    Raises:
+        ConnectError: One of them does not answer.
+    """
+    from connectors.iceberg.config.sink_options import ClassFamily
+    from connectors.iceberg_tools.migration.java_position import find_position
+    from connectors.iceberg_tools.migration.kafka_traces import control_events, group_offsets
+
+    group = config.control_group if config.family is ClassFamily.TABULAR else config.connect_group
+    events = control_events(kafka, config.control_topic, group)
+    reported = sorted({event.table for event in events if event.table is not None})
+    # routed by topic or by field: only the events name them
+    tables = list(dict.fromkeys([*config.tables, *reported]))
+    traces = _traces(config, tables, f"kafka.connect.offsets.{config.control_topic}.{group}")
+    connect = group_offsets(kafka, config.connect_group)
+    source = connect if group == config.connect_group else group_offsets(kafka, group) or connect
+    return traces, find_position(traces, events, source, connect)
+
+
+def _traces(config: IcebergSinkConfig, tables: Iterable[str], key: str) -> list[TableTrace]:
+    from connectors.iceberg.config.spark_config import worker_spark_config
+    from connectors.iceberg.driver.lake_client import LakeClient
+    from connectors.iceberg.errors import TableMissingError
+    from connectors.iceberg_tools.migration.java_position import TableTrace
+
+    services = command_services()
+    traces = []
+    with LakeClient(services, worker_spark_config(config, services.worker_settings)) as lake:
+        for name in tables:
+            try:
+                history = lake.history(name, config.table(name).commit_branch or "main")
+            except TableMissingError:
+                traces.append(TableTrace(name, exists=False))
+            else:
+                traces.append(TableTrace.of(history, key, config.connect_group))
+    return traces
+
+
+def _offsets(offsets: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
+    """As the REST interface takes them."""
+    return [
+        {
+            "partition": {"kafka_topic": tp.topic, "kafka_partition": tp.partition},
+            "offset": {"kafka_offset": offset},
+        }
+        for tp, offset in sorted(offsets.items())
+    ]
+
+
+def _document(
+    reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPosition] | None
+) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "config": dict(reviewed.config),
+        "changes": [{"key": key, "text": text} for key, text in reviewed.changes],
+        "dropped": [{"key": key, "text": text} for key, text in reviewed.dropped],
+        "problems": list(reviewed.problems),
+    }
+    if found is not None:
+        traces, position = found
+        document["problems"] += position.problems
+        document["tables"] = [
+            {
+                "table": trace.table,
+                "exists": trace.exists,
+                "control_offsets": trace.control,
+                "snapshot": trace.snapshot,
+                "commit": trace.commit,
+                "by": trace.by,
+                "valid_through": trace.valid_through,
+                "has_ledger": trace.has_ledger,
+                "uncommitted": position.uncommitted.get(trace.table, 0),
+            }
+            for trace in traces
+        ]
+        document["offsets"] = _offsets(position.offsets)
+        document["set_offsets"] = not position.in_group
+    return document
+
+
+def _lines(
+    reviewed: ConfigReview, found: tuple[list[TableTrace], JavaPosition] | None
+) -> Iterable[str]:
+    for problem in reviewed.problems:
+        yield f"NOT ACCEPTABLE {problem}"
+    yield "What means something else here:"
+    for key, text in reviewed.changes:
+        yield f"  {key + ': ' if key else ''}{text}"
+    if reviewed.dropped:
+        yield "Left out, because without effect:"
+        yield from (f"  {key}: {why}" for key, why in reviewed.dropped)
+    name = reviewed.config.get("name", "")
+    posted = {
+        "name": name,
+        "config": {key: value for key, value in reviewed.config.items() if key != "name"},
+    }
+    if not reviewed.problems:
+        yield "To post:"
+        yield json.dumps(posted, indent=2)
+    if found is None:
+        if not reviewed.problems:
+            yield "Where the Java sink stood was not looked up: give --bootstrap-server."
+        return
+    traces, position = found
+    yield "Tables:"
+    for trace in traces:
+        yield f"  {trace.table}: {_in_words(trace)}"
+    yield from (f"LOOK FIRST {problem}" for problem in position.problems)
+    if any(trace.has_ledger for trace in traces):
+        yield (
+            "Nothing is to be set: this sink goes on where its ledgers stand; what Java wrote "
+            "since comes twice."
+        )
+    elif position.problems:
+        yield "Start the Java connector again, let it commit, and stop it right after a commit."
+    else:
+        as_group = "Positions: those that the consumer group holds; nothing is to be set."
+        wanted = "Positions to set, with the connector STOPPED (PATCH /connectors/<name>/offsets):"
+        yield as_group if position.in_group else wanted
+        yield from (f"  {place}: {offset}" for place, offset in sorted(position.offsets.items()))
+
+
+def _in_words(trace: TableTrace) -> str:
+    if not trace.exists:
+        return "does not exist"
+    before = "; THIS SINK HAS WRITTEN HERE BEFORE, its ledger counts and nothing is imported"
+    ledger = before if trace.has_ledger else ""
+    if trace.control is None:
+        return f"no commit of the Java sink{ledger}"
+    through = f", valid through {trace.valid_through}" if trace.valid_through else ""
+    by = f" by {trace.by}" if trace.by else ""
+    return f"last commit {trace.commit}{by} in snapshot {trace.snapshot}{through}{ledger}"
+
+
+def _apply(url: str, config: Mapping[str, str], position: JavaPosition) -> None:
+    """Post the connector STOPPED, and set its offsets if the group does not hold them."""
+    import httpx
+
+    name = config["name"]
+    body = {"name": name, "config": dict(config), "initial_state": "STOPPED"}
+    steps: list[tuple[str, str, object]] = [("POST", "/connectors", body)]
+    if not position.in_group:
+        steps.append(
+            ("PATCH", f"/connectors/{name}/offsets", {"offsets": _offsets(position.offsets)})
+        )
+    for method, path, content in steps:
+        try:
+            answer = httpx.request(method, url + path, json=content, timeout=120)
+        except httpx.HTTPError as error:
+            typer.echo(f"connect-py: {method} {path}: {error}", err=True)
+            raise typer.Exit(UNDECIDED) from error
+        if answer.status_code >= 300:
+            typer.echo(f"connect-py: {method} {path}: {answer.text}", err=True)
+            raise typer.Exit(UNDECIDED)
+    typer.echo(
+        f"{name} is STOPPED at these positions; to begin: curl -X PUT "
+        f"{url}/connectors/{name}/resume"
+    )

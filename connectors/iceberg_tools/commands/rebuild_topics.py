@@ -1,0 +1,321 @@
+"""`connect-py rebuild --from-topics`: a table loaded again from its topics by Spark, while its
+connector goes on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from connect_py.api.command import sink_host
+from connect_py.api.errors import ConfigError, ConnectError
+from connect_py.api.record import OffsetAndMetadata
+from connectors.iceberg.config import keys
+from connectors.iceberg_tools.operations.kafka_group import remove_group, remove_topic
+
+if TYPE_CHECKING:
+    from connect_py.api.record import TopicPartition
+    from connect_py.api.sink_host import SinkHost
+    from connectors.iceberg.config.sink_config import IcebergSinkConfig
+    from connectors.iceberg.driver.lake_client import LakeClient
+    from connectors.iceberg_tools.commands.load_view import LoadView
+    from connectors.iceberg_tools.history.table_diff import TableDiff
+    from connectors.iceberg_tools.history.topic_rebuild import LedgerPositions
+
+EXACT_TRIES: Final = 5  # to find the table between two commits of its connector
+TRIES: Final = 20
+# What the connector does beside the rows of its tables, and names of its own in Kafka.
+_LEFT_OUT: Final = re.compile(
+    r"errors\.deadletterqueue\.(?!iceberg\.replay\.).*|consumer\.override\.group\.id|iceberg\.(control|connect)\.group-id"
+    r"|iceberg\.coordinator\.transactional\.prefix|iceberg\.ext\.(changelog-suffix|tags|stop-at|only-tables)"
+    r"|iceberg\.ext\.(maintenance|openlineage|notices|cycle-aggregate)\..*"
+    r"|iceberg\.table\..*\.(maintenance\..*|tags|commit-branch|cycle-aggregate.*)"
+)
+
+
+@dataclass(slots=True)
+class RebuildOptions:
+    """What the command was asked for."""
+
+    table: str
+    keys: tuple[str, ...]
+    limit: int
+    step_rows: int
+    split: int
+    publish: bool
+    allow_missing: bool
+
+
+@dataclass(slots=True)
+class RebuiltTable:
+    """What came of it."""
+
+    warnings: list[str] = field(default_factory=list)
+    resumed: bool = False
+    records: int = 0
+    difference: TableDiff | None = None
+    snapshot: int | None = None  # that readers see; None: not published
+    refused: str | None = None  # why it was not published, although that was asked for
+    behind: bool = False  # whether the connector reads again what came since
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "published": self.snapshot is not None,
+            "snapshot": self.snapshot,
+            "refused": self.refused,
+            "records": self.records,
+            "resumed": self.resumed,
+            "behind": self.behind,
+            "warnings": self.warnings,
+            "difference": self.difference.to_json() if self.difference else None,
+        }
+
+
+class TopicsRebuild:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        props: Mapping[str, str],
+        worker: Path | None,
+        settings: Mapping[str, str],
+        options: RebuildOptions,
+    ) -> None:
+        """Take what is to be done.
+
+        Raises:
+            ConfigError: The connector cannot be loaded again.
+        """
+        from connectors.iceberg.config.sink_config import IcebergSinkConfig
+        from connectors.iceberg.config.spark_config import worker_spark_config
+        from connectors.iceberg.config.worker_defaults import with_worker_catalog
+        from connectors.iceberg_tools.commands.table_options import TablePlace
+        from connectors.iceberg_tools.history.topic_rebuild import TopicRebuild
+
+        self._options, self._props, self._worker, self._settings = options, props, worker, settings
+        self._host = sink_host(props, worker, settings)
+        self._config = config = IcebergSinkConfig.parse(
+            with_worker_catalog(props, self._host.worker_settings)
+        )
+        refuse_decisions(config, options.table)
+        self._spark = worker_spark_config(config, self._host.worker_settings)
+        self._place = TablePlace(options.table, self._spark, config)
+        self._rebuild = TopicRebuild(config.connector, self._place.ref, config.connect_group)
+        self._tries = 0
+        self.found = RebuiltTable()
+
+    def run(self, show: Callable[..., LoadView]) -> RebuiltTable:
+        """Rebuild, compare, and publish if that was asked for.
+
+        Args:
+            show: Makes the view of a load, from the offsets where it ends.
+
+        Raises:
+            ConnectError: It cannot go on; what was loaded stays on the branch.
+        """
+        from connectors.iceberg.config.sink_config import IcebergSinkConfig
+        from connectors.iceberg.config.worker_defaults import with_worker_catalog
+        from connectors.iceberg.driver.lake_client import LakeClient
+        from connectors.iceberg_tools.history import topic_rebuild
+        from connectors.iceberg_tools.load.load import Load
+
+        options, found = self._options, self.found
+        with LakeClient(
+            self._host, self._spark, user=f"{self._config.connector} (rebuild)"
+        ) as lake:
+            at: LedgerPositions = lake.run(options.table, topic_rebuild.positions, self._rebuild)
+            starts = self._starts(at)
+            self._loader, new = lake.run(options.table, topic_rebuild.begin, self._rebuild)
+        found.resumed = not new
+        loading = loading_connector(self._props, self._loader, options.table)
+        host = sink_host(loading, self._worker, self._settings)
+        loading = with_worker_catalog(loading, host.worker_settings)
+        if not host.committed(starts):  # new, or an earlier run ended before this
+            host.commit({tp: OffsetAndMetadata(offset) for tp, offset in starts.items()})
+        self._ends, self._head = dict(at.reached), at.head
+        with show(self._ends) as view:
+            load = Load(loading, host, self._ends, options.step_rows, split=options.split)
+            found.records = load.run(view.show, self._further).records
+        if found.snapshot is not None:
+            self._remove_from_kafka(host, IcebergSinkConfig.parse(loading).channel_topic)
+        return found
+
+    def _remove_from_kafka(self, host: SinkHost, channel: str) -> None:
+        """Remove what the rebuild had there. It is published: what cannot be removed is a
+        warning."""
+        admin = host.client_config("admin")
+        for what, remove, name in (
+            ("group", remove_group, host.group_id),
+            ("topic", remove_topic, channel),
+        ):
+            try:
+                remove(admin, name)
+            except ConnectError as error:
+                self.found.warnings.append(f"{what} {name} is left, and can be removed: {error}")
+
+    def _starts(self, at: LedgerPositions) -> dict[TopicPartition, int]:
+        """Where the log of each partition begins.
+
+        Raises: ConnectError: A topic is not the one that the table was filled from, or lacks
+            records of it.
+        """
+        consumed = self._host.topics()
+        for topic, topic_id in at.topic_ids.items():
+            if topic not in consumed:
+                raise ConnectError(
+                    f"the table has rows of topic {topic}, which the connector does not consume now"
+                )
+            if self._host.topic_id(topic) != topic_id:
+                raise ConnectError(
+                    f"topic {topic} was deleted and created again: it does not have what the table "
+                    f"has"
+                )
+        starts = {tp: start for tp, (start, _) in self._host.log_range(list(at.reached)).items()}
+        late = [
+            f"{tp} begins at offset {starts[tp]}, the table at {at.opened.get(tp, 0)}"
+            for tp in sorted(starts)
+            if starts[tp] > at.opened.get(tp, 0)
+        ]
+        if late and self._options.publish and not self._options.allow_missing:
+            raise ConnectError(
+                f"{late[0]}: rows of before would be missing; --allow-missing publishes all the "
+                f"same"
+            )
+        self.found.warnings += late
+        self.found.warnings += [
+            f"{tp} begins at offset {starts[tp]}, the table at {at.opened[tp]}: it gets the rows "
+            f"of before as well"
+            for tp in sorted(starts)
+            if starts[tp] < at.opened.get(tp, 0)
+        ]
+        return starts
+
+    def _further(self, lake: LakeClient) -> Mapping[TopicPartition, int] | None:
+        """Compare with the table, and publish; where to load to before the next try, if the table
+        has come further.
+
+        Raises:
+            ConnectError: The table was committed to at each try, went back, or has more partitions.
+        """
+        from connectors.iceberg_tools.history import topic_rebuild
+
+        table, rebuild, found = self._options.table, self._rebuild, self.found
+        if found.difference is None:
+            found.difference = self._compare(lake)
+        if self._options.publish and not self._options.allow_missing:
+            # reduces the startup time of commands
+            from connectors.iceberg_tools.operations.rebuild import (
+                missing_rows,
+            )
+
+            found.refused = missing_rows(found.difference)
+        if found.refused or not self._options.publish:
+            return None
+        self._tries += 1
+        behind = self._tries > EXACT_TRIES
+        found.snapshot = lake.run(
+            table, partial(topic_rebuild.publish, behind=behind), rebuild, self._loader, self._ends
+        )
+        if found.snapshot is not None:
+            found.behind = behind
+            return None
+        if self._tries == TRIES:
+            raise ConnectError(f"{table} was committed to at each of {TRIES} tries: run it again")
+        now: LedgerPositions = lake.run(table, topic_rebuild.positions, rebuild)
+        if set(now.reached) != set(self._ends):
+            raise ConnectError(
+                f"{table} has rows of more partitions than when the rebuild began: run it again"
+            )
+        self._ends.update(now.reached)
+        return self._ends
+
+    def _compare(self, lake: LakeClient) -> TableDiff:
+        """The rows in which the branch differs from the state of the table with the same
+        positions."""
+        from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
+        from connectors.iceberg_tools.history.table_diff import DiffRequest, compare, read_metadata
+        from connectors.iceberg_tools.operations.diff import key_columns
+
+        table = self._options.table
+        metadata = lake.run(table, read_metadata)
+        points = self._head, metadata.refs[REBUILT_BRANCH]
+        columns = self._options.keys or key_columns(self._place, metadata, points)
+        difference: TableDiff = lake.run(
+            table, compare, DiffRequest(*points, columns, self._options.limit)
+        )
+        return difference
+
+
+def loading_connector(props: Mapping[str, str], name: str, table: str) -> dict[str, str]:
+    """The connector of this name that loads a table's branch: with the same converters,
+    transformations and rules.
+
+    It writes no dead letters, and does nothing beside its rows.
+    """
+    from connectors.iceberg.protocol.own_refs import REBUILT_BRANCH
+
+    kept = {key: value for key, value in props.items() if not _LEFT_OUT.fullmatch(key)}
+    return {
+        **kept,
+        "name": name,
+        keys.ONLY_TABLES: table,
+        f"{keys.TABLE_PREFIX}{table}.commit-branch": REBUILT_BRANCH,
+    }
+
+
+def refuse_decisions(config: IcebergSinkConfig, table: str) -> None:
+    """People decided about rows of some connectors, so that the topics alone do not say what a
+    table holds.
+
+    Raises:
+        ConfigError: This connector is one of them.
+    """
+    from connectors.iceberg.config.expectations import ExpectationAction
+
+    for each in config.table(table).expectations:
+        if each.action in (ExpectationAction.HOLD, ExpectationAction.DEAD_LETTER):
+            raise ConfigError(
+                f"{keys.EXPECT_PREFIX}{each.name}",
+                f"{each.action.value}: what was decided about rows is not in the topics; rebuild "
+                f"from a change log",
+            )
+
+
+def lines(table: str, found: RebuiltTable) -> Iterator[str]:
+    """What came of it, for people."""
+    from connectors.iceberg.protocol.own_refs import BEFORE_TAG, REBUILT_BRANCH
+    from connectors.iceberg_tools.commands.diff import difference_lines
+
+    yield (
+        f"{table}: {found.records:,} records from its "
+        f"topics{', behind an earlier run' if found.resumed else ''}"
+    )
+    for warning in found.warnings:
+        yield f"warning: {warning}"
+    if found.difference is not None:
+        yield from difference_lines(table, found.difference)
+    if found.snapshot is not None:
+        yield (
+            f"published: {table} is at snapshot {found.snapshot}; the state of before is tag "
+            f"{BEFORE_TAG}"
+        )
+        if found.behind:
+            yield (
+                "the connector reads again what came meanwhile, and it commits too often to wait "
+                "for a gap"
+            )
+    elif found.difference is not None and found.difference.total:
+        if found.refused:
+            yield f"not published: {found.refused}"
+        yield (
+            f"look at them on branch {REBUILT_BRANCH}, or put them in place of the table's with "
+            f"--publish"
+        )
+    else:
+        yield (
+            "equal: every row can be made anew from the topics; --publish puts the rebuilt rows "
+            "in place"
+        )

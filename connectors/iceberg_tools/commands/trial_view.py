@@ -1,0 +1,48 @@
+"""A trial on the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg_tools.trial.create_statement import create_statement
+from connectors.iceberg_tools.trial.trial import TableTrial, Trial
+
+SHOWN: Final = 20  # bad records
+
+
+def trial_lines(config: IcebergSinkConfig, trial: Trial) -> Iterator[str]:
+    """What would come to which table, and what would not."""
+    for table in trial.tables.values():
+        yield ""
+        yield from _of_table(config, table)
+    for topic, count in trial.unrouted.items():
+        if count:
+            yield f"\n{topic}: {count} records go to no table ({config.unrouted.value})"
+    if trial.bad:
+        yield f"\n{len(trial.bad)} bad records:"
+        for reason, count in Counter(each.reason.value for each in trial.bad).most_common():
+            yield f"  {count} {reason}"
+        for bad in trial.bad[:SHOWN]:
+            yield f"  {bad.topic}-{bad.partition} at offset {bad.offset}: {bad.error}"
+        if len(trial.bad) > SHOWN:
+            yield "  ..."
+
+
+def _of_table(config: IcebergSinkConfig, table: TableTrial) -> Iterator[str]:
+    rows = f"{table.rows} rows" + (
+        f", {table.ignored} records mean nothing to it" if table.ignored else ""
+    )
+    if table.refused:
+        yield f"{table.name}: {table.refused}"
+        return
+    yield f"{table.name}: {'is there' if table.new is None else 'would be created'}, {rows}"
+    if table.new is not None:
+        yield from (f"  {line}" for line in create_statement(table.name, table.new).splitlines())
+    for change, count in table.changes.items():
+        yield f"  {config.evolution[change.kind].value}: {change} ({count} rows)"
+    for sample in table.samples:
+        yield f"  {json.dumps(sample, ensure_ascii=False)}"

@@ -1,0 +1,1 @@
+"""Tools for dead letters: read their table, and replay their records."""

@@ -1,0 +1,154 @@
+"""`SnapshotEntry`: one snapshot as people ask about it. Pure: metadata in, entries out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY, MAIN, TASK_ID_KEY
+from connectors.iceberg.protocol.ledger import Ledger, LedgerFormatError
+from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
+from connectors.iceberg.table.table_history import LEDGER_PREFIX
+
+VALID_THROUGH_KEY: Final = "kafka.connect.valid-through-ts"
+REWRITE: Final = "replace"  # the operation of a snapshot that holds the same rows as the one before
+_JAVA_OFFSETS: Final = "kafka.connect.offsets."  # begins what the Java sinks write
+_ADDED: Final = "added-records"
+# What takes rows away, and what was taken away before and is counted once more.
+_REMOVED: Final = ("deleted-records", "added-position-deletes")
+_REMOVED_BEFORE: Final = "removed-position-deletes"
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who made a snapshot."""
+
+    kind: str  # `connector`: a sink of ours; `java-sink`; `other`
+    name: str  # the connect group, or the engine or application
+    commit: str | None = None
+    task: str | None = None
+    epoch: int | None = None
+    cycle: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotEntry:
+    """One snapshot of a table."""
+
+    id: int
+    parent: int | None
+    timestamp_ms: int
+    operation: str | None
+    engine: str  # name and version; empty: the snapshot does not say
+    writer: Writer
+    rows_in: int
+    rows_out: int  # without those of equality deletes, which name values and not rows
+    equality_deletes: int
+    valid_through: str | None
+    # topic -> partition -> next offset
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    refs: tuple[str, ...] = ()  # branches and tags that name it
+    on_ref: bool = True  # whether it is an ancestor of the head that was asked about
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "snapshot": self.id,
+            "parent": self.parent,
+            "time": utc(self.timestamp_ms),
+            "operation": self.operation,
+            "engine": self.engine or None,
+            "writer": {n: getattr(self.writer, n) for n in Writer.__slots__},
+            "rows_in": self.rows_in,
+            "rows_out": self.rows_out,
+            "equality_deletes": self.equality_deletes,
+            "valid_through": self.valid_through,
+            "refs": list(self.refs),
+            "on_ref": self.on_ref,
+            "source_offsets": {
+                t: {str(p): n for p, n in parts.items()} for t, parts in self.offsets.items()
+            },
+        }
+
+
+def utc(timestamp_ms: int) -> str:
+    """A time as Iceberg keeps it, for people and machines: ISO 8601."""
+    text = datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def entries(
+    metadata: TableMetadata, ref: str = MAIN, *, everything: bool = False
+) -> list[SnapshotEntry]:
+    """The snapshots of a ref, newest first; `everything`: those that are on no way to its head,
+    too."""
+    line = {snapshot["snapshot-id"] for snapshot in metadata.ancestors(metadata.head(ref))}
+    chosen = [each for number, each in metadata.snapshots.items() if everything or number in line]
+    chosen.sort(
+        key=lambda each: (each.get("sequence-number", 0), each["timestamp-ms"]), reverse=True
+    )
+    return [_entry(metadata, each, on_ref=each["snapshot-id"] in line) for each in chosen]
+
+
+def ledgers(metadata: TableMetadata, snapshot: Snapshot) -> Iterator[tuple[str, Ledger]]:
+    """The ledgers that a snapshot carries, by connect group; not those that came with the copy of
+    another table."""
+    for key, text in snapshot["summary"].items():
+        if key.startswith(LEDGER_PREFIX):
+            try:
+                ledger = Ledger.from_json(text)
+            except LedgerFormatError:
+                continue  # `connect-py audit` says so
+            if ledger.table == metadata.uuid:
+                yield key.removeprefix(LEDGER_PREFIX), ledger
+
+
+def _entry(metadata: TableMetadata, snapshot: Snapshot, *, on_ref: bool) -> SnapshotEntry:
+    summary, number = snapshot["summary"], snapshot["snapshot-id"]
+    engine = " ".join(filter(None, (summary.get("engine-name"), summary.get("engine-version"))))
+    found = list(ledgers(metadata, snapshot))
+    offsets = {
+        name: {p: entry.next for p, entry in sorted(topic.partitions.items())}
+        for _, ledger in found
+        for name, topic in ledger.topics.items()
+    }
+    same_rows = summary.get("operation") == REWRITE
+    removed = sum(_count(summary, key) for key in _REMOVED) - _count(summary, _REMOVED_BEFORE)
+    return SnapshotEntry(
+        number,
+        snapshot.get("parent-snapshot-id"),
+        snapshot["timestamp-ms"],
+        summary.get("operation"),
+        engine,
+        _writer(summary, found),
+        0 if same_rows else _count(summary, _ADDED),
+        0 if same_rows else max(removed, 0),
+        _count(summary, "added-equality-deletes"),
+        summary.get(VALID_THROUGH_KEY),
+        offsets,
+        tuple(sorted(name for name, at in metadata.refs.items() if at == number)),
+        on_ref,
+    )
+
+
+def _writer(summary: Mapping[str, str], found: list[tuple[str, Ledger]]) -> Writer:
+    commit, task = summary.get(COMMIT_ID_KEY), summary.get(TASK_ID_KEY)
+    if found:
+        [(group, ledger), *_] = found
+        return Writer("connector", group, ledger.commit, task, ledger.epoch.number, ledger.cycle)
+    java = next((key for key in summary if key.startswith(_JAVA_OFFSETS)), None)
+    if java is not None:
+        return Writer("java-sink", java.rpartition(".")[2], commit, task)
+    name = (
+        summary.get("app-name")
+        or summary.get("engine-name")
+        or summary.get("spark.app.id")
+        or "unnamed"
+    )
+    return Writer("other", name)
+
+
+def _count(summary: Mapping[str, str], key: str) -> int:
+    text = summary.get(key, "0")
+    return int(text) if text.isdecimal() else 0

@@ -1,0 +1,228 @@
+"""The rows in which two snapshots of a table differ. `compare` runs in the Spark driver; Spark
+reads and compares.
+
+Both states are read as SQL reads them, deletes applied, and grouped by their key. Without a key
+equal rows are counted in both. Iceberg's own view of changes refuses tables with row-level deletes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from connectors.iceberg.catalog.sql_names import literal, quoted, relation
+from connectors.iceberg.errors import TableUnsuitableError
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg_tools.history.state_columns import (
+    ColumnChanges,
+    Field,
+    as_later,
+    comparable,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from connectors.iceberg.driver.lake_session import LakeSession
+
+
+class RowChange(Enum):
+    """What became of a key, or of a row where there is no key."""
+
+    INSERTED = "inserted"
+    UPDATED = "updated"
+    DELETED = "deleted"
+    # of one key in one state, so that no row of the other is its counterpart
+    SEVERAL_ROWS = "several rows"
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRequest:
+    """What is compared, and what is wanted of it."""
+
+    before: int  # snapshots
+    after: int
+    keys: tuple[
+        str, ...
+    ] = ()  # columns, by their later names; empty: rows are compared whole, as often as they occur
+    limit: int = 20  # rows that come back
+    parquet: str | None = None  # folder that gets all of them
+    table: str | None = None  # new table that gets all of them
+
+
+@dataclass(frozen=True, slots=True)
+class TableDiff:
+    """How two snapshots differ."""
+
+    request: DiffRequest
+    counts: Mapping[RowChange, int]
+    columns: ColumnChanges
+    rows: Sequence[Mapping[str, Any]]  # the first ones, as JSON has them
+    sql: str
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        request = self.request
+        return {
+            "before": request.before,
+            "after": request.after,
+            "keys": list(request.keys),
+            "counts": {
+                change.value.replace(" ", "_"): self.counts.get(change, 0) for change in RowChange
+            },
+            "columns": asdict(self.columns),
+            "rows": list(self.rows),
+            "parquet": request.parquet,
+            "to_table": request.table,
+            "sql": self.sql,
+        }
+
+
+def read_metadata(session: LakeSession, name: str) -> TableMetadata:
+    """What the catalog says of a table now."""
+    return session.table(name).metadata()
+
+
+def compare(session: LakeSession, name: str, request: DiffRequest) -> TableDiff:
+    """Compare two snapshots of a table.
+
+    Raises:
+        TableUnsuitableError: A key column is missing in one of them, or the output exists.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+    metadata = read_metadata(session, name)
+    points = (request.before, request.after)
+    before, after = (metadata.schema_of(number)["fields"] for number in points)
+    later = later_schema(metadata, *points)["fields"]
+    _check_keys(name, request.keys, later, dict(zip(points, (before, after), strict=True)))
+    if request.table is not None and session.spark.catalog.tableExists(
+        relation(session.catalog_name, request.table)
+    ):
+        raise TableUnsuitableError(
+            request.table, "exists already: a difference goes to a new table"
+        )
+    source = relation(session.catalog_name, name)
+    shown = session.spark.sql(
+        _state("*", source, request.before if later == before else request.after)
+    )
+    types = {each.name: each.dataType for each in shown.schema}
+    sides = as_later(before, later, types), as_later(after, later, types)
+    statement = _statement(source, request, sides, later)
+    changes = session.spark.sql(statement).persist()
+    try:
+        counted = changes.groupBy("change").agg(F.sum("times").alias("times")).collect()
+        if request.parquet is not None:
+            changes.drop(*_unwanted(request)).write.parquet(request.parquet)
+        if request.table is not None:
+            changes.drop(*_unwanted(request)).writeTo(
+                relation(session.catalog_name, request.table)
+            ).using("iceberg").create()
+        rows = _first(changes, request)
+    finally:
+        changes.unpersist()
+    counts = {RowChange(row["change"]): int(row["times"]) for row in counted}
+    return TableDiff(request, counts, ColumnChanges.between(before, after), rows, statement)
+
+
+def later_schema(metadata: TableMetadata, before: int, after: int) -> Mapping[str, Any]:
+    """The schema in which two snapshots are compared, whichever comes first: no value is too large
+    for its types."""
+    return max(
+        (metadata.schema_of(number) for number in (before, after)),
+        key=lambda each: int(each["schema-id"]),
+    )
+
+
+def _check_keys(
+    name: str, keys: Iterable[str], later: Sequence[Field], columns: Mapping[int, Sequence[Field]]
+) -> None:
+    ids = {each["name"]: each["id"] for each in later}
+    for key in keys:
+        if key not in ids:
+            raise TableUnsuitableError(name, f"there is no column {key}, which is part of the key")
+        for number, fields in columns.items():
+            if ids[key] not in {each["id"] for each in fields}:
+                raise TableUnsuitableError(
+                    name, f"snapshot {number} has no column {key} yet, which is part of the key"
+                )
+
+
+def _unwanted(request: DiffRequest) -> tuple[str, ...]:
+    """Columns of the statement that say nothing: a key's change happens once, and a row is its own
+    key."""
+    return ("times",) if request.keys else ("key", "changed")
+
+
+def _first(changes: DataFrame, request: DiffRequest) -> list[dict[str, Any]]:
+    first = changes.orderBy("change", "key").limit(request.limit).drop(*_unwanted(request))
+    text = first.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false')) AS text")
+    return [json.loads(row["text"]) for row in text.collect()]
+
+
+def _statement(
+    source: str, request: DiffRequest, sides: Sequence[Mapping[str, str]], later: Sequence[Field]
+) -> str:
+    """SQL that finds the changes; a user can run it as it is. `sides`: columns of both states in
+    the later schema."""
+    row = {each["name"]: each["type"] for each in later}
+    states = [
+        _state(
+            f"{side} AS side, {_struct(request.keys or row, columns, row)} AS key, "
+            f"{_struct(row, columns)} AS row",
+            source,
+            at,
+        )
+        for side, (columns, at) in enumerate(
+            zip(sides, (request.before, request.after), strict=True)
+        )
+    ]
+    grouped = (
+        "SELECT key, count_if(side = 0) AS befores, count_if(side = 1) AS afters,\n"
+        "    any_value(row) FILTER (WHERE side = 0) AS before, any_value(row) FILTER (WHERE side = "
+        "1) AS after\n"
+        f"  FROM (\n    {states[0]}\n    UNION ALL\n    {states[1]})\n  GROUP BY key"
+    )
+    if not request.keys:
+        return (
+            "SELECT IF(afters > befores, 'inserted', 'deleted') AS change, abs(afters - befores) "
+            "AS times, key,\n"
+            "  array() AS changed, before, after\n"
+            f"FROM (\n  {grouped})\nWHERE befores <> afters"
+        )
+    values = [
+        [comparable(f"{side}.{quoted(name)}", kind) for name, kind in row.items()]
+        for side in ("before", "after")
+    ]
+    changed = ", ".join(
+        f"IF({a} <=> {b}, NULL, {literal(name)})" for name, a, b in zip(row, *values, strict=True)
+    )
+    return (
+        "SELECT CASE WHEN befores > 1 OR afters > 1 THEN 'several rows' WHEN befores = 0 THEN "
+        "'inserted'\n"
+        "    WHEN afters = 0 THEN 'deleted' ELSE 'updated' END AS change, 1L AS times, key,\n"
+        "  IF(befores = 1 AND afters = 1, changed, array()) AS changed, before, after\n"
+        f"FROM (SELECT *, array_compact(array({changed})) AS changed FROM (\n  {grouped}))\n"
+        "WHERE befores <> 1 OR afters <> 1 OR size(changed) > 0"
+    )
+
+
+def _state(columns: str, source: str, snapshot: int) -> str:
+    return f"SELECT {columns} FROM {source} VERSION AS OF {snapshot}"
+
+
+def _struct(
+    names: Iterable[str], columns: Mapping[str, str], kinds: Mapping[str, Any] | None = None
+) -> str:
+    """A struct of columns; with their types in a form that can be compared."""
+    made = (
+        (name, columns[name] if kinds is None else comparable(columns[name], kinds[name]))
+        for name in names
+    )
+    return f"named_struct({', '.join(f'{literal(name)}, {value}' for name, value in made)})"

@@ -1,0 +1,236 @@
+"""A table rebuilt from its topics while its connector goes on: what is done to the table, in the
+Spark driver.
+
+1. `begin`: branch `connect-py-rebuilt` at the table's head, and on it a snapshot without rows. A
+   crash leaves the branch; the next run goes on with it.
+2. A connector with a group of its own loads the topics onto the branch, up to the positions of the
+   table's ledger. A crash leaves commits of that group on the branch; the next run goes on behind
+   them.
+3. `publish`: on the branch's head a snapshot with its positions and no rows of its own; the table's
+   ref moves there. One compare-and-swap, against metadata whose ledger has just these positions. A
+   crash before leaves what 2 leaves. After it readers see the rebuilt rows, and the branch has
+   left.
+
+The table's connector finds another version of the table at its next commit (rule 16). Its
+coordinator ends, the next one goes on from the same positions: no row is read twice, none is left
+out. Rows that were staged are staged again.
+
+A table that is committed to all the time may be published behind its ledger. That is a roll-back to
+the rebuilt rows: the property still names the last commit of before, so the connector reads again
+what came since (rule 8).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from connectors.iceberg.catalog.java_errors import REFUSED, is_a
+from connectors.iceberg.commit.partial_rows import open_pairs, open_pairs_key, open_pairs_property
+from connectors.iceberg.errors import TableUnsuitableError
+from connectors.iceberg.protocol.commit_request import COMMIT_ID_KEY
+from connectors.iceberg.protocol.ledger import (
+    Ledger,
+    LedgerEntry,
+    LedgerProperty,
+    Lookup,
+    TopicLedger,
+    ledger_key,
+    look_up,
+    source_offsets_key,
+)
+from connectors.iceberg.protocol.own_refs import BEFORE_TAG, REBUILT_BRANCH
+from connectors.iceberg.protocol.positions import TopicPartition
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg.table.table_history import REBUILD_KEY, loading_group
+
+if TYPE_CHECKING:
+    from connectors.iceberg.catalog.table_update import TableUpdate
+    from connectors.iceberg.driver.lake_session import LakeSession
+
+log = logging.getLogger(__name__)
+_KEEP_BEFORE_MS: Final = 7 * 86_400_000
+_ATTEMPTS: Final = 5  # at a branch, beside commits of the connector
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRebuild:
+    """What is rebuilt."""
+
+    connector: str
+    ref: str  # that the connector commits to
+    group: str  # its connect group
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPositions:
+    """How far the table has come by its ledger."""
+
+    head: int
+    reached: Mapping[TopicPartition, int]  # next offsets
+    opened: Mapping[TopicPartition, int]  # where each partition began
+    topic_ids: Mapping[str, str]
+
+
+def begin(session: LakeSession, name: str, rebuild: TopicRebuild) -> tuple[str, bool]:
+    """Have the branch there.
+
+    Returns the name of the connector that loads it, and whether the branch is new; else an earlier
+    run left it. Each branch has a connector of its own, because ledgers of earlier rebuilds are in
+    the table's history.
+
+    Raises: TableUnsuitableError: The table has no positions of this connector, or commits that
+        readers do not see.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        prepared = session.table(name).new_update()
+        base = prepared.base()
+        head = _positions(name, base, rebuild).head
+        if base.has_unpublished(rebuild.ref):
+            raise TableUnsuitableError(
+                name, "has unpublished commits: decide about them first, by connect-py gate"
+            )
+        if (begun := _begun(base, rebuild)) is not None:
+            return begun, False
+        loader = f"{rebuild.connector}-rebuild-{uuid.uuid4().hex[:12]}"
+        prepared.begin_branch(REBUILT_BRANCH, head)
+        prepared.overwrite(REBUILT_BRANCH, {REBUILD_KEY: loader}, [])
+        try:
+            prepared.swap({})
+        except Exception as error:
+            if not is_a(error, REFUSED) or attempt == _ATTEMPTS:
+                raise
+        else:
+            return loader, True
+    raise AssertionError("returned or raised")
+
+
+def positions(session: LakeSession, name: str, rebuild: TopicRebuild) -> LedgerPositions:
+    """How far the table has come.
+
+    Raises:
+        TableUnsuitableError: The table has no positions of this connector.
+    """
+    return _positions(name, session.table(name).metadata(), rebuild)
+
+
+def publish(
+    session: LakeSession,
+    name: str,
+    rebuild: TopicRebuild,
+    loader: str,
+    reached: Mapping[TopicPartition, int],
+    *,
+    behind: bool,
+) -> int | None:
+    """Have readers see what was rebuilt.
+
+    Args:
+        loader: The connector that loaded the branch.
+        reached: Next offsets that the branch holds everything before.
+        behind: Whether the table's ledger may have come further meanwhile.
+
+    Returns the head; None: the table was committed to meanwhile.
+
+    Raises:
+        TableUnsuitableError: The branch is not there, or has more than the table.
+    """
+    prepared = session.table(name).new_update()
+    base = prepared.base()
+    now = _positions(name, base, rebuild)
+    if any(now.reached.get(tp, 0) < offset for tp, offset in reached.items()):
+        raise TableUnsuitableError(
+            name, f"went back meanwhile: remove branch {REBUILT_BRANCH}, and begin anew"
+        )
+    is_behind = dict(now.reached) != dict(reached)
+    if is_behind and not behind:
+        return None
+    if _begun(base, rebuild) != loader:
+        raise TableUnsuitableError(
+            name, f"branch {REBUILT_BRANCH} was removed or changed meanwhile"
+        )
+    key, loading_key = ledger_key(rebuild.group), ledger_key(loading_group(loader))
+    lookup = look_up(base.view(rebuild.ref, key))
+    assert lookup.ledger is not None
+    ledger = following(lookup.ledger, look_up(base.view(REBUILT_BRANCH, key)), reached)
+    summary = {key: ledger.to_json(), COMMIT_ID_KEY: ledger.commit, REBUILD_KEY: loader}
+    if ledger.repeats_offsets:
+        summary[source_offsets_key(rebuild.group)] = ledger.source_offsets()
+    if (pairs := open_pairs(base, loading_key, REBUILT_BRANCH)) is not None:
+        summary[open_pairs_key(key)] = pairs
+    prepared.stand_on(rebuild.ref, base.refs[REBUILT_BRANCH], summary)
+    prepared.remove_ref(REBUILT_BRANCH)
+    keep_before_rebuild(prepared, base, now.head)
+    prepared.drop_properties([loading_key, open_pairs_key(loading_key)])
+    text = LedgerProperty(ledger, prepared.snapshot_id, lookup.opened).to_json()
+    try:
+        prepared.swap({} if is_behind else {key: text, **open_pairs_property(base, key, summary)})
+    except Exception as error:
+        if is_a(error, REFUSED):
+            return None
+        raise
+    log.info("table %s: %s moved from snapshot %d to what was rebuilt", name, rebuild.ref, now.head)
+    return prepared.snapshot_id
+
+
+def _positions(name: str, metadata: TableMetadata, rebuild: TopicRebuild) -> LedgerPositions:
+    lookup = look_up(metadata.view(rebuild.ref, ledger_key(rebuild.group)))
+    head = metadata.head(rebuild.ref)
+    if lookup.ledger is None or head is None:
+        raise TableUnsuitableError(
+            name, f"has no ledger of {rebuild.group}: it is not known what it holds"
+        )
+    return LedgerPositions(
+        int(head["snapshot-id"]),
+        {tp: position.next for tp, position in lookup.ledger.positions().items()},
+        {tp: position.next for tp, position in lookup.opened.items()},
+        {topic: each.topic_id for topic, each in lookup.ledger.topics.items()},
+    )
+
+
+def _begun(metadata: TableMetadata, rebuild: TopicRebuild) -> str | None:
+    """The connector that loads the branch; None: there is no branch, or it begins with no
+    rebuild."""
+    if REBUILT_BRANCH not in metadata.refs:
+        return None
+    for snapshot in metadata.ancestors(metadata.head(REBUILT_BRANCH)):
+        summary = snapshot["summary"]
+        if REBUILD_KEY in summary:
+            return None if ledger_key(rebuild.group) in summary else str(summary[REBUILD_KEY])
+    return None
+
+
+def keep_before_rebuild(prepared: TableUpdate, base: TableMetadata, snapshot: int) -> None:
+    """Tag a state that is to be replaced, so that expiry leaves it for seven days."""
+    age = max(0, int(time.time() * 1000) - int(base.snapshots[snapshot]["timestamp-ms"]))
+    prepared.set_tag(BEFORE_TAG, snapshot, age + _KEEP_BEFORE_MS)
+
+
+def following(ledger: Ledger, below: Lookup, reached: Mapping[TopicPartition, int]) -> Ledger:
+    """A ledger with these offsets, as that of a commit that follows the one below it."""
+    topics = {}
+    for name, topic in ledger.topics.items():
+        entries = {}
+        for number, entry in topic.partitions.items():
+            offset = reached.get(TopicPartition(name, number))
+            if offset is None:  # of a partition that the branch does not have
+                continue
+            before = (
+                None
+                if below.ledger is None
+                else below.ledger.entry(TopicPartition(name, number), topic.topic_id)
+            )
+            follows = (
+                before is not None
+                and before.generation == entry.generation
+                and before.next <= offset
+            )
+            base = before.next if follows and before is not None else offset
+            entries[number] = LedgerEntry(entry.generation, base, offset)
+        topics[name] = TopicLedger(topic.topic_id, entries)
+    return dataclasses.replace(ledger, commit=str(uuid.uuid4()), topics=topics)

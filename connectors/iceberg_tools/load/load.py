@@ -1,0 +1,496 @@
+"""`Load`: a task of the sink whose ranges Spark's executors read and stage, with the coordinator
+beside it.
+
+The connector is STOPPED. The load is a start of it with one task, so all rules of the protocol hold
+as they are: `TaskState` and `CoordinatorState` decide, and the tables' ledgers say what is in. A
+step reads one range of each partition on the executors, which stage as tasks do; its ranges are one
+report and one commit to each table. What a death leaves: staged files without a report (rule 18),
+or commits ahead of the group's offsets. The next load, or the connector, goes on from the ledgers.
+
+A worker that starts the connector meanwhile takes the lead: its coordinator fences ours, and Kafka
+refuses offsets of a group that has members. Both end the load.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from connect_py.api.errors import ConnectError, RetriableError
+from connect_py.api.record import OffsetAndMetadata, TopicPartition
+from connect_py.api.sink_host import SinkHost
+from connectors.iceberg.channel.channel_topic import ChannelReader, ChannelWriter, create_channel
+from connectors.iceberg.config.keys import (
+    ATTEMPT_TIMEOUT,
+    COMMIT_INTERVAL,
+    COMMIT_MAX_FAILURES,
+    FAIL_AFTER_WAITING,
+    STOP_AT,
+)
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg.coordinator.start import started_coordinator
+from connectors.iceberg.driver.lake_client import LakeClient
+from connectors.iceberg.errors import SparkDiedError
+from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.protocol.actions import Send
+from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
+from connectors.iceberg.sink_task.channel_turn import ChannelTurn
+from connectors.iceberg.sink_task.task_actions import now_ms
+from connectors.iceberg.sink_task.task_parts import TaskParts
+from connectors.iceberg_tools.load.kafka_ranges import KafkaRanges, read_ranges
+from connectors.iceberg_tools.load.load_context import LoadContext
+from connectors.iceberg_tools.load.range_stage import RangeBasis, RangeStage, StagedRange
+from connectors.iceberg_tools.load.range_work import RESULT_TYPE, RangeResult, RangeStart, RangeWork
+
+log = logging.getLogger(__name__)
+
+STEP_SECONDS: Final = 7 * 86_400.0  # a step may take as long as it takes
+STOP_SECONDS: Final = 30.0  # for a commit under way when the load ends
+_TURN_SECONDS: Final = 0.02
+_INTERVAL_MS: Final = 200  # of cycles: as soon as the last one is done
+_ATTEMPT_MS: Final = 3_600_000  # a commit may wait for cores that a step has
+_RENEW_SECONDS: Final = 10.0  # that a step waits for newer keys to the storage
+_MAINTENANCE: Final = ".maintenance.enabled"  # suffix of keys; `true` would start another driver
+_FIRST_BATCH_ROWS: Final = 200
+_MOST_BATCH_ROWS: Final = 10_000
+_BATCH_BYTES: Final = 16 << 20
+_DEATHS: Final = 3  # of the driver in one step; then the load fails
+
+
+Further = Callable[[LakeClient], Mapping[TopicPartition, int] | None]
+
+
+@dataclass(slots=True)
+class LoadProgress:
+    """Where a load is, for people."""
+
+    # once the coordinator has said so
+    begins: dict[TopicPartition, int] = field(default_factory=dict)
+    staged: dict[TopicPartition, int] = field(default_factory=dict)
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    records: int = 0  # read by this load
+    steps: int = 0
+    waiting: Mapping[str, str] = field(default_factory=dict)  # for what, and why
+    rows: Mapping[str, float] = field(default_factory=dict)  # committed by this load, by table
+    unrouted: dict[str, float] = field(default_factory=dict)  # rows without a table, by topic
+
+
+class Load:
+    """Runs once, on one thread."""
+
+    def __init__(
+        self,
+        props: Mapping[str, str],
+        host: SinkHost,
+        ends: Mapping[TopicPartition, int],
+        step_rows: int,
+        begins: Mapping[TopicPartition, int] | None = None,
+        split: int = 1,
+    ) -> None:
+        """Take what is to be done.
+
+        Args: props: The connector's configuration. host: Stands for the worker. ends: Of each
+            partition that the connector consumes, the offset behind the last message that is
+            loaded. step_rows: Messages of one step, of all partitions together. begins: Where it is
+            to begin; None: where the connector stands. split: So many ranges of a partition are
+            read at once. Each is a step of its own, in their order.
+        """
+        asked = IcebergSinkConfig.parse(props)
+        of_load = {
+            COMMIT_INTERVAL: str(_INTERVAL_MS),
+            ATTEMPT_TIMEOUT: str(max(_ATTEMPT_MS, asked.commit_attempt_timeout_ms)),
+        }
+        if asked.commit_max_failures is not None:  # these are counted in intervals
+            times = max(1, asked.commit_interval_ms // _INTERVAL_MS)
+            of_load[COMMIT_MAX_FAILURES] = str(asked.commit_max_failures * times)
+        kept = {
+            key: value
+            for key, value in props.items()
+            if key != STOP_AT
+            and (not key.endswith(_MAINTENANCE) or value.strip().lower() == "false")
+        }
+        self._props = {**kept, **of_load}
+        self._config = config = IcebergSinkConfig.parse(self._props)
+        self._host = host
+        self._ends = dict(ends)
+        self._step_rows = step_rows
+        self._begins = begins
+        self._split = split
+        self._context = context = LoadContext(host, self._props, frozenset(ends))
+        self._name = f"{config.connector}-load"  # the task's
+        self._stage = RangeStage(config, self._name, context.partition_count)
+        self._seen: dict[
+            TopicPartition, Mapping[str, Sequence[str]]
+        ] = {}  # the router's, of the ranges so far
+        self._read = self._read_bytes = 0  # messages, and their bytes
+        self._expiring_since: float | None = None  # keys to the storage of a table
+        self.progress = LoadProgress()
+
+    def run(
+        self, tell: Callable[[LoadProgress], None] = lambda _: None, further: Further | None = None
+    ) -> LoadProgress:
+        """Load, and commit the group's offsets.
+
+        Args: tell: Is called with the progress, now and then. further: Is called once the tables
+            have everything: it says to where the load goes on; None: it ends.
+
+        Raises: ConnectError: It cannot go on. What was committed stays; run it again, or start the
+            connector.
+        """
+        config, context = self._config, self._context
+        spark = worker_spark_config(config, context.worker_settings)
+        with ExitStack() as stack:
+            create_channel(context.client_config, config.channel_topic)
+            reader = stack.enter_context(
+                closing(ChannelReader(context.client_config, config.channel_topic))
+            )
+            reader.start_at_end()
+            writer = stack.enter_context(
+                closing(ChannelWriter(context.client_config, config.channel_topic))
+            )
+            stack.callback(self._stage.close)
+            metrics = IcebergMetrics(context.metrics)
+            context.bound_waiting(config.fail_after_waiting_ms, FAIL_AFTER_WAITING)
+            self._parts = parts = TaskParts.of(
+                config,
+                self._props,
+                context,
+                self._name,
+                self._stage,
+                writer,
+                metrics,
+                stages_itself=False,
+            )
+            coordinator = started_coordinator(config, context, begins_anew=False, maintains=False)
+            stack.callback(coordinator.stop, STOP_SECONDS)
+            turn = ChannelTurn(
+                context,
+                parts.state,
+                self._stage,
+                reader,
+                writer,
+                parts.actions,
+                parts.stops,
+                metrics,
+                coordinator,
+                max_staged_bytes=config.max_staged_bytes,
+            )
+            self._lake = stack.enter_context(
+                LakeClient(
+                    context, spark, user=f"{config.connector} (load)", deadline_seconds=STEP_SECONDS
+                )
+            )
+            parts.actions.assign(sorted(self._ends))
+            ends: Mapping[TopicPartition, int] | None = self._ends
+            while ends is not None:
+                self._ends.update(ends)
+                self._load(turn, tell)
+                ends = further(self._lake) if further is not None else None
+        return self.progress
+
+    def _load(self, turn: ChannelTurn, tell: Callable[[LoadProgress], None]) -> None:
+        """Go on until the tables have everything.
+
+        Raises:
+            ConnectError: It cannot go on.
+        """
+        parts = self._parts
+        while not self._done():
+            if parts.state.staged_cycles or not self._stage.empty:
+                parts.stops.waits.begin_anew(now_ms())
+            turn.take()
+            self._follow()
+            self._context.check_waiting()
+            self._tell(tell)
+            if not self._go_on():
+                time.sleep(_TURN_SECONDS)
+        self._context.commit_requested = True
+        self._commit_offsets()
+        self._tell(tell)
+
+    # --- the end, and what is said of the way
+
+    def _done(self) -> bool:
+        """Whether all tables have everything."""
+        state = self._parts.state
+        return state.is_attached() and all(
+            (state.committed_to(tp) or 0) >= end for tp, end in self._ends.items()
+        )
+
+    def _tell(self, tell: Callable[[LoadProgress], None]) -> None:
+        """Say where it is.
+
+        Raises:
+            ConnectError: It begins elsewhere than it is to.
+        """
+        progress, state = self.progress, self._parts.state
+        for tp in self._ends:
+            at = state.read_to(tp)
+            if at is not None and state.is_attached():
+                if (
+                    tp not in progress.begins
+                    and self._begins is not None
+                    and at != self._begins[tp]
+                ):
+                    raise ConnectError(
+                        f"{tp} stands at {at} by what its tables hold, not at {self._begins[tp]}"
+                    )
+                progress.begins.setdefault(tp, at)
+                progress.staged[tp] = at
+            progress.committed[tp] = state.committed_to(tp) or progress.committed.get(tp, 0)
+        progress.waiting = {
+            what: reason for what, (reason, _) in list(self._context.waiting.items())
+        }
+        progress.rows = self._context.metrics.by_label("iceberg_added_rows_total", "table")
+        tell(progress)
+
+    def _commit_offsets(self) -> None:
+        """Have the group follow the tables.
+
+        Raises: ConnectError: The group has members, or its offsets were altered: the connector was
+            started, or moved.
+        """
+        if not self._context.commit_requested:
+            return
+        self._context.commit_requested = False
+        marks = self._marks()
+        for tp, there in self._host.committed(marks).items():
+            found = OffsetMetadata.from_text(there.metadata)
+            if found is not None and (found.generation, found.epoch) > (
+                marks[tp].generation,
+                marks[tp].epoch,
+            ):
+                raise ConnectError(
+                    f"the offsets of {tp} were altered, or the connector was started: run the load "
+                    f"again"
+                )
+        offsets = self._parts.state.offsets_to_commit()
+        self._host.commit(
+            {
+                tp: OffsetAndMetadata(offsets[tp].offset, mark.to_text())
+                for tp, mark in marks.items()
+            }
+        )
+
+    def _marks(self) -> dict[TopicPartition, OffsetMetadata]:
+        """What the group's offsets of attached partitions carry."""
+        return {
+            tp: at.mark
+            for tp, at in self._parts.state.offsets_to_commit().items()
+            if at.mark is not None
+        }
+
+    def _follow(self) -> None:
+        """Have the group follow; a cluster that does not answer is asked again."""
+        try:
+            self._commit_offsets()
+        except RetriableError as error:
+            log.warning("the group's offsets are committed later: %s", error)
+            self._context.commit_requested = True
+
+    # --- a step
+
+    def _go_on(self) -> bool:
+        """Take what executors have staged, or have them stage more; False: that must wait.
+
+        Raises:
+            ConnectError: One of the ranges must not go on.
+        """
+        if not self._stage.empty or self._renews():  # files of the last step are not reported
+            return False
+        if self._take_ahead():
+            return True
+        ranges = self._next_ranges()
+        if ranges:
+            self._read_ahead(ranges)
+            self._take_ahead()
+        return bool(ranges)
+
+    def _next_ranges(self) -> dict[TopicPartition, list[tuple[int, int]]]:
+        """What the next steps read of each partition."""
+        state, limit = self._parts.state, self._parts.stops.waits.limit
+        ends = {
+            tp: end if (stop := limit(tp)) is None else min(end, stop)
+            for tp, end in self._ends.items()
+            if tp not in self._context.paused and state.is_reading(tp)
+        }
+        left = {
+            tp: end - state.next_offset(tp)
+            for tp, end in ends.items()
+            if end > state.next_offset(tp)
+        }
+        share = max(1, self._step_rows // max(1, len(left)))
+        parts = self._split if self._read else 1  # the first step may have to open tables
+        return {
+            tp: [
+                (at, min(at + share, ends[tp]))
+                for at in range(ends[tp] - rows, ends[tp], share)[:parts]
+            ]
+            for tp, rows in left.items()
+        }
+
+    def _read_ahead(self, ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]]) -> None:
+        """Have the executors read and stage ranges."""
+        state, context = self._parts.state, self._context
+        marks = self._marks()
+        starts = {
+            tp: [
+                RangeStart(
+                    begin,
+                    end,
+                    marks[tp].topic_id,
+                    self._stage.alone(tp),
+                    self._seen.get(tp, {}),
+                    number > 0,
+                )
+                for number, (begin, end) in enumerate(each)
+            ]
+            for tp, each in ranges.items()
+        }
+        counts = {topic: context.partition_count(topic) for topic in {tp.topic for tp in ranges}}
+        assigned = frozenset(self._ends)
+        work = RangeWork(
+            self._props,
+            self._host.pipelines,
+            self.progress.steps + 1,
+            state,
+            assigned,
+            starts,
+            counts,
+        )
+        began = time.monotonic()
+        properties, rows = self._host.consumer_properties(), self._batch_rows()
+        asked = [
+            KafkaRanges(
+                properties,
+                {tp: each[number] for tp, each in ranges.items() if number < len(each)},
+                rows,
+            )
+            for number in range(max(map(len, ranges.values())))
+        ]
+        results = map(pickle.loads, self._run(asked, work))
+        found: dict[tuple[TopicPartition, int], RangeResult] = {
+            (each.partition, each.begin): each for each in results
+        }
+        context.passed_over(time.monotonic() - began)
+        for tp, each in ranges.items():
+            self._stage.keep_ahead(
+                tp, [self._staged(tp, begin, end, found.get((tp, begin))) for begin, end in each]
+            )
+
+    def _staged(
+        self, tp: TopicPartition, begin: int, end: int, result: RangeResult | None
+    ) -> StagedRange:
+        """A range with what it depends on."""
+        handled = result.handled if result is not None else None
+        parts = handled.tables if handled is not None else {}
+        tables = {
+            table: (self._parts.state.answer(table), part.filter) for table, part in parts.items()
+        }
+        seen = self._seen.get(tp, {}) if result is not None and result.by_seen else None
+        return StagedRange(begin, end, result, RangeBasis(tables, seen))
+
+    def _basis(self, tp: TopicPartition, staged: StagedRange) -> RangeBasis:
+        """What a range would be staged with now."""
+        state, basis = self._parts.state, staged.basis
+        tables = {
+            table: (state.answer(table), state.filter_position(table, tp)) for table in basis.tables
+        }
+        return RangeBasis(tables, None if basis.seen is None else self._seen.get(tp, {}))
+
+    def _take_ahead(self) -> bool:
+        """Take the next range of each partition, if it was staged; returns whether there was one.
+
+        Raises:
+            ConnectError: One of them must not go on.
+        """
+        state, taken = self._parts.state, False
+        for tp in self._ends:
+            if tp in self._context.paused or not state.is_reading(tp):
+                continue
+            staged = self._stage.next_ahead(tp, state.next_offset(tp), partial(self._basis, tp))
+            if staged is None:
+                continue
+            taken = True
+            if staged.result is None:
+                state.advance(tp, staged.end)
+            else:
+                self._take(staged.result)
+        if taken:
+            self.progress.steps += 1
+            self._parts.stops.hold()
+        return taken
+
+    def _batch_rows(self) -> int:
+        """How many messages an executor is handed at once: a few at first, then as many as have a
+        good size."""
+        if not self._read:
+            return _FIRST_BATCH_ROWS
+        return min(max(_BATCH_BYTES * self._read // max(1, self._read_bytes), 1), _MOST_BATCH_ROWS)
+
+    def _run(self, asked: Sequence[KafkaRanges], work: RangeWork) -> list[bytes]:
+        """What the executors return; the step is repeated if the driver dies."""
+        for death in range(1, _DEATHS + 1):
+            try:
+                if not self._lake.alive():
+                    self._lake.start()
+                return self._lake.run("a step", read_ranges, asked, work, RESULT_TYPE)
+            except SparkDiedError as error:
+                if death == _DEATHS:
+                    raise
+                log.warning("the Spark driver died in a step, which is repeated: %s", error)
+        raise AssertionError("returned or raised")
+
+    def _take(self, result: RangeResult) -> None:
+        """Take a range as if it had been staged here.
+
+        Raises:
+            ConnectError: It must not go on.
+        """
+        if result.error:
+            raise ConnectError(result.error)
+        tp, parts, handled = result.partition, self._parts, result.handled
+        assert handled is not None
+        self.progress.records += result.records
+        self._seen[tp] = result.seen
+        self._read, self._read_bytes = (
+            self._read + result.messages,
+            self._read_bytes + result.message_bytes,
+        )
+        for topic, rows in (result.unrouted or {}).items():
+            self.progress.unrouted[topic] = self.progress.unrouted.get(topic, 0.0) + rows
+        for table, part in handled.tables.items():
+            self._describe(table)
+            parts.state.handled(tp, table, part.first)
+            self._stage.take(tp, table, part.files)
+        parts.state.advance(tp, handled.next, handled.timestamp_ms)
+        if result.unread is not None:
+            self._describe(result.unread.table)
+            parts.stops.waits.begin(tp, result.unread, now_ms())
+        elif result.waits:
+            *ahead, question = result.questions
+            parts.actions.carry_out([Send(each) for each in ahead])
+            parts.actions.hold(tp, question.table, question.need, question.schema)
+
+    def _describe(self, table: str) -> None:
+        """Have the stage know a table: the deletes that cycles brought, and the end of its keys to
+        the storage."""
+        answer, epoch = self._parts.state.answer(table), self._parts.state.epoch
+        if answer is not None and epoch is not None:
+            self._stage.description(table, answer, epoch)
+
+    def _renews(self) -> bool:
+        """Whether newer keys to the storage are on their way; a catalog that has none is not waited
+        for."""
+        if not self._stage.expiring():
+            self._expiring_since = None
+            return False
+        self._expiring_since = self._expiring_since or time.monotonic()
+        return time.monotonic() - self._expiring_since < _RENEW_SECONDS

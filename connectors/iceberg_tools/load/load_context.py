@@ -1,0 +1,99 @@
+"""`LoadContext`: what the load's task and its coordinator may ask, answered by the command's
+host."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from connect_py.api.errors import ConnectError
+from connect_py.api.record import TopicPartition
+from connect_py.api.sink_host import SinkHost
+from connect_py.api.task import ErrantRecordReporter
+from connectors.iceberg_tools.load.counted_metrics import CountedMetrics
+
+
+class LoadContext:
+    """Satisfies `connect_py.api.task.SinkTaskContext`; nothing is consumed here."""
+
+    task = 0
+    errant_record_reporter: ErrantRecordReporter | None = None
+
+    def __init__(
+        self, host: SinkHost, props: Mapping[str, str], partitions: frozenset[TopicPartition]
+    ) -> None:
+        self.metrics = CountedMetrics()
+        self.paused: set[TopicPartition] = set()
+        self.commit_requested = False
+        self.waiting: dict[str, tuple[str, float]] = {}  # what is waited for: why, and since when
+        self._props = props
+        self._partitions = partitions
+        self._bound_seconds: float | None = None
+        self.connector = host.connector
+        self.cluster_id = host.cluster_id
+        self.start_number = host.start_number
+        self.group_id = host.group_id
+        self.client_config = host.client_config
+        self.topic_id = host.topic_id
+        self.partition_count = host.partition_count
+        self.topics = host.topics
+        self.committed = host.committed
+        self.log_range = host.log_range
+        self.offsets_at = host.offsets_at
+        self.shared_service = host.shared_service
+        self.request_shared_service = host.request_shared_service
+        self.release_shared_service = host.release_shared_service
+        self.worker_settings = host.worker_settings
+
+    def configs(self) -> Mapping[str, str]:
+        return self._props
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return self._partitions
+
+    def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """The task's state says where each partition is read on."""
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        self.paused.update(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self.paused.difference_update(partitions)
+
+    def timeout(self, timeout_ms: int) -> None:
+        return
+
+    def request_commit(self) -> None:
+        self.commit_requested = True
+
+    def request_stop(self, reason: str) -> None:
+        return
+
+    def waits(self, what: str, reason: str | None) -> None:
+        if reason is None:
+            self.waiting.pop(what, None)
+        else:
+            since = self.waiting[what][1] if what in self.waiting else time.monotonic()
+            self.waiting[what] = reason, since
+
+    def warns(self, subject: str, warning: str | None) -> None:
+        return
+
+    def bound_waiting(self, milliseconds: int | None, key: str) -> None:
+        self._bound_seconds = None if milliseconds is None else milliseconds / 1000
+
+    def passed_over(self, seconds: float) -> None:
+        """Do not count a time in which nothing could end a wait."""
+        self.waiting = {
+            what: (reason, since + seconds) for what, (reason, since) in list(self.waiting.items())
+        }
+
+    def check_waiting(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Give up what was waited for too long.
+
+        Raises:
+            ConnectError: Says what, and why.
+        """
+        for what, (reason, since) in list(self.waiting.items()):
+            if self._bound_seconds is not None and clock() - since > self._bound_seconds:
+                raise ConnectError(f"{what} was waited for too long: {reason}")

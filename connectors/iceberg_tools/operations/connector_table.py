@@ -1,0 +1,48 @@
+"""`ConnectorTable`: a table, and what a connector's configuration says about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from connectors.iceberg.config.sink_config import IcebergSinkConfig
+    from connectors.iceberg.protocol.table_metadata import TableMetadata
+
+MAX_SECONDS: Final = 2_000_000  # 23 days: the longest wait that operating systems support
+
+
+class ConnectorTable:
+    """A table and the connector that commits to it."""
+
+    table: str
+    connector: IcebergSinkConfig | None  # None: only the catalog is known
+
+    @property
+    def ref(self) -> str:
+        """Return the ref that the connector commits to."""
+        return (self.connector and self.connector.table(self.table).commit_branch) or "main"
+
+    @property
+    def group(self) -> str | None:
+        """Return the connector's connect group."""
+        return self.connector.connect_group if self.connector is not None else None
+
+    @property
+    def own_ref(self) -> dict[str, str] | None:
+        """Return the connector's group with its ref, as the ledger check takes it."""
+        return None if self.group is None else {self.group: self.ref}
+
+    def commit_ref(self, metadata: TableMetadata, branch: str | None) -> str:
+        """Return the ref whose history counts.
+
+        Raises: NotInHistoryError: The table has no such branch. Branches of connectors appear with
+            their first commit.
+        """
+        # reduces the startup time of commands
+        from connectors.iceberg_tools.history.table_point import (
+            known_ref,
+        )
+
+        if branch is not None and branch != "main":
+            known_ref(metadata, branch)
+        return branch or self.ref

@@ -1,0 +1,131 @@
+"""Snapshots of a table: all of them, or the one that holds a moment or an offset. Read only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from connect_py.api.errors import ConfigError
+from connectors.iceberg.catalog.sql_names import shown
+from connectors.iceberg.protocol.commit_request import MAIN
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg_tools.history.offset_search import find_offset, parse_offset
+from connectors.iceberg_tools.history.snapshot_entry import SnapshotEntry, entries
+from connectors.iceberg_tools.history.table_point import (
+    FIRST,
+    LAST,
+    NotInHistoryError,
+    find_point,
+    known_ref,
+    known_snapshot,
+    parse_time,
+    snapshot_at_time,
+)
+from connectors.iceberg_tools.operations.table_operation import (
+    Rows,
+    TableArguments,
+    TableOperation,
+    TableTarget,
+)
+
+
+class HistoryArguments(TableArguments, frozen=True, kw_only=True):
+    """Which snapshots to list."""
+
+    branch: str | None = None
+    limit: Rows = 20  # 0: all
+    everything: bool = False  # also snapshots that are not in the history of the branch
+
+
+@dataclass(frozen=True, slots=True)
+class TableSnapshots:
+    """Snapshots of a table, newest first."""
+
+    ref: str
+    count: int  # before the limit
+    snapshots: list[SnapshotEntry]
+
+
+def history(target: TableTarget, arguments: HistoryArguments) -> TableSnapshots:
+    """List snapshots.
+
+    Raises:
+        NotInHistoryError: The branch does not exist.
+    """
+    metadata = target.metadata()
+    ref = target.commit_ref(metadata, arguments.branch)
+    if metadata.snapshots and ref != MAIN:  # the connector's branch appears with its first commit
+        known_ref(metadata, ref)
+    found = entries(metadata, ref, everything=arguments.everything)
+    return TableSnapshots(ref, len(found), found[: arguments.limit or None])
+
+
+class AtArguments(TableArguments, frozen=True, kw_only=True):
+    """Which snapshot to find."""
+
+    by: Literal["time", "offset", "snapshot", "ref"]
+    value: str
+    branch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotAnswer:
+    """The snapshot, or the reason why there is none."""
+
+    entry: SnapshotEntry | None
+    note: str  # says how the snapshot was found, or why there is none
+    sql: str
+
+
+def check_point(by: str, value: str) -> None:
+    """Raise a `ConfigError` if the value is malformed, before a driver is used."""
+    if by == "offset":
+        parse_offset(value)
+    if by == "snapshot" and not value.isdecimal() and value not in (FIRST, LAST):
+        raise ConfigError("--snapshot", f"{value} is no id of a snapshot, which is a number")
+    if by == "time":
+        try:
+            parse_time(value)
+        except ValueError as error:
+            raise ConfigError(
+                "--time", f"{value} is no time such as 2026-01-02T03:04:05Z"
+            ) from error
+
+
+def at(target: TableTarget, arguments: AtArguments) -> SnapshotAnswer:
+    """Find the snapshot that readers saw at a time, that holds an offset, or that a ref points
+    to."""
+    check_point(arguments.by, arguments.value)
+    metadata = target.metadata()
+    ref = target.commit_ref(metadata, arguments.branch)
+    try:
+        number, note = _find(metadata, arguments, ref, target.group)
+    except NotInHistoryError as error:
+        return SnapshotAnswer(None, str(error), "")
+    [entry] = [each for each in entries(metadata, ref, everything=True) if each.id == number]
+    name = ".".join(map(shown, (target.catalog, *target.table.split("."))))
+    sql = f"SELECT * FROM {name} VERSION AS OF {number}"
+    return SnapshotAnswer(entry, note, sql)
+
+
+def _find(
+    metadata: TableMetadata, arguments: AtArguments, ref: str, group: str | None
+) -> tuple[int, str]:
+    """Return the snapshot, and a note about how it was found."""
+    value = arguments.value
+    if arguments.by == "offset":
+        place = find_offset(metadata, *parse_offset(value), ref, group)
+        return place.snapshot, place.note
+    if arguments.by == "time":
+        return snapshot_at_time(metadata, parse_time(value), ref), ""
+    if arguments.by == "ref":
+        return known_ref(metadata, value), ""
+    return (
+        known_snapshot(metadata, int(value))
+        if value.isdecimal()
+        else find_point(metadata, value, ref)
+    ), ""
+
+
+HISTORY = TableOperation("history", HistoryArguments, TableSnapshots, history)
+AT = TableOperation("at", AtArguments, SnapshotAnswer, at)

@@ -1,0 +1,132 @@
+"""A table rebuilt from its change log on a branch, compared, and published if that was asked
+for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from connect_py.api.errors import ConfigError
+from connectors.iceberg.protocol.commit_request import MAIN
+from connectors.iceberg.protocol.ledger import ledger_key
+from connectors.iceberg_tools.history.changelog_rebuild import (
+    RebuildRequest,
+    Rebuilt,
+    publish,
+    remove_branch,
+)
+from connectors.iceberg_tools.history.changelog_rebuild import rebuild as rebuild_table
+from connectors.iceberg_tools.history.table_diff import RowChange, TableDiff
+from connectors.iceberg_tools.history.table_point import LAST, find_point
+from connectors.iceberg_tools.operations.diff import key_columns
+from connectors.iceberg_tools.operations.table_operation import (
+    Name,
+    Rows,
+    TableArguments,
+    TableOperation,
+    TableTarget,
+)
+
+
+class RebuildArguments(TableArguments, frozen=True, kw_only=True):
+    """What to rebuild, and what to do with it."""
+
+    changelog: Name | None = None  # None: by the suffix of the connector
+    at: str = LAST
+    keys: tuple[Name, ...] = ()
+    limit: Rows = 20
+    create: bool = False  # a new table, of all changes
+    publish: bool = False  # put the rebuilt rows in place of the table's
+    allow_missing: bool = False  # publish even if rows of the table are missing
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildOutcome:
+    """The rebuilt table, and whether it was published."""
+
+    request: RebuildRequest
+    rebuilt: Rebuilt
+    published: bool
+    refused: str | None  # why it was not published although that was asked for
+
+    @property
+    def different(self) -> bool:
+        """Return True if rows differ."""
+        return self.rebuilt.difference is not None and self.rebuilt.difference.total > 0
+
+
+def rebuild(target: TableTarget, arguments: RebuildArguments) -> RebuildOutcome:
+    """Rebuild a table from its change log.
+
+    Raises:
+        ConfigError: The arguments are not valid for this connector or this table.
+        NotInHistoryError: The snapshot does not exist.
+        TableUnsuitableError: The change log cannot say what the table holds.
+    """
+    if arguments.publish and arguments.create:
+        raise ConfigError("--create", "cannot be combined with --publish")
+    request = _request(target, arguments)
+    target.progress("rebuilding the table from its change log")
+    rebuilt: Rebuilt = target.lake.run(target.table, rebuild_table, request)
+    difference = rebuilt.difference
+    different = difference is not None and difference.total > 0
+    refused = None
+    if difference is not None and arguments.publish and not arguments.allow_missing:
+        refused = missing_rows(difference)
+    published = arguments.publish and different and not refused
+    if published:
+        target.lake.run(target.table, publish, request, rebuilt.snapshot)
+    if difference is not None and not different:
+        target.lake.run(target.table, remove_branch)
+    return RebuildOutcome(request, rebuilt, published, refused)
+
+
+def missing_rows(difference: TableDiff) -> str | None:
+    """Return why a rebuilt state is not published without a user's consent; None if it has all keys
+    of the table."""
+    count = difference.counts.get(RowChange.DELETED, 0)
+    return (
+        f"{count:,} rows of the table would be missing; --allow-missing publishes all the same"
+        if count
+        else None
+    )
+
+
+def _request(target: TableTarget, arguments: RebuildArguments) -> RebuildRequest:
+    connector, table = target.connector, target.table
+    if connector is None:
+        raise ConfigError("use_connector", "must be true: the change log is that of a connector")
+    if connector.marks_deletes(table):
+        raise ConfigError(
+            "--config",
+            f"{table} keeps deleted rows, and a change log does not say which of them left",
+        )
+    suffix = connector.changelog_suffix
+    if arguments.changelog is None and suffix is None:
+        raise ConfigError(
+            "--changelog", "is needed: the connector has no `iceberg.ext.changelog-suffix`"
+        )
+    name = arguments.changelog or f"{table}{suffix}"
+    keys = arguments.keys or tuple(connector.table(table).id_columns)
+    snapshot = None
+    if not arguments.create:
+        metadata = target.metadata()
+        if metadata.has_unpublished(target.ref):
+            raise ConfigError(
+                "", f"{table} has unpublished commits: decide about them first, by connect-py gate"
+            )
+        snapshot = find_point(metadata, arguments.at, target.ref)
+        keys = keys or key_columns(target, metadata, (snapshot, snapshot))
+    branch = connector.table(name).commit_branch or MAIN
+    return RebuildRequest(
+        name,
+        branch,
+        ledger_key(connector.connect_group),
+        keys,
+        target.ref,
+        snapshot,
+        connector.apply_truncates,
+        arguments.limit,
+    )
+
+
+REBUILD = TableOperation("rebuild", RebuildArguments, RebuildOutcome, rebuild)

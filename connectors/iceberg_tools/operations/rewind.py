@@ -1,0 +1,199 @@
+"""Tables and their source offsets go back together, while their connector is stopped: a preview,
+and the change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
+
+from connect_py.api.errors import ConfigError, ConnectError
+from connect_py.api.record import TopicPartition
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.protocol.commit_request import MAIN
+from connectors.iceberg.protocol.ledger import ledger_key
+from connectors.iceberg_tools.history.table_diff import read_metadata
+from connectors.iceberg_tools.operations.kafka_group import member_count
+from connectors.iceberg_tools.operations.rollback import RollbackPreview, preview_of
+from connectors.iceberg_tools.operations.table_operation import (
+    Name,
+    TableArguments,
+    TableOperation,
+    TableTarget,
+)
+from connectors.iceberg_tools.refs.table_rewind import RewindMode, RewindRequest
+from connectors.iceberg_tools.refs.table_rewind import rewind as rewind_table
+
+_KAFKA_SECONDS = 15
+
+
+class PreviewRewindArguments(TableArguments, frozen=True, kw_only=True):
+    """The state to go back to, and the tables beside `table`."""
+
+    to: str
+    also: tuple[Name, ...] = ()
+    all_tables: bool = False  # all of `iceberg.tables`
+    mode: RewindMode | None = None  # None: both are considered
+
+
+@dataclass(frozen=True, slots=True)
+class RewindPreview:
+    """The effects of a rewind."""
+
+    group: str
+    tables: list[RollbackPreview]
+    other_tables: list[str]  # of the connector, which stay as they are
+    refused: list[str]
+    missing: list[str]  # offsets that a replay would need and that the topics no longer have
+
+
+def preview_rewind(target: TableTarget, arguments: PreviewRewindArguments) -> RewindPreview:
+    """Return the effects of a rewind. Read only.
+
+    Raises:
+        ConfigError: The connector does not name its tables, so that they have to be given.
+        NotInHistoryError: A table has no such state.
+        ConnectError: Kafka does not answer.
+    """
+    connector, kafka = _connector(target), target.kafka()
+    names = _tables(connector, arguments)
+    members = member_count(kafka, connector.connect_group)
+    previews = [_preview(target, name, arguments.to) for name in names]
+    refused = [f"table {each.table}: {each.refused}" for each in previews if each.refused]
+    refused += _members_refusal(connector, members)
+    missing = [] if arguments.mode is RewindMode.SKIP else _missing_offsets(kafka, previews)
+    refused += missing if arguments.mode is RewindMode.REPLAY else []
+    others = sorted(set(connector.tables) - set(names))
+    return RewindPreview(connector.connect_group, previews, others, refused, missing)
+
+
+def _connector(target: TableTarget) -> IcebergSinkConfig:
+    if target.connector is None:
+        raise ConfigError(
+            "use_connector", "must be true: a rewind moves the offsets of a connector"
+        )
+    return target.connector
+
+
+def _tables(connector: IcebergSinkConfig, arguments: PreviewRewindArguments) -> list[str]:
+    if arguments.all_tables and not connector.tables:
+        raise ConfigError(
+            "--all-tables", "the connector takes its tables from records: name each with --also"
+        )
+    all_tables = connector.tables if arguments.all_tables else ()
+    return list(dict.fromkeys([arguments.table, *arguments.also, *all_tables]))
+
+
+def _preview(target: TableTarget, name: str, to: str) -> RollbackPreview:
+    connector = _connector(target)
+    ref = connector.table(name).commit_branch or MAIN
+    return preview_of(
+        name, target.lake.run(name, read_metadata), ref, to, {connector.connect_group: ref}
+    )
+
+
+def _members_refusal(connector: IcebergSinkConfig, members: int) -> list[str]:
+    group = connector.connect_group
+    return (
+        [f"the connector runs: group {group} has {members} members; stop it first"]
+        if members
+        else []
+    )
+
+
+class RewoundTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One table of a rewind whose preview a user has seen."""
+
+    table: Name
+    head: int  # another one is refused
+    snapshot: int
+
+
+class RewindArguments(TableArguments, frozen=True, kw_only=True):
+    """A rewind whose preview a user has seen. `table` is the first one of `tables`."""
+
+    mode: RewindMode
+    tables: Annotated[tuple[RewoundTable, ...], msgspec.Meta(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class RewoundTables:
+    """The heads of the rewound tables, in order."""
+
+    heads: dict[str, int] = field(default_factory=dict)
+
+
+def rewind(target: TableTarget, arguments: RewindArguments) -> RewoundTables:
+    """Rewind tables, one change each, after judging the rewind again.
+
+    Raises: ConnectError: The connector runs, offsets are missing, or a table is not as it was. The
+        tables before it in the
+            list are rewound; the same request resumes the rewind.
+    """
+    connector, kafka = _connector(target), target.kafka()
+    group = connector.connect_group
+    refused = _members_refusal(connector, member_count(kafka, group))
+    if arguments.mode is RewindMode.REPLAY:
+        previews = [_preview(target, each.table, str(each.snapshot)) for each in arguments.tables]
+        refused += _missing_offsets(kafka, previews)
+    if refused:
+        raise ConnectError("; ".join(refused))
+    rewound = RewoundTables()
+    for each in arguments.tables:
+        target.progress(f"rewinding {each.table}")
+        ref = connector.table(each.table).commit_branch or MAIN
+        request = RewindRequest(
+            ref, each.head, each.snapshot, arguments.mode, ledger_key(group), group
+        )
+        rewound.heads[each.table] = target.lake.run(each.table, rewind_table, request)
+    return rewound
+
+
+def _missing_offsets(kafka: Mapping[str, Any], previews: Sequence[RollbackPreview]) -> list[str]:
+    """Return the offsets that a replay would read and that the topics no longer have.
+
+    Raises:
+        ConnectError: Kafka does not answer.
+    """
+    first_offsets: dict[TopicPartition, int] = {}
+    for part in (part for each in previews for effect in each.effects for part in effect.again):
+        first = part.first or 0
+        first_offsets[part.partition] = min(first_offsets.get(part.partition, first), first)
+    starts = _log_starts(kafka, list(first_offsets))
+    return [
+        f"{tp.topic}-{tp.partition}: offsets {first} to {starts[tp] - 1} are no longer in the topic"
+        for tp, first in first_offsets.items()
+        if first < starts[tp]
+    ]
+
+
+def _log_starts(
+    kafka: Mapping[str, Any], partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    from confluent_kafka import KafkaException
+    from confluent_kafka import TopicPartition as KafkaPartition
+    from confluent_kafka.admin import AdminClient, OffsetSpec
+
+    if not partitions:
+        return {}
+    earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # the client's
+    request = {KafkaPartition(tp.topic, tp.partition): earliest for tp in partitions}
+    admin = AdminClient(dict(kafka))
+    try:
+        answers = admin.list_offsets(request, request_timeout=_KAFKA_SECONDS)
+        starts = {
+            (tp.topic, tp.partition): future.result().offset for tp, future in answers.items()
+        }
+    except KafkaException as error:
+        raise ConnectError(
+            f"Kafka does not report the first offsets of the topics: {error}"
+        ) from error
+    return {tp: starts[tp.topic, tp.partition] for tp in partitions}
+
+
+PREVIEW_REWIND = TableOperation(
+    "preview-rewind", PreviewRewindArguments, RewindPreview, preview_rewind
+)
+REWIND = TableOperation("rewind", RewindArguments, RewoundTables, rewind)

@@ -1,0 +1,121 @@
+"""A branch of a table goes back to an earlier snapshot: a preview, and the change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from connectors.iceberg.errors import TableUnsuitableError
+from connectors.iceberg.protocol.table_metadata import TableMetadata
+from connectors.iceberg_tools.history.snapshot_entry import SnapshotEntry, entries
+from connectors.iceberg_tools.history.table_point import NotInHistoryError, find_point, known_ref
+from connectors.iceberg_tools.operations.table_operation import (
+    Name,
+    TableArguments,
+    TableOperation,
+    TableTarget,
+)
+from connectors.iceberg_tools.refs.ledger_check import ConnectorEffect, effects
+from connectors.iceberg_tools.refs.ref_changes import move_branch
+
+
+class PreviewRollbackArguments(TableArguments, frozen=True, kw_only=True):
+    """The snapshot to go back to."""
+
+    to: str
+    branch: Name | None = None  # None: the connector's
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPreview:
+    """The effects of a rollback."""
+
+    table: str
+    ref: str
+    head: int
+    snapshot: int
+    leaving: list[SnapshotEntry]  # newest first
+    effects: list[ConnectorEffect]
+    refused: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the preview as the commands print it."""
+        return {
+            "table": self.table,
+            "ref": self.ref,
+            "from": self.head,
+            "to": self.snapshot,
+            "leaving": [entry.to_json() for entry in self.leaving],
+            "connectors": [each.to_json() for each in self.effects],
+            "refused": self.refused or None,
+        }
+
+
+def preview_rollback(target: TableTarget, arguments: PreviewRollbackArguments) -> RollbackPreview:
+    """Return the effects of a rollback. Read only.
+
+    Raises:
+        NotInHistoryError: The snapshot or the branch does not exist.
+    """
+    ref = arguments.branch or target.ref
+    return preview_of(target.table, target.metadata(), ref, arguments.to, target.own_ref)
+
+
+def preview_of(
+    table: str, metadata: TableMetadata, ref: str, to: str, own_ref: Mapping[str, str] | None
+) -> RollbackPreview:
+    """Return the effects of a rollback of a table with this metadata. Errors: see
+    `preview_rollback`."""
+    head = known_ref(metadata, ref)
+    if metadata.has_unpublished(ref):
+        raise NotInHistoryError(
+            "commits of the table are unpublished: decide about them first, with `connect-py gate`"
+        )
+    if ref in metadata.tags:
+        raise NotInHistoryError(f"{ref} is a tag; `connect-py tag --move` moves it")
+    snapshot = find_point(metadata, to, ref)
+    history = entries(metadata, ref)
+    numbers = [entry.id for entry in history]
+    if snapshot not in numbers:
+        refused = (
+            f"snapshot {snapshot} is not in the history of {ref}: this would not be a way back"
+        )
+        return RollbackPreview(table, ref, head, snapshot, [], [], refused)
+    changed = effects(metadata, ref, snapshot, own_ref) if snapshot != head else []
+    refused = next(
+        (f"connector group {each.group}: {each.refused}" for each in changed if each.refused), ""
+    )
+    return RollbackPreview(
+        table, ref, head, snapshot, history[: numbers.index(snapshot)], changed, refused
+    )
+
+
+class RollbackArguments(TableArguments, frozen=True, kw_only=True):
+    """A rollback whose preview a user has seen."""
+
+    ref: Name
+    head: int  # of the ref; another one is refused
+    snapshot: int
+
+
+def rollback(target: TableTarget, arguments: RollbackArguments) -> int:
+    """Roll back, after judging the rollback again; return the snapshot.
+
+    Raises: NotInHistoryError: The branch does not exist. TableUnsuitableError: The table was
+        committed to, or a connector could not continue from there.
+    """
+    metadata, ref, snapshot = target.metadata(), arguments.ref, arguments.snapshot
+    known_ref(metadata, ref)
+    if ref in metadata.tags or snapshot not in {entry.id for entry in entries(metadata, ref)}:
+        raise TableUnsuitableError(
+            target.table, f"snapshot {snapshot} is not in the history of branch {ref}"
+        )
+    target.lake.run(target.table, move_branch, ref, arguments.head, snapshot, target.own_ref)
+    return snapshot
+
+
+PREVIEW_ROLLBACK = TableOperation(
+    "preview-rollback", PreviewRollbackArguments, RollbackPreview, preview_rollback
+)
+ROLLBACK = TableOperation("rollback", RollbackArguments, int, rollback)

@@ -1,0 +1,40 @@
+"""The files that a query with a condition need not read. Read only; no rows are read."""
+
+from __future__ import annotations
+
+from connectors.iceberg_tools.history.scan_levels import ScanReport, ScanRequest, scan_levels
+from connectors.iceberg_tools.history.table_point import LAST, find_point
+from connectors.iceberg_tools.operations.table_operation import (
+    Name,
+    TableArguments,
+    TableOperation,
+    TableTarget,
+)
+
+
+class ScanArguments(TableArguments, frozen=True, kw_only=True):
+    """The condition, and the snapshot."""
+
+    where: Name
+    at: str = LAST
+    branch: str | None = None
+
+
+def scan(target: TableTarget, arguments: ScanArguments) -> ScanReport:
+    """Count files and rows that partitions, bounds, and bloom filters leave.
+
+    Raises:
+        NotInHistoryError: The snapshot does not exist.
+        TableUnsuitableError: The condition is not SQL about columns of the table.
+    """
+    metadata = target.metadata()
+    ref = target.commit_ref(metadata, arguments.branch)
+    snapshot = None if metadata.head(ref) is None else find_point(metadata, arguments.at, ref)
+    target.progress("reading manifests and footers")
+    report: ScanReport = target.lake.run(
+        target.table, scan_levels, ScanRequest(arguments.where, snapshot)
+    )
+    return report
+
+
+SCAN = TableOperation("scan", ScanArguments, ScanReport, scan)

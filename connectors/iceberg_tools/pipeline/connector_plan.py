@@ -1,0 +1,141 @@
+"""`ConnectorPlan`: how the connectors of a file differ from those of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from connect_py.api.config import Type
+from connect_py.api.secret_keys import SECRET_KEY, SECRET_MEMBER, URL_PASSWORD
+from connectors.iceberg.config.sink_options import CONFIG_DEF
+from connectors.iceberg_tools.pipeline.compiler import OWNER_KEY
+from connectors.iceberg_tools.pipeline.kinds import PROVIDER
+from connectors.iceberg_tools.pipeline.pipeline_file import Pipeline
+from connectors.iceberg_tools.pipeline.worker_client import RunningConnector
+
+HIDDEN: Final = "[hidden]"
+_SECRET_KEYS: Final = frozenset(key.name for key in CONFIG_DEF if key.type is Type.PASSWORD)
+
+
+class Action(Enum):
+    """What becomes of a connector."""
+
+    CREATE = "create"
+    CHANGE = "change"
+    UNCHANGED = "unchanged"
+    DELETE = "delete"
+    REFUSED = "refused"  # it is there and belongs to no pipeline, or to another one
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """A key of a connector before and after; None: it is not there."""
+
+    key: str
+    before: str | None
+    after: str | None
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"+ {self.key}: {shown(self.key, self.after)}"
+        if self.after is None:
+            return f"- {self.key}: {shown(self.key, self.before)}"
+        return f"~ {self.key}: {shown(self.key, self.before)} -> {shown(self.key, self.after)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorChange:
+    """What is to be done with one connector, and why."""
+
+    name: str
+    action: Action
+    keys: tuple[KeyChange, ...] = ()
+    reason: str = ""  # of REFUSED
+
+    def to_json(self) -> dict[str, Any]:
+        """The change for machines, secrets hidden."""
+        keys = [
+            {
+                "key": each.key,
+                "before": shown(each.key, each.before),
+                "after": shown(each.key, each.after),
+            }
+            for each in self.keys
+        ]
+        return {
+            "connector": self.name,
+            "action": self.action.value,
+            "keys": keys,
+            "reason": self.reason or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorPlan:
+    """The changes of all connectors: those of the file in its order, then those that it no longer
+    names."""
+
+    changes: tuple[ConnectorChange, ...]
+
+    def of(self, *actions: Action) -> list[ConnectorChange]:
+        return [each for each in self.changes if each.action in actions]
+
+    @property
+    def differs(self) -> bool:
+        return any(each.action is not Action.UNCHANGED for each in self.changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan for machines, secrets hidden."""
+        return {"differs": self.differs, "changes": [each.to_json() for each in self.changes]}
+
+
+def make_plan(
+    pipeline: Pipeline, present: Mapping[str, RunningConnector], *, adopt: bool = False
+) -> ConnectorPlan:
+    """Compare. `adopt`: connectors of these names that belong to no pipeline are changed, and
+    belong to this one."""
+    changes = []
+    for name, wanted in pipeline.connectors.items():
+        running = present.get(name)
+        before = (
+            {}
+            if running is None
+            else {key: value for key, value in running.config.items() if key != "name"}
+        )
+        keys = tuple(_differences(before, wanted.config))
+        owner = before.get(OWNER_KEY)
+        if running is None:
+            changes.append(ConnectorChange(name, Action.CREATE, keys))
+        elif owner != pipeline.name and not (adopt and owner is None):
+            reason = (
+                f"belongs to pipeline {owner}"
+                if owner
+                else "belongs to no pipeline; --adopt takes it"
+            )
+            changes.append(ConnectorChange(name, Action.REFUSED, (), reason))
+        else:
+            changes.append(ConnectorChange(name, Action.CHANGE if keys else Action.UNCHANGED, keys))
+    unnamed = (name for name in owned(pipeline.name, present) if name not in pipeline.connectors)
+    return ConnectorPlan((*changes, *(ConnectorChange(name, Action.DELETE) for name in unnamed)))
+
+
+def owned(pipeline: str, present: Mapping[str, RunningConnector]) -> list[str]:
+    """Connectors that belong to a pipeline."""
+    return [name for name, each in present.items() if each.config.get(OWNER_KEY) == pipeline]
+
+
+def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[KeyChange]:
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key) != after.get(key):
+            yield KeyChange(key, before.get(key), after.get(key))
+
+
+def shown(key: str, value: str | None) -> str | None:
+    """A value as it may be shown: secrets are hidden, references to config providers are not."""
+    if value is None or PROVIDER.fullmatch(value.strip()) is not None:
+        return value
+    if key in _SECRET_KEYS or SECRET_KEY.search(key) is not None:
+        return HIDDEN
+    return SECRET_MEMBER.sub(rf"\1{HIDDEN}", URL_PASSWORD.sub(rf"\1{HIDDEN}@", value))
