@@ -74,8 +74,9 @@ class ConnectorServices(WorkerSharedServices):
     ) -> None:
         """`user` is the number of the request that made it, `name` the connector's."""
         questions = Questions(
-            # a connector sends only the three kinds of requests that ServiceWanted accepts
-            lambda message: send(ServiceWanted(user, name, message))  # type: ignore[arg-type]
+            lambda message: send(
+                ServiceWanted(user, name, message)  # type: ignore[arg-type]  # only these kinds
+            )
         )
         super().__init__(questions, worker_props)
         self._user = user

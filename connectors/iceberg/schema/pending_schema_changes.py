@@ -20,8 +20,7 @@ class SchemaChangesPendingError(TableError):
         super().__init__(table, "rows wait for it to " + ", ".join(map(str, changes)))
         self.changes = tuple(changes)
 
-    # type: ignore: the arguments of the superclass are strings
-    def __reduce__(  # type: ignore[override]
+    def __reduce__(  # type: ignore[override]  # the superclass returns strings
         self,
     ) -> tuple[type[SchemaChangesPendingError], tuple[str, Sequence[SchemaChange]]]:
         return type(self), (self.table, self.changes)
