@@ -11,7 +11,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 # `.so`, without a version of Python in it: the compiled libraries use nothing of Python.
-# connect_py/api/compiled.py looks for the same name.
+# connect_py/columns/compiled.py looks for the same name.
 SUFFIX = EXTENSION_SUFFIXES[-1]
 
 

@@ -104,7 +104,7 @@ class RestService:
         if all(listener.protocol == "http" for listener in listeners):
             return None
         # needs cryptography, which few workers do
-        from connect_py.api.tls_context import (
+        from connect_py.tls.tls_context import (
             server_context,
         )
 
@@ -112,7 +112,7 @@ class RestService:
 
     @cached_property
     def _client_tls(self) -> ssl.SSLContext:
-        from connect_py.api.tls_context import client_context
+        from connect_py.tls.tls_context import client_context
 
         return client_context(self._tls_props(HTTPS_PREFIX))
 

@@ -12,7 +12,6 @@ from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed
 from connect_py.api.config import Type as ConfigType
 from connect_py.api.errors import ConfigError, DataError
-from connect_py.api.java_text import java_text
 from connect_py.api.record import R
 from connect_py.api.schema import (
     DATE,
@@ -25,9 +24,10 @@ from connect_py.api.schema import (
     Value,
     java_class_name,
 )
+from connect_py.java.date_format import MILLIS_PER_DAY, java_date_format
+from connect_py.java.numbers import parse_float, parse_integer, to_double, to_integer
+from connect_py.java.strings import java_text
 from transforms.field_transformation import FieldTransformation
-from transforms.java_date_format import MILLIS_PER_DAY, java_date_format
-from transforms.java_numbers import parse_float, parse_integer, to_double, to_integer
 from transforms.requirements import require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import for_both
@@ -177,7 +177,7 @@ class Cast(FieldTransformation[R]):
         """Widening, and texts of whole numbers: what Arrow does as Java does."""
         import pyarrow as pa
 
-        from connect_py.api.arrow import arrow_type
+        from connect_py.columns.arrow import arrow_type
 
         if schema.name in _MOMENTS or schema.name == DECIMAL:
             return None

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import arrow_type, filled, is_odd_decimal, to_array
 from connect_py.api.batch import Batch, Column, Path
 from connect_py.api.errors import BadRows, ConnectError, NotColumnar
 from connect_py.api.schema import Schema, Type, Value
 from connect_py.api.transformation import Transformation
+from connect_py.columns.arrow import arrow_type, filled, is_odd_decimal, to_array
 
 ROWS_PER_CUT = 8  # shorter runs cost more as batches than as rows
 ROWS_TO_BLAME = 32  # fewer are looked at one by one

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from connect_py.api.errors import DataError
-from connect_py.api.java_regex import JavaRegexError
 from connect_py.api.record import ConnectRecord
-from transforms.java_regex import JavaPattern
+from connect_py.java.patterns import JavaPattern
+from connect_py.java.regex import JavaRegexError
 from transforms.plain_values import plain
 
 MAX_LENGTH: Final = 10_000  # characters of an expression

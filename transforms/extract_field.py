@@ -10,8 +10,8 @@ from connect_py.api.config import ConfigDef, Importance, Type, one_of
 from connect_py.api.errors import ConnectError, NotColumnar
 from connect_py.api.record import R
 from connect_py.api.schema import Schema
+from connect_py.java.errors import IllegalArgumentError
 from transforms.field_path import FieldPath
-from transforms.java_errors import IllegalArgumentError
 from transforms.requirements import require_map, require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import SideTransformation, for_both

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import arrow_type, schemaless_values, to_array, to_values
 from connect_py.api.batch import Batch, Column, schemaless_column
 from connect_py.api.errors import ConnectError, NotColumnar
 from connect_py.api.schema import Schema, Type
+from connect_py.columns.arrow import arrow_type, schemaless_values, to_array, to_values
 from transforms.columns import (
     blamed,
     columns_of,

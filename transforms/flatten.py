@@ -201,7 +201,7 @@ def _found(row: Struct, leaf: Leaf) -> Value:
 
 
 def _leaf_column(data: pa.Array, leaf: Leaf) -> pa.Array:
-    from connect_py.api.arrow import arrow_type
+    from connect_py.columns.arrow import arrow_type
     from transforms.columns import child, hidden, scalar, with_default
 
     inside = data

@@ -12,7 +12,7 @@ from connect_py.api.errors import ConfigError
 from connect_py.api.record import NO_HEADERS, Header, Headers, R
 from connect_py.api.schema import Schema, Struct
 from connect_py.api.schema import Type as SchemaType
-from transforms.java_errors import NullPointerError
+from connect_py.java.errors import NullPointerError
 from transforms.rebuild import check_required, rebuilt, values_of
 from transforms.requirements import require_map, require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
@@ -129,7 +129,7 @@ class HeaderFrom(SideTransformation[R]):
 
     def _schemaless(self, column: Column) -> tuple[Column, list[list[Any]]]:
         """The column that stays, and the values (with their schemas) of each header."""
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
         from transforms.columns import map_members, maps
 
         added = []
@@ -155,7 +155,7 @@ class HeaderFrom(SideTransformation[R]):
         self, column: Column, schema: Schema
     ) -> tuple[Column, list[list[Any]], set[int]]:
         """As `_schemaless`, and the rows that lack a required value."""
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
         from transforms.columns import columns_of, restructured
 
         columns = columns_of(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from connect_py.api.arrow import as_logical
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import Type
+from connect_py.columns.arrow import as_logical
 from transforms.columns import (
     blamed,
     columns_of,

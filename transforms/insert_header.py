@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, Importance, Type
-from connect_py.api.parsed_text import parse_string
 from connect_py.api.record import NO_HEADERS, R
 from connect_py.api.transformation import Transformation
+from connect_py.java.values import parse_string
 from transforms.validators import non_null
 
 

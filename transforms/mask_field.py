@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type, non_empty
 from connect_py.api.errors import DataError
-from connect_py.api.java_text import to_float32, wrap
 from connect_py.api.record import R
 from connect_py.api.schema import (
     DATE,
@@ -23,6 +22,7 @@ from connect_py.api.schema import (
     java_class_name,
 )
 from connect_py.api.schema import Type as SchemaType
+from connect_py.java.strings import to_float32, wrap
 from transforms.field_transformation import FieldTransformation
 from transforms.requirements import require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
@@ -125,7 +125,7 @@ class MaskField(FieldTransformation[R]):
             return data
         if schema.type in (SchemaType.ARRAY, SchemaType.MAP, SchemaType.STRUCT):
             return None
-        from connect_py.api.arrow import to_values
+        from connect_py.columns.arrow import to_values
 
         masked = self.replaced("", schema, to_values(schema, data.drop_null().slice(0, 1))[0])
         return hidden(constant(masked, schema, len(data)), there)

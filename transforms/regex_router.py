@@ -11,7 +11,7 @@ from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import BadRows, ConnectError
 from connect_py.api.record import R
 from connect_py.api.transformation import Transformation
-from transforms.java_regex import JavaPattern, Replacement
+from connect_py.java.patterns import JavaPattern, Replacement
 from transforms.validators import java_regex
 
 

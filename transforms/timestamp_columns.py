@@ -6,9 +6,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import as_logical, floor_divide, storage_type
 from connect_py.api.schema import Schema, date, time, timestamp
-from transforms.java_date_format import MILLIS_PER_DAY
+from connect_py.columns.arrow import as_logical, floor_divide, storage_type
+from connect_py.java.date_format import MILLIS_PER_DAY
 from transforms.timestamp_form import Form
 
 _SAFE = 1 << 62

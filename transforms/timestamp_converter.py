@@ -15,9 +15,9 @@ from connect_py.api.schema import (
     Value,
 )
 from connect_py.api.schema import Type as SchemaType
+from connect_py.java.date_format import MILLIS_PER_DAY, JavaDateFormatError, java_date_format
+from connect_py.java.errors import NullPointerError
 from transforms.field_transformation import FieldTransformation
-from transforms.java_date_format import MILLIS_PER_DAY, JavaDateFormatError, java_date_format
-from transforms.java_errors import NullPointerError
 from transforms.requirements import require_struct
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import for_both

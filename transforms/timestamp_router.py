@@ -10,7 +10,7 @@ from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import R
 from connect_py.api.transformation import Transformation
-from transforms.java_date_format import JavaDateFormatError, java_date_format
+from connect_py.java.date_format import JavaDateFormatError, java_date_format
 from transforms.shared_options import TOPIC_FORMAT
 
 

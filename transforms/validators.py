@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from connect_py.api.config import ConfigValueError, Parsed
-from connect_py.api.java_regex import JavaRegexError
-from transforms.java_regex import JavaPattern
+from connect_py.java.patterns import JavaPattern
+from connect_py.java.regex import JavaRegexError
 
 
 def non_empty_list(name: str, value: Parsed) -> None:

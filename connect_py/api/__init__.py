@@ -1,10 +1,13 @@
-"""What plugin authors import, and the only part of the worker that a plugin may see.
+"""The modules that plugin authors import.
+
+Plugins may import the building blocks `columns`, `java`, `tls`, and `process` as well, and nothing
+else of the worker.
 
 | module | holds |
 |---|---|
 | `connector`, `task` | `SinkConnector`, `SourceConnector`, `SinkTask`, `SourceTask` and their contexts |
 | `record`, `schema` | `SinkRecord`, `SourceRecord`, `Headers`; `Schema`, `Struct` |
-| `batch`, `arrow` | `Batch`, `Column`, `Origin`; Arrow types and conversions (imports pyarrow) |
+| `batch` | `Batch`, `Column`, `Origin`; Arrow types and conversions are in `connect_py.columns` |
 | `converter`, `transformation`, `predicate` | the stages between Kafka and a task |
 | `config` | `ConfigDef` and validators |
 | `errors` | the error tree |

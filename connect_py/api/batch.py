@@ -24,8 +24,8 @@ from connect_py.api.record import (
     TopicPartition,
     sink_record,
 )
-from connect_py.api.record_runs import runs
 from connect_py.api.schema import Schema, SchemaAndValue, Value
+from connect_py.columns.record_runs import runs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,10 +81,10 @@ class Column:
     """The key side or the value side of a batch: one schema for all rows. Never changed once it is
     made.
 
-    `data` has the Arrow type that `connect_py.api.arrow.arrow_type(schema)` gives, or an inferred
-    one when schemaless. Nulls in `data` are nulls *inside* the schema; rows whose message was null
-    are marked in `tombstone` (and null in `data`): seen as rows they have no value and (see
-    `tombstone_schema`) no schema, so they never cut a batch in two.
+    `data` has the Arrow type that `connect_py.columns.arrow.arrow_type(schema)` gives, or an
+    inferred one when schemaless. Nulls in `data` are nulls *inside* the schema; rows whose message
+    was null are marked in `tombstone` (and null in `data`): seen as rows they have no value and
+    (see `tombstone_schema`) no schema, so they never cut a batch in two.
 
     A converter may leave columns unbuilt until a caller asks for `data` or `absent`. To read a few
     members of a large struct use `member`, `null_count` and `is_null`: columns that no caller asks
@@ -165,7 +165,7 @@ class Column:
 
     def is_struct(self) -> bool:
         """Whether this is a column of structs. Where all rows are null either answer may come."""
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         return self._unbuilt is not None or arrow.is_struct(self._data)
 
@@ -179,7 +179,7 @@ class Column:
         return self._members[name]
 
     def _member(self, name: str) -> Column | None:
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         data = arrow.struct_member(self._data, name)
         if data is None:
@@ -235,7 +235,7 @@ class Column:
         Raises:
             NotColumnar: A schemaless member is of one type here and of another there.
         """
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         if self._unbuilt is not None and other._unbuilt is not None:
             mixed = self._unbuilt.mixed(other._unbuilt, is_other)
@@ -258,7 +258,7 @@ class Column:
 
     def row_values(self) -> list[Value]:
         """The values of `rows`."""
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         values = None if self._unbuilt is None else self._unbuilt.row_values()
         if values is None:
@@ -496,9 +496,9 @@ def schemaless_column(values: Sequence[Value], tombstone: pa.BooleanArray | None
     """Infer a column from schemaless rows.
 
     Raises:
-        NotColumnar: See `connect_py.api.arrow.schemaless_array`.
+        NotColumnar: See `connect_py.columns.arrow.schemaless_array`.
     """
-    from connect_py.api import arrow
+    from connect_py.columns import arrow
 
     data, absent = arrow.schemaless_array(values)
     return Column(None, data, tombstone, absent)
@@ -508,9 +508,9 @@ def column_of(schema: Schema | None, values: Sequence[Value]) -> Column:
     """Make the column of these rows, none of them a tombstone without a schema.
 
     Raises:
-        NotColumnar: See `connect_py.api.arrow.to_array` and `schemaless_array`.
+        NotColumnar: See `connect_py.columns.arrow.to_array` and `schemaless_array`.
     """
-    from connect_py.api import arrow
+    from connect_py.columns import arrow
 
     return (
         schemaless_column(values)
@@ -569,7 +569,7 @@ def side_of(schemas: Sequence[Schema | None], values: Sequence[Value]) -> Column
     """
     import pyarrow as pa
 
-    from connect_py.api import arrow
+    from connect_py.columns import arrow
 
     tombstones = [
         schema is None and value is None for schema, value in zip(schemas, values, strict=True)

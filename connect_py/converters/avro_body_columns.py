@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect_py.api.errors import NotColumnar
-from connect_py.api.joined_bytes import JoinedBytes
+from connect_py.columns.joined_bytes import JoinedBytes
 
 _MAX_DEPTH: Final = 100
 _LONGEST: Final = 10  # bytes of a number

@@ -16,7 +16,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from connect_py.api.errors import DataError
-from connect_py.api.java_text import wrap
 from connect_py.api.schema import (
     ALIASES,
     DATE,
@@ -53,6 +52,7 @@ from connect_py.converters.avro_values import (
     union_value,
 )
 from connect_py.converters.json_values import INTEGER_BITS
+from connect_py.java.strings import wrap
 
 if TYPE_CHECKING:
     import pyarrow as pa

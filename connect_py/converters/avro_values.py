@@ -17,14 +17,14 @@ ToColumn: TypeAlias = "Callable[[Schema, pa.Array], pa.Array]"
 
 
 def leaf(schema: Schema, data: pa.Array) -> pa.Array:
-    from connect_py.api import arrow
+    from connect_py.columns import arrow
 
     return arrow.as_logical(schema, data)
 
 
 def narrow_column(schema: Schema, data: pa.Array) -> pa.Array:
     """Ints for which the schema has fewer bits: Java drops the high ones."""
-    from connect_py.api import arrow
+    from connect_py.columns import arrow
 
     return data.cast(arrow.arrow_type(schema), safe=False)
 
@@ -36,7 +36,7 @@ def decimal_value(schema: Schema, data: Any) -> Value:
 
 
 def decimal_column(schema: Schema, data: pa.Array) -> pa.Array:
-    from connect_py.api import arrow
+    from connect_py.columns import arrow
 
     numbers = data.to_pylist()
     if b"" in numbers:
@@ -59,7 +59,7 @@ def record_column(members: Sequence[ToColumn]) -> ToColumn:
     def column(schema: Schema, data: pa.Array) -> pa.Array:
         import pyarrow as pa
 
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         wanted = arrow.arrow_type(schema)
         if data.type == wanted:  # nothing inside needs more than a cast
@@ -87,7 +87,7 @@ def array_column(item: ToColumn) -> ToColumn:
     def column(schema: Schema, data: pa.Array) -> pa.Array:
         import pyarrow as pa
 
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         assert schema.value_schema is not None
         wanted = arrow.arrow_type(schema)
@@ -107,7 +107,7 @@ def map_column(entry: Schema, entries_column: ToColumn) -> ToColumn:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         entries = entries_column(entry, data.values)
         keys, items = entries.field(0), entries.field(1)

@@ -20,8 +20,8 @@ import msgspec
 from connect_py.api.batch import Column
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import DataError, NotColumnar
-from connect_py.api.joined_bytes import NOTHING, JoinedBytes
 from connect_py.api.schema import Schema, SchemaAndValue
+from connect_py.columns.joined_bytes import NOTHING, JoinedBytes
 from connect_py.converters.column_runs import column_runs
 from connect_py.converters.json_schema_columns import SchemaReader, column_of, schema_reader
 from connect_py.converters.native.json_with_schema import NativeJsonWithSchema

@@ -89,7 +89,7 @@ class SchemaReader:
     def row_values(self, values: Sequence[Any]) -> list[Value]:
         """Make of each decoded value what the reference form reads; None stays. Errors as for
         `check`."""
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         return arrow.to_values(self.schema, self.column(values))
 
@@ -115,7 +115,7 @@ class SchemaReader:
     def native_member_column(self, decoded: Decoded) -> pa.Array:
         """The same as `native_column` for members of a container: nulls become the default, if
         there is one."""
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         column = self.native_column(decoded)
         return (
@@ -142,7 +142,7 @@ class _IntegerReader(SchemaReader):
     def column(self, values: Sequence[Any]) -> pa.Array:
         import pyarrow as pa
 
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         wanted = arrow.arrow_type(self.schema)
         storage = arrow.storage_type(wanted)
@@ -157,7 +157,7 @@ class _IntegerReader(SchemaReader):
         return Node(kind, name, self.null_allowed, low, high)
 
     def native_column(self, decoded: Decoded) -> pa.Array:
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         wanted = arrow.arrow_type(self.schema)
         column = decoded.array().cast(arrow.storage_type(wanted))
@@ -174,7 +174,7 @@ class _PlainReader(SchemaReader):
     def column(self, values: Sequence[Any]) -> pa.Array:
         import pyarrow as pa
 
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         return pa.array(values, arrow.arrow_type(self.schema))
 
@@ -196,7 +196,7 @@ class _FloatReader(_PlainReader):
     def check(self, values: Sequence[Any]) -> None:
         import pyarrow as pa
 
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         if arrow.are_between_floats(pa.array(values, pa.float64())):
             raise NotColumnar("a number halfway between two of 32 bits: its text decides")
@@ -229,7 +229,7 @@ class _DecimalReader(SchemaReader):
     fallible = True
 
     def __init__(self, schema: Schema, *, replace_null_with_default: bool) -> None:
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         self._scale = decimal_scale(schema)
         limit = 10 ** arrow.arrow_type(schema).precision
@@ -254,7 +254,7 @@ class _DecimalReader(SchemaReader):
             self.member_column(values)
 
     def column(self, values: Sequence[Any]) -> pa.Array:
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         return arrow.decimal_array(self.schema, values)
 
@@ -335,7 +335,7 @@ class _StructReader(SchemaReader):
 
     def row_values(self, values: Sequence[Any]) -> list[Value]:
         """See `RowReader`."""
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         there = [value or self.stand_in for value in values]
         pairs = zip(self._members, self.getters, strict=True)
@@ -361,7 +361,7 @@ class _StructReader(SchemaReader):
     def column(self, values: Sequence[Any]) -> pa.Array:
         import pyarrow as pa
 
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         rows = list(filter(None, values))  # structs are true
         if len(rows) == len(values):
@@ -390,7 +390,7 @@ class _StructReader(SchemaReader):
     def _structs(self, rows: Sequence[Any], null: pa.BooleanArray | None) -> pa.Array:
         import pyarrow as pa
 
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         if not self._members:
             return (
@@ -429,7 +429,7 @@ class _ListReader(SchemaReader):
             self.member_column(values)
 
     def column(self, values: Sequence[Any]) -> pa.Array:
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         items = self._items.member_column(list(chain.from_iterable(filter(None, values))))
         return arrow.list_array([None if v is None else len(v) for v in values], items)
@@ -479,7 +479,7 @@ class _MapReader(SchemaReader):
             self.member_column(values)
 
     def column(self, values: Sequence[Any]) -> pa.Array:
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         if not self._named:
             values = [None if v is None else dict(v) for v in values]

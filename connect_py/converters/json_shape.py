@@ -259,7 +259,7 @@ class _ListReader(Reader):
     def _array(self, values: Sequence[Any], path: Path) -> pa.Array:
         import pyarrow as pa
 
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         missing = _missing(values)
         if any(missing):
@@ -354,7 +354,7 @@ class _ObjectReader(Reader):
     def column(self, values: Sequence[Any], path: Path, absent: dict[Path, pa.Array]) -> pa.Array:
         import pyarrow as pa
 
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         rows = list(filter(None, values))  # structs are true, None and UNSET are not
         if len(rows) == len(values):

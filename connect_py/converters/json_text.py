@@ -13,8 +13,8 @@ from json.encoder import encode_basestring
 from typing import Any, Final
 
 from connect_py.api.errors import DataError
-from connect_py.api.java_text import double_text, wrap
 from connect_py.api.schema import MAX_NESTING
+from connect_py.java.strings import double_text, wrap
 
 SERIALIZATION_ERROR: Final = (
     "Converting byte[] to Kafka Connect data failed due to serialization error: "

@@ -17,7 +17,6 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from connect_py.api.errors import DataError
-from connect_py.api.java_text import float_text, to_float32, wrap
 from connect_py.api.schema import (
     DATE,
     DECIMAL,
@@ -34,6 +33,7 @@ from connect_py.api.schema import (
     validate_value,
 )
 from connect_py.converters.json_text import write_double, write_json, write_string
+from connect_py.java.strings import float_text, to_float32, wrap
 
 Tree: TypeAlias = Any
 

@@ -71,7 +71,7 @@ class _PrimitiveConverter(ValueAndHeaderConverter):
     def to_batch(
         self, topic: str, data: Sequence[bytes | None], headers: Sequence[RawHeaders] | None = None
     ) -> Sequence[ColumnRun]:
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         if not data:
             return []

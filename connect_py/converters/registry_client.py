@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from connect_py.api.config import ConfigDef, Importance, Password, Type, at_least, with_prefix
 from connect_py.api.errors import ConfigError
-from connect_py.api.jaas_config import parse_jaas
-from connect_py.api.tls_context import client_context
+from connect_py.java.jaas_config import parse_jaas
+from connect_py.tls.tls_context import client_context
 
 _SSL: Final = "schema.registry.ssl."
 _HEADER: Final = "request.header."

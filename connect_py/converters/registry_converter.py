@@ -505,7 +505,7 @@ class RegistryConverter(Converter):
         form."""
         import pyarrow as pa
 
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         if reader.columnar:
             if part.count(None) == len(part):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from connect_py.api.converter import HeaderConverter
-from connect_py.api.parsed_text import parse_string, to_text
 from connect_py.api.schema import NULL, Schema, SchemaAndValue, Value
+from connect_py.java.values import parse_string, to_text
 
 
 class SimpleHeaderConverter(HeaderConverter):

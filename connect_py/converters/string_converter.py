@@ -10,10 +10,10 @@ from connect_py.api.batch import Column
 from connect_py.api.config import ConfigDef, Importance, Type, Width
 from connect_py.api.converter import ColumnRun
 from connect_py.api.errors import ConfigError, DataError
-from connect_py.api.java_text import java_text
 from connect_py.api.record import MutableHeaders, RawHeaders
 from connect_py.api.schema import OPTIONAL_STRING, Schema, SchemaAndValue, Value
 from connect_py.converters.value_and_header_converter import ValueAndHeaderConverter
+from connect_py.java.strings import java_text
 
 
 class StringConverter(ValueAndHeaderConverter):

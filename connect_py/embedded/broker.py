@@ -20,12 +20,12 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from connect_py.api.child_process import ChildProcess
-from connect_py.api.scratch_folder import scratch_folder
 from connect_py.embedded.class_data_archive import ClassDataArchive
 from connect_py.embedded.jar_lock import JarLock
 from connect_py.embedded.java_runtime import JavaRuntime, find_java
 from connect_py.embedded.started_service import StartedService
+from connect_py.process.child_process import ChildProcess
+from connect_py.process.scratch_folder import scratch_folder
 
 HOST = "127.0.0.1"
 _PORT_ATTEMPTS = 3  # a free port may be taken between our look and the broker's bind

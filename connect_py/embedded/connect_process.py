@@ -13,10 +13,10 @@ from typing import Self
 
 import httpx
 
-from connect_py.api.child_process import ChildProcess
 from connect_py.api.errors import ConnectError
 from connect_py.embedded.java_connect import java_connect_command
 from connect_py.embedded.started_service import StartedService
+from connect_py.process.child_process import ChildProcess
 
 START_SECONDS = 90.0  # until it answers
 STOP_SECONDS = 30.0

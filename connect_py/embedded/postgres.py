@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from connect_py.api.child_process import ChildProcess
-from connect_py.api.scratch_folder import scratch_folder
 from connect_py.embedded.connect_process import free_port
 from connect_py.embedded.started_service import StartedService
+from connect_py.process.child_process import ChildProcess
+from connect_py.process.scratch_folder import scratch_folder
 
 HOST = "127.0.0.1"
 ADMIN = "postgres"

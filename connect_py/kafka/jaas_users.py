@@ -15,7 +15,7 @@ from typing import Final
 import javaproperties
 
 from connect_py.api.errors import ConfigError
-from connect_py.api.jaas_config import parse_jaas
+from connect_py.java.jaas_config import parse_jaas
 
 LOGIN_MODULE: Final = "org.apache.kafka.connect.rest.basic.auth.extension.PropertyFileLoginModule"
 JAAS_OPTION: Final = "-Djava.security.auth.login.config="

@@ -9,8 +9,8 @@ from typing import Final, TypeAlias
 
 from connect_py.api.config import with_prefix
 from connect_py.api.errors import ConfigError
-from connect_py.api.jaas_config import parse_jaas
-from connect_py.api.tls_material import TlsMaterial, trusted_authorities
+from connect_py.java.jaas_config import parse_jaas
+from connect_py.tls.tls_material import TlsMaterial, trusted_authorities
 
 Settings: TypeAlias = dict[str, object]
 

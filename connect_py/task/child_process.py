@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from connect_py.api.child_launcher import die_with_parent
 from connect_py.log_context import NOISY_LOGGERS, LogContext, set_process_context
+from connect_py.process.child_launcher import die_with_parent
 from connect_py.task.channel import Channel, ChannelHandler
 
 EXIT_WORKER_LOST: Final = 70

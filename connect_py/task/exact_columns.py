@@ -12,7 +12,7 @@ import pyarrow as pa
 from connect_py.api.batch import Column, side_of
 from connect_py.api.errors import NotColumnar
 from connect_py.api.schema import DECIMAL, Schema, Struct, Type, Value, decimal_scale
-from connect_py.api.struct_view import StructView, rows_taken
+from connect_py.columns.struct_view import StructView, rows_taken
 
 _NOTHING: Final = frozenset({type(None)})
 _FORMS: Mapping[Type, type] = {

@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple, Self
 import pyarrow as pa
 from confluent_kafka import cimpl
 
-from connect_py.api.compiled import compiled_library
-from connect_py.api.joined_bytes import JoinedBytes
 from connect_py.api.message_run import MessageRun
 from connect_py.api.record import RawHeaders, TimestampType, TopicPartition
+from connect_py.columns.compiled import compiled_library
+from connect_py.columns.joined_bytes import JoinedBytes
 from connect_py.task.consumed_messages import TIMESTAMP_TYPES
 
 VERSION: Final = 2  # of what crosses to the library; `VERSION` in lib.rs is the same

@@ -20,7 +20,7 @@ from connect_py.api.record import (
     record_of_row,
 )
 from connect_py.api.schema import Schema, Type, Value
-from connect_py.api.struct_view import StructRows, emptied
+from connect_py.columns.struct_view import StructRows, emptied
 from connect_py.task import exact_columns
 
 MIN_ROWS: Final = 50  # a batch of fewer costs more in columns than it saves

@@ -9,8 +9,8 @@ from typing import Final
 
 from connect_py.api.config import Type, parse
 from connect_py.api.errors import ConfigError
-from connect_py.api.java_regex import JavaRegexError, compile_java_regex
 from connect_py.error_handling.error_config import REPLAY_TOPIC
+from connect_py.java.regex import JavaRegexError, compile_java_regex
 
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 # names of topics are ASCII

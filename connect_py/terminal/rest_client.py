@@ -59,7 +59,7 @@ class WorkerAddress:
         """
         if not self.url.startswith("https:"):
             return False
-        from connect_py.api.tls_context import client_context
+        from connect_py.tls.tls_context import client_context
 
         props = {"ssl.endpoint.identification.algorithm": "https"}
         for store, file in (("truststore", self.authorities), ("keystore", self.certificate)):

@@ -26,7 +26,7 @@ PRELOAD: Final = (
     "confluent_kafka.admin",
     # pyarrow looks for it with the first values whose type it is to find out
     "dateutil.relativedelta",
-    "connect_py.api.arrow",
+    "connect_py.columns.arrow",
     "connect_py.task.task_process",
     "connect_py.worker.connector_process",
 )

@@ -12,9 +12,9 @@ import json
 import runpy
 import sys
 
-from connect_py.api.child_launcher import die_with_parent
 from connect_py.api.service import EXIT_FAILED
 from connect_py.plugins.plugin_location import add_location
+from connect_py.process.child_launcher import die_with_parent
 
 
 def main(parent: int, module: str, location: str | None = None) -> None:

@@ -8,9 +8,9 @@ from typing import ClassVar, TextIO
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.connector import SinkConnector
 from connect_py.api.errors import ConnectError
-from connect_py.api.java_text import java_text
 from connect_py.api.record import SinkRecord, TopicPartition
 from connect_py.api.task import SinkTask
+from connect_py.java.strings import java_text
 
 FILE = "file"
 STANDARD_OUTPUT = 1  # the file descriptor that the worker was started with

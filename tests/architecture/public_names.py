@@ -1,5 +1,5 @@
-"""Lists the public names of `connect_py.api`, one per line, from its source. Run it to make
-`public_names.txt`.
+"""Lists the public names of `connect_py.api` and of its building blocks, one per line, from their
+source. Run it to make `public_names.txt`.
 
 A function or method stands with its parameters and its result, a class with its bases, so that a
 change of what plugin authors rely on shows as a changed line.
@@ -11,14 +11,16 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-API = Path(__file__).parents[2] / "connect_py" / "api"
+ROOT = Path(__file__).parents[2] / "connect_py"
+PACKAGES = ("api", "columns", "java", "process", "tls")
 PINNED = Path(__file__).with_suffix(".txt")
 
 
 def public_names() -> list[str]:
     names: list[str] = []
-    for path in sorted(API.glob("*.py")):
-        names += _of_body(ast.parse(path.read_text()).body, f"connect_py.api.{path.stem}")
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).glob("*.py")):
+            names += _of_body(ast.parse(path.read_text()).body, f"connect_py.{package}.{path.stem}")
     return names
 
 

@@ -54,7 +54,7 @@ FORBIDDEN_IN_PAGES = {
     r"for ever": "without a limit",
 }
 # Programs in which such a name is the right one, and why.
-NAME_EXCEPTIONS = {"transforms/java_date_format.py": "Java's patterns consist of letters"}
+NAME_EXCEPTIONS = {"connect_py/java/date_format.py": "Java's patterns consist of letters"}
 # Generated from descriptions in the code, which are changed there.
 GENERATED = "<!-- Made by `make docs`"
 # Lines that may have a word after all: a part of the line, and why.

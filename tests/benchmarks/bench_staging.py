@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(Path(__file__).parent))
 import cdc_load
 
-from connect_py.api.arrow import to_array
 from connect_py.api.batch import Batch, Column, Origin
 from connect_py.api.record import TimestampType, TopicPartition
 from connect_py.api.schema import Schema, Struct, Type, struct
+from connect_py.columns.arrow import to_array
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.schema.table import TableDescription, WriteMode

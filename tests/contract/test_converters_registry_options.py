@@ -30,7 +30,6 @@ from connect_py.api.schema import (
     map_of,
     struct,
 )
-from connect_py.api.tls_context import server_context
 from connect_py.converters.avro_converter import AvroConverter
 from connect_py.converters.json_schema.json_schema_converter import JsonSchemaConverter
 from connect_py.converters.protobuf.protobuf_converter import ProtobufConverter
@@ -40,6 +39,7 @@ from connect_py.converters.schema_registry import (
     UNKNOWN_ID_GRACE_SECONDS,
     SchemaRegistry,
 )
+from connect_py.tls.tls_context import server_context
 
 CONVERTERS: dict[str, type[RegistryConverter]] = {
     "avro": AvroConverter,

@@ -38,7 +38,6 @@ from transforms_records import Events
 from transforms_rows import Rows
 
 from connect_py.api.errors import ConfigError, DataError
-from connect_py.api.java_text import to_float32
 from connect_py.api.plugin import PluginKind
 from connect_py.api.record import SinkRecord
 from connect_py.api.schema import (
@@ -58,6 +57,7 @@ from connect_py.api.schema import (
 )
 from connect_py.converters import PLUGINS as CONVERTERS
 from connect_py.converters.json_converter import JsonConverter
+from connect_py.java.strings import to_float32
 
 KAFKA: Final = "org.apache.kafka.connect.transforms"
 JSON: Final = "org.apache.kafka.connect.json.JsonConverter"

@@ -12,10 +12,10 @@ from unittest.mock import patch
 from fixtures.converter_rows import by_columns, by_reference, same
 from fuzz_target import Case, FuzzTarget, Poll
 
-from connect_py.api.arrow import to_array, to_values
 from connect_py.api.converter import Converter
 from connect_py.api.errors import ConfigError, NotColumnar
 from connect_py.api.schema import SchemaAndValue
+from connect_py.columns.arrow import to_array, to_values
 
 NATIVE: Final = "native"
 PYTHON: Final = "python"

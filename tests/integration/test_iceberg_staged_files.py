@@ -12,7 +12,6 @@ from fixtures.iceberg_commit import ENGINES, Lake, Sink, lake
 from fixtures.iceberg_staging_rows import ORDERS_0, batch, config, record
 from short_form import short_form
 
-from connect_py.api.arrow import arrow_type
 from connect_py.api.schema import (
     BYTES,
     INT32,
@@ -26,6 +25,7 @@ from connect_py.api.schema import (
     map_of,
     struct,
 )
+from connect_py.columns.arrow import arrow_type
 from connectors.iceberg.config.partition_by import parse_partition_by, split_outside_brackets
 from connectors.iceberg.protocol.commit_request import EngineName
 from connectors.iceberg.protocol.positions import Epoch

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from iceberg_conversion_oracle import REFUSED, expected
 from iceberg_staging_rows import ORDERS_0, changes, read, record, stager, table
 
-from connect_py.api.arrow import storage_type, to_array
 from connect_py.api.batch import Batch, Column
-from connect_py.api.java_text import double_text
 from connect_py.api.record import SinkRecord
 from connect_py.api.schema import (
     BOOLEAN,
@@ -39,6 +37,8 @@ from connect_py.api.schema import (
     time,
     timestamp,
 )
+from connect_py.columns.arrow import storage_type, to_array
+from connect_py.java.strings import double_text
 from connectors.iceberg.config.sink_options import OutOfRange
 from connectors.iceberg.staging.conversion import RowConverter
 from connectors.iceberg.staging.kernels.kernel import ConversionOptions

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from transforms_chain import configured
 from transforms_records import check_batch
 
-from connect_py.api.arrow import arrow_type
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows
 from connect_py.api.record import SinkRecord
@@ -29,6 +28,7 @@ from connect_py.api.schema import (
     map_of,
     struct,
 )
+from connect_py.columns.arrow import arrow_type
 from connect_py.testing import sink_record
 
 FEW = settings(max_examples=30, deadline=None)

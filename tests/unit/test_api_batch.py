@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from fixtures.converter_rows import same
 
-from connect_py.api import arrow
 from connect_py.api.batch import Batch, schemaless_column
 from connect_py.api.errors import NotColumnar
 from connect_py.api.record import RecordOrigin, SinkRecord
@@ -23,6 +22,7 @@ from connect_py.api.schema import (
     struct,
     timestamp,
 )
+from connect_py.columns import arrow
 
 ROW = struct(
     ("a", OPTIONAL_STRING),

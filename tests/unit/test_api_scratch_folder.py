@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from connect_py.api.scratch_folder import scratch_folder
+from connect_py.process.scratch_folder import scratch_folder
 
 PREFIX = "connect-py-test-"
 CHILD = f"""
 import sys
-from connect_py.api.scratch_folder import scratch_folder
+from connect_py.process.scratch_folder import scratch_folder
 print(scratch_folder({PREFIX!r}), flush=True)
 sys.stdin.read()
 """

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 from sys import getrefcount
 
-from connect_py.api import arrow
 from connect_py.api.batch import Column
 from connect_py.api.schema import INT64, STRING, Struct, array, struct
-from connect_py.api.struct_view import StructRows, StructView
+from connect_py.columns import arrow
+from connect_py.columns.struct_view import StructRows, StructView
 
 INNER = struct(("city", STRING))
 OUTER = struct(("id", INT64), ("tags", array(STRING)), ("address", INNER))

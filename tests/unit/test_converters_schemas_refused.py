@@ -17,7 +17,6 @@ from fixtures.converter_rows import by_columns, by_reference
 from fixtures.native_decoder import reading_by, with_and_without
 from fixtures.schema_registry_stub import Stub, schema_registry
 
-from connect_py.api import arrow
 from connect_py.api.converter import Converter
 from connect_py.api.errors import NotColumnar, SchemaBuilderError
 from connect_py.api.schema import (
@@ -30,6 +29,7 @@ from connect_py.api.schema import (
     decimal,
     struct,
 )
+from connect_py.columns import arrow
 from connect_py.converters.avro_converter import AvroConverter
 from connect_py.converters.json_schema.json_schema_converter import JsonSchemaConverter
 from connect_py.converters.protobuf import protobuf_converter

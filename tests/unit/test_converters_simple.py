@@ -9,7 +9,6 @@ import pytest
 from fixtures.converter_rows import by_columns, by_reference, same
 
 from connect_py.api.errors import ConfigError, DataError
-from connect_py.api.parsed_text import parse_string, to_text
 from connect_py.api.schema import (
     BOOLEAN,
     FLOAT32,
@@ -41,6 +40,7 @@ from connect_py.converters.primitive_converters import (
 )
 from connect_py.converters.simple_header_converter import SimpleHeaderConverter
 from connect_py.converters.string_converter import StringConverter
+from connect_py.java.values import parse_string, to_text
 
 
 def text(**configs: str) -> StringConverter:

@@ -12,9 +12,7 @@ import pyarrow as pa
 import pytest
 from iceberg_staging_rows import batch, record, table
 
-from connect_py.api.arrow import arrow_type, storage_type, to_array
 from connect_py.api.batch import Column, column_of
-from connect_py.api.java_text import double_text, float_text
 from connect_py.api.schema import (
     BOOLEAN,
     BYTES,
@@ -35,6 +33,8 @@ from connect_py.api.schema import (
     time,
     timestamp,
 )
+from connect_py.columns.arrow import arrow_type, storage_type, to_array
+from connect_py.java.strings import double_text, float_text
 from connectors.iceberg.config.sink_options import OutOfRange
 from connectors.iceberg.schema.table import TableDescription
 from connectors.iceberg.staging.column_history import HISTORY

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from iceberg_staging_rows import batch, config, field_ids, record, stage, stager, table, wanted_by
 
-from connect_py.api import arrow
 from connect_py.api.batch import Column, schemaless_column
 from connect_py.api.errors import BadRows, ConfigError
 from connect_py.api.schema import (
@@ -36,6 +35,7 @@ from connect_py.api.schema import (
     struct,
     timestamp,
 )
+from connect_py.columns import arrow
 from connect_py.testing import FakePluginMetrics
 from connectors.iceberg.config.sink_options import LogicalTypes
 from connectors.iceberg.iceberg_metrics import IcebergMetrics

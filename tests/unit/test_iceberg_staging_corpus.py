@@ -17,9 +17,9 @@ import pytest
 from iceberg_staging_rows import config, field_ids, stager, wanted_by
 from transforms_chain import apply_rows, configured
 
-from connect_py.api.arrow import storage_type
 from connect_py.api.batch import Batch
 from connect_py.api.record import RecordOrigin, SinkRecord, TopicPartition
+from connect_py.columns.arrow import storage_type
 from connect_py.converters.json_converter import JsonConverter
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange

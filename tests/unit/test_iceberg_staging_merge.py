@@ -384,7 +384,7 @@ def test_keys_of_several_columns_are_told_apart(tmp_path: Path) -> None:
 def test_the_placeholder_is_known_in_all_its_forms(
     schema: Schema, value: Any, schemaless: bool
 ) -> None:
-    from connect_py.api.arrow import to_array
+    from connect_py.columns.arrow import to_array
 
     data = to_array(schema.replace(optional=True), [None, value])
     found = Placeholder(GONE.encode()).rows(data, schemaless=schemaless)

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509 import load_pem_x509_certificates
 from rest_certificates import Authority, jks_store, jks_trust_store
 
-from connect_py.api.java_key_store import JavaKeyStore, KeyStoreError, is_java_key_store
+from connect_py.tls.java_key_store import JavaKeyStore, KeyStoreError, is_java_key_store
 
 PASSWORD = "store-password"
 AUTHORITY = Authority.make()

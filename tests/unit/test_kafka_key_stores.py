@@ -16,8 +16,8 @@ from cryptography.x509 import load_pem_x509_certificates
 from rest_certificates import Authority, jks_store, jks_trust_store, pkcs12_store
 
 from connect_py.api.errors import ConfigError
-from connect_py.api.key_stores import key_and_chain
 from connect_py.kafka.client_config import translate
+from connect_py.tls.key_stores import key_and_chain
 
 PASSWORD = "store-password"
 AUTHORITY = Authority.make()

@@ -8,10 +8,10 @@ import pytest
 import connectors.file_stream.file_stream_sink as sink_module
 import connectors.file_stream.file_stream_source as source_module
 from connect_py.api.errors import ConfigError, ConnectError
-from connect_py.api.java_text import java_text
 from connect_py.api.record import TopicPartition
 from connect_py.api.schema import OPTIONAL_STRING, STRING, Struct, struct
 from connect_py.api.task import ExactlyOnceSupport
+from connect_py.java.strings import java_text
 from connect_py.testing import FakeSinkTaskContext, FakeSourceTaskContext, sink_record
 from connectors.file_stream.file_stream_sink import FileStreamSinkConnector, FileStreamSinkTask
 from connectors.file_stream.file_stream_source import (

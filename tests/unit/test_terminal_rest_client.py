@@ -12,7 +12,6 @@ import pytest
 from fixtures.rest_certificates import Authority
 from fixtures.storage_fake_clock import FakeClock
 
-from connect_py.api.tls_context import server_context
 from connect_py.terminal.rest_client import (
     CONFLICT_SECONDS,
     RequestRefusedError,
@@ -20,6 +19,7 @@ from connect_py.terminal.rest_client import (
     WorkerAddress,
     WorkerUnreachableError,
 )
+from connect_py.tls.tls_context import server_context
 
 REBALANCE = (
     409,

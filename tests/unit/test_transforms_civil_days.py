@@ -7,7 +7,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from transforms.civil_days import date_of, days_of, java_date_of, java_days_of
+from connect_py.java.civil_days import date_of, days_of, java_date_of, java_days_of
 
 EPOCH = date(1970, 1, 1)
 

@@ -28,7 +28,7 @@ from connect_py.api.schema import (
     timestamp,
 )
 from connect_py.error_handling.failed_record import stack_trace
-from transforms.java_errors import IllegalArgumentError, NullPointerError
+from connect_py.java.errors import IllegalArgumentError, NullPointerError
 from transforms.mongodb.documents import REGULAR_EXPRESSION
 from transforms.mongodb.extended_json import canonical_text, parse_value
 

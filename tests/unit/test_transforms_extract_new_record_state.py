@@ -23,8 +23,8 @@ from connect_py.api.schema import (
     Type,
     struct,
 )
+from connect_py.java.errors import ClassCastError
 from transforms.debezium.extract_new_record_state import ExtractNewRecordState
-from transforms.java_errors import ClassCastError
 
 ROW = struct(
     ("id", INT32),

@@ -21,8 +21,8 @@ from connect_py.api.schema import (
     struct,
     timestamp,
 )
+from connect_py.java.errors import NullPointerError
 from transforms.iceberg.debezium_transform import DebeziumTransform
-from transforms.java_errors import NullPointerError
 
 ROW = struct(
     ("id", INT32),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from connect_py.api.java_regex import JavaRegexError
-from transforms.java_errors import IllegalArgumentError, IndexOutOfBoundsError
-from transforms.java_regex import JavaPattern, Replacement
+from connect_py.java.errors import IllegalArgumentError, IndexOutOfBoundsError
+from connect_py.java.patterns import JavaPattern, Replacement
+from connect_py.java.regex import JavaRegexError
 
 
 @pytest.mark.parametrize(

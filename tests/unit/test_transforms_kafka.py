@@ -31,10 +31,10 @@ from connect_py.api.schema import (
     timestamp,
 )
 from connect_py.api.transformation import Transformation
+from connect_py.java.errors import IndexOutOfBoundsError
 from transforms import PLUGINS
 from transforms.filter import Filter
 from transforms.insert_field import InsertFieldKey, InsertFieldValue
-from transforms.java_errors import IndexOutOfBoundsError
 from transforms.predicates.has_header_key import HasHeaderKey
 from transforms.predicates.record_is_tombstone import RecordIsTombstone
 from transforms.predicates.topic_name_matches import TopicNameMatches

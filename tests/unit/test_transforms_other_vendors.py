@@ -27,8 +27,8 @@ from connect_py.api.schema import (
     map_of,
     struct,
 )
+from connect_py.java.errors import NullPointerError, UnsupportedOperationError
 from transforms.expression import Expression, ExpressionError
-from transforms.java_errors import NullPointerError, UnsupportedOperationError
 
 DEBEZIUM = "io.debezium.transforms"
 ICEBERG = "org.apache.iceberg.connect.transforms"

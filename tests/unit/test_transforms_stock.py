@@ -36,9 +36,9 @@ from connect_py.api.schema import (
 from connect_py.clock import SystemClock
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler
+from connect_py.java.date_format import JavaDateFormatError, java_date_format
+from connect_py.java.errors import IllegalArgumentError, NullPointerError
 from connect_py.task.transformation_chain import ChainLink, TransformationChain
-from transforms.java_date_format import JavaDateFormatError, java_date_format
-from transforms.java_errors import IllegalArgumentError, NullPointerError
 from transforms.predicates.record_is_tombstone import RecordIsTombstone
 
 KAFKA = "org.apache.kafka.connect.transforms"

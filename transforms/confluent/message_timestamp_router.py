@@ -9,7 +9,7 @@ from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.schema import Struct
 from connect_py.api.transformation import Transformation
-from transforms.java_date_format import JavaDateFormatError, java_date_format
+from connect_py.java.date_format import JavaDateFormatError, java_date_format
 from transforms.plain_values import plain
 from transforms.requirements import require_map
 from transforms.shared_options import TOPIC_FORMAT

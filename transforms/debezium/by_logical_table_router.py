@@ -12,10 +12,10 @@ from connect_py.api.record import R
 from connect_py.api.schema import STRING, Schema, Struct, Value
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
+from connect_py.java.errors import IndexOutOfBoundsError
+from connect_py.java.patterns import JavaPattern, Replacement
 from transforms.debezium.envelope import is_envelope
 from transforms.debezium.field_names import ADJUSTMENTS, adjusted_schema_name
-from transforms.java_errors import IndexOutOfBoundsError
-from transforms.java_regex import JavaPattern, Replacement
 from transforms.rebuild import members
 from transforms.requirements import require_struct
 from transforms.validators import java_regex

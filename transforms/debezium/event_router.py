@@ -14,10 +14,10 @@ from connect_py.api.record import R
 from connect_py.api.schema import OPTIONAL_STRING, SchemaAndValue, Struct, Value, struct
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
+from connect_py.java.errors import IllegalStateError
+from connect_py.java.patterns import JavaPattern, Replacement
 from transforms.debezium.envelope import AFTER, OP, PER_SECOND, is_envelope
 from transforms.debezium.expanded_json import JsonExpansion
-from transforms.java_errors import IllegalStateError
-from transforms.java_regex import JavaPattern, Replacement
 from transforms.requirements import require_struct
 from transforms.validators import java_regex
 

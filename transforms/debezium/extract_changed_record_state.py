@@ -138,7 +138,7 @@ def _changes(before: Column, after: Column) -> list[bool]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from connect_py.api.arrow import is_odd_decimal, to_values
+    from connect_py.columns.arrow import is_odd_decimal, to_values
 
     assert after.schema is not None
     kind = after.data.type

@@ -9,12 +9,12 @@ from typing import Final
 from connect_py.api.config import ConfigDef, Importance, Parsed, Type, one_of
 from connect_py.api.record import R
 from connect_py.api.schema import OPTIONAL_BOOLEAN, SchemaAndValue, Struct
+from connect_py.java.errors import NullPointerError
 from transforms.debezium.delete_handling import Deletes
 from transforms.debezium.envelope import AFTER, BEFORE, DELETED, is_delete, is_envelope
 from transforms.debezium.field_names import ADJUSTMENTS
 from transforms.debezium.unwrapping import Unwrapping
 from transforms.flatten import Flatten, FlattenValue
-from transforms.java_errors import NullPointerError
 from transforms.mongodb.change_events import (
     UPDATE_DESCRIPTION,
     has_document_key,

@@ -9,11 +9,11 @@ from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, Importance, Parsed, Type
 from connect_py.api.record import R
 from connect_py.api.schema import OPTIONAL_STRING, Schema, Struct, Value
+from connect_py.java.errors import ClassCastError, IllegalArgumentError
 from transforms.by_schema import BySchema
 from transforms.debezium.delete_handling import Deletes
 from transforms.debezium.envelope import AFTER, BEFORE, DELETED, is_delete, is_envelope, text_column
 from transforms.debezium.unwrapping import Unwrapping
-from transforms.java_errors import ClassCastError, IllegalArgumentError
 from transforms.rebuild import members, rebuilt, values_of
 from transforms.requirements import require_struct
 

@@ -10,8 +10,8 @@ from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parse
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.transformation import Transformation
+from connect_py.java.patterns import JavaPattern
 from transforms.expression import Expression, ExpressionError
-from transforms.java_regex import JavaPattern
 from transforms.validators import java_regex
 
 LANGUAGE = "connect_py.expression"

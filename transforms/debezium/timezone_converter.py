@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type
 from connect_py.api.errors import ConfigError, NotColumnar
-from connect_py.api.java_text import wrap
 from connect_py.api.record import R
 from connect_py.api.schema import Schema, Struct, Value
 from connect_py.api.schema import Type as SchemaType
 from connect_py.api.transformation import Transformation
-from transforms.civil_days import date_of, days_of
+from connect_py.java.civil_days import date_of, days_of
+from connect_py.java.errors import DateTimeParseError
+from connect_py.java.strings import wrap
 from transforms.debezium.envelope import PER_SECOND, is_envelope
 from transforms.debezium.time_zone import TimeZone
-from transforms.java_errors import DateTimeParseError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -216,7 +216,7 @@ class TimezoneConverter(Transformation[R]):
         return answers.pop()
 
     def _column(self, schema: Schema, data: pa.Array) -> pa.Array:
-        from connect_py.api.arrow import to_array, to_values
+        from connect_py.columns.arrow import to_array, to_values
 
         if not _is_time(schema):
             return data

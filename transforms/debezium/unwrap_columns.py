@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import to_values
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.record import NO_HEADERS, Headers
 from connect_py.api.schema import Schema, Type, Value
+from connect_py.columns.arrow import to_values
 from transforms.columns import (
     blamed,
     children,

@@ -11,7 +11,7 @@ from connect_py.api.errors import DataError
 from connect_py.api.record import R
 from connect_py.api.schema import Schema, Struct
 from connect_py.api.transformation import Transformation
-from transforms.java_errors import NullPointerError
+from connect_py.java.errors import NullPointerError
 from transforms.rebuild import check_required, members, rebuilt, values_of
 from transforms.requirements import require_map, require_struct
 

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import as_logical
 from connect_py.api.batch import Batch, Column, Path
 from connect_py.api.errors import DataError, NotColumnar
 from connect_py.api.schema import INT64, STRING, Schema, Type
+from connect_py.columns.arrow import as_logical
 from transforms.columns import (
     blamed,
     children,

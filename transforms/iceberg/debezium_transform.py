@@ -22,8 +22,8 @@ from connect_py.api.schema import (
     timestamp,
 )
 from connect_py.api.transformation import Transformation
+from connect_py.java.errors import NullPointerError
 from transforms.iceberg.cdc import CDC, CDC_OPERATIONS, INSERT, NO_ROW
-from transforms.java_errors import NullPointerError
 from transforms.rebuild import members, rebuilt, values_of
 from transforms.requirements import require_map, require_struct
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from connect_py.api.record import R
 from connect_py.api.schema import Value
 from connect_py.api.transformation import Transformation
+from connect_py.java.errors import NullPointerError, UnsupportedOperationError
 from transforms.iceberg.cdc import CDC, INSERT
-from transforms.java_errors import NullPointerError, UnsupportedOperationError
 from transforms.requirements import require_map
 
 PURPOSE = "DMS transform"

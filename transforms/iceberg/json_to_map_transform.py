@@ -10,7 +10,6 @@ from typing import Any
 
 from connect_py.api.config import ConfigDef, Importance, Type
 from connect_py.api.errors import DataError
-from connect_py.api.java_text import double_text
 from connect_py.api.record import R
 from connect_py.api.schema import (
     OPTIONAL_STRING,
@@ -23,6 +22,7 @@ from connect_py.api.schema import (
     struct,
 )
 from connect_py.api.transformation import Transformation
+from connect_py.java.strings import double_text
 from transforms.plain_values import scalar_schema
 
 _MAP = map_of(STRING, STRING, optional=True)

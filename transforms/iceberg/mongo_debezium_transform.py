@@ -9,8 +9,8 @@ from connect_py.api.config import ConfigDef, Importance, Type, one_of
 from connect_py.api.record import R
 from connect_py.api.schema import Schema, SchemaAndValue, Struct, Value
 from connect_py.api.transformation import Transformation
+from connect_py.java.errors import IllegalArgumentError, NullPointerError
 from transforms.debezium.envelope import AFTER, BEFORE, is_delete, is_envelope
-from transforms.java_errors import IllegalArgumentError, NullPointerError
 from transforms.mongodb.change_events import (
     UPDATE_DESCRIPTION,
     has_document_key,

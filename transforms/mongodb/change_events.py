@@ -6,7 +6,7 @@ from typing import Final
 
 from connect_py.api.errors import DataError
 from connect_py.api.schema import Schema, Struct
-from transforms.java_errors import IllegalArgumentError
+from connect_py.java.errors import IllegalArgumentError
 from transforms.mongodb.extended_json import Document, parse_value
 
 UPDATE_DESCRIPTION: Final = "updateDescription"

@@ -14,8 +14,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from connect_py.api.errors import DataError
-from connect_py.api.java_text import double_text, wrap
-from transforms.civil_days import days_of
+from connect_py.java.civil_days import days_of
+from connect_py.java.strings import double_text, wrap
 
 
 class Kind(Enum):

@@ -8,7 +8,7 @@ from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, Importance, Type, all_of, non_empty
 from connect_py.api.predicate import Predicate
 from connect_py.api.record import R
-from transforms.java_regex import JavaPattern
+from connect_py.java.patterns import JavaPattern
 from transforms.validators import java_regex
 
 

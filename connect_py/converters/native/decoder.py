@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from connect_py.api.errors import DataError, NotColumnar
-from connect_py.api.joined_bytes import JoinedBytes
+from connect_py.columns.joined_bytes import JoinedBytes
 from connect_py.converters.native.library import Exported, library
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Decoded:
         """Make lists of the column that stands for the items."""
         import pyarrow as pa
 
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         type_ = pa.list_(pa.field(arrow.ELEMENT, items.type))
         buffers = [self._validity, self._ends.buffers()[1]]

@@ -6,7 +6,7 @@ import ctypes
 from functools import cache
 from typing import Any, Final
 
-from connect_py.api.compiled import compiled_library
+from connect_py.columns.compiled import compiled_library
 
 # of what crosses to the library: plans, numbers, arrays; `VERSION` in lib.rs is the same
 VERSION: Final = 3

@@ -87,7 +87,7 @@ def _array(decoded: Decoded, path: Path, absent: dict[Path, pa.BooleanArray]) ->
     """Make the Arrow array of a value at `path`; rows where a member is missing go to `absent`."""
     import pyarrow as pa
 
-    from connect_py.api import arrow
+    from connect_py.columns import arrow
 
     kind = decoded.node.kind
     if kind is Kind.LIST:

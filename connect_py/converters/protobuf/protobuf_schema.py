@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
 
 from connect_py.api.errors import DataError
-from connect_py.api.java_text import wrap
 from connect_py.api.schema import (
     DECIMAL,
     PRECISION,
@@ -31,6 +30,7 @@ from connect_py.api.schema import (
 )
 from connect_py.converters.json_values import INTEGER_BITS, decimal_of
 from connect_py.converters.protobuf.field_meta import params
+from connect_py.java.strings import wrap
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -326,14 +326,14 @@ def _message_if_chosen(union: str, message: Raw) -> Raw:
 def _leaf_column(schema: Schema, raws: Sequence[Raw]) -> pa.Array:
     import pyarrow as pa
 
-    from connect_py.api import arrow
+    from connect_py.columns import arrow
 
     return pa.array(raws, arrow.arrow_type(schema))
 
 
 def _by_values(schema: Schema, value: ToValue) -> ProtobufType:
     def column(schema: Schema, raws: Sequence[Raw]) -> pa.Array:
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         return arrow.to_array(schema, [None if raw is None else value(schema, raw) for raw in raws])
 
@@ -353,7 +353,7 @@ def _struct_type(members: Sequence[Member], **attributes: Any) -> ProtobufType:
     def column(schema: Schema, messages: Sequence[Raw]) -> pa.Array:
         import pyarrow as pa
 
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         there = [m for m in messages if m is not None]
         if not members:
@@ -371,7 +371,7 @@ def _array_type(items: ProtobufType) -> ProtobufType:
     schema = Schema(Type.ARRAY, value_schema=items.schema, optional=True)
 
     def column(schema: Schema, raws: Sequence[Raw]) -> pa.Array:
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         data = items.column(items.schema, [item for raw in raws if raw is not None for item in raw])
         return arrow.list_array([None if raw is None else len(raw) for raw in raws], data)

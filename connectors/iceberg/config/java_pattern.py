@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from connect_py.api.java_regex import JavaRegexError, compile_java_regex
+from connect_py.java.regex import JavaRegexError, compile_java_regex
 
 
 def compile_java_pattern(text: str) -> re.Pattern[str]:

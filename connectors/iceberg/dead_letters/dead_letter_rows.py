@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
-from connect_py.api.arrow import arrow_type
 from connect_py.api.batch import Batch
 from connect_py.api.dead_letter import DeadLetter
 from connect_py.api.record import RecordOrigin, SinkRecord
@@ -24,6 +23,7 @@ from connect_py.api.schema import (
     struct,
 )
 from connect_py.api.secret_keys import SECRET_KEY
+from connect_py.columns.arrow import arrow_type
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.schema.table import TableRequest
 from connectors.iceberg.staging.types import TypeOptions, new_table_schema

@@ -9,8 +9,8 @@ listens for py4j: what it does then is up to its owner.
 
 This module needs the folder that pyspark is installed in; it does not import pyspark.
 
-The JVM dies with us: see `connect_py.api.child_process`. It reads its standard input, as pyspark's
-own does.
+The JVM dies with us: see `connect_py.process.child_process`. It reads its standard input, as
+pyspark's own does.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from connect_py.api.child_process import ChildProcess
-from connect_py.api.scratch_folder import scratch_folder
+from connect_py.process.child_process import ChildProcess
+from connect_py.process.scratch_folder import scratch_folder
 from connectors.iceberg.config.spark_config import JARS_VARIABLE
 from connectors.iceberg.errors import CatalogUnavailableError, SparkLostError
 

@@ -10,10 +10,10 @@ from functools import cache, lru_cache, partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import schemaless_values, to_values
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, ConnectError, DataError
-from connect_py.api.java_text import java_text
+from connect_py.columns.arrow import schemaless_values, to_values
+from connect_py.java.strings import java_text
 from connectors.iceberg.config.keys import CHANGELOG_SUFFIX
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import Unrouted

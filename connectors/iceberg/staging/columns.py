@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import storage_type
 from connect_py.api.batch import Column
 from connect_py.api.schema import Schema, Type
+from connect_py.columns.arrow import storage_type
 
 
 def tombstones(column: Column) -> pa.BooleanArray | None:

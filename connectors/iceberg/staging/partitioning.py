@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import NestedField
 
-from connect_py.api.arrow import floor_divide
+from connect_py.columns.arrow import floor_divide
 from connectors.iceberg.staging.columns import as_array, member, plain
 from connectors.iceberg.staging.full_names import columns_inside
 from connectors.iceberg.staging.timestamps import MICROS_PER_DAY, civil_from_days, date_text

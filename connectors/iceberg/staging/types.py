@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from connect_py.api.arrow import DECIMAL_DIGITS
 from connect_py.api.errors import DataError
 from connect_py.api.schema import (
     DATE,
@@ -29,6 +28,7 @@ from connect_py.api.schema import (
     decimal_precision,
     decimal_scale,
 )
+from connect_py.columns.arrow import DECIMAL_DIGITS
 from connectors.iceberg.config.partition_by import PartitionTerm
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import ClassFamily, LogicalTypes

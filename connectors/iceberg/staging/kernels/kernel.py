@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import schemaless_values, to_values
 from connect_py.api.batch import Path
 from connect_py.api.schema import Schema
+from connect_py.columns.arrow import schemaless_values, to_values
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import OutOfRange
 from connectors.iceberg.staging.column_names import ColumnNames, NameMapping, inner_mapping

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import storage_type
-from connect_py.api.java_text import double_text, float_text
+from connect_py.columns.arrow import storage_type
+from connect_py.java.strings import double_text, float_text
 from connectors.iceberg.staging.columns import any_true, member
 from connectors.iceberg.staging.kernels.kernel import (
     Conversion,

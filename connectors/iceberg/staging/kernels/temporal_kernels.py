@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.arrow import floor_divide, storage_type
+from connect_py.columns.arrow import floor_divide, storage_type
 from connectors.iceberg.config.sink_options import OutOfRange
 from connectors.iceberg.staging import timestamps
 from connectors.iceberg.staging.columns import as_array, plain

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.java_text import double_text, float_text
 from connect_py.api.schema import Schema, Struct, Type, Value
+from connect_py.java.strings import double_text, float_text
 from connectors.iceberg.staging.columns import as_array
 from connectors.iceberg.staging.kernels.kernel import (
     Conversion,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from connect_py.api.cipher_suites import openssl_ciphers
+from connect_py.tls.cipher_suites import openssl_ciphers
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -35,13 +35,13 @@ def trusted_authorities(props: Mapping[str, str]) -> str | None:
     """Trusted certificates; None when the settings name none. ConfigError as for
     `TlsMaterial.of`."""
     if _text(props, "ssl.truststore.certificates"):
-        from connect_py.api.key_stores import certificates_of
+        from connect_py.tls.key_stores import certificates_of
 
         return certificates_of(props["ssl.truststore.certificates"], "ssl.truststore.certificates")
     location = _text(props, "ssl.truststore.location")
     if not location:
         return None
-    from connect_py.api.key_stores import trusted_certificates
+    from connect_py.tls.key_stores import trusted_certificates
 
     return trusted_certificates(
         location, _store_type(props, "truststore"), props.get("ssl.truststore.password")
@@ -51,7 +51,7 @@ def trusted_authorities(props: Mapping[str, str]) -> str | None:
 def _key_and_chain(props: Mapping[str, str]) -> tuple[str | None, str | None]:
     password = props.get("ssl.key.password")
     if _text(props, "ssl.keystore.key"):
-        from connect_py.api.key_stores import certificates_of, private_key_of
+        from connect_py.tls.key_stores import certificates_of, private_key_of
 
         chain = "ssl.keystore.certificate.chain"
         return (
@@ -61,7 +61,7 @@ def _key_and_chain(props: Mapping[str, str]) -> tuple[str | None, str | None]:
     location = _text(props, "ssl.keystore.location")
     if not location:
         return None, None
-    from connect_py.api.key_stores import key_and_chain
+    from connect_py.tls.key_stores import key_and_chain
 
     return key_and_chain(
         location, _store_type(props, "keystore"), props.get("ssl.keystore.password"), password

@@ -32,10 +32,10 @@ from connect_py.api.schema import (
     decimal_precision,
     decimal_scale,
 )
-from connect_py.api.struct_columns import child
-from connect_py.api.struct_columns import is_struct as is_struct
-from connect_py.api.struct_columns import mixed as mixed
-from connect_py.api.struct_columns import struct_member as struct_member
+from connect_py.columns.struct_columns import child
+from connect_py.columns.struct_columns import is_struct as is_struct
+from connect_py.columns.struct_columns import mixed as mixed
+from connect_py.columns.struct_columns import struct_member as struct_member
 
 DECIMAL_DIGITS = 38
 _WIDEST_DECIMAL = 76  # digits

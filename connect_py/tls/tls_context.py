@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from connect_py.api.errors import ConfigError
-from connect_py.api.tls_material import TlsMaterial
+from connect_py.tls.tls_material import TlsMaterial
 
 _VERSIONS: Final = {
     "TLSv1": "TLSv1",

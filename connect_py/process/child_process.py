@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from connect_py.api import child_launcher
+from connect_py.process import child_launcher
 
 _KILL_SECONDS = 10.0
 

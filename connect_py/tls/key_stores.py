@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509 import Certificate, load_der_x509_certificate, load_pem_x509_certificates
 
 from connect_py.api.errors import ConfigError
-from connect_py.api.java_key_store import JavaKeyStore, KeyStoreError, is_java_key_store
+from connect_py.tls.java_key_store import JavaKeyStore, KeyStoreError, is_java_key_store
 
 
 def trusted_certificates(location: str, kind: str, password: str | None) -> str:

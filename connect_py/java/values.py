@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from connect_py.api.java_text import java_text, to_float32
 from connect_py.api.schema import (
     BOOLEAN,
     DATE,
@@ -36,6 +35,7 @@ from connect_py.api.schema import (
     time,
     timestamp,
 )
+from connect_py.java.strings import java_text, to_float32
 
 # no point in front
 _NUMBER = re.compile(r"(?!\.)[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)

@@ -49,7 +49,7 @@ class StructRows:
 
     def read(self, index: int) -> Sequence[Value]:
         """Make the values of a field, null where the struct is."""
-        from connect_py.api import arrow
+        from connect_py.columns import arrow
 
         field = self.schema.fields[index]
         column = self.column.member(field.name)

@@ -7,7 +7,7 @@ import re
 from decimal import Decimal
 from typing import Final
 
-from connect_py.api.java_text import to_float32, wrap
+from connect_py.java.strings import to_float32, wrap
 
 _INTEGER = re.compile(r"[+-]?\d+")  # digits of any script
 _FLOAT = re.compile(

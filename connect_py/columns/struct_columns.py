@@ -1,5 +1,5 @@
 """Columns of structs: their members, and the rows of two of them in one. Imported as
-`connect_py.api.arrow` is."""
+`connect_py.columns.arrow` is."""
 
 from __future__ import annotations
 

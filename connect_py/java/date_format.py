@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
-from transforms.civil_days import java_date_of, java_days_of
+from connect_py.java.civil_days import java_date_of, java_days_of
 
 MILLIS_PER_DAY: Final = 86_400_000
 _MONTHS: Final = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from connect_py.api.java_regex import compile_java_regex
-from transforms.java_errors import IllegalArgumentError, IndexOutOfBoundsError
+from connect_py.java.errors import IllegalArgumentError, IndexOutOfBoundsError
+from connect_py.java.regex import compile_java_regex
 
 
 class JavaPattern:

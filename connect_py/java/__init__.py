@@ -1,0 +1,1 @@
+"""Semantics of Java: strings, numbers, dates, regular expressions, and errors."""

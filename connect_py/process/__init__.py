@@ -1,0 +1,1 @@
+"""Child processes and temporary folders that do not outlive their owner."""
