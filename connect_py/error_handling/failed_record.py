@@ -7,9 +7,9 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from connect_py.api.dead_letter import Replay, without_replay
 from connect_py.api.errors import ConnectError, DataError, FailureReason
 from connect_py.api.record import RecordOrigin, TimestampType
-from connect_py.api.replay import Replay, without_replay
 from connect_py.error_handling.stage import Stage
 
 CAUSED_BY = "\nCaused by: "

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from connect_py.api.batch import Batch, Column, Origin
 from connect_py.api.converter import ColumnRun, Converter, HeaderConverter
+from connect_py.api.dead_letter import Replay, without_replay
 from connect_py.api.errors import ConnectError, NotColumnar, RetriableError
 from connect_py.api.message_run import MessageRun
 from connect_py.api.record import (
@@ -21,7 +22,6 @@ from connect_py.api.record import (
     RecordOrigin,
     SinkRecord,
 )
-from connect_py.api.replay import Replay, without_replay
 from connect_py.error_handling.error_handler import ErrorHandler, Skipped
 from connect_py.error_handling.failed_record import FailedRecord
 from connect_py.error_handling.stage import Stage

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from connect_py.api.dead_letter import Replay
 from connect_py.api.errors import ConnectError
-from connect_py.api.replay import Replay
 from connect_py.embedded.broker import KafkaBroker
 from connectors.iceberg import faults
 from connectors.iceberg_tools.dead_letters.dead_letter_record import DeadLetterRecord

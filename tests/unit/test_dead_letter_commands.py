@@ -16,8 +16,8 @@ from no_jvm import NoJvm
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from typer.testing import CliRunner
 
+from connect_py.api.dead_letter import Replay
 from connect_py.api.errors import ConnectError
-from connect_py.api.replay import Replay
 from connect_py.testing import FakeSharedServices
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg_tools import client_error_log

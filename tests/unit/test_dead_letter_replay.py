@@ -11,9 +11,9 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from fixtures.worker_plugins import TextColumnConverter, TextHeaderConverter
 from kept_reports import Kept
 
+from connect_py.api.dead_letter import REPLAY_HEADER, Replay, without_replay
 from connect_py.api.errors import ConfigError, DataError
 from connect_py.api.record import RecordOrigin, SinkRecord
-from connect_py.api.replay import REPLAY_HEADER, Replay, without_replay
 from connect_py.clock import SystemClock
 from connect_py.error_handling.error_config import ErrorConfig
 from connect_py.error_handling.error_handler import ErrorHandler

@@ -12,10 +12,9 @@ import pytest
 from iceberg_staging_rows import BASE, ORDERS_0, batch, read, record
 from sink_task_stand import EPOCH, TABLES, Stand, make_stand
 
-from connect_py.api.dead_letter import DeadLetter
+from connect_py.api.dead_letter import DeadLetter, Replay
 from connect_py.api.errors import ConfigError, ConnectError, DataError, FailureReason
 from connect_py.api.record import RecordOrigin, TimestampType
-from connect_py.api.replay import Replay
 from connect_py.api.task import SinkTask
 from connect_py.error_handling.errant_record_reporter import TaskErrantRecordReporter
 from connect_py.error_handling.error_config import ErrorConfig

@@ -6,9 +6,8 @@ import hashlib
 from collections.abc import Iterable, Mapping
 
 from connect_py.api.batch import Batch
-from connect_py.api.dead_letter import DeadLetter
+from connect_py.api.dead_letter import DeadLetter, without_replay
 from connect_py.api.record import RecordOrigin, SinkRecord
-from connect_py.api.replay import without_replay
 from connect_py.api.schema import (
     INT32,
     INT64,

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Self
 
+from connect_py.api.dead_letter import Replay
 from connect_py.api.errors import ConfigError
 from connect_py.api.record import RawHeaders
-from connect_py.api.replay import Replay
 
 Place = tuple[str, int, int]  # topic, partition and offset of a record, as it was first read
 
