@@ -1,22 +1,24 @@
 """The Iceberg sink: Debezium topics land in tables, exactly once, by one commit per table and
 cycle.
 
-| room | what happens there |
+| package | responsibility |
 |---|---|
+| `table` | tables, and changes of their schema, as plain values |
 | `config` | the keys of a connector become frozen values |
-| `task`, `sink_task` | rows come in, poll by poll; what the coordinator says is carried out |
-| `routing`, `staging` | which table; conversion to its schema; Parquet |
-| `schema` | what a table has, and how it follows the rows |
-| `channel` | how tasks and coordinator talk |
-| `protocol` | every decision, as plain data in and answers out |
-| `coordinator` | carries the decisions out |
-| `spark` | the driver, the catalog, the engines that commit |
+| `routing` | the tables of a row |
+| `conversion` | conversion of rows to a table's columns, and changes of the table for its rows |
+| `staging` | Parquet files per table and partition |
+| `protocol` | every decision, as plain data in and actions out |
+| `task` | the sink task: polls, staging, and the coordinator's messages |
+| `coordinator` | the thread in task 0 that carries out the decisions; its channel to the tasks |
+| `catalog`, `commit`, `driver` | Iceberg's Java classes, the commit, and the Spark driver |
+| `dead_letters`, `maintenance` | the dead-letter table, and maintenance of tables |
 """
 
 from connect_py.api.plugin import Plugin, PluginKind
 
 # 0.4 s of CPU in every process otherwise
-PRELOAD = ("connectors.iceberg.connector", "connectors.iceberg.task")
+PRELOAD = ("connectors.iceberg.connector", "connectors.iceberg.task.sink_task")
 PLUGINS = tuple(
     Plugin(
         PluginKind.SINK,

@@ -21,7 +21,7 @@ from connectors.iceberg.coordinator.offset_alteration import alter
 from connectors.iceberg.driver.gateway import why_absent
 from connectors.iceberg.driver.lake_client import driver_service
 from connectors.iceberg.operation_request import Cancellation, OperationRequest, operate
-from connectors.iceberg.task import IcebergSinkTask
+from connectors.iceberg.task.sink_task import IcebergSinkTask
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from worker_process import WorkerProcess
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.embedded.broker import KafkaBroker
 from connect_py.kafka.client_config import translate
-from connectors.iceberg.channel.channel_topic import CoordinatorWriter
+from connectors.iceberg.coordinator.channel_topic import CoordinatorWriter
 
 ENDS_SECONDS = 150.0  # after a minute, and what a start takes on a crowded machine
 TOPIC, GROUP, TRANSACTIONAL_ID = (

@@ -36,7 +36,7 @@ from connect_py.embedded.spark_environment import spark_environment
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.driver.spark_runtime import SparkRuntime
 from connectors.iceberg.protocol.commit_request import EngineName, EngineSettings
-from connectors.iceberg.schema.table import StagedFile, StagedKind
+from connectors.iceberg.table.table import StagedFile, StagedKind
 
 TASKS = 2
 TYPES = (

@@ -55,8 +55,8 @@ from connect_py.task.transformation_chain import ChainLink, Delivery, Transforma
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.routing.router import Router
-from connectors.iceberg.schema.table import TableDescription, TableRequest, WriteMode
 from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.table.table import TableDescription, TableRequest, WriteMode
 
 PATHS = ("columns", "rows", "reads", "changes")
 STAGES = ("consume", "convert", "transform", "rest", "stage", "parquet")

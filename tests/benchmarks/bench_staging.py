@@ -26,11 +26,11 @@ from connect_py.api.record import TimestampType, TopicPartition
 from connect_py.api.schema import Schema, Struct, Type, struct
 from connect_py.columns.arrow import to_array
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.conversion.types import TypeOptions, new_table_schema
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema.table import TableDescription, WriteMode
 from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.table_stager import TableStager
-from connectors.iceberg.staging.types import TypeOptions, new_table_schema
+from connectors.iceberg.table.table import TableDescription, WriteMode
 
 BATCH_ROWS = 2000
 TYPES = {"long": Type.INT64, "int": Type.INT32, "double": Type.FLOAT64, "string": Type.STRING}

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from connect_py.api.dead_letter import Replay
 from connect_py.api.errors import ConnectError
 from connect_py.embedded.broker import KafkaBroker
-from connectors.iceberg import faults
+from connectors.iceberg.protocol import faults
 from connectors.iceberg_tools.dead_letters.dead_letter_record import DeadLetterRecord
 from connectors.iceberg_tools.dead_letters.replay_log import ReplayLog
 

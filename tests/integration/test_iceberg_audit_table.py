@@ -13,7 +13,7 @@ import pytest
 from fixtures.iceberg_commit import Lake, Sink, lake, lake_config, order
 from short_form import short_form
 
-from connectors.iceberg.schema.table import StagedKind, WriteMode
+from connectors.iceberg.table.table import StagedKind, WriteMode
 from connectors.iceberg_tools.audit.table_audit import AuditReport, Verdict, audit
 
 __all__ = ["lake"]

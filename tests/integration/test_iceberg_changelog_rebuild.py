@@ -23,10 +23,10 @@ from connectors.iceberg.protocol.commit_request import SNAPSHOT_ID, CommitStatus
 from connectors.iceberg.protocol.ledger import Ledger, LedgerEntry, LedgerProperty, TopicLedger
 from connectors.iceberg.protocol.own_refs import BEFORE_TAG, REBUILT_BRANCH
 from connectors.iceberg.protocol.positions import Epoch, Position
-from connectors.iceberg.schema.table import StagedFile, WriteMode
 from connectors.iceberg.staging.changelog import changelog_schema
 from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.table_stager import TableStager
+from connectors.iceberg.table.table import StagedFile, WriteMode
 from connectors.iceberg_tools.commands.rebuild import rebuild
 from connectors.iceberg_tools.history.changelog_rebuild import RebuildRequest
 from connectors.iceberg_tools.history.changelog_rebuild import rebuild as rebuild_table

@@ -48,9 +48,9 @@ from connectors.iceberg.errors import (
 )
 from connectors.iceberg.protocol.commit_request import EngineName, EngineSettings
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.schema.table import StagedKind, WriteMode
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
+from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.table.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
 

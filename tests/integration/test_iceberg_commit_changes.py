@@ -12,7 +12,7 @@ from short_form import short_form
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.errors import DuplicateKeyError, PairUnreadError
 from connectors.iceberg.protocol.commit_request import EngineName
-from connectors.iceberg.schema.table import StagedKind
+from connectors.iceberg.table.table import StagedKind
 
 __all__ = ["lake"]
 

@@ -14,7 +14,7 @@ import pytest
 from fixtures.iceberg_commit import Lake, lake, order
 
 from connectors.iceberg.protocol.commit_request import EngineName
-from connectors.iceberg.schema.table import StagedKind
+from connectors.iceberg.table.table import StagedKind
 
 __all__ = ["lake"]
 

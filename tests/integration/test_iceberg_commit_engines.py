@@ -25,8 +25,8 @@ from connectors.iceberg.errors import (
 )
 from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
 from connectors.iceberg.protocol.ledger import Standing, look_up
-from connectors.iceberg.schema.table import StagedKind, WriteMode
 from connectors.iceberg.staging.file_output import FileOutput
+from connectors.iceberg.table.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
 

@@ -18,8 +18,8 @@ from short_form import short_form
 
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import EngineName
-from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.schema.table import StagedKind, WriteMode
+from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.table.table import StagedKind, WriteMode
 
 __all__ = ["lake", "s3", "s3_lake"]
 

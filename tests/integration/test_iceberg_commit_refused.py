@@ -12,8 +12,8 @@ from fixtures.refusing_catalog import refusals_of_what_is_made, refused_swaps
 from short_form import short_form
 
 from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
-from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.schema.table import WriteMode
+from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.table.table import WriteMode
 from connectors.iceberg_tools.audit.table_audit import Verdict, audit
 
 __all__ = ["lake"]

@@ -14,7 +14,7 @@ from short_form import short_form
 from connectors.iceberg.commit import engine
 from connectors.iceberg.commit.engine import AFTER_MERGE, AFTER_ROWS, BEFORE_SWAP
 from connectors.iceberg.protocol.commit_request import CommitStatus, EngineName
-from connectors.iceberg.schema.table import StagedKind
+from connectors.iceberg.table.table import StagedKind
 
 __all__ = ["lake"]
 

@@ -18,7 +18,7 @@ from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import EngineName, EngineSettings
 from connectors.iceberg.protocol.own_refs import unpublished_branch
-from connectors.iceberg.schema.table import StagedFile, StagedKind
+from connectors.iceberg.table.table import StagedFile, StagedKind
 
 __all__ = ["lake"]
 

@@ -35,8 +35,8 @@ from connectors.iceberg.maintenance.compaction import (
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.own_refs import UNPUBLISHED_PREFIX
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema.table import StagedKind, WriteMode
 from connectors.iceberg.staging.staged_file_name import StagedFileName
+from connectors.iceberg.table.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
 

@@ -17,7 +17,7 @@ from connectors.iceberg.config.cycle_aggregate import CycleAggregate
 from connectors.iceberg.config.expectations import Expectation, ExpectationAction
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import CommitRequest, CommitStatus, EngineName
-from connectors.iceberg.schema.table import StagedKind, WriteMode
+from connectors.iceberg.table.table import StagedKind, WriteMode
 
 __all__ = ["lake"]
 

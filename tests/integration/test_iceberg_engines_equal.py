@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from short_form import short_form
 
 from connectors.iceberg.protocol.commit_request import EngineName
-from connectors.iceberg.schema.table import StagedKind
+from connectors.iceberg.table.table import StagedKind
 
 __all__ = ["lake"]
 

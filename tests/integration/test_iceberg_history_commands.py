@@ -13,7 +13,7 @@ import typer
 from fixtures.iceberg_commands import table_commands
 from fixtures.iceberg_commit import Lake, Sink, lake, lake_config, order
 
-from connectors.iceberg.schema.table import StagedKind
+from connectors.iceberg.table.table import StagedKind
 from connectors.iceberg_tools.commands.diff import diff
 from connectors.iceberg_tools.commands.history import at, history
 

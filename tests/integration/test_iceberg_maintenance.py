@@ -41,8 +41,8 @@ from connectors.iceberg.maintenance.table_state import measure
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.own_refs import UNPUBLISHED_PREFIX
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema.table import StagedKind, WriteMode
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
+from connectors.iceberg.table.table import StagedKind, WriteMode
 from connectors.iceberg_tools.commands.maintain import maintain as maintain_command
 
 __all__ = ["lake", "s3", "s3_lake"]

@@ -25,7 +25,7 @@ from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.driver.lake_sessions import LakeSessions
 from connectors.iceberg.errors import SparkDiedError
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest, CommitStatus
-from connectors.iceberg.schema.table import WriteMode
+from connectors.iceberg.table.table import WriteMode
 
 NAMES = ("shop.orders", "shop.lines", "shop.returns")
 ROWS = 200

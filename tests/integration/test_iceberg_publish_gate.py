@@ -19,7 +19,7 @@ from connectors.iceberg.errors import ExpectationFailedError, TableUnsuitableErr
 from connectors.iceberg.protocol.commit_request import MAIN, CommitOutcome, CommitStatus, EngineName
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.own_refs import unpublished_branch
-from connectors.iceberg.schema.table import StagedKind, WriteMode
+from connectors.iceberg.table.table import StagedKind, WriteMode
 from connectors.iceberg_tools.audit.table_audit import Verdict, audit
 from connectors.iceberg_tools.commands.gate import gate
 

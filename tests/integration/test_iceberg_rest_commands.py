@@ -23,7 +23,7 @@ from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.protocol.commit_request import MAIN, EngineSettings
 from connectors.iceberg.protocol.ledger import Standing, TableVersion, look_up
 from connectors.iceberg.protocol.own_refs import unpublished_branch
-from connectors.iceberg.schema.table import StagedKind
+from connectors.iceberg.table.table import StagedKind
 from connectors.iceberg_tools.commands.audit import audit
 from connectors.iceberg_tools.commands.diff import diff
 from connectors.iceberg_tools.commands.gate import gate

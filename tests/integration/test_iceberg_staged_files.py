@@ -27,13 +27,13 @@ from connect_py.api.schema import (
 )
 from connect_py.columns.arrow import arrow_type
 from connectors.iceberg.config.partition_by import parse_partition_by, split_outside_brackets
+from connectors.iceberg.conversion.timestamps import parse_timestamp
+from connectors.iceberg.conversion.types import TypeOptions, new_table_schema, partition_spec
 from connectors.iceberg.protocol.commit_request import EngineName
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema.table import StagedFile, WriteMode
 from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.table_stager import TableStager
-from connectors.iceberg.staging.timestamps import parse_timestamp
-from connectors.iceberg.staging.types import TypeOptions, new_table_schema, partition_spec
+from connectors.iceberg.table.table import StagedFile, WriteMode
 
 __all__ = ["lake"]
 

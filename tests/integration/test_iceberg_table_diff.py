@@ -14,7 +14,7 @@ import pytest
 from fixtures.iceberg_commit import ORDERS_KEY, Lake, Sink, lake, order
 
 from connectors.iceberg.errors import TableUnsuitableError
-from connectors.iceberg.schema.table import StagedKind, WriteMode
+from connectors.iceberg.table.table import StagedKind, WriteMode
 from connectors.iceberg_tools.history.table_diff import DiffRequest, RowChange, TableDiff, compare
 
 __all__ = ["lake"]

@@ -19,7 +19,7 @@ from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, M
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.ledger import Standing, look_up
 from connectors.iceberg.protocol.own_refs import unpublished_branch
-from connectors.iceberg.schema.table import StagedKind
+from connectors.iceberg.table.table import StagedKind
 from connectors.iceberg_tools.audit.table_audit import Verdict, audit
 from connectors.iceberg_tools.refs.ledger_check import effects
 from connectors.iceberg_tools.refs.table_rewind import RewindMode, RewindRequest, is_rewound, rewind

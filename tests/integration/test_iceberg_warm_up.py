@@ -14,10 +14,10 @@ from command_lines import command_line
 from fixtures.iceberg_commit import Lake, lake, lake_config
 
 from connect_py.worker.local_services import LocalServices
-from connectors.iceberg import faults
 from connectors.iceberg.driver.lake_client import PROGRAM, LakeClient, driver_service
 from connectors.iceberg.driver.warm_up import COMMIT, WarmUp
 from connectors.iceberg.errors import SparkDiedError, TableMissingError
+from connectors.iceberg.protocol import faults
 
 __all__ = ["lake"]
 

@@ -71,9 +71,9 @@ from connectors.iceberg.protocol.messages import (
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
 from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TopicInfo
-from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.staging.key_changes import KeyChangeWaits, UnreadPair
 from connectors.iceberg.staging.staged_changes import PLACED, Half
+from connectors.iceberg.table.table import StagedFile, StagedKind
 from connectors.iceberg_tools.history.topic_rebuild import following
 from connectors.iceberg_tools.refs.table_rewind import skipping
 

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from connect_py.api.errors import ConnectError, RetriableError
-from connectors.iceberg.channel import channel_topic
-from connectors.iceberg.channel.channel_topic import ChannelReader, ChannelWriter
+from connectors.iceberg.coordinator import channel_topic
+from connectors.iceberg.coordinator.channel_topic import ChannelReader, ChannelWriter
 from connectors.iceberg.protocol.messages import EpochStarted
 from connectors.iceberg.protocol.positions import Epoch
 

@@ -14,7 +14,7 @@ from connectors.iceberg.coordinator.table_manager import why_not_merged
 from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName, EngineSettings
 from connectors.iceberg.protocol.ledger import TableVersion
 from connectors.iceberg.protocol.table_metadata import TableMetadata
-from connectors.iceberg.schema.table import StagedFile, StagedKind, TableDescription, WriteMode
+from connectors.iceberg.table.table import StagedFile, StagedKind, TableDescription, WriteMode
 
 APPEND, MERGE, FULL, OVERWRITE = (
     EngineName.APPEND,

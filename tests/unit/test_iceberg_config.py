@@ -19,8 +19,8 @@ from connectors.iceberg.config.partition_by import (
 from connectors.iceberg.config.sink_config import IcebergSinkConfig, validate
 from connectors.iceberg.config.sink_options import CONFIG_DEF, ClassFamily, LogicalTypes, Unrouted
 from connectors.iceberg.connector import IcebergSinkConnector
-from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind
-from connectors.iceberg.schema.table import WriteMode
+from connectors.iceberg.table.schema_change import ChangeAction, ChangeKind
+from connectors.iceberg.table.table import WriteMode
 
 STATIC = BASE | {"iceberg.tables": "db.a"}
 

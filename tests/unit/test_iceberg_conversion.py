@@ -36,11 +36,11 @@ from connect_py.api.schema import (
 from connect_py.columns.arrow import arrow_type, storage_type, to_array
 from connect_py.java.strings import double_text, float_text
 from connectors.iceberg.config.sink_options import OutOfRange
-from connectors.iceberg.schema.table import TableDescription
-from connectors.iceberg.staging.column_history import HISTORY
-from connectors.iceberg.staging.conversion import RowConverter
-from connectors.iceberg.staging.kernels.kernel import ConversionOptions
-from connectors.iceberg.staging.timestamps import days_from_civil, parse_timestamp
+from connectors.iceberg.conversion.column_history import HISTORY
+from connectors.iceberg.conversion.conversion import RowConverter
+from connectors.iceberg.conversion.kernel import ConversionOptions
+from connectors.iceberg.conversion.timestamps import days_from_civil, parse_timestamp
+from connectors.iceberg.table.table import TableDescription
 
 STRICT = ConversionOptions()
 LENIENT = ConversionOptions(lenient=True)

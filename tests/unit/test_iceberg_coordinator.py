@@ -16,15 +16,15 @@ from connectors.iceberg.coordinator.freshness import STALE_MS, Freshness
 from connectors.iceberg.coordinator.retry_tracker import RetryTracker
 from connectors.iceberg.coordinator.table_executor import TableExecutor
 from connectors.iceberg.errors import TableUnsuitableError
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitStatus, EngineName
 from connectors.iceberg.protocol.coordinator_state import CoordinatorState
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.ledger import TableView
 from connectors.iceberg.protocol.messages import CommitComplete, Message, Range, Report, TablePart
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TableAge, TopicInfo
-from connectors.iceberg.schema.table import StagedFile, StagedKind
+from connectors.iceberg.table.table import StagedFile, StagedKind
 
 GOOD, BAD = "db.good", "db.bad"
 

@@ -8,10 +8,10 @@ import pytest
 from iceberg_staging_rows import batch, config, record
 
 from connect_py.api.schema import INT64, STRING, Struct, decimal, struct
+from connectors.iceberg.conversion.full_names import FullNames
 from connectors.iceberg.routing.router import Routed
-from connectors.iceberg.schema.table import TableRequest
-from connectors.iceberg.staging.full_names import FullNames
 from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.table.table import TableRequest
 
 TABLE = "db.orders"
 

@@ -27,8 +27,8 @@ from connectors.iceberg.config.sink_config import IcebergSinkConfig, validate
 from connectors.iceberg.dead_letters.dead_letter_rows import DeadLetterRows, config_hash
 from connectors.iceberg.protocol.messages import Need, OpenTable, Report, StartCommit, TableRefused
 from connectors.iceberg.routing.router import Router
-from connectors.iceberg.schema.table import TableRequest, WriteMode
 from connectors.iceberg.staging.stage import Stage as Stage_
+from connectors.iceberg.table.table import TableRequest, WriteMode
 
 TABLE = "db.dead_letters"
 PROPS = {"errors.deadletterqueue.iceberg.table": TABLE, "errors.tolerance": "all"}

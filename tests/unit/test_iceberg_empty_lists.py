@@ -10,8 +10,8 @@ import pytest
 from iceberg_staging_rows import batch, read, record, stage, stager, table
 
 from connect_py.api.schema import INT64, STRING, Struct, array, map_of, struct
+from connectors.iceberg.conversion.types import arrow_schema
 from connectors.iceberg.staging.projection import project
-from connectors.iceberg.staging.types import arrow_schema
 
 INNER = struct(("u", STRING))
 UUID = {"id": 4, "name": "u", "required": True, "type": "uuid"}

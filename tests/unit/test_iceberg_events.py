@@ -11,7 +11,7 @@ from typing import Any
 
 import fastavro
 
-from connectors.iceberg.channel.control_events import (
+from connectors.iceberg.coordinator.control_events import (
     COMMIT_COMPLETE,
     COMMIT_TO_TABLE,
     EventPublisher,
@@ -19,7 +19,7 @@ from connectors.iceberg.channel.control_events import (
 from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.ledger import Ledger, LedgerEntry, TableVersion, TopicLedger
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
-from connectors.iceberg.schema.table import StagedFile, StagedKind
+from connectors.iceberg.table.table import StagedFile, StagedKind
 
 TABLE = str(uuid.uuid4())
 COMMIT = str(uuid.uuid4())

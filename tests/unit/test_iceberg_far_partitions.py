@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from iceberg_staging_rows import table
 
-from connectors.iceberg.staging.partitioning import Partitioner
-from connectors.iceberg.staging.timestamps import civil_from_days, days_from_civil, parse_date
+from connectors.iceberg.conversion.partitioning import Partitioner
+from connectors.iceberg.conversion.timestamps import civil_from_days, days_from_civil, parse_date
 
 HOUR = 3_600_000_000  # microseconds
 

@@ -7,7 +7,7 @@ import pytest
 
 from connect_py.api.errors import CommitStateUnknownError
 from connectors.iceberg.errors import CatalogUnavailableError, TableForbiddenError
-from connectors.iceberg.faults import (
+from connectors.iceberg.protocol.faults import (
     FaultInjected,
     fault_point,
     parse_faults,

@@ -15,13 +15,13 @@ from connectors.iceberg.coordinator.table_executor import TableExecutor
 from connectors.iceberg.coordinator.table_manager import TableManager
 from connectors.iceberg.driver.lake_sessions import LakeSessions
 from connectors.iceberg.errors import CatalogUnavailableError, SparkDiedError, TableUnsuitableError
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.commit_request import (
     CommitOutcome,
     CommitRequest,
     CommitStatus,
     EngineName,
 )
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.ledger import TableVersion
 
 SECONDS = 10.0  # until a test gives up

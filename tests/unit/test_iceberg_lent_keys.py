@@ -13,7 +13,7 @@ from iceberg_staging_rows import ORDERS_0, table
 from sink_task_stand import EPOCH, Stand, make_stand
 
 from connectors.iceberg.protocol.messages import Need, OpenTable, StartCommit, TableOpened
-from connectors.iceberg.schema.table import TableRequest
+from connectors.iceberg.table.table import TableRequest
 
 KEY, END = "s3.access-key-id", "s3.session-token-expires-at-ms"
 OWN = {"s3.secret-access-key": "in the configuration", "s3.endpoint": "http://127.0.0.1:9"}

@@ -13,12 +13,12 @@ from connect_py.api.errors import ConnectError
 from connect_py.testing import FakePluginMetrics, FakeSharedServices
 from connectors.iceberg.config.maintenance_policy import MaintenanceMode, MaintenancePolicy
 from connectors.iceberg.config.spark_config import SparkConfig
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.maintenance import maintenance_thread
 from connectors.iceberg.maintenance.maintenance_plan import MaintenanceAction, MaintenanceKind
 from connectors.iceberg.maintenance.maintenance_result import MaintenanceResult
 from connectors.iceberg.maintenance.maintenance_thread import LOOK, MaintenanceThread, _Watched
 from connectors.iceberg.maintenance.table_state import TableState
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 
 
 def result_of(counts: dict[str, int]) -> MaintenanceResult:

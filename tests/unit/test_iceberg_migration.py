@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from connect_py.api.record import TopicPartition
 from connect_py.testing import FakeSharedServices
-from connectors.iceberg.channel.control_events import COMMIT_COMPLETE, MAGIC, encode_event
 from connectors.iceberg.config.keys import EVOLVE_ADD
+from connectors.iceberg.coordinator.control_events import COMMIT_COMPLETE, MAGIC, encode_event
 from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.table.table_history import HistoricSnapshot, TableHistory
 from connectors.iceberg_tools.commands.migrate import migrate

@@ -18,10 +18,10 @@ from connect_py.api.errors import ConfigError
 from connect_py.api.record import TopicPartition
 from connect_py.testing import FakePluginMetrics
 from connectors.iceberg.config.allowed_settings import refused_settings
-from connectors.iceberg.notices.background_sender import MOST, BackgroundSender
-from connectors.iceberg.notices.lineage import Lineage, LineageJob, dataset_of, lineage_emitter
-from connectors.iceberg.notices.noticed_metrics import NoticedMetrics
-from connectors.iceberg.notices.notices import Notices, to_webhook
+from connectors.iceberg.coordinator.background_sender import MOST, BackgroundSender
+from connectors.iceberg.coordinator.lineage import Lineage, LineageJob, dataset_of, lineage_emitter
+from connectors.iceberg.coordinator.noticed_metrics import NoticedMetrics
+from connectors.iceberg.coordinator.notices import Notices, to_webhook
 from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.commit_request import (
     CommitCounts,
@@ -235,7 +235,7 @@ def test_messages_never_block_and_are_dropped_when_too_many() -> None:
 
 
 def test_messages_that_fail_thrice_are_counted_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.iceberg.notices.background_sender._PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("connectors.iceberg.coordinator.background_sender._PAUSES", (0.0, 0.0, 0.0))
     outcomes: list[str] = []
     attempts: list[int] = []
 

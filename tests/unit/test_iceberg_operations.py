@@ -11,7 +11,7 @@ from connect_py.api.errors import ConfigError, NotFoundError
 from connect_py.testing.services import FakeSharedServices
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.operation_request import OperationRequest, operate
-from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg_tools.operations.schema_approval import parse_change
 
 SCHEMA = {

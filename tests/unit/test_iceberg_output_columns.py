@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.iceberg.schema.output_columns import judge
-from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind
+from connectors.iceberg.conversion.output_columns import judge
+from connectors.iceberg.table.schema_change import ChangeAction, ChangeKind
 
 TABLE = [
     {"id": 1, "name": "id", "required": True, "type": "int"},

@@ -55,7 +55,7 @@ from connectors.iceberg.protocol.messages import (
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, Position
 from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TableAge, TopicInfo
-from connectors.iceberg.schema.table import StagedFile, StagedKind
+from connectors.iceberg.table.table import StagedFile, StagedKind
 
 E6 = Epoch(6, "old")
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

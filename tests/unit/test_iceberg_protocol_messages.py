@@ -35,7 +35,7 @@ from connectors.iceberg.protocol.messages import (
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema.table import StagedFile, StagedKind
+from connectors.iceberg.table.table import StagedFile, StagedKind
 
 EPOCH = Epoch(7, "a1b2")
 P0, P1 = TopicPartition("orders", 0), TopicPartition("a.b", 12)

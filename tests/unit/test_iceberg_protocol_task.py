@@ -37,7 +37,7 @@ from connectors.iceberg.protocol.messages import (
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.task_state import TaskState
-from connectors.iceberg.schema.table import StagedFile, StagedKind
+from connectors.iceberg.table.table import StagedFile, StagedKind
 
 E6, E7, E8 = Epoch(6, "x"), Epoch(7, "x"), Epoch(8, "x")
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -11,8 +11,8 @@ from iceberg_staging_rows import config
 from connect_py.api.errors import ConnectError
 from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
 from connectors.iceberg.catalog.java_errors import translated
-from connectors.iceberg.channel.channel_topic import FencedError
 from connectors.iceberg.coordinator import coordinator
+from connectors.iceberg.coordinator.channel_topic import FencedError
 from connectors.iceberg.coordinator.coordinator import Coordinator, _why
 from connectors.iceberg.coordinator.retry_tracker import (
     FORGET_SECONDS,
@@ -21,7 +21,7 @@ from connectors.iceberg.coordinator.retry_tracker import (
     RetryTracker,
 )
 from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 
 AWAY = "the catalog: RESTException: Connection refused to port {}"
 

@@ -14,8 +14,8 @@ from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.partition_by import PartitionTerm
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sort_by import SortTerm, parse_sort_by
-from connectors.iceberg.schema.table import TableDescription, WriteMode
 from connectors.iceberg.staging.file_order import FileOrder
+from connectors.iceberg.table.table import TableDescription, WriteMode
 
 
 def column(name: str, *more: bool) -> SortTerm:

@@ -46,14 +46,14 @@ from connect_py.api.schema import (
     struct,
     timestamp,
 )
+from connectors.iceberg.conversion.partitioning import Partitioner, single_value_json
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema.schema_change import ChangeKind
-from connectors.iceberg.schema.table import StagedFile
 from connectors.iceberg.staging.file_output import FileOutput, local_path, why_not_written
-from connectors.iceberg.staging.partitioning import Partitioner, single_value_json
 from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.staging.table_stager import TableStager
+from connectors.iceberg.table.schema_change import ChangeKind
+from connectors.iceberg.table.table import StagedFile
 
 ROW = struct(("id", INT64), ("v", Schema(Type.STRING, optional=True)))
 COLUMNS = [("id", "long"), ("v", "string")]

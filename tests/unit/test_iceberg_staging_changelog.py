@@ -16,11 +16,11 @@ from connect_py.api.schema import Struct
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.routing.router import Routed, with_changelogs
-from connectors.iceberg.schema.table import TableDescription, WriteMode
 from connectors.iceberg.staging.changelog import changelog_schema
 from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.stage import Stage
 from connectors.iceberg.staging.table_stager import TableStager
+from connectors.iceberg.table.table import TableDescription, WriteMode
 
 SETTINGS = {
     "tables__upsert_mode_enabled": "true",

@@ -22,18 +22,18 @@ from connect_py.api.record import RecordOrigin, SinkRecord, TopicPartition
 from connect_py.columns.arrow import storage_type
 from connect_py.converters.json_converter import JsonConverter
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.schema.table import StagedFile, TableDescription, WriteMode
-from connectors.iceberg.staging.staged_changes import PARTIAL, SEPARATOR, UNAVAILABLE
-from connectors.iceberg.staging.table_stager import TableStager
-from connectors.iceberg.staging.timestamps import (
+from connectors.iceberg.conversion.timestamps import (
     MICROS_PER_DAY,
     days_from_civil,
     parse_date,
     parse_time,
     parse_timestamp,
 )
-from connectors.iceberg.staging.types import TypeOptions, new_table_schema
+from connectors.iceberg.conversion.types import TypeOptions, new_table_schema
+from connectors.iceberg.staging.staged_changes import PARTIAL, SEPARATOR, UNAVAILABLE
+from connectors.iceberg.staging.table_stager import TableStager
+from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.table.table import StagedFile, TableDescription, WriteMode
 
 CORPUS = Path(__file__).parents[1] / "fixtures/corpus/debezium-postgres"
 EXPECTED: dict[str, Any] = json.loads((CORPUS / "expected.json").read_text())

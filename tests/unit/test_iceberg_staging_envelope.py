@@ -24,10 +24,10 @@ from connect_py.api.errors import BadRows, DataError, FailureReason
 from connect_py.api.record import Header, Headers, SinkRecord
 from connect_py.api.schema import INT64, STRING, Schema, Struct, Type, struct
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.schema.table import TableRequest
 from connectors.iceberg.staging.envelope import Envelope
 from connectors.iceberg.staging.stage import Stage
 from connectors.iceberg.staging.table_stager import TableStager
+from connectors.iceberg.table.table import TableRequest
 
 KEY = struct(("id", INT64))
 ROW = struct(("id", INT64), ("v", Schema(Type.STRING, optional=True)))

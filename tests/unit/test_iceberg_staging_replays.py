@@ -12,10 +12,10 @@ from connect_py.api.batch import Batch
 from connect_py.api.errors import BadRows
 from connect_py.api.record import Header, Headers, SinkRecord, TopicPartition
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.conversion.types import ORDER
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.table_stager import TableStager
-from connectors.iceberg.staging.types import ORDER
 
 AGAIN = TopicPartition("again", 0)
 LETTERS = {

@@ -17,10 +17,10 @@ from connect_py.testing import FakeClock, FakePluginMetrics, FakeSinkTaskContext
 from connectors.iceberg.config.stop_at import StopAt, parse_stop_at
 from connectors.iceberg.coordinator.bounded_run import ASK_SECONDS, REPEAT_SECONDS, BoundedRun
 from connectors.iceberg.coordinator.kafka_metadata import describe_topics, group_offsets
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import EpochEndedError, Fail, Pause, Resume
 from connectors.iceberg.protocol.bounds import Bound, Bounds
 from connectors.iceberg.protocol.coordinator_state import CoordinatorState
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerEntry,

@@ -27,7 +27,6 @@ from connectors.iceberg.errors import (
     TableMissingError,
     TableUnsuitableError,
 )
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.maintenance.compaction import (
     CompactionOutcome,
     CompactionStatus,
@@ -41,11 +40,12 @@ from connectors.iceberg.protocol.commit_request import (
     CommitStatus,
     EngineName,
 )
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.ledger import TableVersion, TableView
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema.table import TableDescription, TableRequest, WriteMode
 from connectors.iceberg.staging.ordering import ORDER
+from connectors.iceberg.table.table import TableDescription, TableRequest, WriteMode
 
 
 class MortalLake:

@@ -35,7 +35,7 @@ from connect_py.api.schema import (
 )
 from connectors.iceberg.config.partition_by import parse_partition_by, split_outside_brackets
 from connectors.iceberg.config.sink_options import LogicalTypes
-from connectors.iceberg.staging.types import (
+from connectors.iceberg.conversion.types import (
     TypeOptions,
     arrow_schema,
     new_table_schema,

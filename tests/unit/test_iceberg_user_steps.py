@@ -11,22 +11,22 @@ from iceberg_staging_rows import config, table
 
 from connect_py.testing import FakePluginMetrics, FakeSinkTaskContext
 from connectors.iceberg.catalog.java_errors import JavaError
+from connectors.iceberg.commit.pending_schema_changes import SchemaChangesPendingError
 from connectors.iceberg.config.cycle_step import CycleStep
 from connectors.iceberg.coordinator.table_manager import DEATHS, TableManager
 from connectors.iceberg.driver.driver_program import _noted
 from connectors.iceberg.driver.lake_session import LoadedTable
 from connectors.iceberg.driver.lake_sessions import LakeSessions
 from connectors.iceberg.errors import CatalogUnavailableError, SparkDiedError, SparkLostError
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.commit_request import (
     CommitOutcome,
     CommitRequest,
     CommitStatus,
     EngineName,
 )
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.ledger import TableVersion, TableView
-from connectors.iceberg.schema.pending_schema_changes import SchemaChangesPendingError
-from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
 
 REQUEST = CommitRequest(
     "db.orders", "commit-1", TableVersion("u", None, None), "ledger", "{}", {"ledger": "{}"}

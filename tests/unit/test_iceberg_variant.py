@@ -18,8 +18,8 @@ from iceberg_staging_rows import batch, config, record, stage, stager, table
 
 from connect_py.api.errors import BadRows, ConfigError
 from connect_py.api.schema import INT32, STRING, Schema, Struct, Type, date, struct, timestamp
-from connectors.iceberg.staging.types import JSON, TypeOptions, type_of_schema
-from connectors.iceberg.staging.variant import encode_variant
+from connectors.iceberg.conversion.types import JSON, TypeOptions, type_of_schema
+from connectors.iceberg.conversion.variant import encode_variant
 
 
 def decode(metadata: bytes, value: bytes) -> Any:

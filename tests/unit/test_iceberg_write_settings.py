@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from iceberg_staging_rows import batch, record, stage, stager, table
 
-from connectors.iceberg.schema.table import StagedFile
 from connectors.iceberg.staging.write_settings import ignored_properties
+from connectors.iceberg.table.table import StagedFile
 
 COLUMNS = [("id", "long"), ("v", "string"), ("b", "boolean")]
 TAGS = ("tags", {"type": "list", "element-id": 10, "element-required": False, "element": "string"})

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.iceberg.catalog.java_errors import REFUSED, is_a, java_exception_of
 from connectors.iceberg.catalog.table_update import StaleAttemptError
 from connectors.iceberg.config.spark_config import STAGING_CATALOG
-from connectors.iceberg.faults import fault_point
+from connectors.iceberg.protocol.faults import fault_point
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

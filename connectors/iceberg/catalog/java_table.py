@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.iceberg.catalog.java_classes import JavaClasses
 from connectors.iceberg.catalog.recorded_table import RecordedTable
+from connectors.iceberg.catalog.schema_update import pending, remembered
 from connectors.iceberg.catalog.table_update import TableUpdate
 from connectors.iceberg.config.partition_by import PartitionTerm
 from connectors.iceberg.config.sort_by import SortTerm
 from connectors.iceberg.config.spark_config import STAGING_CATALOG
+from connectors.iceberg.conversion.full_names import columns_inside
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import MAIN
 from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
-from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.schema.schema_update import pending, remembered
-from connectors.iceberg.schema.table import StagedFile, StagedKind
-from connectors.iceberg.staging.full_names import columns_inside
+from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.table.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

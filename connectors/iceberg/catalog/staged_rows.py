@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.staging.staged_changes import FIELD_IDS, PLAIN
+from connectors.iceberg.table.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
     from connectors.iceberg.catalog.java_table import JavaTable

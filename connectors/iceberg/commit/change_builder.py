@@ -13,7 +13,7 @@ from connectors.iceberg.commit.table_change import Append, Overwrite, Rewrite, R
 from connectors.iceberg.errors import TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName, EngineSettings
 from connectors.iceberg.protocol.table_metadata import WRITE_MODES, Snapshot, TableMetadata
-from connectors.iceberg.schema.table import StagedKind, WriteMode
+from connectors.iceberg.table.table import StagedKind, WriteMode
 
 if TYPE_CHECKING:
     from connectors.iceberg.catalog.java_table import JavaTable

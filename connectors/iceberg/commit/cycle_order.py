@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.iceberg.catalog.sql_names import literal, quoted
 from connectors.iceberg.commit.cycle_table import CycleTable
+from connectors.iceberg.conversion.types import ORDER
 from connectors.iceberg.protocol.ledger import group_of
-from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.staging.staged_changes import PARTIAL
-from connectors.iceberg.staging.types import ORDER
+from connectors.iceberg.table.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -18,12 +18,12 @@ from connectors.iceberg.commit.cycle_order import FILE, CycleOrder, UnorderedKey
 from connectors.iceberg.commit.cycle_table import CycleTable
 from connectors.iceberg.commit.merge_statement import MergeSource, last_deletes
 from connectors.iceberg.commit.partial_rows import CycleChanges
+from connectors.iceberg.conversion.types import ORDER
 from connectors.iceberg.errors import DuplicateKeyError, TableUnsuitableError
 from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName
-from connectors.iceberg.schema.table import StagedFile, StagedKind, WriteMode
 from connectors.iceberg.staging.staged_changes import CHANGE, PARTIAL
 from connectors.iceberg.staging.staged_file_name import StagedFileName
-from connectors.iceberg.staging.types import ORDER
+from connectors.iceberg.table.table import StagedFile, StagedKind, WriteMode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

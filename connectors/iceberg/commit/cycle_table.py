@@ -13,10 +13,10 @@ from connectors.iceberg.catalog.java_table import JavaTable
 from connectors.iceberg.catalog.recorded_table import RecordedTable
 from connectors.iceberg.catalog.sql_names import quoted
 from connectors.iceberg.catalog.staged_rows import content_file, extra_columns
+from connectors.iceberg.conversion.types import ORDER
 from connectors.iceberg.protocol.commit_request import CommitRequest, EngineName
 from connectors.iceberg.protocol.table_metadata import Snapshot, TableMetadata
-from connectors.iceberg.schema.table import StagedFile, StagedKind
-from connectors.iceberg.staging.types import ORDER
+from connectors.iceberg.table.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

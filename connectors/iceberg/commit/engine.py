@@ -40,13 +40,13 @@ from connectors.iceberg.commit.cycle_table import CycleTable
 from connectors.iceberg.commit.output_columns import SchemaEvolvedError
 from connectors.iceberg.commit.rules.all_rules import all_rules
 from connectors.iceberg.errors import CatalogUnavailableError
-from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.commit_request import (
     SNAPSHOT_ID,
     CommitOutcome,
     CommitRequest,
     EngineSettings,
 )
+from connectors.iceberg.protocol.faults import fault_point
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.iceberg.catalog.sql_names import quoted
 from connectors.iceberg.catalog.table_update import StaleAttemptError
+from connectors.iceberg.commit.pending_schema_changes import SchemaChangesPendingError
+from connectors.iceberg.conversion.output_columns import judge
 from connectors.iceberg.errors import TableUnsuitableError
-from connectors.iceberg.schema.output_columns import judge
-from connectors.iceberg.schema.pending_schema_changes import SchemaChangesPendingError
-from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -27,10 +27,10 @@ from connectors.iceberg.catalog.sql_names import literal, quoted
 from connectors.iceberg.commit.cycle_order import LAST, placed
 from connectors.iceberg.commit.cycle_table import CycleTable
 from connectors.iceberg.commit.key_pairs import PairPlan, PairRow, match
+from connectors.iceberg.conversion.types import ORDER
 from connectors.iceberg.errors import PairUnreadError, TableUnsuitableError
 from connectors.iceberg.protocol.ledger import Standing, group_of, look_up
 from connectors.iceberg.protocol.table_metadata import TableMetadata
-from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.staging.cdc import Change
 from connectors.iceberg.staging.staged_changes import (
     CHANGE,
@@ -43,7 +43,7 @@ from connectors.iceberg.staging.staged_changes import (
     UNAVAILABLE,
     Half,
 )
-from connectors.iceberg.staging.types import ORDER
+from connectors.iceberg.table.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

@@ -11,7 +11,7 @@ from connectors.iceberg.catalog.sql_names import quoted
 from connectors.iceberg.commit.cycle_rows import merge_sources
 from connectors.iceberg.commit.merge_statement import replaced_rows
 from connectors.iceberg.protocol.commit_request import EngineName
-from connectors.iceberg.schema.table import StagedKind
+from connectors.iceberg.table.table import StagedKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

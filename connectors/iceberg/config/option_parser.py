@@ -35,8 +35,8 @@ from connectors.iceberg.config.table_config import (
 )
 from connectors.iceberg.config.tag_schedule import parse_tags
 from connectors.iceberg.config.topic_rules import TopicRule, is_table_name, topic_rules
-from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, EvolutionPolicy
-from connectors.iceberg.schema.table import WriteMode
+from connectors.iceberg.table.schema_change import ChangeAction, ChangeKind, EvolutionPolicy
+from connectors.iceberg.table.table import WriteMode
 
 _EVOLVE: Mapping[ChangeKind, str] = MappingProxyType(
     {

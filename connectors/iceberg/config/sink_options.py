@@ -31,8 +31,8 @@ from connectors.iceberg.config.maintenance_policy import SETTINGS
 from connectors.iceberg.config.stop_at import StopAt, parse_stop_at, valid_stop_at
 from connectors.iceberg.config.table_config import TableConfig, optional_text, table_config
 from connectors.iceberg.config.topic_rules import TopicRule
-from connectors.iceberg.schema.schema_change import ChangeAction, EvolutionPolicy
-from connectors.iceberg.schema.table import WriteMode
+from connectors.iceberg.table.schema_change import ChangeAction, EvolutionPolicy
+from connectors.iceberg.table.table import WriteMode
 
 UNAVAILABLE_DEFAULT = "__debezium_unavailable_value"
 MEGABYTE = 1 << 20

@@ -15,8 +15,8 @@ from connect_py.api.task import SinkTaskContext
 from connectors.iceberg.config.keys import STOP_AT
 from connectors.iceberg.config.stop_at import StopAt
 from connectors.iceberg.coordinator.kafka_metadata import partitions_of
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.bounds import Bounds
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.messages import Bounded, Message
 from connectors.iceberg.protocol.offset_metadata import GroupOffset
 from connectors.iceberg.protocol.positions import Epoch

@@ -27,17 +27,18 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from connect_py.api.errors import CommitStateUnknownError, ConnectError, RetriableError
 from connect_py.api.task import SinkTaskContext
-from connectors.iceberg.channel.channel_topic import (
+from connectors.iceberg.commit.pending_schema_changes import SchemaChangesPendingError
+from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.config.sink_options import Unrouted
+from connectors.iceberg.coordinator.bounded_run import BoundedRun
+from connectors.iceberg.coordinator.channel_topic import (
     ChannelReader,
     CoordinatorWriter,
     FencedError,
     OvertakenError,
     create_channel,
 )
-from connectors.iceberg.channel.control_events import EventPublisher
-from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.config.sink_options import Unrouted
-from connectors.iceberg.coordinator.bounded_run import BoundedRun
+from connectors.iceberg.coordinator.control_events import EventPublisher
 from connectors.iceberg.coordinator.freshness import Freshness
 from connectors.iceberg.coordinator.kafka_metadata import (
     begins_at_end,
@@ -60,8 +61,6 @@ from connectors.iceberg.errors import (
     TableMissingError,
     TableNotCreatedError,
 )
-from connectors.iceberg.faults import fault_point
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.maintenance.compaction import CompactionOutcome
 from connectors.iceberg.maintenance.expiration import ExpirationOutcome
 from connectors.iceberg.protocol.actions import (
@@ -81,6 +80,8 @@ from connectors.iceberg.protocol.actions import (
 )
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitStatus
 from connectors.iceberg.protocol.coordinator_state import CoordinatorState
+from connectors.iceberg.protocol.faults import fault_point
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.ledger import TableView, look_up
 from connectors.iceberg.protocol.messages import (
     CommitComplete,
@@ -92,7 +93,6 @@ from connectors.iceberg.protocol.messages import (
 from connectors.iceberg.protocol.offset_metadata import GroupOffset
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TopicInfo
-from connectors.iceberg.schema.pending_schema_changes import SchemaChangesPendingError
 
 log = logging.getLogger(__name__)
 

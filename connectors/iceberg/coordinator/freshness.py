@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.source_progress import TableAge
 
 MEASURE_MS = 1_000

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.maintenance.compaction import TableHealth
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from typing import Any
 from connect_py.api.errors import DataError
 from connectors.iceberg.config.maintenance_policy import created_properties
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.conversion.types import partition_spec, time_columns, why_no_key
 from connectors.iceberg.errors import TableMissingError, TableNotCreatedError, TableUnsuitableError
 from connectors.iceberg.protocol.table_metadata import WRITE_MODES
-from connectors.iceberg.schema.table import TableRequest, WriteMode
-from connectors.iceberg.staging.types import partition_spec, time_columns, why_no_key
+from connectors.iceberg.table.table import TableRequest, WriteMode
 
 
 @dataclass(frozen=True, slots=True)

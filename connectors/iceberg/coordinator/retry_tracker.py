@@ -12,7 +12,7 @@ from enum import Enum
 
 from connect_py.api.errors import ConnectError
 from connect_py.api.waiting import WaitReporter
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 
 log = logging.getLogger(__name__)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from connect_py.api.task import SinkTaskContext
-from connectors.iceberg.channel.control_events import EventPublisher, EventWriter
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.coordinator.control_events import EventPublisher, EventWriter
 from connectors.iceberg.coordinator.coordinator import Coordinator
+from connectors.iceberg.coordinator.outlets import Outlets
 from connectors.iceberg.coordinator.table_manager import TableManager
-from connectors.iceberg.notices.outlets import Outlets
 
 
 def started_coordinator(

@@ -20,7 +20,10 @@ from typing import Protocol
 from connect_py.api.errors import ConnectError
 from connect_py.api.service import SharedServices
 from connect_py.api.waiting import WaitReporter
-from connectors.iceberg.channel.control_events import EventPublisher
+from connectors.iceberg.commit.pending_schema_changes import (
+    PendingSchemaChanges,
+    SchemaChangesPendingError,
+)
 from connectors.iceberg.commit.rules.expectations import described
 from connectors.iceberg.config.file_io_properties import file_io_properties
 from connectors.iceberg.config.keys import ATTEMPT_TIMEOUT, TABLE_PREFIX
@@ -28,7 +31,10 @@ from connectors.iceberg.config.maintenance_policy import DAYS
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sort_by import SortTerm
 from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg.conversion.types import ORDER
+from connectors.iceberg.coordinator.control_events import EventPublisher
 from connectors.iceberg.coordinator.health_monitor import HealthMonitor
+from connectors.iceberg.coordinator.lineage import Lineage
 from connectors.iceberg.coordinator.maintenance_schedule import MaintenanceKind, MaintenanceTask
 from connectors.iceberg.coordinator.new_table import check_merged, new_table
 from connectors.iceberg.driver.lake_client import LakeClient
@@ -41,8 +47,6 @@ from connectors.iceberg.errors import (
     TableMissingError,
     TableUnsuitableError,
 )
-from connectors.iceberg.faults import fault_point
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.maintenance.compaction import (
     CompactionOutcome,
     CompactionRequest,
@@ -51,7 +55,6 @@ from connectors.iceberg.maintenance.compaction import (
 )
 from connectors.iceberg.maintenance.expiration import ExpirationOutcome, expire
 from connectors.iceberg.maintenance.maintenance_thread import LOOK, MaintenanceThread
-from connectors.iceberg.notices.lineage import Lineage
 from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.commit_request import (
     COMMIT_ID_KEY,
@@ -63,21 +66,18 @@ from connectors.iceberg.protocol.commit_request import (
     CommitStatus,
     EngineSettings,
 )
+from connectors.iceberg.protocol.faults import fault_point
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.ledger import TableView, ledger_key, source_offsets_key
 from connectors.iceberg.protocol.messages import Need
 from connectors.iceberg.protocol.own_refs import ledger_tag, scratch_prefix, unpublished_branch
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.table_metadata import WRITE_MODES
-from connectors.iceberg.schema.pending_schema_changes import (
-    PendingSchemaChanges,
-    SchemaChangesPendingError,
-)
-from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind, SchemaChange
-from connectors.iceberg.schema.table import TableDescription, TableRequest, WriteMode
 from connectors.iceberg.staging.file_output import why_not_written
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
-from connectors.iceberg.staging.types import ORDER
 from connectors.iceberg.staging.write_settings import ignored_properties
+from connectors.iceberg.table.schema_change import ChangeAction, ChangeKind, SchemaChange
+from connectors.iceberg.table.table import TableDescription, TableRequest, WriteMode
 
 log = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from connect_py.api.schema import (
 from connect_py.api.secret_keys import SECRET_KEY
 from connect_py.columns.arrow import arrow_type
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.schema.table import TableRequest
-from connectors.iceberg.staging.types import TypeOptions, new_table_schema
+from connectors.iceberg.conversion.types import TypeOptions, new_table_schema
+from connectors.iceberg.table.table import TableRequest
 
 _MOMENT = Schema(Type.INT64, optional=True, name=TIMESTAMP, version=1)
 _HEADER = struct(("key", STRING), ("value", OPTIONAL_BYTES))

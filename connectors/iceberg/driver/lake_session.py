@@ -21,13 +21,13 @@ from connectors.iceberg.commit.partial_rows import open_pairs
 from connectors.iceberg.config.file_io_properties import file_io_properties
 from connectors.iceberg.config.partition_by import PartitionTerm
 from connectors.iceberg.config.sort_by import SortTerm
-from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.commit_request import CommitOutcome, CommitRequest, EngineSettings
+from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg.protocol.ledger import TableView
 from connectors.iceberg.protocol.table_metadata import TableMetadata
-from connectors.iceberg.schema.schema_change import SchemaChange
-from connectors.iceberg.schema.table import TableDescription, WriteMode
 from connectors.iceberg.staging.staged_changes import HALF, PAIR, Half
+from connectors.iceberg.table.schema_change import SchemaChange
+from connectors.iceberg.table.table import TableDescription, WriteMode
 from connectors.iceberg.table.table_history import TableHistory
 
 if TYPE_CHECKING:

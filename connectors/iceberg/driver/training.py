@@ -17,9 +17,9 @@ from connectors.iceberg.protocol.commit_request import SNAPSHOT_ID, CommitReques
 from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, TopicLedger, look_up
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.protocol.table_metadata import WRITE_MODES
-from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.schema.table import StagedFile, StagedKind, WriteMode
 from connectors.iceberg.staging.staged_file_name import table_digits
+from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.table.table import StagedFile, StagedKind, WriteMode
 
 _LEDGER: Final = "connect-py.ledger.training"
 

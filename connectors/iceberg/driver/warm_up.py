@@ -24,8 +24,8 @@ from typing import Final
 from connectors.iceberg.driver.lake_session import LakeSession
 from connectors.iceberg.driver.spark_runtime import SparkRuntime
 from connectors.iceberg.driver.training import training_config, training_steps
-from connectors.iceberg.faults import no_fault_points
 from connectors.iceberg.protocol.commit_request import EngineSettings
+from connectors.iceberg.protocol.faults import no_fault_points
 
 log = logging.getLogger(__name__)
 

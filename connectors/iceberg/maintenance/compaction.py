@@ -40,10 +40,10 @@ from connectors.iceberg.catalog.file_rewrite import (
 )
 from connectors.iceberg.catalog.java_errors import NOT_FOUND, caused_by
 from connectors.iceberg.config.maintenance_policy import CREATED_KEY
-from connectors.iceberg.faults import fault_point
 from connectors.iceberg.maintenance import expiration
 from connectors.iceberg.maintenance.expiration import expired_snapshots, ledger_snapshots
 from connectors.iceberg.protocol.commit_request import MAIN
+from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg.protocol.ledger import look_up
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.iceberg.commit.rules import aggregates, rejected_rows
 from connectors.iceberg.config.maintenance_policy import CREATED_KEY, HOURS
-from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.commit_request import MAIN
+from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg.protocol.ledger import LedgerFormatError, LedgerProperty, ledger_key
 
 if TYPE_CHECKING:

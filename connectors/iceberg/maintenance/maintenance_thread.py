@@ -32,7 +32,6 @@ from connectors.iceberg.config.maintenance_policy import MaintenancePolicy
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import SparkConfig
 from connectors.iceberg.driver.lake_client import LakeClient
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.maintenance.maintenance_action import MaintenanceRequest, maintain
 from connectors.iceberg.maintenance.maintenance_plan import (
     MaintenanceAction,
@@ -41,6 +40,7 @@ from connectors.iceberg.maintenance.maintenance_plan import (
 )
 from connectors.iceberg.maintenance.table_state import TableState, glance, measure
 from connectors.iceberg.protocol.commit_request import MAIN
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 
 log = logging.getLogger(__name__)
 

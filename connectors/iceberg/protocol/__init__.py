@@ -40,7 +40,7 @@ its end, describe the topics, read the group's offsets and the known tables; `be
 E is the offset from which one table still needs rows of one partition; the floor is the lowest E.
 Every number in every message is absolute, so any message may be lost, late or doubled.
 
-Fault points (`connectors.iceberg.faults`), their step, and what a death there leaves for whom:
+Fault points (`connectors.iceberg.protocol.faults`), their step, and what a death there leaves for whom:
 
     before_start_commit      1  nothing is left
     after_start_commit       1  a cycle that no coordinator collects: the next epoch detaches all tasks

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, TableVersion
 from connectors.iceberg.protocol.messages import CoordinatorMessage, Need, TaskMessage
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
-from connectors.iceberg.schema.table import StagedFile
+from connectors.iceberg.table.table import StagedFile
 
 # --- both sides
 

@@ -16,8 +16,8 @@ from connectors.iceberg.config.cycle_step import CycleStep
 from connectors.iceberg.config.expectations import Expectation
 from connectors.iceberg.config.tag_schedule import TagRule
 from connectors.iceberg.protocol.ledger import TableVersion
-from connectors.iceberg.schema.schema_change import EvolutionPolicy
-from connectors.iceberg.schema.table import StagedFile, WriteMode
+from connectors.iceberg.table.schema_change import EvolutionPolicy
+from connectors.iceberg.table.table import StagedFile, WriteMode
 
 MAIN = "main"
 # in `CommitRequest.property_template`: the id of the new snapshot goes here

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from connectors.iceberg.protocol.bounds import Bound
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition, nest, unnest
-from connectors.iceberg.schema.table import StagedFile
+from connectors.iceberg.table.table import StagedFile
 
 PLAIN_VERSION = 1
 MESSAGE_VERSION = 2  # attachments as columns

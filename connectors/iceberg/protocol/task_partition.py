@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from connectors.iceberg.protocol.bounds import Bound
 from connectors.iceberg.protocol.messages import Attachment, Need, Range, TableNeed, TablePart
-from connectors.iceberg.schema.table import StagedFile
+from connectors.iceberg.table.table import StagedFile
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ from connectors.iceberg.protocol.messages import (
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
 from connectors.iceberg.protocol.task_partition import TableQuestion, TaskPartition
-from connectors.iceberg.schema.table import StagedFile
+from connectors.iceberg.table.table import StagedFile
 
 
 class TaskState:

@@ -18,8 +18,8 @@ from connectors.iceberg.config.keys import CHANGELOG_SUFFIX
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import Unrouted
 from connectors.iceberg.config.topic_rules import is_table_name
-from connectors.iceberg.schema.table import WriteMode
-from connectors.iceberg.staging.columns import any_true, member, tombstones
+from connectors.iceberg.conversion.columns import any_true, member, tombstones
+from connectors.iceberg.table.table import WriteMode
 
 _MAX_TEXTS = 10_000  # of route fields, remembered with their tables
 

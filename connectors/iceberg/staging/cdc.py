@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from connect_py.api.batch import Column
 from connect_py.api.errors import DataError, FailureReason
-from connectors.iceberg.staging.columns import any_true, as_array, member, tombstones
+from connectors.iceberg.conversion.columns import any_true, as_array, member, tombstones
 
 
 class Change(IntEnum):

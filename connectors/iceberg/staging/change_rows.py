@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import BadRows, DataError
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.conversion.columns import any_true, as_array, choose, tombstones
+from connectors.iceberg.conversion.conversion import RowConverter
+from connectors.iceberg.conversion.kernel import Failure
 from connectors.iceberg.staging.cdc import Change, any_null, changes
-from connectors.iceberg.staging.columns import any_true, as_array, choose, tombstones
-from connectors.iceberg.staging.conversion import RowConverter
 from connectors.iceberg.staging.envelope import Envelope
-from connectors.iceberg.staging.kernels.kernel import Failure
 from connectors.iceberg.staging.ordering import order_of
 from connectors.iceberg.staging.staged_changes import (
     BUFFERED_ORDER,

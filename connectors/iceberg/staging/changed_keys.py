@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Batch
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.staging.columns import tombstones
+from connectors.iceberg.conversion.columns import tombstones
 from connectors.iceberg.staging.ordering import ORDER
 from connectors.iceberg.staging.staged_changes import HALF, OFFSET, PAIR, PLACED, Half
 from connectors.iceberg.staging.table_converter import TableConverter

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect_py.api.batch import Batch, Column
+from connectors.iceberg.conversion.columns import as_array
 from connectors.iceberg.staging.cdc import Change
-from connectors.iceberg.staging.columns import as_array
 from connectors.iceberg.staging.envelope import AFTER, BEFORE, Envelope
 from connectors.iceberg.staging.staged_changes import SEPARATOR
 

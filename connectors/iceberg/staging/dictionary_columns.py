@@ -12,7 +12,7 @@ import math
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.iceberg.staging.columns import leaves
+from connectors.iceberg.conversion.columns import leaves
 
 SAMPLE_PLACES = 8
 ROWS_PER_PLACE = 512

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from connect_py.api.batch import Column
 from connect_py.api.errors import BadRows, DataError, FailureReason, NotColumnar
+from connectors.iceberg.conversion.columns import any_true, as_array, tombstones
 from connectors.iceberg.staging.cdc import INT8, SNAPSHOT, Change
-from connectors.iceberg.staging.columns import any_true, as_array, tombstones
 
 OPERATION, BEFORE, AFTER = "op", "before", "after"
 _MEANINGS = {

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.iceberg.staging.columns import as_array, member
+from connectors.iceberg.conversion.columns import as_array, member
 
 
 class FileOrder:

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
 
-from connectors.iceberg.faults import fault_point
-from connectors.iceberg.schema.table import TableDescription
+from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg.staging.dictionary_columns import dictionary_columns
 from connectors.iceberg.staging.write_settings import (
     DEFAULT_ROW_GROUP_BYTES,
     ROW_GROUP_ROWS,
     WriteSettings,
 )
+from connectors.iceberg.table.table import TableDescription
 
 LARGE_ROW_BYTES = 64 << 10  # on average
 FEW_ROWS = 100  # make one row group, however small the table wants them

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Batch, Column
 from connect_py.api.errors import DataError
 from connect_py.api.record import Headers
-from connectors.iceberg.staging.columns import as_array, column_at, plain
-from connectors.iceberg.staging.types import FIELD_ID
-from connectors.iceberg.staging.types import ORDER as ORDER
+from connectors.iceberg.conversion.columns import as_array, column_at, plain
+from connectors.iceberg.conversion.types import FIELD_ID
+from connectors.iceberg.conversion.types import ORDER as ORDER
 
 # Mostly no column of the table, so readers pass over it, as over one that was dropped. It has an id
 # because PyIceberg refuses files with columns that have none; the id is beyond those of columns,

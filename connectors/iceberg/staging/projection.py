@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.iceberg.staging.columns import as_array, items_of, list_offsets, some_value
-from connectors.iceberg.staging.types import FIELD_ID, values_of_rows_before
+from connectors.iceberg.conversion.columns import as_array, items_of, list_offsets, some_value
+from connectors.iceberg.conversion.types import FIELD_ID, values_of_rows_before
 
 
 def project(rows: pa.Table, schema: pa.Schema) -> pa.Table:

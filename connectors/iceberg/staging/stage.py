@@ -17,16 +17,16 @@ from connect_py.api.errors import BadRows, ConnectError, DataError
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config.file_io_properties import file_io_properties, lent_until_ms
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.conversion.columns import any_true, column_at
+from connectors.iceberg.conversion.full_names import FullNames
+from connectors.iceberg.conversion.types import TypeOptions, new_table_schema, type_of_arrow
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema.table import StagedFile, TableDescription, TableRequest, WriteMode
 from connectors.iceberg.staging.cdc import DELETED
 from connectors.iceberg.staging.changelog import changelog_schema
-from connectors.iceberg.staging.columns import any_true, column_at
 from connectors.iceberg.staging.envelope import Envelope, shape
-from connectors.iceberg.staging.full_names import FullNames
 from connectors.iceberg.staging.row_buffer import MemoryBudget
 from connectors.iceberg.staging.table_stager import StagedRows, TableStager
-from connectors.iceberg.staging.types import TypeOptions, new_table_schema, type_of_arrow
+from connectors.iceberg.table.table import StagedFile, TableDescription, TableRequest, WriteMode
 
 _DELETED_ID = 1_000_000  # until the catalog assigns one
 _RENEW_AHEAD_MS = 300_000  # before the end of lent keys to the storage; a commit may take that long

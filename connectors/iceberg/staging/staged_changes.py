@@ -14,10 +14,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.iceberg.conversion.columns import as_array
+from connectors.iceberg.conversion.types import FIELD_ID
 from connectors.iceberg.staging.cdc import groupable
-from connectors.iceberg.staging.columns import as_array
 from connectors.iceberg.staging.ordering import ORDER
-from connectors.iceberg.staging.types import FIELD_ID
 
 OFFSET: Final = "__connect_py_offset"
 CHANGE: Final = "__connect_py_change"  # a `Change`

@@ -12,15 +12,14 @@ import pyarrow.compute as pc
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import TARGET_FILE_BYTES
+from connectors.iceberg.conversion.columns import any_true, as_array
+from connectors.iceberg.conversion.partitioning import Partitioner
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema.table import StagedFile, StagedKind, WriteMode
 from connectors.iceberg.staging.cdc import Change, last_per_key
 from connectors.iceberg.staging.changed_keys import PAIRS
-from connectors.iceberg.staging.columns import any_true, as_array
 from connectors.iceberg.staging.file_order import FileOrder
 from connectors.iceberg.staging.file_output import FileOutput
 from connectors.iceberg.staging.ordering import ORDER, running_maximum
-from connectors.iceberg.staging.partitioning import Partitioner
 from connectors.iceberg.staging.projection import with_hidden_values
 from connectors.iceberg.staging.staged_changes import (
     BUFFERED_ORDER,
@@ -37,6 +36,7 @@ from connectors.iceberg.staging.staged_changes import (
 )
 from connectors.iceberg.staging.staged_file_name import StagedFileName, table_digits
 from connectors.iceberg.staging.table_converter import TableLayout
+from connectors.iceberg.table.table import StagedFile, StagedKind, WriteMode
 
 log = logging.getLogger(__name__)
 

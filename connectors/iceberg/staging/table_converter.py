@@ -15,13 +15,13 @@ from connect_py.api.errors import BadRows, DataError, FailureReason
 from connect_py.api.record import Header, SinkRecord
 from connect_py.api.schema import struct
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.schema.table import TableDescription
+from connectors.iceberg.conversion.columns import any_true
+from connectors.iceberg.conversion.conversion import Converted, RowConverter
+from connectors.iceberg.conversion.kernel import ConversionOptions, Failure
+from connectors.iceberg.conversion.types import FIELD_ID, arrow_schema, writable_fields
 from connectors.iceberg.staging.cdc import DELETED, Placeholder
-from connectors.iceberg.staging.columns import any_true
-from connectors.iceberg.staging.conversion import Converted, RowConverter
-from connectors.iceberg.staging.kernels.kernel import ConversionOptions, Failure
 from connectors.iceberg.staging.ordering import order_field
-from connectors.iceberg.staging.types import FIELD_ID, arrow_schema, writable_fields
+from connectors.iceberg.table.table import TableDescription
 
 NULL_IN_KEY = "null in the key"
 _MAX_COMPILED = 500  # schemas known at once; schemaless rows may bring a new type with every batch

@@ -13,18 +13,18 @@ import pyarrow.compute as pc
 from connect_py.api.batch import Batch
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.conversion.columns import tombstones
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema.table import StagedFile, TableDescription, WriteMode
 from connectors.iceberg.staging.cdc import Change
 from connectors.iceberg.staging.change_rows import ChangeRows
 from connectors.iceberg.staging.changed_keys import ChangedKeys, pairs_of
 from connectors.iceberg.staging.changelog import Changes, unavailable_names
-from connectors.iceberg.staging.columns import tombstones
 from connectors.iceberg.staging.key_changes import UnreadPair
 from connectors.iceberg.staging.row_buffer import MemoryBudget, RowBuffer
 from connectors.iceberg.staging.staged_changes import OFFSET, PLACED, UNAVAILABLE, Half
 from connectors.iceberg.staging.staged_file_writer import StagedFileWriter
 from connectors.iceberg.staging.table_converter import TableConverter, TableLayout
+from connectors.iceberg.table.table import StagedFile, TableDescription, WriteMode
 
 # on average; smaller ones cost the writer more than copying them together
 _LEAST_ROWS_OF_A_PIECE = 200

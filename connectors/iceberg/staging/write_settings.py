@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.iceberg.staging.columns import leaves
+from connectors.iceberg.conversion.columns import leaves
 
 CODEC = "write.parquet.compression-codec"
 LEVEL = "write.parquet.compression-level"

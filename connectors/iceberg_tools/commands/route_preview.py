@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.sink_options import Unrouted
 from connectors.iceberg.routing.router import tables_of_text, tables_of_topic
-from connectors.iceberg.schema.table import WriteMode
+from connectors.iceberg.table.table import WriteMode
 
 
 @dataclass(frozen=True, slots=True)

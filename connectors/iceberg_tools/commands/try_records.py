@@ -22,7 +22,7 @@ from connectors.iceberg_tools.commands.table_options import AsJson, TablePlace, 
 
 if TYPE_CHECKING:
     from connectors.iceberg.config.sink_config import IcebergSinkConfig
-    from connectors.iceberg.schema.table import TableDescription
+    from connectors.iceberg.table.table import TableDescription
 
 FOUND_FAULTS, UNDECIDED = 1, 2
 

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from connect_py.api.dead_letter import Replay
 from connect_py.api.errors import ConnectError
-from connectors.iceberg.faults import fault_point
+from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg_tools.client_error_log import TO_THE_END, ClientErrorLog, consumer_of
 from connectors.iceberg_tools.dead_letters.dead_letter_record import DeadLetterRecord
 

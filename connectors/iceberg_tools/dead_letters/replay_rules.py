@@ -5,7 +5,7 @@ from __future__ import annotations
 from connect_py.api.errors import ConfigError
 from connectors.iceberg.config.keys import ORDERING_COLUMNS
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.schema.table import WriteMode
+from connectors.iceberg.table.table import WriteMode
 
 
 def check_merged(config: IcebergSinkConfig, *, only_missing_keys: bool) -> None:

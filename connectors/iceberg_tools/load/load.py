@@ -25,7 +25,6 @@ from typing import Final
 from connect_py.api.errors import ConnectError, RetriableError
 from connect_py.api.record import OffsetAndMetadata, TopicPartition
 from connect_py.api.sink_host import SinkHost
-from connectors.iceberg.channel.channel_topic import ChannelReader, ChannelWriter, create_channel
 from connectors.iceberg.config.keys import (
     ATTEMPT_TIMEOUT,
     COMMIT_INTERVAL,
@@ -35,15 +34,20 @@ from connectors.iceberg.config.keys import (
 )
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.config.spark_config import worker_spark_config
+from connectors.iceberg.coordinator.channel_topic import (
+    ChannelReader,
+    ChannelWriter,
+    create_channel,
+)
 from connectors.iceberg.coordinator.start import started_coordinator
 from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.errors import SparkDiedError
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import Send
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
-from connectors.iceberg.sink_task.channel_turn import ChannelTurn
-from connectors.iceberg.sink_task.task_actions import now_ms
-from connectors.iceberg.sink_task.task_parts import TaskParts
+from connectors.iceberg.task.channel_turn import ChannelTurn
+from connectors.iceberg.task.task_actions import now_ms
+from connectors.iceberg.task.task_parts import TaskParts
 from connectors.iceberg_tools.load.kafka_ranges import KafkaRanges, read_ranges
 from connectors.iceberg_tools.load.load_context import LoadContext
 from connectors.iceberg_tools.load.range_stage import RangeBasis, RangeStage, StagedRange

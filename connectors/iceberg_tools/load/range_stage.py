@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from connect_py.api.record import TopicPartition
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.schema.table import StagedFile
 from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.table.table import StagedFile
 from connectors.iceberg_tools.load.range_work import RangeResult
 
 

@@ -24,13 +24,13 @@ from connect_py.api.pipeline import PipelineFactory
 from connect_py.api.record import TopicPartition
 from connect_py.api.task import SinkTask
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
-from connectors.iceberg.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.actions import CloseFiles
+from connectors.iceberg.protocol.iceberg_metrics import IcebergMetrics
 from connectors.iceberg.protocol.messages import Message, OpenTable, Range, Report
 from connectors.iceberg.protocol.task_state import TaskState
-from connectors.iceberg.sink_task.task_parts import TaskParts
 from connectors.iceberg.staging.key_changes import UnreadPair
 from connectors.iceberg.staging.stage import Stage
+from connectors.iceberg.task.task_parts import TaskParts
 from connectors.iceberg_tools.load.range_context import RangeContext
 
 RESULT_COLUMN = "result"

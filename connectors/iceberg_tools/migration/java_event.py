@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.iceberg.channel.control_events import MAGIC
+from connectors.iceberg.coordinator.control_events import MAGIC
 
 DATA_WRITTEN = 1  # files for one table, not committed yet
 DATA_COMPLETE = 2  # how far a task had read when it reported them

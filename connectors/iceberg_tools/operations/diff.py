@@ -4,7 +4,7 @@ table."""
 from __future__ import annotations
 
 from connectors.iceberg.protocol.table_metadata import TableMetadata
-from connectors.iceberg.schema.table import WriteMode
+from connectors.iceberg.table.table import WriteMode
 from connectors.iceberg_tools.history.table_diff import (
     DiffRequest,
     TableDiff,

@@ -8,9 +8,9 @@ import re
 from typing import Any, Final
 
 from connect_py.api.errors import ConfigError
+from connectors.iceberg.conversion.full_names import Field, columns_inside
 from connectors.iceberg.operation_request import OperationRequest
-from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.staging.full_names import Field, columns_inside
+from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
 from connectors.iceberg_tools.history.table_diff import read_metadata
 from connectors.iceberg_tools.operations.argument_names import takes
 

@@ -15,15 +15,15 @@ from connect_py.api.errors import BadRows, ConnectError, DataError, FailureReaso
 from connect_py.api.pipeline import PipelineOutput
 from connect_py.api.record import RecordOrigin, SinkRecord
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
+from connectors.iceberg.conversion.table_evolution import TableEvolution
 from connectors.iceberg.coordinator.new_table import NewTable, new_table
 from connectors.iceberg.protocol.positions import Epoch
 from connectors.iceberg.routing.router import Routed, Router, with_changelogs
-from connectors.iceberg.schema.schema_change import ChangeKind, SchemaChange
-from connectors.iceberg.schema.table import TableDescription, TableRequest
-from connectors.iceberg.schema.table_evolution import TableEvolution
 from connectors.iceberg.staging.schemaless_lists import column_batches
 from connectors.iceberg.staging.stage import Stage
 from connectors.iceberg.staging.table_stager import StagedRows
+from connectors.iceberg.table.schema_change import ChangeKind, SchemaChange
+from connectors.iceberg.table.table import TableDescription, TableRequest
 
 _EPOCH: Final = Epoch(0, "try")
 _OWN: Final = "__connect_py_"  # begins names of columns that no table has

@@ -9,7 +9,7 @@ from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.driver.lake_client import LakeClient
 from connectors.iceberg.errors import TableMissingError
 from connectors.iceberg.protocol.ledger import ledger_key
-from connectors.iceberg.schema.table import TableDescription
+from connectors.iceberg.table.table import TableDescription
 from connectors.iceberg_tools.trial.create_statement import create_statement
 from connectors.iceberg_tools.trial.topic_sample import TopicSample
 from connectors.iceberg_tools.trial.trial import Trial

@@ -55,7 +55,6 @@ from connectors.iceberg.errors import (
     TableMissingError,
     TableUnsuitableError,
 )
-from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.commit_request import (
     COMMIT_ID_KEY,
     MAIN,
@@ -63,6 +62,7 @@ from connectors.iceberg.protocol.commit_request import (
     CommitRequest,
     CommitStatus,
 )
+from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg.protocol.ledger import (
     Ledger,
     LedgerProperty,
@@ -73,8 +73,8 @@ from connectors.iceberg.protocol.ledger import (
     look_up,
 )
 from connectors.iceberg.protocol.table_metadata import WRITE_MODES, TableMetadata
-from connectors.iceberg.schema.table import StagedFile, StagedKind, WriteMode
 from connectors.iceberg.staging.staged_file_name import table_digits
+from connectors.iceberg.table.table import StagedFile, StagedKind, WriteMode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -35,8 +35,8 @@ from connectors.iceberg.commit.rules.rule import CommitRule, RuleRun
 from connectors.iceberg.commit.views import as_views, without_paths
 from connectors.iceberg.config.cycle_step import STAGED, CycleStep
 from connectors.iceberg.errors import CatalogUnavailableError, TableUnsuitableError
-from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.commit_request import CommitRequest
+from connectors.iceberg.protocol.faults import fault_point
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

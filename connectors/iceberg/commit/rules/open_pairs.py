@@ -8,7 +8,7 @@ from connectors.iceberg.commit.attempt import Attempt
 from connectors.iceberg.commit.partial_rows import open_pairs_property
 from connectors.iceberg.commit.rules.rule import CommitRule, RuleRun
 from connectors.iceberg.protocol.commit_request import CommitRequest
-from connectors.iceberg.schema.table import WriteMode
+from connectors.iceberg.table.table import WriteMode
 
 
 class OpenPairs(CommitRule):

@@ -25,20 +25,20 @@ from connectors.iceberg.commit.output_columns import iceberg_fields, in_columns_
 from connectors.iceberg.commit.rules.expectations import NAMES, ExpectationCheck
 from connectors.iceberg.commit.rules.rule import CommitRule, RuleRun
 from connectors.iceberg.config.maintenance_policy import CREATED_PROPERTIES
+from connectors.iceberg.conversion.output_columns import judge
 from connectors.iceberg.errors import CatalogUnavailableError
-from connectors.iceberg.faults import fault_point
 from connectors.iceberg.protocol.commit_request import (
     MAIN,
     SNAPSHOT_ID,
     CommitRequest,
     CommitStatus,
 )
+from connectors.iceberg.protocol.faults import fault_point
 from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, group_of, look_up
 from connectors.iceberg.protocol.positions import Epoch
-from connectors.iceberg.schema.output_columns import judge
-from connectors.iceberg.schema.schema_change import ChangeAction, ChangeKind
-from connectors.iceberg.schema.table import StagedFile, StagedKind
 from connectors.iceberg.staging.staged_file_name import table_digits
+from connectors.iceberg.table.schema_change import ChangeAction, ChangeKind
+from connectors.iceberg.table.table import StagedFile, StagedKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,1 +1,0 @@
-"""The channel topic between tasks and coordinator, and the events for outside listeners."""

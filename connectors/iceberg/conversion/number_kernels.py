@@ -1,0 +1,236 @@
+"""Kernels into int, long, float, double and decimal columns."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.columns.arrow import storage_type
+from connect_py.java.strings import double_text, float_text
+from connectors.iceberg.conversion.columns import any_true, member
+from connectors.iceberg.conversion.kernel import (
+    Conversion,
+    Kernel,
+    Run,
+    Unfit,
+    convert_each,
+    each,
+    is_text,
+    keep,
+)
+from connectors.iceberg.conversion.temporal_type import temporal_type_of
+from connectors.iceberg.conversion.timestamps import INT64_MAX, INT64_MIN
+from connectors.iceberg.conversion.types import VARIABLE_SCALE_DECIMAL
+
+_DIGITS = 37  # what always has room in Arrow's decimals, whatever the sign
+_LIMITS = {"int": (-(2**31), 2**31 - 1), "long": (INT64_MIN, INT64_MAX)}
+_LONGS = pa.decimal128(19, 0)
+_INTEGER_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
+_FLOAT_TEXT = re.compile(
+    r"[\x00-\x20]*([+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))[fFdD]?[\x00-\x20]*",
+    re.ASCII,
+)
+_DECIMAL_TEXT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+
+
+def integer(at: Conversion) -> Kernel | None:
+    type_, wanted, target, lenient = at.type, at.wanted, str(at.target), at.options.lenient
+    if type_ == wanted:
+        return None
+    low, high = _LIMITS[target]
+    if pa.types.is_temporal(type_):
+        storage = storage_type(type_)
+        inner = integer(replace(at, type=storage))
+        return lambda data, run: (
+            data.view(storage) if inner is None else inner(data.view(storage), run)
+        )
+    if pa.types.is_integer(type_):
+        if type_.bit_width < wanted.bit_width:
+            return lambda data, _: data.cast(wanted)
+
+        def narrow(data: pa.Array, run: Run) -> pa.Array:
+            if not lenient:
+                fits = pc.and_(pc.greater_equal(data, low), pc.less_equal(data, high))
+                data = keep(data, fits, at.column, f"does not fit a {target} column", run)
+            return data.cast(wanted, safe=False)
+
+        return narrow
+    if pa.types.is_floating(type_) or pa.types.is_decimal(type_):
+        return each(wanted, at.column, lambda number: _whole(number, target, lenient=lenient))
+    if is_text(type_):
+        return each(wanted, at.column, lambda text: _whole_of_text(text, target))
+    raise Unfit
+
+
+def floating(at: Conversion) -> Kernel | None:
+    type_, wanted = at.type, at.wanted
+    if type_ == wanted:
+        return None
+    if pa.types.is_floating(type_):
+        if wanted == pa.float64():
+            return lambda data, _: data.cast(wanted)
+        return lambda data, run: _finite(data.cast(wanted, safe=False), pc.is_inf(data), at, run)
+    if pa.types.is_integer(type_):  # rounds, as Java does: a long has more digits than a double
+        return lambda data, _: data.cast(wanted, safe=False)
+    if pa.types.is_decimal(type_):  # over a text, whose cast rounds once
+        return lambda data, run: _finite(
+            data.cast(pa.string()).cast(wanted), pa.scalar(False), at, run
+        )
+    if is_text(type_):
+        plain = each(
+            pa.string(), at.column, lambda text: _matched(_FLOAT_TEXT, text, "is no number")[1]
+        )
+
+        def from_text(data: pa.Array, run: Run) -> pa.Array:
+            texts = plain(data, run)  # Arrow's cast of these rounds once, also into floats
+            return _finite(texts.cast(wanted), pc.ends_with(texts, "Infinity"), at, run)
+
+        return from_text
+    raise Unfit
+
+
+def _finite(
+    made: pa.Array, infinite: pa.BooleanArray | pa.BooleanScalar, at: Conversion, run: Run
+) -> pa.Array:
+    """Refuse numbers that became infinite; `infinite`: those that were so before."""
+    if at.options.lenient:
+        return made
+    lost = pc.and_not(pc.is_inf(made), infinite)
+    return keep(made, pc.invert(lost), at.column, f"does not fit a {at.target} column", run)
+
+
+def decimal(at: Conversion) -> Kernel | None:
+    type_, wanted, lenient = at.type, at.wanted, at.options.lenient
+    if type_ == wanted:
+        return None
+
+    def rescale(value: Decimal) -> Decimal:
+        return _rescaled(value, wanted, lenient=lenient)
+
+    if pa.types.is_decimal(type_):
+        slow = each(wanted, at.column, rescale)
+        room = type_.precision + wanted.scale - type_.scale <= (
+            38 if pa.types.is_decimal128(type_) else 76
+        )
+
+        def rescaled(data: pa.Array, run: Run) -> pa.Array:
+            try:
+                return data.cast(wanted) if room or _have_digits(data, wanted) else slow(data, run)
+            except pa.ArrowInvalid:
+                return slow(data, run)
+
+        return rescaled
+    if pa.types.is_integer(type_) and temporal_type_of(at.schema, type_) is None:
+        inner = decimal(replace(at, type=_LONGS))
+        return lambda data, run: (
+            data.cast(_LONGS) if inner is None else inner(data.cast(_LONGS), run)
+        )
+    if pa.types.is_floating(type_) or is_text(type_):
+        text = {pa.float32(): float_text, pa.float64(): double_text}.get(type_, str)
+        known = partial(_matched, _DECIMAL_TEXT, otherwise="is no decimal number")
+        exact = each(wanted, at.column, lambda value: rescale(Decimal(known(text(value))[0])))
+        return lambda data, run: _text_decimals(data, wanted, run, exact)
+    if is_variable_scale(at):
+        return each_variable_scale(wanted, at.column, rescale)
+    raise Unfit
+
+
+def _have_digits(data: pa.Array, wanted: pa.Decimal128Type) -> bool:
+    """Whether no number has more digits before the point than the column; Arrow's casts do not
+    notice all of these."""
+    ends = pc.min_max(data).as_py()
+    limit = 10 ** (wanted.precision - wanted.scale)
+    return ends["min"] is None or -limit < ends["min"] <= ends["max"] < limit
+
+
+def _text_decimals(data: pa.Array, wanted: pa.Decimal128Type, run: Run, slow: Kernel) -> pa.Array:
+    """Decimals from texts or floats, if Arrow reads all texts without an overflow, which it would
+    not notice."""
+    text = data.cast(pa.string())
+    longest = pc.max(pc.binary_length(text)).as_py() or 0
+    if longest + wanted.scale <= _DIGITS and not any_true(
+        pc.match_substring(pc.ascii_lower(text), "e")
+    ):
+        try:
+            return text.cast(wanted)
+        except pa.ArrowInvalid:
+            pass
+    return slow(data, run)
+
+
+def _whole(number: float | Decimal, target: str, *, lenient: bool) -> int:
+    low, high = _LIMITS[target]
+    # Java's narrowing: the nearest that fits, or 0 if it is no number
+    if lenient and isinstance(number, float):
+        return 0 if math.isnan(number) else int(max(low, min(high, number)))
+    if lenient:
+        width = (high - low + 1).bit_length() - 1
+        return (int(number) - low) % (1 << width) + low
+    if not math.isfinite(number) or number != int(number) or not low <= number <= high:
+        raise ValueError(f"is no whole number that fits a {target} column")
+    return int(number)
+
+
+def _whole_of_text(text: str, target: str) -> int:
+    low, high = _LIMITS[target]
+    _matched(_INTEGER_TEXT, text, "is no whole number")
+    if not low <= int(text) <= high:
+        raise ValueError("is too large for the column")
+    return int(text)
+
+
+def _matched(pattern: re.Pattern[str], text: str, otherwise: str) -> re.Match[str]:
+    match = pattern.fullmatch(text)
+    if match is None:
+        raise ValueError(otherwise)
+    return match
+
+
+_MANY_DIGITS = Context(prec=20_000)  # Postgres' numeric may have that many
+
+
+def _rescaled(value: Decimal, wanted: pa.Decimal128Type, *, lenient: bool) -> Decimal:
+    precision, scale = wanted.precision, wanted.scale
+    try:
+        made = value.quantize(Decimal((0, (1,), -scale)), ROUND_HALF_UP, _MANY_DIGITS)
+    except InvalidOperation as error:
+        raise ValueError(f"has more digits than decimal({precision}, {scale})") from error
+    if not lenient and made != value:
+        raise ValueError(f"has more than {scale} digits after the point")
+    if made and made.adjusted() + scale >= precision:
+        raise ValueError(f"has more digits than decimal({precision}, {scale})")
+    return made
+
+
+def is_variable_scale(at: Conversion) -> bool:
+    """Whether the values are Debezium's {scale, value} structs."""
+    return (
+        at.schema is not None
+        and at.schema.name == VARIABLE_SCALE_DECIMAL
+        and pa.types.is_struct(at.type)
+    )
+
+
+def each_variable_scale(
+    wanted: pa.DataType, column: str, convert: Callable[[Decimal], Any]
+) -> Kernel:
+    """Debezium's {scale, value} structs, one by one."""
+
+    def one(pair: tuple[int, bytes]) -> Any:
+        number = Decimal(int.from_bytes(pair[1], "big", signed=True))
+        return convert(number.scaleb(-pair[0], _MANY_DIGITS))
+
+    def kernel(data: pa.Array, run: Run) -> pa.Array:
+        parts = (member(data, None, name)[0].to_pylist() for name in ("scale", "value"))
+        pairs = [None if None in pair else pair for pair in zip(*parts, strict=True)]
+        return pa.array(convert_each(pairs, one, None, column, run), wanted)
+
+    return kernel

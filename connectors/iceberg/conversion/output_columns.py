@@ -1,0 +1,87 @@
+"""What a table lacks for rows that a user's query or function returns, and what the policy says
+about that."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from connectors.iceberg.conversion.full_names import FullNames
+from connectors.iceberg.table.schema_change import (
+    ChangeAction,
+    ChangeKind,
+    EvolutionPolicy,
+    SchemaChange,
+)
+
+_WIDER: Final = {("int", "long"), ("float", "double")}
+_DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+
+
+@dataclass(slots=True)
+class OutputColumns:
+    """The answer to `judge`, by what is done about each change."""
+
+    apply: list[SchemaChange] = field(default_factory=list)
+    ignore: list[SchemaChange] = field(default_factory=list)
+    hold: list[SchemaChange] = field(default_factory=list)
+    refuse: list[tuple[SchemaChange, str]] = field(default_factory=list)  # with the reason
+
+
+def judge(
+    table: Sequence[Mapping[str, Any]],
+    output: Sequence[Mapping[str, Any]],
+    policy: EvolutionPolicy,
+    *,
+    begins: bool,
+) -> OutputColumns:
+    """Compare top-level columns, fields of Iceberg's schema JSON. Names are the same whatever their
+    case.
+
+    Args:
+        table: Those that are there.
+        output: Those of the rows.
+        policy: For kinds that it does not name, a change is refused.
+        begins: Whether the sink creates the table: it then gets them whatever the policy says.
+    """
+    there = {each["name"].lower(): each for each in table}
+    names, found = FullNames(table), OutputColumns()
+    for each in output:
+        column = there.get(each["name"].lower())
+        if column is None:
+            change = SchemaChange(ChangeKind.ADD, (each["name"],), json.dumps(each["type"]))
+        elif _is_wider(column["type"], each["type"]):
+            change = SchemaChange(ChangeKind.WIDEN, (column["name"],), json.dumps(each["type"]))
+        else:
+            continue
+        action = policy.get(change.kind, ChangeAction.DEAD_LETTER)
+        if begins:
+            action = ChangeAction.APPLY
+        match action:
+            case ChangeAction.IGNORE:
+                found.ignore.append(change)
+            case ChangeAction.HOLD:
+                found.hold.append(change)
+            case ChangeAction.DEAD_LETTER:
+                found.refuse.append((change, ""))
+            case ChangeAction.APPLY:
+                impossible = (
+                    names.add(change.path, each["type"]) if change.kind is ChangeKind.ADD else None
+                )
+                if impossible is None:
+                    found.apply.append(change)
+                else:
+                    found.refuse.append((change, f", which is impossible: {impossible}"))
+    return found
+
+
+def _is_wider(column: Any, type_: Any) -> bool:
+    if not isinstance(column, str) or not isinstance(type_, str):
+        return False
+    have, want = _DECIMAL.fullmatch(column), _DECIMAL.fullmatch(type_)
+    if have is not None and want is not None:
+        return have[2] == want[2] and int(want[1]) > int(have[1])
+    return (column, type_) in _WIDER

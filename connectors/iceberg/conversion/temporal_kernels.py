@@ -1,0 +1,204 @@
+"""Kernels into date, time and timestamp columns, by integer arithmetic: topics hold moments that no
+`datetime` can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect_py.columns.arrow import floor_divide, storage_type
+from connectors.iceberg.config.sink_options import OutOfRange
+from connectors.iceberg.conversion import timestamps
+from connectors.iceberg.conversion.columns import as_array, plain
+from connectors.iceberg.conversion.kernel import (
+    Conversion,
+    Kernel,
+    Run,
+    Unfit,
+    each,
+    is_text,
+    keep,
+)
+from connectors.iceberg.conversion.number_kernels import integer
+from connectors.iceberg.conversion.temporal_type import (
+    MICRO,
+    MILLI,
+    NANO,
+    TemporalType,
+    has_other_unit,
+    temporal_type_of,
+)
+from connectors.iceberg.conversion.timestamps import (
+    INT64_MAX,
+    INT64_MIN,
+    MICROS_PER_DAY,
+    TimestampOutOfRange,
+)
+
+_CLAMPED_DAYS = (-719_162, 2_932_896)  # 0001-01-01 and the end of 9999
+_CLAMPED_MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)  # the same
+_CLAMPED_TIME = (0, MICROS_PER_DAY - 1)
+_MOST_MICROS = INT64_MAX // 1000  # as nanoseconds, which reach from 1677 to 2262
+_CLAMPED_NANOS = (-_MOST_MICROS * 1000, _MOST_MICROS * 1000)
+_CLAMPED = {
+    "date": _CLAMPED_DAYS,
+    "time": _CLAMPED_TIME,
+    "timestamp_ns": _CLAMPED_NANOS,
+    "timestamptz_ns": _CLAMPED_NANOS,
+}
+_OFFSET = r"[+-](0[0-9]|1[0-7]):?[0-5][0-9]$"  # Arrow takes larger ones, Java none above 18 hours
+_LEAST_TIMESTAMP = 13  # characters of a text; Arrow takes shorter ones, dates among them
+
+
+def date(at: Conversion) -> Kernel | None:
+    if is_text(at.type):
+        return _of_texts(at, timestamps.parse_date)
+    temporal = _temporal(at, TemporalType("date", 0))
+    if temporal.kind == "time":
+        raise Unfit
+
+    def kernel(data: pa.Array, run: Run) -> pa.Array:
+        days = plain(data).cast(pa.int64())
+        if temporal.kind == "timestamp":
+            days = floor_divide(days, 86_400 * temporal.per_second)
+        days = _in_range(days, (-timestamps.MAX_DAYS, timestamps.MAX_DAYS), _CLAMPED_DAYS, at, run)
+        return days.cast(pa.int32()).view(pa.date32())
+
+    return kernel
+
+
+def time(at: Conversion) -> Kernel | None:
+    if is_text(at.type):
+        return _of_texts(at, timestamps.parse_time)
+    temporal = _temporal(at, TemporalType("time", MILLI))
+    if temporal.kind != "time":
+        raise Unfit
+
+    def kernel(data: pa.Array, run: Run) -> pa.Array:
+        micros = _to_micros(plain(data).cast(pa.int64()), temporal, at, run)
+        return _in_range(micros, _CLAMPED_TIME, _CLAMPED_TIME, at, run).view(pa.time64("us"))
+
+    return kernel
+
+
+def timestamp(at: Conversion) -> Kernel | None:
+    target, wanted = str(at.target), at.wanted
+    nanos, zoned = target.endswith("_ns"), "tz" in target
+    if at.type == wanted:
+        return None
+    if is_text(at.type):
+        return _of_texts(
+            at, lambda text: timestamps.parse_timestamp(text, zoned=zoned, nanos=nanos)
+        )
+    whole = integer(replace(at, target="long")) if pa.types.is_floating(at.type) else None
+    usual = TemporalType("timestamp", MILLI)
+    temporal = usual if whole is not None else _temporal(at, usual)
+    if temporal.kind == "time":
+        raise Unfit
+
+    def kernel(data: pa.Array, run: Run) -> pa.Array:
+        numbers = plain(data).cast(pa.int64()) if whole is None else whole(data, run)
+        if nanos and temporal.per_second == NANO:
+            return numbers.view(wanted)
+        micros = _to_micros(numbers, temporal, at, run)
+        if nanos:
+            limits = (-_MOST_MICROS, _MOST_MICROS)
+            micros = pc.multiply(_in_range(micros, limits, limits, at, run), 1000)
+        return micros.view(wanted)
+
+    return kernel
+
+
+def _temporal(at: Conversion, usual: TemporalType) -> TemporalType:
+    """What the incoming numbers mean; `usual`: plain ones."""
+    temporal = temporal_type_of(at.schema, at.type)
+    if temporal is None and (not pa.types.is_integer(at.type) or has_other_unit(at.schema)):
+        raise Unfit
+    return temporal or usual
+
+
+def _to_micros(
+    data: pa.Int64Array, temporal: TemporalType, at: Conversion, run: Run
+) -> pa.Int64Array:
+    if temporal.per_second == NANO:
+        return floor_divide(data, 1000)
+    if temporal.per_second == MICRO:  # the ends of the range mean infinity
+        return _in_range(data, (INT64_MIN + 1, INT64_MAX - 1), _CLAMPED_MICROS, at, run)
+    factor = MICROS_PER_DAY if temporal.kind == "date" else MICRO // temporal.per_second
+    limit, (first, last) = INT64_MAX // factor, _CLAMPED_MICROS
+    return pc.multiply(
+        _in_range(data, (-limit, limit), (first // factor, last // factor), at, run), factor
+    )
+
+
+def _in_range(
+    data: pa.Int64Array, limits: tuple[int, int], clamped: tuple[int, int], at: Conversion, run: Run
+) -> pa.Int64Array:
+    """Values outside of the limits by configuration: a failure, null, or the first or last of
+    `clamped`."""
+    ends = pc.min_max(data).as_py()
+    if ends["min"] is None or limits[0] <= ends["min"] <= ends["max"] <= limits[1]:
+        return data
+    early, late = pc.less(data, limits[0]), pc.greater(data, limits[1])
+    policy = at.options.out_of_range
+    if policy is OutOfRange.ERROR:
+        return keep(data, pc.invert(pc.or_(early, late)), at.column, "is out of range", run)
+    if policy is OutOfRange.NULL:
+        return as_array(pc.if_else(pc.or_(early, late), pa.scalar(None, data.type), data))
+    first, last = pa.scalar(clamped[0], data.type), pa.scalar(clamped[1], data.type)
+    return as_array(pc.if_else(early, first, pc.if_else(late, last, data)))
+
+
+def _of_texts(at: Conversion, parse: Callable[[str], int]) -> Kernel:
+    """Arrow's own reading where it is that of `parse`; else each distinct text by `parse`."""
+    policy, wanted = at.options.out_of_range, at.wanted
+    ends = _CLAMPED.get(str(at.target), _CLAMPED_MICROS)
+
+    def one(text: str) -> int | None:
+        try:
+            return parse(text)
+        except TimestampOutOfRange as out:
+            if policy is OutOfRange.NULL:
+                return None
+            if policy is OutOfRange.CLAMP:
+                return ends[out.late]
+            raise
+
+    slow = each(storage_type(wanted), at.column, one)
+
+    def kernel(data: pa.Array, run: Run) -> pa.Array:
+        data = data.cast(pa.string())
+        made = _cast(data, wanted)
+        return slow(data, run).view(wanted) if made is None else made
+
+    return kernel
+
+
+def _cast(data: pa.StringArray, wanted: pa.DataType) -> pa.Array | None:
+    """Texts read by Arrow: all in UTC, all with another offset, or all without a zone; None: it
+    reads some wrongly."""
+    lengths = pc.min_max(pc.binary_length(data)).as_py()
+    if lengths["min"] is None:
+        return pa.nulls(len(data), wanted)
+    try:
+        if pa.types.is_date(wanted):
+            return data.cast(wanted) if lengths["min"] == lengths["max"] == 10 else None
+        if (
+            not pa.types.is_timestamp(wanted)
+            or wanted.unit != "us"
+            or lengths["min"] < _LEAST_TIMESTAMP
+        ):
+            return None
+        utc = pc.all(pc.ends_with(data, "Z")).as_py()
+        if utc and wanted.tz is None:
+            data = pc.utf8_slice_codeunits(data, 0, -1)
+        elif not utc and wanted.tz is not None:
+            ends = pc.unique(pc.utf8_slice_codeunits(data, -6))  # few where they are offsets
+            if not pc.all(pc.match_substring_regex(ends, _OFFSET)).as_py():
+                return data.cast(pa.timestamp("us")).view(wanted)
+        return data.cast(wanted)
+    except pa.ArrowInvalid:
+        return None

@@ -1,0 +1,208 @@
+"""`Lineage`: an OpenLineage event for each commit: the topics that rows came from, and the table
+that has them.
+
+Source of names and facets: OpenLineage's specification of dataset naming, and its standard client.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from connect_py.api.errors import ConfigError
+from connectors.iceberg.config import keys
+from connectors.iceberg.coordinator.background_sender import BackgroundSender
+from connectors.iceberg.protocol.actions import CommitTable
+from connectors.iceberg.protocol.commit_request import CommitOutcome
+from connectors.iceberg.table.table import TableDescription
+
+if TYPE_CHECKING:
+    from openlineage.client.event_v2 import InputDataset, OutputDataset, RunEvent
+
+    from connectors.iceberg.config.sink_config import IcebergSinkConfig
+
+PRODUCER: Final = "https://connect-py.dev/iceberg-sink"
+_TIMEOUT_SECONDS = 10.0
+_Commit: TypeAlias = tuple[CommitTable, CommitOutcome, TableDescription]
+
+
+@dataclass(frozen=True, slots=True)
+class LineageJob:
+    """What all events of a connector share."""
+
+    namespace: str
+    name: str  # the connector's
+    run: str  # uuid of this life of task 0
+    kafka: str  # dataset namespace of its topics
+    catalog: str  # namespace of the tables' names
+    version: str
+
+
+class Lineage:
+    """Owns the thread that sends. Events say what a commit did; they never delay or fail one."""
+
+    def __init__(
+        self, job: LineageJob, emit: Callable[[RunEvent], None], outcome: Callable[[str], None]
+    ) -> None:
+        self._job = job
+        self._sender: BackgroundSender[Callable[[], RunEvent]] = BackgroundSender(
+            "OpenLineage", lambda make: emit(make()), outcome
+        )
+        self._put("START")
+
+    def committed(
+        self, request: CommitTable, outcome: CommitOutcome, table: TableDescription
+    ) -> None:
+        """A snapshot of a table is there."""
+        self._put("RUNNING", (request, outcome, table))
+
+    def close(self, seconds: float) -> None:
+        """Say that the run is over, and end the thread."""
+        self._put("COMPLETE")
+        self._sender.close(seconds)
+
+    def _put(self, state: str, commit: _Commit | None = None) -> None:
+        """Have an event made and sent: both on the thread that sends, so that neither can fail a
+        commit."""
+        self._sender.put(functools.partial(self._event, state, datetime.now(UTC), commit))
+
+    def _event(self, state: str, at: datetime, commit: _Commit | None) -> RunEvent:
+        from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
+        from openlineage.client.generated.job_type_job import JobTypeJobFacet
+        from openlineage.client.generated.processing_engine_run import ProcessingEngineRunFacet
+
+        job = self._job
+        kind = JobTypeJobFacet(
+            processingType="STREAMING", integration="KAFKA_CONNECT", jobType="SINK"
+        )
+        engine = ProcessingEngineRunFacet(version=job.version, name="connect-py")
+        inputs: list[InputDataset] = []
+        outputs: list[OutputDataset] = []
+        if commit is not None:
+            request, outcome, table = commit
+            inputs = [
+                self._topic(name, request)
+                for name in sorted({partition.topic for partition in request.files})
+            ]
+            outputs = [self._table(outcome, table)]
+        return RunEvent(
+            eventType=RunState[state],
+            eventTime=at.isoformat(timespec="milliseconds"),
+            run=Run(job.run, {"processing_engine": engine}),
+            job=Job(job.namespace, job.name, {"jobType": kind}),
+            inputs=inputs,
+            outputs=outputs,
+            producer=PRODUCER,
+        )
+
+    def _topic(self, name: str, request: CommitTable) -> InputDataset:
+        from openlineage.client.event_v2 import InputDataset
+
+        topic = request.ledger.topics.get(name)
+        ranges = {
+            str(number): [entry.base, entry.next]
+            for number, entry in (topic.partitions.items() if topic is not None else ())
+            if entry.next > entry.base
+        }
+        return InputDataset(
+            self._job.kafka, name, {"kafkaConnectOffsets": _offsets_facet()(ranges)}
+        )
+
+    def _table(self, outcome: CommitOutcome, table: TableDescription) -> OutputDataset:
+        from openlineage.client.event_v2 import OutputDataset
+        from openlineage.client.generated.dataset_version_dataset import DatasetVersionDatasetFacet
+        from openlineage.client.generated.output_statistics_output_dataset import (
+            OutputStatisticsOutputDatasetFacet,
+        )
+        from openlineage.client.generated.schema_dataset import (
+            SchemaDatasetFacet,
+            SchemaDatasetFacetFields,
+        )
+        from openlineage.client.generated.symlinks_dataset import Identifier, SymlinksDatasetFacet
+
+        namespace, path = dataset_of(table.location)
+        columns = [
+            SchemaDatasetFacetFields(c["name"], _type(c["type"]))
+            for c in json.loads(table.schema)["fields"]
+        ]
+        counts = outcome.counts
+        return OutputDataset(
+            namespace,
+            path,
+            {
+                "outputStatistics": OutputStatisticsOutputDatasetFacet(
+                    counts.added_rows, fileCount=counts.added_files
+                )
+            },
+            facets={
+                "schema": SchemaDatasetFacet(columns),
+                "version": DatasetVersionDatasetFacet(str(outcome.snapshot_id)),
+                "symlinks": SymlinksDatasetFacet(
+                    [Identifier(self._job.catalog, table.name, "TABLE")]
+                ),
+            },
+        )
+
+
+def dataset_of(location: str) -> tuple[str, str]:
+    """Namespace and name of a table by its location: `s3://bucket` and the path, or `file` and the
+    path."""
+    parts = urlsplit(location)
+    if parts.scheme in ("", "file"):
+        return "file", parts.path
+    scheme = "s3" if parts.scheme in ("s3a", "s3n") else parts.scheme
+    return f"{scheme}://{parts.netloc}", parts.path.strip("/")
+
+
+def _type(type_: Any) -> str:
+    return type_ if isinstance(type_, str) else str(type_["type"])
+
+
+@functools.cache
+def _offsets_facet() -> Any:
+    """A facet of our own: `{"partitions": {"0": [first, next]}}`."""
+    import attr
+    from openlineage.client.facet_v2 import InputDatasetFacet
+
+    class KafkaConnectOffsetsInputDatasetFacet(InputDatasetFacet):
+        partitions: Mapping[str, Sequence[int]] = attr.field()
+
+        @staticmethod
+        def _get_schema() -> str:
+            return f"{PRODUCER}#kafkaConnectOffsets"
+
+    return attr.define(KafkaConnectOffsetsInputDatasetFacet)
+
+
+def lineage_emitter(config: IcebergSinkConfig) -> Callable[[RunEvent], None] | None:
+    """What sends an event as configured; None: nothing is to be sent.
+
+    Raises:
+        ConfigError: The library is not installed.
+    """
+    if not config.openlineage_url and not config.openlineage_file:
+        return None
+    try:
+        from openlineage.client import OpenLineageClient
+        from openlineage.client.transport.file import FileConfig, FileTransport
+        from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport
+    except ImportError as error:
+        key = keys.OPENLINEAGE_URL if config.openlineage_url else keys.OPENLINEAGE_FILE
+        raise ConfigError(
+            key, "needs the library openlineage-python: pip install 'connect-py[lineage]'"
+        ) from error
+    transport: Any
+    if config.openlineage_url:
+        http = HttpConfig(config.openlineage_url, config.openlineage_endpoint, _TIMEOUT_SECONDS)
+        if config.openlineage_api_key is not None:
+            http.auth = ApiKeyTokenProvider({"apiKey": config.openlineage_api_key.value})
+        transport = HttpTransport(http)
+    else:
+        transport = FileTransport(FileConfig(str(config.openlineage_file), append=True))
+    client = OpenLineageClient(transport=transport)
+    return client.emit

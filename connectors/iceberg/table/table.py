@@ -1,0 +1,126 @@
+"""A table as tasks ask for it, as the coordinator describes it to them, and files as tasks report
+them back.
+
+All are plain data that travels as JSON on the channel topic: a task needs no catalog.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any
+
+from connectors.iceberg.table.schema_change import SchemaChange
+
+
+class WriteMode(Enum):
+    """How rows reach a table."""
+
+    APPEND = "append"  # facts: every record is a row
+    MERGE = "merge"  # change data: the last row per key
+
+
+@dataclass(frozen=True, slots=True)
+class TableRequest:
+    """What a task asks of a table that it cannot stage rows for yet: how to create the table, and
+    what it lacks.
+
+    Travels as text inside `OpenTable`.
+    """
+
+    # Iceberg schema JSON for a new table; None: the rows do not tell
+    schema: Mapping[str, Any] | None
+    reason: str = ""  # why they do not
+    changes: tuple[SchemaChange, ...] = ()
+    schema_id: int | None = None  # of the table's schema that lacks them
+    keys: tuple[str, ...] = ()  # the key of these rows, for a table that has no key columns
+
+    def to_text(self) -> str:
+        changes = [change.to_json() for change in self.changes]
+        return json.dumps({**asdict(self), "changes": changes}, separators=(",", ":"))
+
+    @staticmethod
+    def from_text(text: str) -> TableRequest:
+        data = json.loads(text)
+        changes = tuple(SchemaChange.from_json(change) for change in data["changes"])
+        return TableRequest(
+            data["schema"],
+            data["reason"],
+            changes,
+            data.get("schema_id"),
+            tuple(data.get("keys", ())),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescription:
+    """What a task must know to stage rows for a table: nothing else is asked of any catalog."""
+
+    name: str  # as routed, `db.orders`
+    uuid: str
+    format_version: int
+    location: str  # URI of the table
+    data_location: str  # URI under which data files are written
+    schema_id: int
+    schema: str  # Iceberg schema JSON, field ids included
+    spec: str  # Iceberg partition spec JSON
+    mode: WriteMode
+    key_columns: tuple[str, ...] = ()  # MERGE only, as named in the table
+    properties: Mapping[str, str] = field(default_factory=dict)  # the table's own
+    io_properties: Mapping[str, str] = field(default_factory=dict)  # for PyIceberg's file IO
+    sort_by: tuple[
+        tuple[str, bool, bool], ...
+    ] = ()  # path of a column, descending, nulls first: order in new files
+    open_pairs: tuple[
+        str, ...
+    ] = ()  # changes of keys of which the delete was committed, and the insert was not
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "mode": self.mode.value, "key_columns": list(self.key_columns)}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> TableDescription:
+        tuples = {name: tuple(data.get(name, ())) for name in ("key_columns", "open_pairs")}
+        tuples["sort_by"] = tuple(tuple(each) for each in data.get("sort_by", ()))
+        return TableDescription(**{**data, **tuples, "mode": WriteMode(data["mode"])})
+
+
+class StagedKind(Enum):
+    """What the rows of a staged file mean."""
+
+    # exact table schema with field ids: appended as it is; in MERGE mode one row per key, an upsert
+    ROWS = "rows"
+    DELETES = "deletes"  # the key columns only: rows to remove
+    CHANGES = "changes"  # what rows are completed by: see `staging/staged_changes.py`
+    # exact table schema: dead letters tried again, which are rows where no row of their key is
+    INSERTS = "inserts"
+    TRUNCATES = "truncates"  # no file: every row that is there before this cycle goes
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """One Parquet file that a task wrote for one table, Kafka partition and cycle."""
+
+    kind: StagedKind
+    path: str  # URI
+    rows: int
+    size: int  # bytes
+    schema_id: int
+    spec_id: int
+    partition: Sequence[
+        str | None
+    ] = ()  # partition values in spec order, as Iceberg's single-value JSON text
+    unavailable: Sequence[str] = ()  # CHANGES: the columns that some rows lack
+    order: str = ""  # TRUNCATES, where rows are ordered: its place, rows with lower ones go
+    pairs: bool = False  # CHANGES: whether a key is changed
+    partial: int = 0  # CHANGES: rows that are to be completed
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "kind": self.kind.value}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> StagedFile:
+        tuples = {name: tuple(data[name]) for name in ("partition", "unavailable")}
+        return StagedFile(**{**data, **tuples, "kind": StagedKind(data["kind"])})

@@ -1,0 +1,1 @@
+"""The sink task: accept rows poll by poll, stage them, and follow the coordinator."""
