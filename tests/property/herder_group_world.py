@@ -13,20 +13,30 @@ import heapq
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from connect_py.herder.group.group_view import GroupView
-from connect_py.herder.group.leader_state import UNKNOWN, Decision, LeaderState
+from connect_py.herder.group.leader_state import Decision, LeaderState
 from connect_py.herder.group.member_state import MemberState, Phase, UrlInUseError
 from connect_py.herder.group.timings import Timings
 from connect_py.model import ConnectorTaskId
-from connect_py.storage.control_records import Assignment, Epoch, Hello, Item, Items, Place, Turn
+from connect_py.storage.control_records import (
+    NOTHING,
+    Assignment,
+    Epoch,
+    Hello,
+    Item,
+    Items,
+    Place,
+    Turn,
+)
 
 # after the storm: leases, delays and hanging stops have passed, and everything came to rest
 CALM_SECONDS = 26.0
+TIMINGS = Timings(session=4.0, interval=1.0, rebalance=5.0, max_delay=0.0)
 REST_SECONDS = 3.0  # of those, the last: nothing moves any more
 
 
@@ -76,6 +86,46 @@ class Switch(Enum):
     IGNORE_LOWER_EPOCHS = auto()
 
 
+class MemberThatExtendsEndedLeases(MemberState):
+    """Counts a lease from the acknowledgement instead of the heartbeat, even after its end."""
+
+    def acknowledged(self, member: str, number: int, now: float) -> None:
+        if member == self.id:
+            self.lease_until = max(self.lease_until or 0.0, now + TIMINGS.lease)
+        super().acknowledged(member, number, now)
+
+
+class MemberThatFollowsEveryLeader(MemberState):
+    """Applies assignments of earlier epochs and rounds."""
+
+    def is_outdated(self, turn: Turn) -> bool:
+        return False
+
+
+class LeaderThatExpectsNoConfirmation(LeaderState):
+    """Takes items away from a member and assigns them before the member has stopped them."""
+
+    def may_run(self, member: str) -> Items | None:
+        return None if super().may_run(member) is None else NOTHING
+
+
+class LeaderThatForgetsEarlierOnes(LeaderState):
+    """Assigns items that members may still run because of an earlier leader."""
+
+    def may_follow_earlier_leader(self, member: str) -> bool:
+        return False
+
+
+MEMBERS: Mapping[Switch, type[MemberState]] = {
+    Switch.REFUSE_LATE_ACKNOWLEDGEMENT: MemberThatExtendsEndedLeases,
+    Switch.IGNORE_LOWER_EPOCHS: MemberThatFollowsEveryLeader,
+}
+LEADERS: Mapping[Switch, type[LeaderState]] = {
+    Switch.WAIT_FOR_CONFIRMATION: LeaderThatExpectsNoConfirmation,
+    Switch.WAIT_FOR_INHERITED: LeaderThatForgetsEarlierOnes,
+}
+
+
 class WrongWorldError(Exception):
     """Something ran twice, or the world did not come to rest as it should."""
 
@@ -85,6 +135,7 @@ class Farewell:
     member: str
 
 
+_T = TypeVar("_T")
 Record: TypeAlias = Hello | Farewell | Epoch | Assignment
 
 
@@ -135,7 +186,7 @@ class Node:
         self.writing = False
         self.turns: Turn = Turn()
         self.read()
-        self.member = MemberState(url, world.timings, world.new_id, world.now)
+        self.member = world.member_type(url, world.timings, world.new_id, world.now)
 
     @property
     def reaches_broker(self) -> bool:
@@ -171,9 +222,7 @@ class Node:
                 member.take_epoch(record.number)
         else:
             news = self.view.take_assignment(record)
-            if member is not None and self.world.off(Switch.IGNORE_LOWER_EPOCHS):
-                member.epoch, member.applied, news = 0, Turn(), True
-            if member is not None and news:
+            if member is not None and (news or self.world.off(Switch.IGNORE_LOWER_EPOCHS)):
                 member.take_assignment(record, now)
 
     # --- one round of the herder
@@ -295,16 +344,13 @@ class Node:
             + self.view.highest_epoch_heard()
             + (0 if trusted else world.random.randrange(1_000_000))
         )
-        if world.off(Switch.DISTRUST_EMPTY_TOPIC):
+        if world.off(Switch.DISTRUST_EMPTY_TOPIC) or world.off(Switch.WAIT_FOR_INHERITED):
             trusted = True
         generation = 1 + (self.view.assignment.generation if self.view.assignment else 0)
         epoch = Epoch(number, self.url, generation)
         world.append(epoch)
         self.read()
-        self.leader = LeaderState(epoch, self.view, world.timings, world.now, trusted=trusted)
-        if world.off(Switch.WAIT_FOR_INHERITED):
-            self.leader._inherited = set()
-            self.leader._ghosts.pop(UNKNOWN, None)
+        self.leader = world.leader_type(epoch, self.view, world.timings, world.now, trusted=trusted)
 
     def write(self, leader: LeaderState | None, decision: Decision) -> None:
         """The end of a transaction, some time after it was decided on."""
@@ -329,9 +375,6 @@ class Node:
         world.append(decision.assignment)
         for member in decision.removed:
             world.append(Farewell(member))
-        if world.off(Switch.WAIT_FOR_CONFIRMATION):
-            leader._given.clear()
-            leader.may_run = lambda member: frozenset()  # type: ignore[method-assign]  # the rule is off
         if world.stormy and world.random.random() < 0.04:
             world.count(Fault.WRITE_UNKNOWN)
             leader.failed(decision)
@@ -352,6 +395,12 @@ class Node:
         return min(times)
 
 
+def _type_of(base: type[_T], types: Mapping[Switch, type[_T]], off: Iterable[Switch]) -> type[_T]:
+    """Return the class whose objects do not have the disabled rules."""
+    bases = [types[switch] for switch in sorted(off, key=lambda s: s.name) if switch in types]
+    return type(base.__name__, (*bases, base), {}) if bases else base
+
+
 class World:
     """A heap of events, a few workers, one topic."""
 
@@ -360,16 +409,16 @@ class World:
     ) -> None:
         self.random = random.Random(seed)
         self._off = off
+        self.member_type = _type_of(MemberState, MEMBERS, off)
+        self.leader_type = _type_of(LeaderState, LEADERS, off)
         self.now = 0.0
         self.faults: Counter[Fault] = Counter()
         self.stormy = True
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._ids = itertools.count(1)
-        self.timings = Timings(
-            session=4.0,
-            interval=1.0,
-            rebalance=5.0,
+        self.timings = replace(
+            TIMINGS,
             max_delay=self.random.choice((0.0, 0.0, 2.0, 5.0)) if max_delay is None else max_delay,
         )
         self.topic = Topic()
@@ -471,10 +520,6 @@ class World:
             if self.now < node.paused_until - 0.001:  # it wakes to the news, or before it
                 self.at(node.paused_until + self.random.choice((-0.0005, 0.01)), arrive)
                 return
-            if self.off(Switch.REFUSE_LATE_ACKNOWLEDGEMENT) and node.member.id == hello.member:
-                node.member.lease_until = max(
-                    node.member.lease_until or 0.0, self.now + self.timings.lease
-                )
             first = node.member.lease_until is None
             node.member.acknowledged(hello.member, hello.number, self.now)
             if first:

@@ -141,7 +141,7 @@ class LeaderState:
         if heard is not None and applied.epoch == self.epoch.number:
             known: set[Item] = {*heard.hello.assigned, *heard.hello.stopping}
             since = applied.round
-        elif member in self._inherited or (
+        elif self.may_follow_earlier_leader(member) or (
             heard is not None and heard.hello.assigned | heard.hello.stopping
         ):
             return None  # also who was heard late, and holds what an earlier leader gave
@@ -151,6 +151,13 @@ class LeaderState:
             if round_ > since and member in places:
                 known |= places[member].items
         return frozenset(known)
+
+    def may_follow_earlier_leader(self, member: str) -> bool:
+        """Return True if a member may still run anything that an earlier leader assigned to it.
+
+        This ends when the member applies an assignment of this term, or when its session expires.
+        """
+        return member in self._inherited
 
     # ------------------------------------------------------------------ decisions
 

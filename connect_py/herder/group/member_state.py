@@ -208,10 +208,10 @@ class MemberState:
 
     def take_assignment(self, assignment: Assignment, now: float) -> bool:
         """Work by an assignment; False when it is none for this member any more."""
-        if assignment.turn.epoch < self.epoch:
+        if self.is_outdated(assignment.turn):
             return False
         self.epoch = assignment.turn.epoch
-        if self.phase is Phase.WAITING or assignment.turn <= self.applied:
+        if self.phase is Phase.WAITING:
             return False
         if self.phase is not Phase.LEAVING and not self.check(now):
             return False
@@ -228,6 +228,10 @@ class MemberState:
         self._news = True
         self._note_stopping(now)
         return True
+
+    def is_outdated(self, turn: Turn) -> bool:
+        """Return True if a newer epoch is known, or if this assignment was already applied."""
+        return turn.epoch < self.epoch or turn <= self.applied
 
     def take_epoch(self, number: int) -> None:
         """A leader announced its term: what earlier ones still write does not count."""
