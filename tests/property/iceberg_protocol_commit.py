@@ -37,7 +37,7 @@ from iceberg_protocol_tables import (
 
 from connectors.iceberg.protocol.actions import CommitTable
 from connectors.iceberg.protocol.commit_request import CommitStatus
-from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, Lookup
+from connectors.iceberg.protocol.ledger import Ledger, LedgerProperty, Lookup, look_up
 from connectors.iceberg.protocol.positions import Epoch
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Commit:
     def lookup(self) -> Lookup:
         view = self.world.view(self.request.table)
         assert view is not None
-        return self.world.protocol.look_up(view)
+        return look_up(view, self.world.rules)
 
     def look(self, at_the_base: bool) -> int | None:
         """Return the snapshot of this very commit if it landed (rule 17).

@@ -1,307 +1,287 @@
-"""The rules of the protocol, and the protocol without some of them.
+"""Switches for the rules that `ProtocolRules` decides.
 
-Production code has no switches. To turn a rule off, the simulation runs the code that applies it
-with some words changed. The words must stand there exactly once: a rule whose code was written anew
-fails its test.
+To disable a rule, the simulation passes the state machines a subclass of `ProtocolRules` that
+overrides one or two of its decisions.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import cache
-from textwrap import dedent
-from typing import Any, NamedTuple
+from typing import TypeVar
 
-from connectors.iceberg.protocol import (
-    commit_cycle,
-    coordinator_state,
-    ledger,
-    source_progress,
-    table_opening,
-    task_partition,
-    task_state,
-)
-from connectors.iceberg.protocol.commit_cycle import CommitCycle
-from connectors.iceberg.protocol.coordinator_state import CoordinatorState
-from connectors.iceberg.protocol.ledger import Lookup, TableView
-from connectors.iceberg.protocol.source_progress import SourceProgress
-from connectors.iceberg.protocol.table_opening import TableOpening
-from connectors.iceberg.protocol.task_partition import TaskPartition
-from connectors.iceberg.protocol.task_state import TaskState
+from connectors.iceberg.protocol.messages import Range
+from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
+from connectors.iceberg.protocol.rules import PROTOCOL_RULES, ProtocolRules
+
+_T = TypeVar("_T")
 
 
 class Rule(Enum):
-    """One switch per rule that the state machines apply. The comment says what goes wrong without
-    it.
+    """One switch per decision. The comment describes the failure if the rule is disabled.
 
-    A value begins with its rule's number in `docs/protocol.md`.
+    A value starts with the number of the rule in `docs/protocol.md`.
     """
 
-    LEDGER_BOUND_TO_TABLE = "1"  # a re-created table with copied properties would count as filled
-    ALL_POSITIONS_IN_EVERY_COMMIT = "2"  # a newly routed table would get rows from before its start
-    PROPERTY_BACKS_THE_LEDGER = "3"  # expiry by others, or a roll-back, would go unnoticed
-    # a table made anew of its own rows would get all of them once more
+    LEDGER_BOUND_TO_TABLE = "1"  # a re-created table with copied properties counts as filled
+    ALL_POSITIONS_IN_EVERY_COMMIT = "2"  # a newly routed table gets rows from before its start
+    PROPERTY_BACKS_THE_LEDGER = "3"  # an expiration by others, or a rollback, goes unnoticed
+    # a table that was replaced by a copy of its own rows gets all of them a second time
     REPLACED_IS_NOT_ROLLED_BACK = "3 replaced"
-    GROUP_OFFSETS_NEED_OUR_MARK = "4"  # a tool's reset would skip rows
-    EPOCH_ABOVE_EVERY_TRACE = "5"  # after a wiped channel an old coordinator would be followed
-    # what a catalog forgot that was restored from a backup would stay out
+    GROUP_OFFSETS_NEED_OUR_MARK = "4"  # resetting the group with a tool skips rows
+    # rows of commits that a catalog lost when it was restored from a backup are missing
     MARK_KNOWS_NEWEST_COMMITS = "4 commits"
-    # rows that a deliberate rewind asks for would stay out of tables ahead of it
+    EPOCH_ABOVE_EVERY_TRACE = "5"  # after the channel was emptied, tasks follow an old coordinator
+    # rows that a deliberate rewind asks for are missing from tables that are ahead of it
     REWIND_REACHES_EVERY_TABLE = "7"
-    # what an owner of an earlier epoch committed late would fill a new table
+    # the late commit of an owner from an earlier epoch determines the start of a new table
     NEWER_LEDGER_BEFORE_GROUP = "7 group"
-    REFILL_EXACTLY_FROM_LEDGER = "8"  # a rolled-back table would keep its hole
-    # a crash after the first refill would leave the rest out
+    REFILL_EXACTLY_FROM_LEDGER = "8"  # the gap in a rolled-back table remains
+    # a crash after the first commit of a refill leaves a gap
     LOWERED_GROUP_BEFORE_REFILL = "8 guard"
-    # so would a table that is made in place of one that was rolled back
+    # the same for a table that is created in place of one that was rolled back
     LOWERED_GROUP_BEFORE_NEW_TABLE = "8 new"
-    # a floor that an owner got before the roll-back would get into the group
+    # an owner commits a floor that it received before the rollback
     OWNER_FOLLOWED_BEFORE_REFILL = "8 owner"
-    PROOF_BEFORE_FIRST_LEDGER = "9"  # a sleeper would give a re-created table another start
-    # files of an ended epoch, which are removed, would be reported to the next
+    PROOF_BEFORE_FIRST_LEDGER = "9"  # a paused coordinator gives a re-created table another start
+    # files of an ended epoch, which are deleted, are reported to the next epoch
     HIGHER_EPOCH_DETACHES = "10"
-    REPORT_FILTERED_TABLES = "11"  # a table would advance over rows that a stale filter dropped
-    REPORTS_OF_OUR_START_ONLY = "14 start"  # a task with an older configuration would hide rows
-    ACCEPT_CONTIGUOUS_ONLY = "14"  # gaps and repetitions would count as progress
-    CHECK_FILTER_AND_FIRST = "15"  # missing or doubled rows
-    QUIET_TABLE_MOVES_WITHOUT_GAP = "19"  # a table would pass over rows that no task staged for it
-    # after a crash no task would read again what only some tables have
+    REPORT_FILTERED_TABLES = "11"  # a table advances over rows that an outdated filter dropped
+    ACCEPT_CONTIGUOUS_ONLY = "14"  # gaps and repetitions count as progress
+    REPORTS_OF_OUR_START_ONLY = "14 start"  # ranges of a task with an old configuration lack rows
+    CHECK_FILTER_AND_FIRST = "15"  # rows are missing or duplicated
+    QUIET_TABLE_MOVES_WITHOUT_GAP = "19"  # a table advances over rows that no task staged for it
+    # after a crash, no task reads the rows again that only some tables have
     FLOOR_IS_THE_LOWEST_TABLE = "20"
-    SEND_BACK_BELOW_APPLIED = "20 rewind"  # a range that a table refused would never be read again
-    # who read the group just before it was altered would write the old offsets back
+    SEND_BACK_BELOW_APPLIED = "20 rewind"  # a range that a table refused is never read again
+    # a coordinator that read the group before an alteration writes the old offsets back
     NO_OLDER_GENERATION = "21 guard"
-    # files of a table that was replaced meanwhile would be looked for in vain
-    FILES_BOUND_TO_TABLE = "22"
-    MISSING_IS_NOT_DONE = "22 missing"  # rows would pass by a table that was dropped for a moment
-    TOPIC_ID_EVERYWHERE = "23"  # offsets of one topic would count for another of the same name
-    ONE_CLUSTER_PER_LEDGER = "24"  # offsets of another cluster's topics would count for ours
-    # what retention removed before a table had it would be passed over in silence
+    FILES_BOUND_TO_TABLE = "22"  # a table refers to deleted files of its predecessor
+    MISSING_IS_NOT_DONE = "22 missing"  # a table that was dropped for a moment lacks rows
+    TOPIC_ID_EVERYWHERE = "23"  # offsets count for another topic of the same name
+    ONE_CLUSTER_PER_LEDGER = "24"  # offsets of the topics of another cluster count for ours
+    # rows that retention deleted before a table had them are skipped without an error
     LOG_STILL_HOLDS_IT = "28"
 
 
-_LOOK_UP, _JUDGE = ledger.look_up, ledger._judge
-_NEVER = "if False:"
-# What is changed, and how: words of its source, and others for them.
-_CHANGES: Mapping[Rule, list[tuple[Callable[..., Any], str, str]]] = {
-    Rule.LEDGER_BOUND_TO_TABLE: [
-        (_LOOK_UP, "if prop and prop.ledger.table != view.uuid:", _NEVER),
-        (_LOOK_UP, "if stamp.table != view.uuid:", _NEVER),
-    ],
-    Rule.ALL_POSITIONS_IN_EVERY_COMMIT: [
-        (
-            CommitCycle,
-            "in sorted(self._progress.partitions.items()):",
-            "in sorted(item for item in self._progress.partitions.items() if item[0] in "
-            "with_rows):",
-        ),
-    ],
-    Rule.PROPERTY_BACKS_THE_LEDGER: [
-        (_LOOK_UP, "_judge(view, found, prop)", "_judge(view, found, None)")
-    ],
-    Rule.REPLACED_IS_NOT_ROLLED_BACK: [(_JUDGE, "if view.complete and view.replaced:", _NEVER)],
-    Rule.GROUP_OFFSETS_NEED_OUR_MARK: [
-        (
-            SourceProgress,
-            "        entries = [ledger.entry(partition",
-            "        if offset is not None:\n"
-            "            generation = mark.generation if mark else 0\n"
-            "            return PartitionState(info.id, generation, log_start, offset.offset, "
-            "offset.offset)\n"
-            "        entries = [ledger.entry(partition",
-        ),
-    ],
-    Rule.EPOCH_ABOVE_EVERY_TRACE: [
-        (
-            CoordinatorState,
-            "        if channel_epoch:",
-            "        traces = []\n        if channel_epoch:",
-        ),
-        (TaskState, "if message.epoch.number < self._start_number:", _NEVER),
-        (TaskState, "if self._seen is not None and message.epoch < self._seen:", _NEVER),
-    ],
-    Rule.MARK_KNOWS_NEWEST_COMMITS: [
-        (TableOpening, "went_back = self._went_back(lookup)", "went_back = False")
-    ],
-    Rule.REWIND_REACHES_EVERY_TABLE: [
-        (
-            TableOpening,
-            "if entry is None or entry.generation < state.generation:",
-            "if entry is None:",
-        ),
-    ],
-    Rule.NEWER_LEDGER_BEFORE_GROUP: [
-        (TableOpening, "if self._is_newer_than_the_group(ledger, state):", _NEVER),
-    ],
-    Rule.REFILL_EXACTLY_FROM_LEDGER: [
-        (TableOpening, "went_back or lookup.standing is Standing.ROLLED_BACK", "went_back"),
-    ],
-    Rule.LOWERED_GROUP_BEFORE_REFILL: [(CommitCycle, "if table.guarded:", _NEVER)],
-    Rule.LOWERED_GROUP_BEFORE_NEW_TABLE: [
-        (TableOpening, "rolled_back or self._progress.is_below_a_sent_floor(needs)", "rolled_back"),
-    ],
-    Rule.OWNER_FOLLOWED_BEFORE_REFILL: [(SourceProgress, ", *state.sent[mark.rewind :]", "")],
-    Rule.PROOF_BEFORE_FIRST_LEDGER: [
-        (
-            CommitCycle,
-            "if table.ledger is None:\n            work.step = Step.LEADERSHIP",
-            f"{_NEVER}\n            work.step = Step.LEADERSHIP",
-        ),
-    ],
-    Rule.HIGHER_EPOCH_DETACHES: [
-        (TaskState, "actions += self._detach(list(self._partitions), now_ms)", "pass")
-    ],
-    Rule.REPORT_FILTERED_TABLES: [
-        (TaskPartition, "in self.parts.items()", "in self.parts.items() if part.first is not None"),
-    ],
-    Rule.REPORTS_OF_OUR_START_ONLY: [
-        (CoordinatorState, "if start < self._settings.start_number:", _NEVER)
-    ],
-    Rule.ACCEPT_CONTIGUOUS_ONLY: [
-        (
-            CoordinatorState,
-            "if reported.start != state.accepted or reported.generation != state.generation:",
-            _NEVER,
-        ),
-    ],
-    Rule.CHECK_FILTER_AND_FIRST: [
-        (CommitCycle, "rewound or gap or doubled:", "rewound or (gap and first is None):"),
-    ],
-    Rule.QUIET_TABLE_MOVES_WITHOUT_GAP: [
-        (
-            CommitCycle,
-            "rewound or gap or doubled:",
-            "rewound or (gap and first is not None) or doubled:",
-        ),
-    ],
-    Rule.FLOOR_IS_THE_LOWEST_TABLE: [
-        (
-            SourceProgress,
-            "needed = [table.needs[partition] for table in self.tables.values()]",
-            "needed = []",
-        ),
-    ],
-    Rule.SEND_BACK_BELOW_APPLIED: [(SourceProgress, "if lowest < state.applied:", _NEVER)],
-    Rule.NO_OLDER_GENERATION: [
-        (TaskState, "if given.generation < state.least_generation:", _NEVER)
-    ],
-    Rule.FILES_BOUND_TO_TABLE: [
-        (
-            CommitCycle,
-            "replaced = part is not None and part.uuid != table.uuid",
-            "replaced = False",
-        ),
-    ],
-    Rule.MISSING_IS_NOT_DONE: [
-        (
-            CommitCycle,
-            "        self._progress.tables[name].missing = True\n",
-            "        table = self._progress.tables[name]\n"
-            "        table.needs = self._share(name, table)[0]\n"
-            "        work.step = Step.DONE\n"
-            "        return []\n",
-        ),
-    ],
-    Rule.TOPIC_ID_EVERYWHERE: [
-        (SourceProgress, "if other_topic and not self.settings.new_topic_allowed:", _NEVER),
-        (SourceProgress, "ledger.entry(partition, info.id) for", "ledger.entry(partition) for"),
-        (SourceProgress, "if offset and mark and mark.topic_id == info.id:", "if offset and mark:"),
-        (SourceProgress, "elif state.topic_id != info.id:", "elif False:"),
-        (CoordinatorState, "if state is None or state.topic_id != topic_id:", "if state is None:"),
-        (
-            CoordinatorState,
-            "if state is None or reported.topic_id != state.topic_id:",
-            "if state is None:",
-        ),
-        (TableOpening, "if topic and topic.topic_id != state.topic_id:", _NEVER),
-        (TaskState, "if topic_id != state.topic_id:", _NEVER),
-        (TaskState, "if given.topic_id != state.topic_id:", _NEVER),
-    ],
-    Rule.ONE_CLUSTER_PER_LEDGER: [
-        (TableOpening, "if ledger and ledger.cluster != self._progress.settings.cluster:", _NEVER),
-    ],
-    Rule.LOG_STILL_HOLDS_IT: [
-        (SourceProgress, "if first < log_start:", _NEVER),
-        (SourceProgress, "self._check_log(partition, lowest, log_start)", "pass"),
-        (
-            CoordinatorState,
-            "if self._progress.misses_rows(partition, state.accepted, state.log_start):",
-            _NEVER,
-        ),
-        (
-            TableOpening,
-            "if self._progress.misses_rows(partition, needed, state.log_start):",
-            _NEVER,
-        ),
-    ],
+class AcceptForeignLedgers(ProtocolRules):
+    def is_bound_to_table(self, uuid: str, table_uuid: str) -> bool:
+        return True
+
+
+class WritePositionsWithRows(ProtocolRules):
+    def ledger_positions(
+        self, positions: Mapping[TopicPartition, int], with_rows: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        return {partition: positions[partition] for partition in with_rows}
+
+
+class IgnoreProperty(ProtocolRules):
+    def compared_property(self, ledger_property: _T | None) -> _T | None:
+        return None
+
+
+class RefillReplacedTables(ProtocolRules):
+    def is_replaced(self, *, is_complete: bool, has_other_rows: bool) -> bool:
+        return False
+
+
+class AcceptResetOffsets(ProtocolRules):
+    def accepts_offsets_without_metadata(self, *, has_ledger: bool, has_metadata: bool) -> bool:
+        return True
+
+
+class IgnoreRestoredCatalogs(ProtocolRules):
+    def is_older_commit(
+        self, commit: tuple[int, int] | None, newest_commit: tuple[int, int] | None
+    ) -> bool:
+        return False
+
+
+class EpochOfChannel(ProtocolRules):
+    def epoch_number(
+        self, start_number: int, channel_epoch: Epoch | None, recorded_epochs: Sequence[Epoch]
+    ) -> int:
+        return super().epoch_number(start_number, channel_epoch, [])
+
+    def is_coordinator_of_earlier_start(self, epoch: Epoch, start_number: int) -> bool:
+        return False
+
+    def has_ended(self, epoch: Epoch, highest_epoch: Epoch) -> bool:
+        return False
+
+
+class KeepLedgersAheadOfRewind(ProtocolRules):
+    def is_before_rewind(self, table_generation: int, generation: int) -> bool:
+        return False
+
+
+class PreferGroup(ProtocolRules):
+    def is_newer_than_group(
+        self, ledger_epoch: int, group_epoch: int | None, current_epoch: int
+    ) -> bool:
+        return False
+
+
+class KeepRolledBackTables(ProtocolRules):
+    def is_refilled(self, *, is_rolled_back: bool, is_restored: bool) -> bool:
+        return is_restored
+
+
+class CommitAboveGroup(ProtocolRules):
+    def requires_lowered_group(self, *, is_refilled: bool, is_below_sent_floor: bool) -> bool:
+        return False
+
+
+class CommitNewTablesAboveGroup(ProtocolRules):
+    def requires_lowered_group(self, *, is_refilled: bool, is_below_sent_floor: bool) -> bool:
+        return is_refilled
+
+
+class IgnoreSentFloors(ProtocolRules):
+    def highest_committable(self, offset: int, sent_floors: Sequence[int]) -> int:
+        return offset
+
+
+class CommitWithoutProof(ProtocolRules):
+    def requires_proof_of_leadership(self, *, has_ledger: bool) -> bool:
+        return False
+
+
+class StayAttached(ProtocolRules):
+    def detached_partitions(
+        self, partitions: Collection[TopicPartition]
+    ) -> Collection[TopicPartition]:
+        return ()
+
+
+class ReportTablesWithRows(ProtocolRules):
+    def reported_tables(self, first_offsets: Mapping[str, int | None]) -> Collection[str]:
+        return [table for table, first in first_offsets.items() if first is not None]
+
+
+class AcceptEveryStart(ProtocolRules):
+    def is_from_earlier_start(self, start_number: int, current_start_number: int) -> bool:
+        return False
+
+
+class AcceptEveryRange(ProtocolRules):
+    def continues(self, start: Position, accepted: Position) -> bool:
+        return True
+
+
+class CommitEveryRangeWithRows(ProtocolRules):
+    def is_exact(self, lower_bound: int, first: int, needed: int) -> bool:
+        return True
+
+
+class AdvanceOverGaps(ProtocolRules):
+    def is_gapless(self, lower_bound: int, needed: int) -> bool:
+        return True
+
+
+class ReleaseAppliedRanges(ProtocolRules):
+    def floor(
+        self, applied: int, needed: Iterable[int], needed_by_missing_tables: Iterable[int]
+    ) -> int:
+        return applied
+
+
+class NeverReadAgain(ProtocolRules):
+    def must_be_read_again(self, lowest: int, applied: int) -> bool:
+        return False
+
+
+class AcceptOlderGenerations(ProtocolRules):
+    def is_older_generation(self, generation: int, group_generation: int) -> bool:
+        return False
+
+
+class CommitFilesOfPredecessors(ProtocolRules):
+    def is_staged_for(self, uuid: str, table_uuid: str) -> bool:
+        return True
+
+
+class ForgetMissingTables(ProtocolRules):
+    def floor(
+        self, applied: int, needed: Iterable[int], needed_by_missing_tables: Iterable[int]
+    ) -> int:
+        return super().floor(applied, needed, ())
+
+
+class IgnoreTopicIds(ProtocolRules):
+    def is_same_topic(self, topic_id: str, expected_id: str) -> bool:
+        return True
+
+
+class IgnoreClusters(ProtocolRules):
+    def is_same_cluster(self, cluster: str, expected_cluster: str) -> bool:
+        return True
+
+
+class IgnoreRetention(ProtocolRules):
+    def is_deleted(self, position: int, log_start: int) -> bool:
+        return False
+
+
+class CommitAllQueuedRanges(ProtocolRules):
+    """Rule 13 disabled: a cycle commits all queued ranges, and checks them as one range."""
+
+    def next_range(self, queue: deque[Range]) -> Range:
+        merged = queue.popleft()
+        for later in queue:
+            tables = dict(merged.tables)
+            for name, part in later.tables.items():
+                if name in tables:
+                    first = tables[name].first
+                    first = part.first if first is None else first
+                    part = replace(part, first=first, files=(*tables[name].files, *part.files))
+                tables[name] = part
+            merged = replace(merged, next=later.next, tables=tables)
+        queue.clear()
+        return merged
+
+
+SWITCHES: Mapping[Rule, type[ProtocolRules]] = {
+    Rule.LEDGER_BOUND_TO_TABLE: AcceptForeignLedgers,
+    Rule.ALL_POSITIONS_IN_EVERY_COMMIT: WritePositionsWithRows,
+    Rule.PROPERTY_BACKS_THE_LEDGER: IgnoreProperty,
+    Rule.REPLACED_IS_NOT_ROLLED_BACK: RefillReplacedTables,
+    Rule.GROUP_OFFSETS_NEED_OUR_MARK: AcceptResetOffsets,
+    Rule.MARK_KNOWS_NEWEST_COMMITS: IgnoreRestoredCatalogs,
+    Rule.EPOCH_ABOVE_EVERY_TRACE: EpochOfChannel,
+    Rule.REWIND_REACHES_EVERY_TABLE: KeepLedgersAheadOfRewind,
+    Rule.NEWER_LEDGER_BEFORE_GROUP: PreferGroup,
+    Rule.REFILL_EXACTLY_FROM_LEDGER: KeepRolledBackTables,
+    Rule.LOWERED_GROUP_BEFORE_REFILL: CommitAboveGroup,
+    Rule.LOWERED_GROUP_BEFORE_NEW_TABLE: CommitNewTablesAboveGroup,
+    Rule.OWNER_FOLLOWED_BEFORE_REFILL: IgnoreSentFloors,
+    Rule.PROOF_BEFORE_FIRST_LEDGER: CommitWithoutProof,
+    Rule.HIGHER_EPOCH_DETACHES: StayAttached,
+    Rule.REPORT_FILTERED_TABLES: ReportTablesWithRows,
+    Rule.ACCEPT_CONTIGUOUS_ONLY: AcceptEveryRange,
+    Rule.REPORTS_OF_OUR_START_ONLY: AcceptEveryStart,
+    Rule.CHECK_FILTER_AND_FIRST: CommitEveryRangeWithRows,
+    Rule.QUIET_TABLE_MOVES_WITHOUT_GAP: AdvanceOverGaps,
+    Rule.FLOOR_IS_THE_LOWEST_TABLE: ReleaseAppliedRanges,
+    Rule.SEND_BACK_BELOW_APPLIED: NeverReadAgain,
+    Rule.NO_OLDER_GENERATION: AcceptOlderGenerations,
+    Rule.FILES_BOUND_TO_TABLE: CommitFilesOfPredecessors,
+    Rule.MISSING_IS_NOT_DONE: ForgetMissingTables,
+    Rule.TOPIC_ID_EVERYWHERE: IgnoreTopicIds,
+    Rule.ONE_CLUSTER_PER_LEDGER: IgnoreClusters,
+    Rule.LOG_STILL_HOLDS_IT: IgnoreRetention,
 }
 
 
-class Protocol(NamedTuple):
-    """The state machines and what they ask of a table."""
-
-    coordinator_state: type[CoordinatorState]
-    task_state: type[TaskState]
-    look_up: Callable[[TableView], Lookup]
-
-
 @cache
-def protocol_without(rules: frozenset[Rule]) -> Protocol:
-    """The protocol with these rules turned off."""
-    if not rules:
-        return Protocol(CoordinatorState, TaskState, ledger.look_up)
-    judging = dict(vars(ledger))
-    for function in (_JUDGE, _LOOK_UP):
-        _changed(function, rules, judging)
-    look_up = judging["look_up"]
-    return Protocol(
-        _changed(
-            CoordinatorState,
-            rules,
-            {**vars(coordinator_state), **_parts(rules), "look_up": look_up},
-        ),
-        _changed(TaskState, rules, {**vars(task_state), "TaskPartition": _partition(rules)}),
-        look_up,
-    )
-
-
-def _partition(rules: frozenset[Rule]) -> Any:
-    """What a `TaskState` keeps of a partition, with these rules turned off."""
-    return _changed(TaskPartition, rules, dict(vars(task_partition)))
-
-
-def _parts(rules: frozenset[Rule]) -> dict[str, Any]:
-    """What a `CoordinatorState` is made of, with these rules turned off."""
-    return {
-        part.__name__: _changed(part, rules, dict(vars(module)))
-        for part, module in (
-            (SourceProgress, source_progress),
-            (TableOpening, table_opening),
-            (CommitCycle, commit_cycle),
-        )
-    }
-
-
-def coordinator_state_with(cycle: type[CommitCycle]) -> type[CoordinatorState]:
-    """A `CoordinatorState` with other cycles."""
-    made: type[CoordinatorState] = _changed(
-        CoordinatorState, frozenset(), {**vars(coordinator_state), "CommitCycle": cycle}
-    )
-    return made
-
-
-def _changed(original: Any, rules: frozenset[Rule], names: dict[str, Any]) -> Any:
-    """The same function or class, made of its changed source, among these names of its module."""
-    source = dedent(inspect.getsource(original))
-    for rule in sorted(rules, key=lambda rule: rule.value):
-        for changed, words, instead in _CHANGES[rule]:
-            if changed is original:
-                assert source.count(words) == 1, (
-                    f"{rule.name}: {original.__name__} has these words no more: {words}"
-                )
-                source = source.replace(words, instead)
-    exec(
-        compile(source, f"<{original.__name__} changed>", "exec", annotations.compiler_flag), names
-    )
-    return names[original.__name__]
+def combined_rules(overrides: frozenset[type[ProtocolRules]]) -> ProtocolRules:
+    """Return the rules of the protocol with the decisions of all these subclasses."""
+    if not overrides:
+        return PROTOCOL_RULES
+    bases = sorted(overrides, key=lambda override: override.__name__)
+    rules: ProtocolRules = type("CombinedRules", tuple(bases), {})()
+    return rules

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from iceberg_protocol_commit import Answer, Commit, Compaction, Event, Steps
 from iceberg_protocol_pairs import DeleteUnreadError, OpenHalf
-from iceberg_protocol_rules import Rule, coordinator_state_with, protocol_without
+from iceberg_protocol_rules import SWITCHES, CommitAllQueuedRanges, Rule, combined_rules
 from iceberg_protocol_storm import (
     APART,
     KEYS,
@@ -46,7 +46,6 @@ from iceberg_protocol_tables import (
 from connectors.iceberg.protocol import actions as act
 from connectors.iceberg.protocol.alter_offsets import altered_group
 from connectors.iceberg.protocol.bounds import Bounds
-from connectors.iceberg.protocol.commit_cycle import CommitCycle
 from connectors.iceberg.protocol.commit_request import CommitStatus
 from connectors.iceberg.protocol.coordinator_state import CoordinatorState
 from connectors.iceberg.protocol.ledger import (
@@ -71,6 +70,7 @@ from connectors.iceberg.protocol.messages import (
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
 from connectors.iceberg.protocol.source_progress import CoordinatorSettings, TopicInfo
+from connectors.iceberg.protocol.task_state import TaskState
 from connectors.iceberg.staging.key_changes import KeyChangeWaits, UnreadPair
 from connectors.iceberg.staging.staged_changes import PLACED, Half
 from connectors.iceberg.table.table import StagedFile, StagedKind
@@ -121,7 +121,10 @@ class World:
         self.effects: Counter[Effect] = Counter()
         self.events: Counter[Event] = Counter()
         self.off = off
-        self.protocol = protocol_without(frozenset(rule for rule in off if isinstance(rule, Rule)))
+        overrides = {SWITCHES[rule] for rule in off if isinstance(rule, Rule)}
+        if Switch.ONE_RANGE_PER_CYCLE in off:
+            overrides.add(CommitAllQueuedRanges)
+        self.rules = combined_rules(frozenset(overrides))
         self.faults: Counter[Fault] = Counter()
         self.now = 0
         self.ids = 0
@@ -496,7 +499,7 @@ class World:
     def open_pairs(self, table: Table) -> tuple[OpenHalf, ...]:
         view = self.view(table.name)
         assert view is not None
-        lookup = self.protocol.look_up(view)
+        lookup = look_up(view, self.rules)
         if (snapshot := lookup.version.ledger_snapshot) is not None:
             return table.snapshots[snapshot].open_pairs
         return table.open_pairs if lookup.standing is Standing.EXPIRED else ()
@@ -1287,12 +1290,13 @@ class SimTask:
         self.world = world
         self.name = world.unique("task")
         self.of_load = world.loading is not None
-        self.state = world.protocol.task_state(
+        self.state = TaskState(
             self.name,
             world.start_number,
             lambda: world.unique("n"),
             max_staged_cycles=world.random.choice((1, 2)),
             ask_interval_ms=25,
+            rules=world.rules,
         )
         self.routes = world.routes
         self.assigned: set[TopicPartition] = set()
@@ -1526,24 +1530,6 @@ class SimTask:
         self.carry_out(self.state.report(cycle, files, ids, self.world.now))
 
 
-class ManyRangesCycle(CommitCycle):
-    """Rule 13 off: everything that is queued goes into the cycle, judged by its last range."""
-
-    def _take(self, queue):  # type: ignore[no-untyped-def]
-        whole = queue.popleft()
-        for later in queue:
-            tables = dict(whole.tables)
-            for name, part in later.tables.items():
-                if name in tables:
-                    first = tables[name].first
-                    first = part.first if first is None else first
-                    part = replace(part, first=first, files=(*tables[name].files, *part.files))
-                tables[name] = part
-            whole = replace(whole, next=later.next, tables=tables)
-        queue.clear()
-        return whole
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Committing:
     """A commit under way."""
@@ -1649,10 +1635,9 @@ class SimCoordinator:
             bounds=world.bounds,
             retry_delay_ms=5,
         )
-        made = world.protocol.coordinator_state
-        if Switch.ONE_RANGE_PER_CYCLE in world.off:
-            made = coordinator_state_with(ManyRangesCycle)
-        self.state = made(settings, world.unique("e"), lambda: world.unique("c"))
+        self.state = CoordinatorState(
+            settings, world.unique("e"), lambda: world.unique("c"), world.rules
+        )
         views = {name: world.view(name) for name in world.routes}
         self.take(self.state.begin(self.topics, self.group, views, self.channel_epoch, world.now))
         if Switch.KEEP_OLD_FILES_UNTIL_OWN_COMMIT in world.off:

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 import pytest
 from example_counts import examples
 from iceberg_protocol_commit import Event
-from iceberg_protocol_rules import Rule
+from iceberg_protocol_rules import SWITCHES, CommitAllQueuedRanges, Rule
 from iceberg_protocol_storm import APART, Effect, Fault, Switch, WrongWorldError
 from iceberg_protocol_world import simulate
+
+from connectors.iceberg.protocol.rules import ProtocolRules
 
 SEEDS = int(os.environ.get("CONNECT_PY_SIM_SEEDS", examples(2400)))
 FIRST = int(os.environ.get("CONNECT_PY_SIM_FIRST", "0"))
@@ -206,6 +208,14 @@ STORMS: dict[
 }
 NEIGHBOURS = 150
 LONG_SEARCH = 20_000
+
+
+def test_every_switch_overrides_decisions_of_the_protocol() -> None:
+    assert SWITCHES.keys() == {*Rule}
+    for override in (*SWITCHES.values(), CommitAllQueuedRanges):
+        names = {name for name, value in vars(override).items() if callable(value)}
+        assert names
+        assert names <= vars(ProtocolRules).keys(), override
 
 
 def test_every_rule_has_a_seed_that_needs_it() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -75,6 +74,7 @@ class CommitCycle:
         self.late: set[TopicPartition] = set()
         self.work: dict[str, TableWork] = {}
         self._progress = progress
+        self._rules = progress.rules
         self._opening = opening
         self._new_uuid = new_uuid
 
@@ -93,7 +93,9 @@ class CommitCycle:
         """Take at most one range per partition (rule 13) and begin with each table that has rows in
         them."""
         progress = self._progress
-        self.taken = {p: self._take(s.queue) for p, s in progress.partitions.items() if s.queue}
+        self.taken = {
+            p: self._rules.next_range(s.queue) for p, s in progress.partitions.items() if s.queue
+        }
         with_rows = {
             name
             for taken in self.taken.values()
@@ -108,11 +110,6 @@ class CommitCycle:
             if n in wanted and not table.missing
         }
         return [LoadTable(name) for name in self.work]
-
-    def _take(self, queue: deque[Range]) -> Range:
-        """One range: what follows waits, because a refusal of this one would leave a gap before
-        it."""
-        return queue.popleft()
 
     def is_done(self) -> bool:
         """Whether no table of the cycle has work left."""
@@ -261,7 +258,7 @@ class CommitCycle:
 
     def _prove_or_commit(self, table: TableState, work: TableWork) -> list[CoordinatorAction]:
         assert work.request is not None
-        if table.ledger is None:
+        if self._rules.requires_proof_of_leadership(has_ledger=table.ledger is not None):
             work.step = Step.LEADERSHIP
             return [ProveLeadership(work.request.commit)]
         work.step = Step.COMMIT
@@ -332,11 +329,15 @@ class CommitCycle:
             needed = table.needs[partition]
             part = taken.tables.get(name)
             first = part.first if part else None
-            replaced = part is not None and part.uuid != table.uuid
+            replaced = part is not None and not self._rules.is_staged_for(part.uuid, table.uuid)
             rewound = taken.generation != self._progress.partitions[partition].generation
-            gap = max(taken.start, part.filter if part else 0) > needed
-            doubled = first is not None and first < needed
-            if replaced or rewound or gap or doubled:
+            lower_bound = max(taken.start, part.filter if part else 0)
+            fits = (
+                self._rules.is_gapless(lower_bound, needed)
+                if first is None
+                else self._rules.is_exact(lower_bound, first, needed)
+            )
+            if replaced or rewound or not fits:
                 continue
             after[partition] = max(needed, taken.next)
             if first is not None:
@@ -354,8 +355,9 @@ class CommitCycle:
         table, commit = self._progress.tables[name], self._new_uuid()
         topics: dict[str, TopicLedger] = {}
         entries: dict[str, dict[int, LedgerEntry]] = {}
-        for partition, state in sorted(self._progress.partitions.items()):
-            entry = LedgerEntry(state.generation, table.bases[partition], after[partition])
+        for partition, position in sorted(self._rules.ledger_positions(after, with_rows).items()):
+            state = self._progress.partitions[partition]
+            entry = LedgerEntry(state.generation, table.bases[partition], position)
             entries.setdefault(partition.topic, {})[partition.partition] = entry
             topics[partition.topic] = TopicLedger(state.topic_id, entries[partition.topic])
         ledger = Ledger(

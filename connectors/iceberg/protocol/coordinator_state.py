@@ -35,7 +35,8 @@ from connectors.iceberg.protocol.messages import (
     TableRefused,
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset
-from connectors.iceberg.protocol.positions import Epoch, TopicPartition
+from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
+from connectors.iceberg.protocol.rules import PROTOCOL_RULES, ProtocolRules
 from connectors.iceberg.protocol.source_progress import (
     CoordinatorSettings,
     SourceProgress,
@@ -78,13 +79,18 @@ class CoordinatorState:
     """
 
     def __init__(
-        self, settings: CoordinatorSettings, nonce: str, new_uuid: Callable[[], str]
+        self,
+        settings: CoordinatorSettings,
+        nonce: str,
+        new_uuid: Callable[[], str],
+        rules: ProtocolRules = PROTOCOL_RULES,
     ) -> None:
         """`nonce` and `new_uuid` are unique over all lives of all coordinators."""
         self.ended = False
         self._settings = settings
         self._new_uuid = new_uuid
-        self._progress = SourceProgress(settings, Epoch(0, nonce))
+        self._rules = rules
+        self._progress = SourceProgress(settings, Epoch(0, nonce), rules)
         self._opening = TableOpening(self._progress)
         self._asked: dict[str, tuple[Need, str]] = {}  # tables being prepared
         self._again: dict[
@@ -115,18 +121,20 @@ class CoordinatorState:
         tables: then a ledger above the end is not a race but a log that lost its tail, and an
         error.
         """
-        lookups = {name: look_up(view) for name, view in tables.items() if view is not None}
-        traces = [offset.mark.epoch for offset in group.values() if offset.mark]
-        traces += [found.highest_epoch for found in lookups.values() if found.highest_epoch]
-        if channel_epoch:
-            traces.append(channel_epoch)
+        lookups = {
+            name: look_up(view, self._rules) for name, view in tables.items() if view is not None
+        }
+        recorded_epochs = [offset.mark.epoch for offset in group.values() if offset.mark]
+        recorded_epochs += [
+            lookup.highest_epoch for lookup in lookups.values() if lookup.highest_epoch
+        ]
         self._progress.commits = LastCommits.of_marks(
             offset.mark for offset in group.values() if offset.mark
         )
-        highest = max((epoch.number for epoch in traces), default=0)
-        self._progress.epoch = Epoch(
-            max(highest + 1, self._settings.start_number), self.epoch.nonce
+        number = self._rules.epoch_number(
+            self._settings.start_number, channel_epoch, recorded_epochs
         )
+        self._progress.epoch = Epoch(number, self.epoch.nonce)
         self._next_start_ms = now_ms + self._settings.commit_interval_ms
 
         actions: list[CoordinatorAction] = []
@@ -187,7 +195,7 @@ class CoordinatorState:
             raise EpochEndedError(
                 Stop(f"start {start} of the connector is above ours", overtaken=True)
             )
-        if start < self._settings.start_number:
+        if self._rules.is_from_earlier_start(start, self._settings.start_number):
             return []  # its configuration may not know of a route: its ranges would hide rows
         match message:
             case Attach():
@@ -212,7 +220,7 @@ class CoordinatorState:
         """The answer to `LoadTable`. None: the table does not exist."""
         if self._cycle is None:
             return []
-        lookup = None if view is None else look_up(view)
+        lookup = None if view is None else look_up(view, self._rules)
         return [*self._cycle.on_table_loaded(name, lookup, now_ms), *self._finish_if_done()]
 
     @_input
@@ -248,7 +256,7 @@ class CoordinatorState:
         if self._cycle and name in self._cycle.work:
             self._again[name] = asked  # the view may be older than the commit under way
             return self._answered(name, view, answer)
-        lookup = look_up(view)
+        lookup = look_up(view, self._rules)
         table = self._progress.tables.get(name)
         actions: list[CoordinatorAction] = []
         if table is None or table.missing or table.version != lookup.version:
@@ -291,7 +299,7 @@ class CoordinatorState:
             or view.uuid != table.uuid
         ):
             return []
-        lookup = look_up(view)
+        lookup = look_up(view, self._rules)
         if table.version == lookup.version or lookup.standing is not Standing.ROLLED_BACK:
             return []
         return [*self._opening.open(name, lookup), *self._rewind_between_cycles()]
@@ -369,7 +377,7 @@ class CoordinatorState:
         actions: list[CoordinatorAction] = []
         for partition, topic_id in message.partitions.items():
             state = self._progress.partitions.get(partition)
-            if state is None or state.topic_id != topic_id:
+            if state is None or not self._rules.is_same_topic(topic_id, state.topic_id):
                 actions = [DescribeTopics()]  # the task asks again
                 continue
             if self._progress.misses_rows(partition, state.accepted, state.log_start):
@@ -405,10 +413,11 @@ class CoordinatorState:
         refused: dict[str, dict[TopicPartition, Attachment]] = {}
         for partition, reported in message.ranges.items():
             state = self._progress.partitions.get(partition)
-            if state is None or reported.topic_id != state.topic_id:
+            if state is None or not self._rules.is_same_topic(reported.topic_id, state.topic_id):
                 actions = [DescribeTopics()]
                 continue
-            if reported.start != state.accepted or reported.generation != state.generation:
+            start = Position(reported.generation, reported.start)
+            if not self._rules.continues(start, Position(state.generation, state.accepted)):
                 refused.setdefault(reported.nonce, {})[partition] = self._progress.attachment(
                     partition
                 )

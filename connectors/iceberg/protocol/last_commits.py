@@ -61,16 +61,14 @@ class LastCommits:
 
     def note(self, uuid: str, ledger: Ledger) -> None:
         """A commit to the table was seen."""
-        table, stamp = _short(uuid), _stamp(ledger)
+        table, stamp = _short(uuid), stamp_of(ledger)
         if stamp > self._stamps.get(table, (-1, -1)):
             self._stamps[table] = stamp
             self._text = None
 
-    def is_above(self, uuid: str, ledger: Ledger | None) -> bool:
-        """Whether the table had a newer commit once than this one, which is its newest now. None:
-        it has none."""
-        stamp = self._stamps.get(_short(uuid))
-        return stamp is not None and (ledger is None or _stamp(ledger) < stamp)
+    def newest(self, uuid: str) -> Stamp | None:
+        """Return the newest commit of a table that was ever seen. None: there was none."""
+        return self._stamps.get(_short(uuid))
 
     def to_text(self, partitions: int) -> str:
         """For the marks of so many partitions; empty when there is nothing to say, or no room."""
@@ -94,7 +92,8 @@ class LastCommits:
         return ""
 
 
-def _stamp(ledger: Ledger) -> Stamp:
+def stamp_of(ledger: Ledger) -> Stamp:
+    """Return the stamp of the commit that wrote a ledger."""
     return ledger.epoch.number, ledger.cycle
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from connectors.iceberg.protocol.packed import pack, unpack
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
+from connectors.iceberg.protocol.rules import PROTOCOL_RULES, ProtocolRules
 
 # of the JSON form: every partition by name, for people; older versions of the sink read it
 PLAIN_VERSION = 1
@@ -290,7 +291,7 @@ class Lookup:
     commits: frozenset[str] = frozenset()  # ids of our commits among the ancestors of the view
 
 
-def look_up(view: TableView) -> Lookup:
+def look_up(view: TableView, rules: ProtocolRules = PROTOCOL_RULES) -> Lookup:
     """Find the ledger of a table (rules 1 and 3).
 
     Raises:
@@ -298,7 +299,7 @@ def look_up(view: TableView) -> Lookup:
     """
     prop = LedgerProperty.from_json(view.property) if view.property is not None else None
     highest = prop.ledger.epoch if prop else None
-    if prop and prop.ledger.table != view.uuid:
+    if prop and not rules.is_bound_to_table(prop.ledger.table, view.uuid):
         prop = None  # copied from another table, or left by one of the same name
     found: tuple[int, Ledger] | None = None
     commits = set()
@@ -306,7 +307,7 @@ def look_up(view: TableView) -> Lookup:
         if snapshot.ledger is None:
             continue
         stamp = _parse_stamp(snapshot.ledger)
-        if stamp.table != view.uuid:
+        if not rules.is_bound_to_table(stamp.table, view.uuid):
             continue
         commits.add(stamp.commit)
         highest = max(highest, stamp.epoch) if highest else stamp.epoch
@@ -315,12 +316,15 @@ def look_up(view: TableView) -> Lookup:
     version = TableVersion(view.uuid, found[0] if found else None, prop.snapshot if prop else None)
     opened = prop.opened if prop else {}
     topic_ids = {name: topic.topic_id for name, topic in prop.ledger.topics.items()} if prop else {}
-    standing, ledger_now = _judge(view, found, prop)
+    standing, ledger_now = _judge(view, found, rules.compared_property(prop), rules)
     return Lookup(standing, version, ledger_now, opened, topic_ids, highest, frozenset(commits))
 
 
 def _judge(
-    view: TableView, found: tuple[int, Ledger] | None, prop: LedgerProperty | None
+    view: TableView,
+    found: tuple[int, Ledger] | None,
+    prop: LedgerProperty | None,
+    rules: ProtocolRules,
 ) -> tuple[Standing, Ledger | None]:
     if found is not None:
         rolled_back = prop is not None and prop.snapshot != found[0]
@@ -329,7 +333,7 @@ def _judge(
         return Standing.NONE, None
     if view.branch_missing and view.ancestors:
         return Standing.BRANCH_LOST, None
-    if view.complete and view.replaced:
+    if rules.is_replaced(is_complete=view.complete, has_other_rows=view.replaced):
         return Standing.REPLACED, None
     if view.complete:
         return Standing.ROLLED_BACK, None  # to before our first commit, or replaced by an empty one

@@ -20,6 +20,7 @@ from connectors.iceberg.protocol.ledger import Ledger, Lookup, TableVersion
 from connectors.iceberg.protocol.messages import Attachment, Range, Release, Rewind, TableNeed
 from connectors.iceberg.protocol.offset_metadata import GroupOffset
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
+from connectors.iceberg.protocol.rules import PROTOCOL_RULES, ProtocolRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,14 @@ class SourceProgress:
     """The partitions and tables of one epoch, shared by `CoordinatorState`, its cycle and the
     opening of tables."""
 
-    def __init__(self, settings: CoordinatorSettings, epoch: Epoch) -> None:
+    def __init__(
+        self,
+        settings: CoordinatorSettings,
+        epoch: Epoch,
+        rules: ProtocolRules = PROTOCOL_RULES,
+    ) -> None:
         self.settings = settings
+        self.rules = rules
         self.epoch = epoch
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self.tables: dict[str, TableState] = {}
@@ -143,30 +150,43 @@ class SourceProgress:
         ledgers = [found.ledger for found in lookups.values() if found.ledger]
         offset = group.get(partition)
         mark = offset.mark if offset else None
-        other_topic = (mark is not None and mark.topic_id != info.id) or any(
-            ledger.topics[partition.topic].topic_id != info.id
-            for ledger in ledgers
-            if partition.topic in ledger.topics
-        )
+        topic_ledgers = [
+            ledger.topics[partition.topic] for ledger in ledgers if partition.topic in ledger.topics
+        ]
+        recorded_ids = [topic.topic_id for topic in topic_ledgers]
+        if mark is not None:
+            recorded_ids.append(mark.topic_id)
+        other_topic = not all(self.rules.is_same_topic(id_, info.id) for id_ in recorded_ids)
         if other_topic and not self.settings.new_topic_allowed:
             raise failed(
                 f"topic {partition.topic} was deleted and created again (id {info.id} is not the "
                 "one that was read before): allow the new topic to read it from its start"
             )
-        entries = [ledger.entry(partition, info.id) for ledger in ledgers]
+        entries = [
+            topic.partitions.get(partition.partition)
+            for topic in topic_ledgers
+            if self.rules.is_same_topic(topic.topic_id, info.id)
+        ]
         known = [entry for entry in entries if entry is not None]
         whole = known and not unknown and not self.settings.dynamic and len(known) == len(lookups)
-        if offset and mark and mark.topic_id == info.id:
+        if offset and mark and self.rules.is_same_topic(mark.topic_id, info.id):
             first = offset.offset
-            if first < log_start:  # the group is behind: do the tables have what retention removed?
+            if self.rules.is_deleted(
+                first, log_start
+            ):  # the group is behind: do the tables have what retention removed?
                 if whole and all(e.generation == mark.generation for e in known):
                     first = min(entry.next for entry in known)
                 self._check_log(partition, first, log_start)
             return PartitionState(
                 info.id, mark.generation, log_start, first, first, mark.epoch.number
             )
-        marked = any(o.mark for o in group.values())
-        if offset and mark is None and not ledgers and not marked:
+        if (
+            offset
+            and mark is None
+            and self.rules.accepts_offsets_without_metadata(
+                has_ledger=bool(ledgers), has_metadata=any(o.mark for o in group.values())
+            )
+        ):
             first = max(offset.offset, log_start)  # a migration
             return PartitionState(info.id, 0, log_start, first, first)
         generation = max(
@@ -206,7 +226,7 @@ class SourceProgress:
                     state = PartitionState(info.id, 0, log_start, log_start, log_start, owned=False)
                     self.partitions[partition] = state
                     added.append(partition)
-                elif state.topic_id != info.id:
+                elif not self.rules.is_same_topic(info.id, state.topic_id):
                     raise EpochEndedError(Stop(f"topic {topic} was deleted and created again"))
                 else:
                     state.log_start = log_start
@@ -252,14 +272,18 @@ class SourceProgress:
     def floor(self, partition: TopicPartition) -> int:
         """The position below which all opened tables are complete (rule 20); a missing table still
         holds it."""
-        needed = [table.needs[partition] for table in self.tables.values()]
-        return min([self.partitions[partition].applied, *needed])
+        return self.rules.floor(
+            self.partitions[partition].applied,
+            [table.needs[partition] for table in self.tables.values() if not table.missing],
+            [table.needs[partition] for table in self.tables.values() if table.missing],
+        )
 
     def misses_rows(self, partition: TopicPartition, position: int, log_start: int) -> bool:
         """Whether rows from a position on were wanted that the log does not hold any more (rules 28
         and 35)."""
         bounds = self.settings.bounds
-        return position < log_start and (bounds is None or position < bounds.of(partition).end)
+        is_wanted = bounds is None or position < bounds.of(partition).end
+        return is_wanted and self.rules.is_deleted(position, log_start)
 
     def _check_log(self, partition: TopicPartition, position: int, log_start: int) -> None:
         """Refuse a position below the start of the log (rule 28)."""
@@ -299,7 +323,7 @@ class SourceProgress:
         state, mark = self.partitions[partition], offset.mark
         if mark.epoch != self.epoch or mark.topic_id != state.topic_id:
             return False
-        return max([offset.offset, *state.sent[mark.rewind :]]) <= needed
+        return self.rules.highest_committable(offset.offset, state.sent[mark.rewind :]) <= needed
 
     def is_behind(self, table: TableState) -> bool:
         """Whether a user's rewind or skip is not in the table's ledger yet; a commit without files
@@ -321,7 +345,7 @@ class SourceProgress:
         rewound: dict[TopicPartition, Attachment] = {}
         for partition, state in self.partitions.items():
             lowest = min(self.floor(partition), (unopened or {}).get(partition, state.applied))
-            if lowest < state.applied:
+            if self.rules.must_be_read_again(lowest, state.applied):
                 state.applied = state.accepted = lowest
                 state.through_ms = None
                 state.queue.clear()

@@ -9,6 +9,7 @@ from connectors.iceberg.protocol.actions import (
     Warn,
     failed,
 )
+from connectors.iceberg.protocol.last_commits import stamp_of
 from connectors.iceberg.protocol.ledger import Ledger, Lookup, Standing
 from connectors.iceberg.protocol.positions import Position, TopicPartition
 from connectors.iceberg.protocol.source_progress import PartitionState, SourceProgress, TableState
@@ -43,6 +44,7 @@ class TableOpening:
 
     def __init__(self, progress: SourceProgress) -> None:
         self._progress = progress
+        self._rules = progress.rules
 
     def open(self, name: str, lookup: Lookup) -> list[CoordinatorAction]:
         """Decide from where on a table needs rows (rules 7 and 8)."""
@@ -52,11 +54,12 @@ class TableOpening:
             )
         self._check_twins(name, lookup)
         ledger = lookup.ledger
-        if ledger and ledger.cluster != self._progress.settings.cluster:
+        cluster = self._progress.settings.cluster
+        if ledger and not self._rules.is_same_cluster(ledger.cluster, cluster):
             raise failed(
                 f"table {name} is written by a connector of the same name on Kafka cluster "
                 f"{ledger.cluster}, "
-                f"this one reads cluster {self._progress.settings.cluster}: rename one of them"
+                f"this one reads cluster {cluster}: rename one of them"
             )
         if lookup.standing in _NOT_KNOWN:
             why = _NOT_KNOWN[lookup.standing].format(snapshot=lookup.version.property_snapshot)
@@ -69,7 +72,9 @@ class TableOpening:
                 "backup, or the property that names its last commit was removed. Alter the "
                 "offsets of all partitions to where the table goes on from"
             )
-        rolled_back = went_back or lookup.standing is Standing.ROLLED_BACK
+        rolled_back = self._rules.is_refilled(
+            is_rolled_back=lookup.standing is Standing.ROLLED_BACK, is_restored=went_back
+        )
         needs: dict[TopicPartition, int] = {}
         bases: dict[TopicPartition, int] = {}
         opened: dict[TopicPartition, Position] = {}
@@ -95,7 +100,10 @@ class TableOpening:
             opened,
             needs,
             bases,
-            guarded=rolled_back or self._progress.is_below_a_sent_floor(needs),
+            guarded=self._rules.requires_lowered_group(
+                is_refilled=rolled_back,
+                is_below_sent_floor=self._progress.is_below_a_sent_floor(needs),
+            ),
             answer=old.answer if old and old.uuid == lookup.version.uuid else None,
             committed=bool(old and old.committed and old.uuid == lookup.version.uuid),
             failures=old.failures if old else 0,
@@ -125,7 +133,9 @@ class TableOpening:
         """Whether a newer commit was seen than the table knows of, and no roll-back tells of it
         (rule 4)."""
         known = lookup.standing in (Standing.FOUND, Standing.EXPIRED, Standing.NONE)
-        return known and self._progress.commits.is_above(lookup.version.uuid, lookup.ledger)
+        commit = None if lookup.ledger is None else stamp_of(lookup.ledger)
+        newest = self._progress.commits.newest(lookup.version.uuid)
+        return known and self._rules.is_older_commit(commit, newest)
 
     def _check_twins(self, name: str, lookup: Lookup) -> None:
         """Two names of one table have one ledger: what one name commits would count as done for the
@@ -159,7 +169,7 @@ class TableOpening:
         floor = self._progress.floor(partition)
         ledger = lookup.ledger
         topic = ledger.topics.get(partition.topic) if ledger else None
-        if topic and topic.topic_id != state.topic_id:
+        if topic and not self._rules.is_same_topic(topic.topic_id, state.topic_id):
             if not self._progress.settings.new_topic_allowed:
                 raise failed(
                     f"table {name} holds rows of a topic {partition.topic} that was deleted "
@@ -177,7 +187,7 @@ class TableOpening:
                 # a table of before the partition knows not where that began
                 return 0 if went_back else state.log_start
             return left.next if left.generation == state.generation else min(left.next, floor)
-        if entry is None or entry.generation < state.generation:
+        if entry is None or self._rules.is_before_rewind(entry.generation, state.generation):
             return floor
         if self._is_newer_than_the_group(ledger, state):
             return entry.next
@@ -190,6 +200,6 @@ class TableOpening:
         An owner of that epoch may have committed its floor after the table was replaced, and opened
         below it.
         """
-        if ledger is None or state.mark_epoch is None:
-            return False
-        return state.mark_epoch < ledger.epoch.number < self._progress.epoch.number
+        return ledger is not None and self._rules.is_newer_than_group(
+            ledger.epoch.number, state.mark_epoch, self._progress.epoch.number
+        )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from connectors.iceberg.protocol.bounds import Bound
 from connectors.iceberg.protocol.messages import Attachment, Need, Range, TableNeed, TablePart
+from connectors.iceberg.protocol.rules import ProtocolRules
 from connectors.iceberg.table.table import StagedFile
 
 
@@ -102,11 +103,13 @@ class TaskPartition:
         while self.reported and self.reported[0] <= self.floor:
             self.reported.popleft()
 
-    def close(self, files: Mapping[str, Sequence[StagedFile]]) -> Range:
+    def close(self, files: Mapping[str, Sequence[StagedFile]], rules: ProtocolRules) -> Range:
         """The open range with its files by table; the next one begins at its end."""
+        reported_tables = rules.reported_tables({t: part.first for t, part in self.parts.items()})
         tables = {
             table: TablePart(part.uuid, part.filter, part.first, tuple(files.get(table, ())))
             for table, part in self.parts.items()
+            if table in reported_tables
         }
         closed = Range(
             self.topic_id,

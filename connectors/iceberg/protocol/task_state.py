@@ -37,6 +37,7 @@ from connectors.iceberg.protocol.messages import (
 )
 from connectors.iceberg.protocol.offset_metadata import GroupOffset, OffsetMetadata
 from connectors.iceberg.protocol.positions import Epoch, TopicPartition
+from connectors.iceberg.protocol.rules import PROTOCOL_RULES, ProtocolRules
 from connectors.iceberg.protocol.task_partition import TableQuestion, TaskPartition
 from connectors.iceberg.table.table import StagedFile
 
@@ -63,6 +64,7 @@ class TaskState:
         *,
         max_staged_cycles: int = 2,
         ask_interval_ms: int = 5_000,
+        rules: ProtocolRules = PROTOCOL_RULES,
     ) -> None:
         """`start_number`: the worker's count of starts; coordinators of earlier starts are not
         followed."""
@@ -72,6 +74,7 @@ class TaskState:
         self._new_nonce = new_nonce
         self._max_staged = max_staged_cycles
         self._ask_interval_ms = ask_interval_ms
+        self._rules = rules
         self._seen: Epoch | None = None  # highest epoch in marks and messages
         self._cycle = 0  # highest cycle reported in this epoch
         self._partitions: dict[TopicPartition, TaskPartition] = {}
@@ -262,9 +265,9 @@ class TaskState:
         """Take one message of the channel, in the order read. Messages of tasks are ignored."""
         if not isinstance(message, CoordinatorMessage):
             return []
-        if message.epoch.number < self._start_number:
+        if self._rules.is_coordinator_of_earlier_start(message.epoch, self._start_number):
             return []  # a coordinator from before the connector was stopped
-        if self._seen is not None and message.epoch < self._seen:
+        if self._seen is not None and self._rules.has_ended(message.epoch, self._seen):
             if not isinstance(message, StartCommit):
                 return []
             # Every other trace of our epoch may be gone (group lost, channel wiped): say that it
@@ -275,7 +278,8 @@ class TaskState:
             self.epoch = self._seen = message.epoch
             self._cycle = 0
             self._forget_missing()
-            actions += self._detach(list(self._partitions), now_ms)
+            detached = self._rules.detached_partitions(self._partitions.keys())
+            actions += self._detach(list(detached), now_ms)
         match message:
             case Attached():
                 for partition, attachment in message.partitions.items():
@@ -323,12 +327,12 @@ class TaskState:
             if not state.attached:
                 continue
             topic_id = topic_ids.get(partition.topic, "")
-            if topic_id != state.topic_id:
+            if not self._rules.is_same_topic(topic_id, state.topic_id):
                 state.topic_id = topic_id
                 moved.append(partition)
                 continue
             closed = {table: files.get((partition, table), ()) for table in state.parts}
-            ranges[partition] = state.close(closed)
+            ranges[partition] = state.close(closed, self._rules)
         actions: list[TaskAction] = []
         if ranges:
             actions.append(Send(Report(self.task, self._start_number, self.epoch, cycle, ranges)))
@@ -393,9 +397,9 @@ class TaskState:
     def _adopt(
         self, partition: TopicPartition, state: TaskPartition, given: Attachment, commits: str
     ) -> list[TaskAction]:
-        if given.topic_id != state.topic_id:
+        if not self._rules.is_same_topic(given.topic_id, state.topic_id):
             return []  # the question is repeated; one of the two sides will notice
-        if given.generation < state.least_generation:
+        if self._rules.is_older_generation(given.generation, state.least_generation):
             return self._reject_epoch()
         state.adopt(given, commits)
         return [
