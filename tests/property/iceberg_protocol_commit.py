@@ -3,14 +3,14 @@ part.
 
 4a. Load the table, look for the commit ID (rule 17), and check the ledger. Leaves nothing behind.
 4b. Complete partial rows with the values of the head. Leaves a data file with the prefix of the
-epoch. 4c. MERGE on a recorded table, which is pinned to the head of 4a. Leaves delete files with
-the same prefix; a full
-    MERGE leaves data files. No snapshot refers to them.
-4d. Build the next snapshot on the newest metadata: check the version on this very base, and
-    validate the recorded files against the commits since the head of 4a. Otherwise, the commit
-    starts over at 4a.
+    epoch.
+4c. MERGE on a recorded table, which is pinned to the head of 4a. Leaves delete files with the same
+    prefix; a full MERGE leaves data files. No snapshot refers to them.
+4d. Build the next snapshot on the newest metadata: check the version on exactly this base, and
+    validate the recorded files against the commits since the head of 4a. If they are not valid, the
+    commit starts over at 4a.
 4e. The swap compares exactly that base. The outcome may be unknown; 4a of the next attempt looks
-for the commit ID.
+    for the commit ID.
 
 A crash leaves files to rule 18, which removes files of older epochs after the first own commit of
 the next epoch. The manifests of 4d are not simulated.
@@ -60,9 +60,9 @@ class Event(Enum):
     KEY_CHANGE_COMPLETED = auto()
     PAIR_KEPT_OPEN = auto()
     WAITED = auto()  # a task, before the insert of a changed key
-    WAITED_IN_VAIN = auto()  # for a delete from before its table
+    WAITED_IN_VAIN = auto()  # for a delete that is older than the table
     STOOD_STILL = auto()  # partitions waited for each other because deletes are missing
-    DELETE_UNREAD = auto()  # the delete of a staged insert: all is read again
+    DELETE_UNREAD = auto()  # a staged insert has no delete, so all records are read again
     COMPACTED = auto()  # by the coordinator itself
     COMPACTION_REFUSED = auto()  # because of a commit since the snapshot that it read
     SCRATCH_REMOVED = auto()  # left behind by the previous version
@@ -149,7 +149,7 @@ class Commit:
             )
             if landed is not None:
                 return self.landed(landed)
-            self.unknown = False  # as far as anybody can see: a swap may still arrive late
+            self.unknown = False  # not visible now, but a swap may still arrive late
             if number == ATTEMPTS:
                 return CommitStatus.CONFLICT, None
             try:
@@ -550,11 +550,11 @@ class Compaction:
             return True
         newer_deletes = [path for path in base.deletes if path not in head.deletes]
         follows = head.id in [snapshot.id for snapshot in table.ancestors()]
-        is_complete = change.gone <= {*base.data} and change.replaced <= {*base.deletes}
+        is_complete = change.removed <= {*base.data} and change.replaced <= {*base.deletes}
         return (
             follows
             and is_complete
-            and not any(world.lake.marked(path) & change.gone for path in newer_deletes)
+            and not any(world.lake.marked(path) & change.removed for path in newer_deletes)
         )
 
     def swap(self, snapshot: Snapshot, version: int, moves: int) -> None:

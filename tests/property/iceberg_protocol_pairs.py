@@ -1,7 +1,7 @@
-"""Changed keys in the simulated world: what the engine makes of the halves that a cycle has staged.
+"""Changed keys in the simulation: completion of the halves that a cycle has staged.
 
-A row of a merge table has a value that only full writes send. The insert under a new key does not
-send it: it is that of the old key's row, as it stood when the delete of it was made.
+A row of a merge table has a value that only complete writes contain. The insert with a new key does
+not contain it. It is the value of the row with the old key at the time of its delete.
 """
 
 from __future__ import annotations
@@ -20,25 +20,30 @@ LACKING = frozenset({"value"})
 
 @dataclass(frozen=True, slots=True)
 class OpenHalf:
-    """What a snapshot keeps of a pair of which one half was read."""
+    """Half of a pair, stored in a snapshot until the other half is read."""
 
     half: Half
     pair: str
-    value: Value | None = None  # of the row that was deleted
+    value: Value | None = None  # of the deleted row
 
 
 class DeleteUnreadError(Exception):
-    """An insert is staged whose delete is not there, though its task had waited for it."""
+    """A staged insert has no delete, although its task waited for it."""
 
 
 class Cycle:
-    """The staged files of one attempt, on one head."""
+    """Staged files of one attempt on one head."""
 
     def __init__(
         self, head: Mapping[str, Last], opened: Sequence[OpenHalf], *, by_key: bool = False
     ) -> None:
-        """`head`: the table's rows by key. `by_key`: a value is that of the old key's row in the
-        table, of any life."""
+        """Create a cycle.
+
+        Args:
+            head: The rows of the table by key.
+            opened: The open halves of earlier cycles.
+            by_key: True if the current row with the old key has the value (rule 30 disabled).
+        """
         self._head = head
         self._opened = [
             PairRow(-1 - n, half=each.half, pair=each.pair, place=(n,))
@@ -53,17 +58,17 @@ class Cycle:
     def complete(
         self, staged: Mapping[str, Sequence[tuple[RowId, Row]]]
     ) -> tuple[dict[str, Rows], list[OpenHalf]]:
-        """By staged file the last change per key, with values; and what is to be kept with the
-        commit.
+        """Return the last change per key by staged file, and the halves to store with the commit.
 
-        Raises: DeleteUnreadError.
+        Raises:
+            DeleteUnreadError: A staged insert has no delete.
         """
         states = {path: self._replay(rows) for path, rows in staged.items()}
         plan = match([*self._rows.values()], self._opened)
         if plan.unread:
             raise DeleteUnreadError
-        known = dict(self._values)
-        self._values |= {row: known.get(sources[-1][0]) for row, sources in plan.fills.items()}
+        values = dict(self._values)
+        self._values |= {row: values.get(sources[-1][0]) for row, sources in plan.fills.items()}
         halves = {each.row: each for each in (*self._opened, *self._rows.values())}
         opened = [OpenHalf(Half(half), pair) for half, pair in plan.open_inserts]
         for row in plan.open_deletes:
@@ -84,16 +89,15 @@ class Cycle:
         )
 
     def _replay(self, rows: Sequence[tuple[RowId, Row]]) -> dict[str, Last]:
-        """The last change per key; that of an insert under a new key with its number in place of
-        its value."""
+        """Return the last change per key. An insert with a new key has a number as value."""
         state: dict[str, Last] = {}
         touched: set[str] = set()
         for (topic, _, offset), row in rows:
             last: Last = (int(topic[1:]), offset)
             number = len(self._rows)
             if row.effect is Effect.LEAVE:
-                known = state.get(row.key) if row.key in touched else self._head.get(row.key)
-                self._rows[number] = self._delete(number, row, known)
+                deleted = state.get(row.key) if row.key in touched else self._head.get(row.key)
+                self._rows[number] = self._delete(number, row, deleted)
             elif row.effect is Effect.ARRIVE:
                 self._rows[number] = self._insert(number, row)
                 last = (*last, number)
@@ -104,21 +108,21 @@ class Cycle:
                 self._rows[last[2]] = replace(self._rows[last[2]], partial=True)
         return state
 
-    def _delete(self, number: int, row: Row, known: Last | None) -> PairRow:
-        if known is None:
+    def _delete(self, number: int, row: Row, deleted: Last | None) -> PairRow:
+        if deleted is None:
             return PairRow(number, LACKING, Half.NOTHING, row.pair, (number,))
-        if len(known) == 3 and isinstance(known[2], int):  # an insert of this cycle
-            began = self._rows[known[2]]
+        if len(deleted) == 3 and isinstance(deleted[2], int):  # inserted in this cycle
+            insert = self._rows[deleted[2]]
             return PairRow(
-                number, began.lacking, Half.DELETE, row.pair, (number,), begun_by=began.begun_by
+                number, insert.lacking, Half.DELETE, row.pair, (number,), begun_by=insert.begun_by
             )
-        self._values[number] = value_of(row.key, known)
+        self._values[number] = value_of(row.key, deleted)
         return PairRow(number, half=Half.DELETE, pair=row.pair, place=(number,))
 
     def _insert(self, number: int, row: Row) -> PairRow:
         half = Half.INSERT_ALONE if row.alone else Half.INSERT
         if self._by_key:
-            known = self._head.get(row.old)
-            self._values[number] = None if known is None else value_of(row.old, known)
+            last = self._head.get(row.old)
+            self._values[number] = None if last is None else value_of(row.old, last)
         lacking = frozenset[str]() if self._by_key else LACKING
         return PairRow(number, lacking, half, row.pair, (number,), begun_by=(half, row.pair, 1))

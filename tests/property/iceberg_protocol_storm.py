@@ -1,5 +1,4 @@
-"""What may go wrong in the simulated world of the sink's protocol, which rules can be off, and what
-a row is."""
+"""Faults, switches, and rows of the simulation of the sink's protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ T = TypeVar("T")
 
 
 class Fault(Enum):
-    """What the storm may do. Every kind must happen in a run of many seeds."""
+    """Faults that a storm may have. Each must occur in a run of many seeds."""
 
     MESSAGE_LOST = auto()
     MESSAGE_TWICE = auto()
@@ -74,27 +73,27 @@ class Fault(Enum):
     REBUILT = auto()
 
 
-# Drawn from a random source of their own, so that storms without them stay what they were.
+# Drawn from a separate random source, so that they do not change seeds without them.
 APART = (Fault.REPLACE_BY_ITS_ROWS, Fault.RESTORED)
-OWN_SOURCE = (Fault.REWIND_SKIPS, Fault.LOADED, Fault.REBUILT)  # the same, and in few storms
+OWN_SOURCE = (Fault.REWIND_SKIPS, Fault.LOADED, Fault.REBUILT)  # the same; in few storms
 
 
 class Switch(Enum):
-    """Rules that hold outside the two state machines, or that are policy methods of theirs."""
+    """Switches for rules that the simulated world applies instead of `ProtocolRules`."""
 
-    # a tag may keep the ledger's snapshot when main's history is expired
+    # a tag may retain the snapshot of the ledger after the history of main has expired
     RETAINED_IS_NOT_ROLLED_BACK = "3 retained"
     HOLD_AT_UNOPENED_TABLE = "6"
     ONLY_OWNERS_COMMIT = "12"
     ONE_RANGE_PER_CYCLE = "13"
     COMPARE_AND_SWAP = "16"
-    CHECK_ON_THE_BASE = "16 base"  # and not at the head that the MERGE began from
+    CHECK_ON_THE_BASE = "16 base"  # instead of on the head that the MERGE read
     PROPERTY_IN_VERSION = "16 property"
     PROPERTY_IN_THE_SWAP = "16 together"
-    VALIDATE_DATA_FILES = "16 validation"  # a delete that was found on an older head must still fit
-    # a reader that skips missing files would leave old rows in newer files
+    VALIDATE_DATA_FILES = "16 validation"  # deletes from an older head must still be valid
+    # if the reader skipped missing files, old rows would remain in newer files
     START_OVER_IF_A_FILE_IS_GONE = "16 gone"
-    DELETES_NAME_THEIR_FILES = "16 repeat"  # otherwise, nothing could be validated on another head
+    DELETES_NAME_THEIR_FILES = "16 repeat"  # otherwise, they cannot be validated on another head
     FULL_MERGE_ON_ITS_HEAD = "16 full"  # its data files replace those of the head that it read
     LOOK_FOR_COMMIT_ID = "17"
     # a swap of unknown outcome may land late and refer to them
@@ -118,26 +117,23 @@ class Switch(Enum):
 Off = frozenset[Rule | Switch]
 
 
-class ToldWorldError(Exception):
-    """Rows are beyond reach, by somebody's act, and the connector says so instead of going on: a
-    good end."""
+class ExpectedFailureError(Exception):
+    """The connector fails as it should, because an external event made rows unavailable."""
 
 
 class WrongWorldError(AssertionError):
-    """A table holds too much or too little, a ledger does not chain, or the world does not come to
-    rest."""
+    """A table has wrong rows, a ledger does not chain, or the world does not come to rest."""
 
 
 class Effect(Enum):
-    """What a row does to a merge table."""
+    """Effect of a row on a merge table."""
 
-    WRITE = auto()  # of its key
+    WRITE = auto()
     DELETE = auto()
-    MOVE = auto()  # touches two keys: the old one goes, its key is written
-    # touches all keys of its partition, which are those of its table of the database
-    TRUNCATE = auto()
-    LEAVE = auto()  # a delete whose row gets another key, in any partition
-    ARRIVE = auto()  # the insert of that row, which does not send all of it
+    MOVE = auto()  # removes the old key and writes the new one
+    TRUNCATE = auto()  # removes all keys of its partition
+    LEAVE = auto()  # delete of a row whose key changes, possibly to another partition
+    ARRIVE = auto()  # insert of that row, which lacks a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,22 +141,25 @@ class Row:
     key: str
     tables: tuple[str, ...]
     effect: Effect = Effect.WRITE
-    old: str = ""  # of a move, and of an arrival
-    pair: str = ""  # of both halves of a changed key
-    at: int = 0  # place in the source
-    alone: bool = False  # as staged: the other half was waited for in vain
+    old: str = ""  # for MOVE and ARRIVE
+    pair: str = ""  # identifies both halves of a changed key
+    at: int = 0  # position in the source
+    alone: bool = False  # staged after the wait for the other half ended without it
 
-    def apply(self, state: dict[str, T], last: T, gone: T | None = None) -> None:
-        """Change what a table holds by key: `last` where it is written, `gone` (None: nothing)
-        where it is removed."""
+    def apply(self, state: dict[str, T], last: T, removed: T | None = None) -> None:
+        """Apply the row to the contents of a table by key.
+
+        Written keys have the value `last`, and removed keys have the value `removed`, if any.
+        """
         for key in self.removed():
             state.pop(key, None)
-            if gone is not None:
-                state[key] = gone
+            if removed is not None:
+                state[key] = removed
         if self.effect in (Effect.WRITE, Effect.MOVE, Effect.ARRIVE):
             state[self.key] = last
 
     def removed(self) -> list[str]:
+        """Return the keys that the row removes."""
         match self.effect:
             case Effect.DELETE | Effect.LEAVE:
                 return [self.key]
@@ -172,5 +171,5 @@ class Row:
         return []
 
     def touched(self) -> list[str]:
-        """The keys whose rows a merge removes, to write another in their place or none."""
+        """Return the keys whose existing rows a MERGE removes."""
         return [self.key, *self.removed()]

@@ -1,9 +1,8 @@
-"""Tables of the simulated world: snapshots that refer to data files and delete files, and a storage
-that holds them.
+"""Tables of the simulation: snapshots that refer to data files and delete files in a storage.
 
-A merge table is what its files say: the rows of the head's data files that none of its delete files
-marks. So a delete file that somebody removes, or that marks a file which is not there any more,
-shows as a wrong table.
+The rows of a merge table are the rows in the data files of its head, except the rows that its
+delete files mark. Therefore, a missing delete file, or a delete file that marks a removed data
+file, results in a wrong table.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from connectors.iceberg.protocol.positions import TopicPartition
 if TYPE_CHECKING:
     from iceberg_protocol_pairs import OpenHalf
 
-Value = tuple[int, int, str]  # what only a full write sends: number of its topic, offset, key
-# The change that wrote a row of a merge table: number of the topic, offset, and, if it did not send
-# it, the value.
+Value = tuple[int, int, str]  # contained in complete writes only: topic number, offset, key
+# Change that wrote a row of a merge table: topic number, offset, and the value if the change lacked
+# it.
 Last = tuple[int, int] | tuple[int, int, Value | int | None]
-Rows = tuple[tuple[str, Last], ...]  # of a data file: key and change, in order
-Place = tuple[str, int]  # a row's: data file, position
+Rows = tuple[tuple[str, Last], ...]  # keys and changes in a data file, in order
+Place = tuple[str, int]  # data file and position of a row
 SCRATCH = "scratch"  # prefix of the branches of the previous version
 
 
 def value_of(key: str, last: Last) -> Value | None:
-    """The value of a row that is complete."""
+    """Return the value of a complete row."""
     if len(last) == 2:
         return (*last, key)
     assert not isinstance(last[2], int)
@@ -38,13 +37,13 @@ def value_of(key: str, last: Last) -> Value | None:
 
 
 class Format(Enum):
-    """How a table takes rows. What it is depends on its properties and its format version."""
+    """Write mode of a table, which depends on its properties and format version."""
 
-    APPEND = auto()  # no merging
-    # v3: at most one vector per data file, which names it; a newer one includes the older
+    APPEND = auto()  # no MERGE
+    # v3: at most one deletion vector per data file; a newer vector includes the older one
     VECTORS = auto()
-    POSITIONS = auto()  # v2: position deletes of a partition, which do not name their data files
-    WHOLE = auto()  # copy-on-write: the full MERGE rewrites data files
+    POSITIONS = auto()  # v2: position deletes per partition, which do not name their data files
+    WHOLE = auto()  # copy-on-write: a full MERGE rewrites data files
 
 
 @dataclass(slots=True)
@@ -52,14 +51,13 @@ class Snapshot:
     id: int
     parent: int | None
     ledger: str | None
-    content: dict[tuple[RowId, int], int]  # (row, generation) -> how often
+    content: dict[tuple[RowId, int], int]  # (row, generation) -> number of occurrences
     data: tuple[str, ...]
     deletes: tuple[str, ...] = ()
-    added: tuple[str, ...] = ()  # the files that came with it
-    replaced: frozenset[str] = frozenset()  # delete files of its parent that those include
-    # name of the scratch branch, in the summary of a snapshot of the previous version
-    branch: str | None = None
-    open_pairs: tuple[OpenHalf, ...] = ()  # in the summary of ours
+    added: tuple[str, ...] = ()  # new files
+    replaced: frozenset[str] = frozenset()  # delete files of its parent that new ones include
+    branch: str | None = None  # scratch branch in the summary, from the previous version
+    open_pairs: tuple[OpenHalf, ...] = ()  # in the summary of our snapshots
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -68,22 +66,22 @@ class Snapshot:
 
 @dataclass(slots=True)
 class Change:
-    """What a MERGE does to the files of one snapshot."""
+    """Changes of a MERGE to the files of one snapshot."""
 
     data: dict[str, Rows] = field(default_factory=dict)  # new data files
-    gone: set[str] = field(default_factory=set)  # data files that they replace
+    removed: set[str] = field(default_factory=set)  # data files that they replace
     deletes: dict[str, frozenset[Place]] = field(default_factory=dict)  # new delete files
-    replaced: set[str] = field(default_factory=set)  # delete files that they include
+    replaced: set[str] = field(default_factory=set)  # delete files that the new ones include
 
     def __bool__(self) -> bool:
-        return bool(self.data or self.gone or self.deletes)
+        return bool(self.data or self.removed or self.deletes)
 
     def new_files(self) -> tuple[str, ...]:
         return (*self.data, *self.deletes)
 
     def of(self, snapshot: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Data files and delete files of a snapshot that follows this one."""
-        data = (*(path for path in snapshot.data if path not in self.gone), *self.data)
+        """Return the data files and delete files of the next snapshot."""
+        data = (*(path for path in snapshot.data if path not in self.removed), *self.data)
         deletes = (*(path for path in snapshot.deletes if path not in self.replaced), *self.deletes)
         return data, deletes
 
@@ -92,36 +90,36 @@ class Change:
 class Table:
     name: str
     uuid: str
-    born_at: dict[TopicPartition, int]  # log ends at its creation: rows from there on must be in
+    born_at: dict[TopicPartition, int]  # log ends at its creation; later rows are required
     topic_ids: dict[str, str]
-    whole: bool  # the first of its name, routed from the start: every row must be in
+    whole: bool  # first table of its name, routed from the start: every row is required
     format: Format
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
     head: int | None = None
     property: str | None = None
-    open_pairs: tuple[OpenHalf, ...] = ()  # a property, too
+    open_pairs: tuple[OpenHalf, ...] = ()  # in a property
     rolled_back: bool = False
     ever_rolled_back: bool = False
-    foreign: set[tuple[RowId, int]] = field(default_factory=set)  # rows that others have added
+    foreign: set[tuple[RowId, int]] = field(default_factory=set)  # rows of other writers
     # tags, and scratch branches of the previous version
     refs: dict[str, int] = field(default_factory=dict)
-    # scratch branches that an own swap had to remove
+    # scratch branches that one of our swaps had to remove
     seen_scratch: set[str] = field(default_factory=set)
-    version: int = 0  # of the metadata: changes with everything that is changed in them
-    moves: int = 0  # changes with main, and with the property
+    version: int = 0  # changes with the metadata
+    moves: int = 0  # changes with main and with the property
     backup: Table | None = None
 
     def current(self) -> Snapshot | None:
         return self.snapshots[self.head] if self.head is not None else None
 
     def ancestors(self, at: int | None = None) -> list[Snapshot]:
-        """From the head, or from another snapshot."""
-        found = []
+        """Return the ancestors of the head, or of another snapshot."""
+        ancestors = []
         at = self.head if at is None else at
         while at is not None and at in self.snapshots:
-            found.append(self.snapshots[at])
+            ancestors.append(self.snapshots[at])
             at = self.snapshots[at].parent
-        return found
+        return ancestors
 
 
 def is_scratch(ref: str) -> bool:
@@ -129,7 +127,7 @@ def is_scratch(ref: str) -> bool:
 
 
 class MissingFileError(Exception):
-    """A file does not exist any more."""
+    """A file was deleted."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -137,7 +135,7 @@ class MissingFileError(Exception):
 
 
 class Lake:
-    """The storage: files, which are never changed, and may be gone."""
+    """Storage of immutable files, which may be deleted."""
 
     def __init__(self) -> None:
         self.staged: dict[str, list[tuple[RowId, Row]]] = {}
@@ -150,7 +148,7 @@ class Lake:
         return path in self.staged or path in self.data or path in self.deletes
 
     def remove(self, paths: Iterable[str], tables: Iterable[Table], why: str) -> None:
-        """Remove files; nobody may remove what a table's history on main refers to."""
+        """Delete files. Files in the history of main must not be deleted."""
         paths = set(paths)
         for path in paths:
             self.staged.pop(path, None)
@@ -160,12 +158,11 @@ class Lake:
             for snapshot in table.ancestors():
                 if lost := paths & {*snapshot.files}:
                     raise WrongWorldError(
-                        f"{table.name}: {why} removed {lost}, which snapshot {snapshot.id} "
-                        f"refers to"
+                        f"{table.name}: {why} deleted {lost}, which snapshot {snapshot.id} uses"
                     )
 
     def purge(self, table: Table) -> None:
-        """What lies below the location of a table goes with it, staged or not."""
+        """Delete all files in the directory of a table, staged or not."""
         paths = [*self.staged, *self.data, *self.deletes]
         self.remove([path for path in paths if path.split("/")[1] == table.uuid], [], "a drop")
 
@@ -179,8 +176,7 @@ class Lake:
         return f"{table.name}/{table.uuid}/{kind}{self._numbers}"
 
     def upserts(self, path: str) -> Rows:
-        """The last change per key of a staged file, deletes applied: what it holds as a data file
-        of a merge table."""
+        """Return the rows of a staged file as a data file of a merge table: the last per key."""
         rows = self.staged_rows(path)
         if path not in self._upserts:
             state: dict[str, Last] = {}
@@ -190,12 +186,12 @@ class Lake:
         return self._upserts[path]
 
     def has_pairs(self, paths: Iterable[str]) -> bool:
-        """Whether staged files hold halves of changed keys."""
+        """Return True if staged files have halves of changed keys."""
         halves = (Effect.LEAVE, Effect.ARRIVE)
         return any(row.effect in halves for path in paths for _, row in self.staged_rows(path))
 
     def touched(self, paths: Iterable[str]) -> frozenset[str]:
-        """The keys of staged files: of rows to write, and of rows to remove."""
+        """Return the keys that staged files write or remove."""
         return frozenset(
             key for path in paths for _, row in self.staged_rows(path) for key in row.touched()
         )
@@ -250,44 +246,47 @@ class Lake:
         *,
         skip_missing: bool = False,
     ) -> Change:
-        """Remove the rows with these keys; where the table's format rewrites rows, write new ones.
-        Nothing is stored.
+        """Return the change that removes the rows with these keys, without storing it.
+
+        In a copy-on-write table, it also writes the new rows.
 
         Raises:
             MissingFileError: A file of the snapshot was deleted.
         """
         change = Change()
         rows = self.alive(table, snapshot, skip_missing=skip_missing)
-        found = [place for place, key, _ in rows if key in keys]
+        places = [place for place, key, _ in rows if key in keys]
         match table.format:
             case Format.WHOLE:
-                change.gone = {path for path, _ in found}
-                kept = tuple(
+                change.removed = {path for path, _ in places}
+                unchanged = tuple(
                     (key, last)
                     for place, key, last in rows
-                    if place[0] in change.gone and key not in keys
+                    if place[0] in change.removed and key not in keys
                 )
-                if kept or upserts:
-                    change.data[self.name(table, kind)] = (*kept, *upserts)
+                if unchanged or upserts:
+                    change.data[self.name(table, kind)] = (*unchanged, *upserts)
             case Format.VECTORS:
-                for data in sorted({path for path, _ in found}):
-                    places = frozenset(place for place in found if place[0] == data)
+                for data in sorted({path for path, _ in places}):
+                    marked = frozenset(place for place in places if place[0] == data)
                     older = {
                         path
                         for path in snapshot.deletes
                         if path in self and data in self.marked(path)
                     }
                     change.replaced |= older
-                    places = places.union(*(self.deletes[path] for path in older))
-                    change.deletes[self.name(table, kind)] = places
+                    marked = marked.union(*(self.deletes[path] for path in older))
+                    change.deletes[self.name(table, kind)] = marked
             case _:
-                if found:
-                    change.deletes[self.name(table, kind)] = frozenset(found)
+                if places:
+                    change.deletes[self.name(table, kind)] = frozenset(places)
         return change
 
     def fits(self, change: Change, snapshot: Snapshot) -> bool:
-        """Return True if the data files of a change exist in a snapshot, and nobody else has marked
-        rows of them."""
+        """Return True if a change is valid for a snapshot.
+
+        The snapshot must have its data files, and no other deletes of their rows.
+        """
         marked = {data for places in change.deletes.values() for data, _ in places}
         if not marked <= {*snapshot.data} or not change.replaced <= {*snapshot.deletes}:
             return False
@@ -298,22 +297,24 @@ class Lake:
     def compacted(
         self, table: Table, snapshot: Snapshot, chosen: Collection[str], kind: str = "rewritten"
     ) -> Change:
-        """These data files are rewritten into one without deletes; delete files that mark nothing
-        else go, too."""
-        change = Change(gone=set(chosen))
-        left = {path for path in snapshot.data if path not in change.gone}
+        """Return the change that compacts data files into one file and applies their deletes.
+
+        Delete files that mark no other data files are removed.
+        """
+        change = Change(removed=set(chosen))
+        remaining = {path for path in snapshot.data if path not in change.removed}
         rows = tuple(
             (key, last)
             for place, key, last in self.alive(table, snapshot)
-            if place[0] in change.gone
+            if place[0] in change.removed
         )
         if rows:
             change.data[self.name(table, kind)] = rows
-        change.replaced = {path for path in snapshot.deletes if not left & self.marked(path)}
+        change.replaced = {path for path in snapshot.deletes if not remaining & self.marked(path)}
         return change
 
     def marked(self, path: str) -> set[str]:
-        """The data files that a delete file speaks of."""
+        """Return the data files that a delete file refers to."""
         return {data for data, _ in self.deletes[path]}
 
     def store(self, change: Change) -> None:
@@ -321,8 +322,8 @@ class Lake:
         self.deletes |= change.deletes
 
     def state(self, table: Table) -> Mapping[str, list[Last]]:
-        """What a merge table holds by key."""
-        found: dict[str, list[Last]] = {}
+        """Return the rows of a merge table by key."""
+        rows: dict[str, list[Last]] = {}
         for _, key, last in self.alive(table, table.current()):
-            found.setdefault(key, []).append(last)
-        return found
+            rows.setdefault(key, []).append(last)
+        return rows

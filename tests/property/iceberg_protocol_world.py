@@ -1,10 +1,8 @@
-"""A small world around the real `CoordinatorState` and `TaskState`: seeded, without Kafka, Spark or
-clocks.
+"""Simulation of `CoordinatorState` and `TaskState`: seeded, without Kafka, Spark, or clocks.
 
-Rows are plain tuples, a table is a chain of snapshots, the channel is a list; a commit takes the
-steps of `iceberg_protocol_commit`. Everything that may go wrong in between goes wrong at random:
-see `Fault`. After a stormy while the faults stop, the world comes to rest, and `World.verify` says
-what is wrong with the tables.
+Rows are tuples, a table is a chain of snapshots, the channel is a list, and a commit takes the
+steps of `iceberg_protocol_commit`. Faults occur at random between any two steps (see `Fault`).
+After some time, the faults stop, the world comes to rest, and `World.verify` checks the tables.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ from iceberg_protocol_storm import (
     KEYS,
     OWN_SOURCE,
     Effect,
+    ExpectedFailureError,
     Fault,
     Off,
     Row,
     RowId,
     Switch,
-    ToldWorldError,
     WrongWorldError,
 )
 from iceberg_protocol_tables import (
@@ -80,17 +78,17 @@ from connectors.iceberg_tools.refs.table_rewind import skipping
 TOPIC = "orders"
 # `later` is routed only after a change of the configuration
 APPEND, MERGE, LATER = ("facts", "state", "later")
-FOREIGN = "F"  # in place of the topic's id: a row of somebody else
+FOREIGN = "F"  # instead of a topic ID: a row of another writer
 EFFECTS = (Effect.WRITE, Effect.DELETE, Effect.MOVE, Effect.TRUNCATE)
-GONE = (0, -1)  # a row that is not there
-STANDSTILL = 1000  # after which a wait is given up
-BOUNDED_CALM = 1_500  # of the clock, before the end of a bounded world is looked for
-# at most, until the world must have come to rest; where keys change, five times that
+GONE = (0, -1)  # a missing row
+STANDSTILL = 1000  # ticks without progress after which a wait ends
+BOUNDED_CALM = 1_500  # ticks before a bounded world may come to rest
+# turns until the world must have come to rest; five times as many if keys change
 REST_TURNS = 8_000
 
 
 class World:
-    """All of it, driven by one seeded random source."""
+    """Cluster, catalog, storage, coordinators, and tasks, driven by seeded random sources."""
 
     def __init__(
         self,
@@ -100,24 +98,25 @@ class World:
         *,
         bounded: bool = False,
     ) -> None:
-        """`bounded`: the connector stops by itself, at bounds that the seed decides."""
+        """Create a world. `bounded`: the connector stops at bounds that depend on the seed."""
         self.random = random.Random(seed)
         self.draw_apart = random.Random(f"apart {seed}")
-        self.draw_effect = random.Random(f"effects {seed}")  # of its own: storms stay what they are
+        # separate sources, so that new features do not change existing seeds
+        self.draw_effect = random.Random(f"effects {seed}")
         self.draw_look = random.Random(f"looks {seed}")
         self.draw_pair = random.Random(f"pairs {seed}")
         self.draw_skip = random.Random(f"skips {seed}")
         self.draw_load = random.Random(f"loads {seed}")
         self.draw_rebuild = random.Random(f"rebuilds {seed}")
         self.draw_compaction = random.Random(f"compactions {seed}")
-        # whether coordinators compact tables between cycles
+        # True: coordinators compact tables between cycles
         self.compacts = self.draw_compaction.random() < 0.6
-        self.pairs = self.draw_pair.random() < 0.4  # whether keys change
+        self.pairs = self.draw_pair.random() < 0.4  # True: keys change
         self.draw_parallel = random.Random(f"parallel {seed}")
-        # Rules are switched off one by one for seeds whose tables are committed one after another.
+        # The seeds that need a rule were found with sequential commits.
         self.commits_in_parallel = not off and self.draw_parallel.random() < 0.5
-        self.alive: set[str] = set()  # keys that the source has
-        self.written = 0  # rows of the source
+        self.alive: set[str] = set()  # existing keys of the source
+        self.written = 0  # number of rows in the source
         self.effects: Counter[Effect] = Counter()
         self.events: Counter[Event] = Counter()
         self.off = off
@@ -130,14 +129,16 @@ class World:
         self.ids = 0
         self.start_number = 1
         self.loads = 0
-        # while `connect-py load` runs: with which number the connector starts again
+        # start number of the connector after the `connect-py load` that is in progress
         self.loading: int | None = None
-        self.wire = self.random.random() < 0.1  # messages pass through their bytes
+        self.wire = self.random.random() < 0.1  # True: messages are encoded and decoded
         common = [fault for fault in faults if fault not in (*APART, *OWN_SOURCE)]
         kinds = [fault for fault in common if self.random.random() < 0.45]
         kinds += [fault for fault in faults if fault in APART and self.draw_apart.random() < 0.45]
         self.allowed: frozenset[Fault] = frozenset(kinds)
-        self.fierce = self.random.choice((0.3, 0.6, 1.0))  # in a milder storm more is committed
+        self.severity = self.random.choice(
+            (0.3, 0.6, 1.0)
+        )  # more commits succeed in a milder storm
         self.altered = Fault.OFFSETS_ALTERED in self.allowed
         if Fault.REWIND_SKIPS in faults and not self.altered and self.draw_skip.random() < 0.15:
             self.allowed |= {Fault.REWIND_SKIPS}
@@ -145,29 +146,26 @@ class World:
             self.allowed |= {Fault.LOADED}
         if Fault.REBUILT in faults and not off and self.draw_rebuild.random() < 0.15:
             self.allowed |= {Fault.REBUILT}
-        self.parents: dict[int, int | None] = {}  # of all snapshots that ever were
-        self.skips: dict[
-            int, dict[tuple[str, TopicPartition], Collection[int]]
-        ] = {}  # by a rewind's snapshot: offsets left out
+        self.parents: dict[int, int | None] = {}  # of all snapshots, even expired ones
+        # by snapshot of a rewind: the skipped offsets
+        self.skips: dict[int, dict[tuple[str, TopicPartition], Collection[int]]] = {}
         if self.altered:
             self.allowed -= {Fault.GROUP_RESET, Fault.TOPIC_REPLACED}
         self.stormy = True
         self.calm_since = 0
         self.topic_no = 1
-        # A REST catalog compares the table and main, others the whole metadata. A swap on a main
-        # that has gone away and come back is a documented limit of the first kind, and not made.
+        # A REST catalog compares table and main, other catalogs compare the whole metadata. A swap
+        # on a main that has moved away and back is a documented limit of REST catalogs, and does
+        # not occur here.
         self.rest = self.random.random() < 0.3
-        self.log_starts: dict[
-            int, int
-        ] = {}  # of partitions that retention came by; others start at 0
-        self.dropped_at: dict[
-            str, tuple[str, dict[TopicPartition, int]]
-        ] = {}  # topic id and log ends at a drop
+        # log starts of partitions with deleted records; others start at 0
+        self.log_starts: dict[int, int] = {}
+        # topic ID and log ends at the time when a table was dropped
+        self.dropped_at: dict[str, tuple[str, dict[TopicPartition, int]]] = {}
         self.logs: list[list[Row]] = [[] for _ in range(self.random.choice((1, 2, 3)))]
         self.rewound: dict[TopicPartition, list[int]] = {}  # start of each generation above 0
-        self.altering: dict[
-            TopicPartition, GroupOffset
-        ] = {}  # asked for, not yet written to the group
+        # requested offsets that were not written to the group yet
+        self.altering: dict[TopicPartition, GroupOffset] = {}
         self.routes: tuple[str, ...] = (APPEND, MERGE)
         self.dynamic = self.random.random() < 0.3
         self.group: dict[TopicPartition, tuple[int, str]] = {}
@@ -194,10 +192,10 @@ class World:
             Bounds("run", {p: draw.randrange(25) for p in self.partitions()}) if bounded else None
         )
 
-    # --- helpers
+    # Helpers
 
-    def wanted(self, partition: TopicPartition) -> int:
-        """The first offset of a partition that is not there, or not wanted."""
+    def required_end(self, partition: TopicPartition) -> int:
+        """Return the end of the log, or the bound if that is lower."""
         end = len(self.logs[partition.partition])
         return end if self.bounds is None else min(end, self.bounds.of(partition).end)
 
@@ -206,7 +204,7 @@ class World:
         return f"{prefix}{self.ids}"
 
     def chance(self, fault: Fault, probability: float) -> bool:
-        """Whether this fault happens here and now."""
+        """Draw whether a fault occurs now."""
         source = self.draw_apart if fault in APART else self.random
         source = self.draw_skip if fault is Fault.REWIND_SKIPS else source
         source = self.draw_load if fault is Fault.LOADED else source
@@ -214,7 +212,7 @@ class World:
         if (
             not self.stormy
             or fault not in self.allowed
-            or source.random() >= probability * self.fierce
+            or source.random() >= probability * self.severity
         ):
             return False
         self.faults[fault] += 1
@@ -222,7 +220,7 @@ class World:
 
     @property
     def clock(self) -> int:
-        """Of waits for deletes: in a storm everything may stand still for long."""
+        """Clock of the waits for deletes, which starts after the storm."""
         return 0 if self.stormy else self.now - self.calm_since
 
     @property
@@ -255,7 +253,7 @@ class World:
         self.logs[partition].append(replace(row, at=self.written))
 
     def change_key(self) -> None:
-        """A row gets another key, and goes to another partition."""
+        """Change the key of a row, which may move it to another partition."""
         if not self.alive:
             return
         old = self.draw_pair.choice(sorted(self.alive))
@@ -283,13 +281,13 @@ class World:
     def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
         return {p: GroupOffset.of(offset, text) for p, (offset, text) in self.group.items()}
 
-    # --- catalog
+    # Catalog
 
     def create(self, name: str, whole: bool = False, properties: str | None = None) -> Table:
         ends = self.log_ends()
         ids, dropped = self.dropped_at.pop(name, ("", ends))
         if ids == self.topic_id:
-            ends = dropped  # whatever came since the drop is held back for the new table
+            ends = dropped  # rows since then are held back for the new table
         kind = (
             self.random.choice((Format.VECTORS, Format.POSITIONS, Format.WHOLE))
             if name == MERGE
@@ -316,7 +314,7 @@ class World:
         self.changed(table, main=True)
 
     def changed(self, table: Table, *, main: bool = False) -> None:
-        """A table's metadata are others than before; main, or the property, as well."""
+        """Record a change of the metadata. `main`: main or the property changed, too."""
         self.ids += 1
         table.version = self.ids
         if main:
@@ -338,21 +336,19 @@ class World:
     def add_snapshot(
         self, table: Table, ledger: str | None, row: RowId | None, change: Change | None = None
     ) -> int:
-        """Somebody else's snapshot on main, which changes these files and adds this row."""
+        """Commit a snapshot of another writer to main, which changes files and adds a row."""
         head, change = table.current(), change or Change()
         self.lake.store(change)
         content = dict(head.content) if head else {}
         if row is not None:
             content[row, 0] = 1
         data, deletes = change.of(head) if head else (tuple(change.data), ())
-        made = self.new_snapshot(table.head, ledger, content, data, deletes, change.new_files())
-        table.snapshots[made.id] = made
-        table.head = made.id
-        self.changed(table, main=True)
-        return made.id
+        snapshot = self.new_snapshot(table.head, ledger, content, data, deletes, change.new_files())
+        self.replace_head(table, snapshot)
+        return snapshot.id
 
     def foreign_commit(self, table: Table) -> None:
-        """Somebody else adds a row of their own."""
+        """Commit a new row as another writer."""
         row = (FOREIGN, 0, self.ids)
         table.foreign.add((row, 0))
         self.add_snapshot(table, None, row, self.foreign_rows(table, f"{FOREIGN}-{self.ids}"))
@@ -363,8 +359,7 @@ class World:
         return Change(data={self.lake.name(table, "foreign"): ((key, (0, self.ids)),)})
 
     def foreign_upsert(self, table: Table) -> None:
-        """Somebody else writes a row of their own again. One of our keys would be a documented
-        limit."""
+        """Update a row of another writer. An update of our rows would be a documented limit."""
         head = table.current()
         assert head is not None
         keys = [key for _, key, _ in self.lake.alive(table, head) if key.startswith(FOREIGN)]
@@ -378,8 +373,7 @@ class World:
         self.add_snapshot(table, None, None, change)
 
     def compact(self, table: Table, *, whole: bool = False) -> None:
-        """Rewrite data files, some or all, and the deletes of their rows into them, as another
-        writer."""
+        """Compact some or all data files as another writer."""
         head = table.current()
         assert head is not None
         if head.data:
@@ -478,21 +472,27 @@ class World:
         chain = table.ancestors()
         complete = not chain or chain[-1].parent is None
         ours = [number for number, s in enumerate(chain) if s.ledger]
-        # a committer does not walk for ever
-        seen = chain[: ours[2] + 1] if len(ours) > 2 else chain
-        named = LedgerProperty.from_json(table.property).snapshot if table.property else None
+        # the view ends after some of our snapshots
+        visible = chain[: ours[2] + 1] if len(ours) > 2 else chain
+        property_snapshot = (
+            LedgerProperty.from_json(table.property).snapshot if table.property else None
+        )
         present = [number for number in table.snapshots if not chain or number >= chain[-1].id]
         if Switch.RETAINED_IS_NOT_ROLLED_BACK in self.off:
             present = [*table.snapshots]
-        kin = {s.id for s in chain} & {s.id for s in table.ancestors(named)}
+        shared = {s.id for s in chain} & {s.id for s in table.ancestors(property_snapshot)}
         return TableView(
             table.uuid,
-            [SnapshotView(s.id, s.ledger) for s in seen],
+            [SnapshotView(s.id, s.ledger) for s in visible],
             complete,
             frozenset(present),
             table.property,
             replaced=bool(
-                chain and chain[0].content and not ours and named is not None and not kin
+                chain
+                and chain[0].content
+                and not ours
+                and property_snapshot is not None
+                and not shared
             ),
         )
 
@@ -505,7 +505,7 @@ class World:
         return table.open_pairs if lookup.standing is Standing.EXPIRED else ()
 
     def describe(self, table: Table) -> str:
-        """The answer to a task: what it has to know of a table."""
+        """Return the answer to a task: the UUID and the open pairs of a table."""
         pairs = [
             each.pair for each in self.open_pairs(table) if each.half in (Half.DELETE, Half.NOTHING)
         ]
@@ -537,7 +537,7 @@ class World:
             if (table, uuid) == (action.table, action.uuid) and older and path not in used:
                 self.lake.remove([path], (), "the clean-up")
 
-    # --- channel
+    # Channel
 
     def send(self, message: Message) -> None:
         if self.wire:
@@ -553,7 +553,7 @@ class World:
         if self.chance(Fault.MESSAGE_TWICE, 0.06):
             self.late.append(message)
 
-    # --- who runs
+    # Processes
 
     def start_coordinator(self) -> None:
         self.coordinator = SimCoordinator(self)
@@ -564,14 +564,14 @@ class World:
         return task
 
     def balance(self) -> None:
-        """Give every partition to some task. Tasks learn of it later, on their own turn."""
+        """Assign every partition to a task. A task notices the assignment on its next turn."""
         while len(self.tasks) < 2:
             self.start_task()
         for partition in self.partitions():
             self.owners[partition] = self.random.choice(self.tasks)
 
     def turn(self) -> None:
-        """One thing happens."""
+        """Take one step."""
         self.now += self.random.choice((0, 1, 1, 2))
         if self.stormy:
             self.storm()
@@ -629,18 +629,17 @@ class World:
                 self.log_starts[partition.partition] = self.random.randrange(
                     self.log_start(partition), start + 1
                 )
-        # Elsewhere than where it is known what the tables hold, nobody could tell it from a log
-        # that begins there.
+        # Only for partitions with a ledger: for others, the start of the log would be the start of
+        # the table.
         if (
             draw() < 0.004
-            and (known := sorted(self.safe_starts()))
+            and (candidates := sorted(self.safe_starts()))
             and self.chance(Fault.RETENTION_TOO_SOON, 1.0)
         ):
-            partition = self.random.choice(known)
+            partition = self.random.choice(candidates)
             start, end = self.log_start(partition), len(self.logs[partition.partition])
             self.log_starts[partition.partition] = self.random.randrange(start, end + 1)
-        # A catalog that went back is known by the group's marks alone: what takes both has taken
-        # everything.
+        # The group has the only record of commits that a restored catalog has lost.
         remembered = not self.faults[Fault.RESTORED]
         if (
             draw() < 0.03
@@ -663,12 +662,14 @@ class World:
             )
 
     def safe_starts(self) -> dict[TopicPartition, int]:
-        """How far retention may go without taking what somebody needs; empty while a table is not
-        known to have it."""
+        """Return the offsets up to which retention may delete records.
+
+        Partitions that some table may still need are omitted.
+        """
         views = [self.view(name) for name in self.routes]
         ledgers = [look_up(view).ledger if view else None for view in views]
         group = self.group_offsets()
-        found: dict[TopicPartition, int] = {}
+        starts: dict[TopicPartition, int] = {}
         for partition in self.partitions():
             entries = [
                 ledger.entry(partition, self.topic_id) if ledger else None for ledger in ledgers
@@ -678,15 +679,14 @@ class World:
                 continue
             if all(entry and entry.generation == offset.mark.generation for entry in entries):
                 safe = min([offset.offset, *(entry.next for entry in entries if entry)])
-                found[partition] = max(safe, self.log_start(partition))
-        return found
+                starts[partition] = max(safe, self.log_start(partition))
+        return starts
 
-    def told_of(self, reason: str) -> None:
-        """The connector ended with a message that a person must read."""
+    def failed(self, reason: str) -> None:
+        """Handle a failure of the connector that a user must resolve."""
         if "rows are lost" in reason:
-            # A new table begins at the floor, and there may be tables that nobody knows of:
-            # retention may have removed what they would have got, and nobody can tell that they
-            # were not owed it.
+            # A new table starts at the floor, and there may be unknown tables. The connector cannot
+            # determine that they do not need the deleted records.
             new_tables = (
                 Fault.DROP,
                 Fault.REPLACE,
@@ -695,15 +695,15 @@ class World:
             )
             lost = (Fault.RETENTION_TOO_SOON, Fault.ROLL_BACK, Fault.RESTORED, *new_tables)
             if self.dynamic or any(self.faults[fault] for fault in lost):
-                raise ToldWorldError(reason)
-            raise WrongWorldError(f"told of rows that are not lost: {reason}")
+                raise ExpectedFailureError(reason)
+            raise WrongWorldError(f"failed although no rows are lost: {reason}")
         if "on Kafka cluster" in reason and self.faults[Fault.OTHER_CLUSTER]:
-            raise ToldWorldError(reason)
-        if "knows of no commit" in reason and self.faults[Fault.RESTORED]:
-            raise ToldWorldError(reason)  # to before its first commit, which is not where it began
+            raise ExpectedFailureError(reason)
+        if "has no commit of this connector" in reason and self.faults[Fault.RESTORED]:
+            raise ExpectedFailureError(reason)
         if "holds other rows" in reason and self.faults[Fault.REPLACE_BY_ITS_ROWS]:
-            raise ToldWorldError(reason)
-        self.new_topic_allowed = True  # the operator reads the message
+            raise ExpectedFailureError(reason)
+        self.new_topic_allowed = True  # the user follows the message
 
     def kill_task(self, task: SimTask) -> None:
         if task in self.zombies:
@@ -716,7 +716,7 @@ class World:
                 self.owners[partition] = replacement
 
     def stop_all(self) -> None:
-        """Everything ends and starts again; at times a task of before lives on for a while."""
+        """Restart all processes. Sometimes, a previous task continues for a while."""
         if self.coordinator is not None:
             self.coordinator.die()
             self.coordinator = None
@@ -726,29 +726,27 @@ class World:
         self.balance()
 
     def load(self) -> None:
-        """The connector is stopped and a load begins; or the connector starts, while the load may
-        still live."""
+        """Stop the connector and start a load, or restart the connector, possibly during a load."""
         if self.loading is None:
             self.loads += 1
             self.loading, self.start_number = self.start_number + 1, self.loads - 1_000_000
         else:
-            self.start_anew()
+            self.increment_start_number()
         self.stop_all()
 
-    def start_anew(self) -> None:
-        """The worker counts one more start of the connector. A load that runs is over, and does not
-        know it yet."""
+    def increment_start_number(self) -> None:
+        """Count a start of the connector. A load in progress is outdated, but continues."""
         self.start_number = self.loading or self.start_number + 1
         self.loading = None
 
     def lose(self, under_way: Committing) -> None:
-        """End a commit with its driver; executors may still write the files of its MERGE."""
+        """End a commit whose driver failed. Executors may still write the files of its MERGE."""
         under_way.steps.close()
         if under_way.commit.pending is not None and self.chance(Fault.MERGE_LATE, 1.0):
             self.late_commits.append(under_way.commit.write)
 
-    def carry_on(self, compaction: Generator[None, None, None]) -> None:
-        """Take the steps of a compaction whose coordinator is gone, one at a time."""
+    def continue_compaction(self, compaction: Generator[None, None, None]) -> None:
+        """Take the remaining steps of a compaction whose coordinator has ended, one at a time."""
 
         def step() -> None:
             if self.draw_compaction.random() > 0.3 or next(compaction, True) is None:
@@ -763,15 +761,14 @@ class World:
         return any(OffsetMetadata.from_text(text) is None for _, text in self.group.values())
 
     def committing(self) -> str | None:
-        """A table that somebody is committing to."""
+        """Return a table with a commit in progress."""
         for coordinator in (self.coordinator, *self.sleepers):
             for under_way in coordinator.committing() if coordinator else ():
                 return under_way.commit.request.table
         return None
 
     def user_acts(self, target: str | None) -> None:
-        """Owners of tables and topics do what they like, the more often while somebody commits to a
-        table."""
+        """Act as owner of tables and topics, more often on a table with a commit in progress."""
         name = self.random.choice((APPEND, MERGE, LATER, *([target] * 3 if target else ())))
         table = self.tables.get(name)
         if table is not None:
@@ -827,11 +824,11 @@ class World:
                     self.purge(table)
                     self.create(name)
                 elif table.property and self.chance(Fault.REPLACE_WITH_PROPERTIES, 0.5):
-                    made = self.create(name, properties=table.property)
-                    if self.random.random() < 0.5:  # as a migration tool leaves it: no history
-                        self.foreign_commit(made)
-                        self.foreign_commit(made)
-                        made.snapshots = {s.id: s for s in made.ancestors()[:1]}
+                    copy = self.create(name, properties=table.property)
+                    if self.random.random() < 0.5:  # a migration tool does not copy the history
+                        self.foreign_commit(copy)
+                        self.foreign_commit(copy)
+                        copy.snapshots = {s.id: s for s in copy.ancestors()[:1]}
         if len(self.logs) < 4 and self.chance(Fault.PARTITION_ADDED, 0.01):
             self.logs.append([])
             self.owners[TopicPartition(TOPIC, len(self.logs) - 1)] = self.random.choice(self.tasks)
@@ -844,7 +841,7 @@ class World:
             self.produce(self.random.randrange(0, 8))
         if LATER not in self.routes and self.chance(Fault.ROUTE_ADDED, 0.01):
             self.routes = (*self.routes, LATER)
-            self.start_anew()
+            self.increment_start_number()
             self.stop_all()
             if self.random.random() < 0.5:
                 self.create(LATER)
@@ -854,8 +851,7 @@ class World:
             self.commit_of_other_cluster(table)
 
     def rewind_and_skip(self, table: Table, target: Snapshot) -> None:
-        """All ends; a snapshot without rows on an older one has the positions of before; all starts
-        again (rule 33)."""
+        """Go back to a snapshot, retain the current positions, and restart (rule 33)."""
         now, then = self.looked_up(table, table.head), self.looked_up(table, target.id)
         if now.standing is not Standing.FOUND or then.standing not in (
             Standing.FOUND,
@@ -868,19 +864,19 @@ class World:
         }
         if ids != {self.topic_id}:
             return
-        self.start_anew()
+        self.increment_start_number()
         self.stop_all()
         head, table.head = table.head, target.id
         pairs, table.head = self.open_pairs(table), head
         ledger = skipping(now.ledger)
-        made = self.new_snapshot(
+        snapshot = self.new_snapshot(
             target.id, ledger.to_json(), dict(target.content), target.data, target.deletes, ()
         )
-        made.open_pairs = table.open_pairs = pairs
-        table.snapshots[made.id], table.head = made, made.id
-        table.property = LedgerProperty(ledger, made.id, now.opened).to_json()
-        table.foreign = {row for row in made.content if row[0][0] == FOREIGN}
-        self.skips[made.id] = {
+        snapshot.open_pairs = table.open_pairs = pairs
+        table.snapshots[snapshot.id], table.head = snapshot, snapshot.id
+        table.property = LedgerProperty(ledger, snapshot.id, now.opened).to_json()
+        table.foreign = {row for row in snapshot.content if row[0][0] == FOREIGN}
+        self.skips[snapshot.id] = {
             (self.topic_id, p): range((entry or now.opened[p]).next, following.next)
             for p in self.partitions()
             if (following := now.ledger.entry(p))
@@ -889,8 +885,7 @@ class World:
         self.changed(table, main=True)
 
     def rebuild(self, table: Table, target: Snapshot) -> None:
-        """The same rows in other files, on an older snapshot, with the positions of now; nothing
-        stops (rule 37)."""
+        """Rebuild a table on an older snapshot with the current positions (rule 37)."""
         now, then, head = (
             self.looked_up(table, table.head),
             self.looked_up(table, target.id),
@@ -900,10 +895,8 @@ class World:
             return  # the command refuses
         if now.ledger.topics[TOPIC].topic_id != self.topic_id:
             return
-        pairs, left_out = (
-            self.open_pairs(table),
-            {p: self.skipped(table, p) for p in self.partitions()},
-        )
+        pairs = self.open_pairs(table)
+        skipped = {p: self.skipped(table, p) for p in self.partitions()}
         change = (
             Change()
             if table.format is Format.APPEND
@@ -912,53 +905,58 @@ class World:
         self.lake.store(change)
         offsets = {tp: position.next for tp, position in now.ledger.positions().items()}
         ledger, files = following(now.ledger, then, offsets), change.of(head)
-        made = self.new_snapshot(
+        snapshot = self.new_snapshot(
             target.id, ledger.to_json(), dict(head.content), *files, change.new_files()
         )
-        made.open_pairs = table.open_pairs = pairs
-        table.snapshots[made.id], table.head = made, made.id
-        table.property = LedgerProperty(ledger, made.id, now.opened).to_json()
-        if any(left_out.values()):
-            self.skips[made.id] = {(self.topic_id, p): offsets for p, offsets in left_out.items()}
+        snapshot.open_pairs = table.open_pairs = pairs
+        table.snapshots[snapshot.id], table.head = snapshot, snapshot.id
+        table.property = LedgerProperty(ledger, snapshot.id, now.opened).to_json()
+        if any(skipped.values()):
+            self.skips[snapshot.id] = {(self.topic_id, p): skipped[p] for p in skipped}
         self.changed(table, main=True)
 
     def looked_up(self, table: Table, head: int | None) -> Lookup:
-        """The ledger of a table as it would be with main at a snapshot."""
+        """Look up the ledger of a table as if main were at another snapshot."""
         before, table.head = table.head, head
         view, table.head = self.view(table.name), before
         assert view is not None
         return look_up(view)
 
     def skipped(self, table: Table, partition: TopicPartition) -> set[int]:
-        """Offsets of which a table has no rows, because a rewind that its history has left them
-        out."""
-        found: set[int] = set()
+        """Return the offsets that a rewind in the history of a table has skipped."""
+        offsets: set[int] = set()
         at = table.head
         while at is not None:
-            found.update(self.skips.get(at, {}).get((self.topic_id, partition), ()))
+            offsets.update(self.skips.get(at, {}).get((self.topic_id, partition), ()))
             at = self.parents[at]
-        return found
+        return offsets
 
     def backup(self, table: Table) -> None:
-        """Somebody copies what the catalog knows of a table, or brings such a copy back."""
+        """Back up the metadata of a table, or restore a backup."""
         if table.property is not None and not table.rolled_back and self.draw_apart.random() < 0.05:
             table.backup = replace(table, snapshots=dict(table.snapshots), backup=None)
             table.backup.foreign, table.backup.refs = set(table.foreign), {}
-        kept = table.backup
-        if kept is None or kept.property == table.property or not self.chance(Fault.RESTORED, 0.03):
+        backup = table.backup
+        if (
+            backup is None
+            or backup.property == table.property
+            or not self.chance(Fault.RESTORED, 0.03)
+        ):
             return
-        table.snapshots = dict(kept.snapshots)
-        table.head, table.property, table.foreign = kept.head, kept.property, set(kept.foreign)
-        table.open_pairs = kept.open_pairs
+        table.snapshots = dict(backup.snapshots)
+        table.head, table.property = backup.head, backup.property
+        table.foreign, table.open_pairs = set(backup.foreign), backup.open_pairs
         table.refs, table.rolled_back, table.ever_rolled_back = {}, False, True
         self.changed(table, main=True)
-        # a catalog that is restored outlives requests, and who had prepared them
+        # by the time a catalog is restored, all requests and paused coordinators have ended
         self.late_commits.clear()
         self.sleepers.clear()
 
     def commit_of_other_cluster(self, table: Table) -> None:
-        """A connector of our name on another cluster, whose topic has our topic's id (else rule 23
-        would see it)."""
+        """Commit as a connector of the same name on another cluster.
+
+        Its topic has the same ID. Otherwise, rule 23 would apply.
+        """
         entries = {p.partition: LedgerEntry(0, 0, end + 5) for p, end in self.log_ends().items()}
         topics = {TOPIC: TopicLedger(self.topic_id, entries)}
         ledger = Ledger(Epoch(1, "other"), self.unique("c"), 1, table.uuid, "other", topics)
@@ -967,14 +965,14 @@ class World:
         table.property = LedgerProperty(ledger, snapshot, opened).to_json()
 
     def purge(self, table: Table) -> None:
-        """What lies below the location of a dropped table goes with it, staged or not."""
+        """Delete all files in the directory of a dropped table, staged or not."""
         self.lake.purge(table)
 
     def known_points(self, chain: list[Snapshot]) -> list[Snapshot]:
-        """Ancestors that a table may be rolled back to: what they hold is known (documented limit).
+        """Return the ancestors with known contents, which a table may be rolled back to.
 
-        Not known: a root that was made of rows of ours, when our snapshots had expired before
-        anybody looked.
+        The contents are unknown if our snapshots expired and the first remaining one has our rows
+        (documented limit).
         """
         complete = bool(chain) and chain[-1].parent is None
         complete = complete and bool(
@@ -984,8 +982,7 @@ class World:
         return chain[1:] if complete else chain[1 : oldest + 1]
 
     def alter_offsets(self) -> None:
-        """STOPPED, one group commit with the generation raised, RUNNING again: at times before that
-        commit is made."""
+        """Alter offsets while the connector is stopped. It may restart before the commit."""
         views = {name: self.view(name) for name in self.tables}
         lookups = {name: look_up(view) for name, view in views.items() if view}
         partitions = list(self.partitions())
@@ -994,23 +991,27 @@ class World:
         if self.chance(Fault.OFFSETS_SKIPPED, 0.4):
             starts |= {p: max(starts[p], self.group[p][0]) for p in chosen if p in self.group}
         ends = self.log_ends()
-        wanted = {p: self.random.randrange(min(starts[p], ends[p]), ends[p] + 1) for p in chosen}
+        new_offsets = {
+            p: self.random.randrange(min(starts[p], ends[p]), ends[p] + 1) for p in chosen
+        }
         self.altering = altered_group(
-            wanted,
+            new_offsets,
             self.group_offsets(),
             lookups,
             {TOPIC: self.topic_id},
             self.start_number,
             self.unique("e"),
         )
-        self.start_anew()
+        self.increment_start_number()
         self.stop_all()
         if not self.chance(Fault.OFFSETS_ALTERED_LATE, 0.5):
             self.write_altered()
 
     def has_arrived(self) -> bool:
-        """Whether all tables know of every alteration: before that, losing the group is a
-        documented limit."""
+        """Return True if all tables have the generations of all alterations.
+
+        Until then, the loss of the group is a documented limit.
+        """
         if self.altering:
             return False
         views = [self.view(name) for name in self.routes]
@@ -1025,7 +1026,7 @@ class World:
         )
 
     def write_altered(self, late: bool = False) -> None:
-        """The group commit; refused when somebody has joined the group meanwhile."""
+        """Commit the altered offsets, unless a task has joined the group in the meantime."""
         altered, self.altering = self.altering, {}
         if late and any(task.assigned for task in self.tasks):
             return
@@ -1037,12 +1038,12 @@ class World:
             self.group[partition] = (offset.offset, mark.to_text())
             self.rewound.setdefault(partition, [0]).append(offset.offset)
 
-    # --- the end
+    # End of a run
 
     def run(self, turns: int = 900) -> None:
         try:
             self.live(turns)
-        except ToldWorldError:
+        except ExpectedFailureError:
             self.verify_once()
         else:
             self.verify()
@@ -1060,13 +1061,12 @@ class World:
             raise WrongWorldError(f"not at rest: {self.unrest()}")
 
     def calm(self) -> None:
-        """The storm is over: a last row for every table and partition, everybody finds their
-        place."""
+        """End the storm, and write a last row to every partition."""
         self.stormy = False
         self.calm_since = self.now
         self.new_topic_allowed = True
         if self.loading is not None:
-            self.start_anew()
+            self.increment_start_number()
             self.stop_all()
         self.zombies.clear()
         for sleeper in self.sleepers:
@@ -1112,8 +1112,10 @@ class World:
         return ""
 
     def unrest_before_bounds(self) -> str:
-        """As the coordinator sees it; a while after the storm, because quiet tables are looked at
-        in turns."""
+        """Return the reason why a bounded world is not at rest, from the coordinator's view.
+
+        Quiet tables are checked one after another, so it takes a while after the storm.
+        """
         state = self.coordinator.state if self.coordinator is not None else None
         if (
             self.now - self.calm_since < BOUNDED_CALM
@@ -1121,43 +1123,45 @@ class World:
             or state.ended
             or state.remaining
         ):
-            return f"the coordinator has {None if state is None else state.remaining} offsets to go"
+            return f"remaining offsets: {None if state is None else state.remaining}"
         behind = [
             p
             for p in self.partitions()
-            if self.wanted(p) and self.group.get(p, (0, ""))[0] < self.wanted(p)
+            if self.required_end(p) and self.group.get(p, (0, ""))[0] < self.required_end(p)
         ]
         return f"the group is behind in {behind}" if behind else ""
 
     def verify_once(self) -> None:
-        """No table holds a row twice."""
+        """Raise WrongWorldError if a table has a row twice."""
         for name, table in self.tables.items():
             content = head.content if (head := table.current()) else {}
             for (row, generation), count in content.items():
                 if count != 1:
                     raise WrongWorldError(
-                        f"{name}: row {row} of generation {generation} is in {count} times"
+                        f"{name}: row {row} of generation {generation} exists {count} times"
                     )
             if table.format is not Format.APPEND:
-                for key, found in self.lake.state(table).items():
-                    if len(found) > 1:
-                        raise WrongWorldError(f"{name}: {key} is in {len(found)} times: {found}")
+                for key, rows in self.lake.state(table).items():
+                    if len(rows) > 1:
+                        raise WrongWorldError(f"{name}: {key} exists {len(rows)} times: {rows}")
 
     def verify(self) -> None:
-        """Every append table holds each routed row once, every merge table the last state per
-        key."""
+        """Raise WrongWorldError unless the tables have the expected rows.
+
+        An append table has each routed row once, a merge table has the last state per key.
+        """
         self.verify_once()
         for name in self.routes:
             table = self.tables.get(name)
-            if self.bounds is not None and not self.has_wanted_rows(name) and not is_ours(table):
+            if self.bounds is not None and not self.has_required_rows(name) and not is_ours(table):
                 continue
             if table is None or table.head is None or table.property is None:
                 raise WrongWorldError(f"{name}: nothing was ever committed")
             prop = LedgerProperty.from_json(table.property)
-            found = {row for row in table.snapshots[table.head].content if row[0][0] == FOREIGN}
-            if found != table.foreign:
+            foreign = {row for row in table.snapshots[table.head].content if row[0][0] == FOREIGN}
+            if foreign != table.foreign:
                 raise WrongWorldError(
-                    f"{name}: rows of others went or came back: {found ^ table.foreign}"
+                    f"{name}: rows of other writers are wrong: {foreign ^ table.foreign}"
                 )
             if remaining := table.seen_scratch & {*table.refs}:
                 raise WrongWorldError(f"{name}: no commit removed the scratch branches {remaining}")
@@ -1166,15 +1170,17 @@ class World:
             if name == MERGE:
                 self.verify_merge(table, prop)
 
-    def has_wanted_rows(self, name: str) -> bool:
-        """Whether a table without commits should have some: of a route added later, all rows may be
-        from before."""
+    def has_required_rows(self, name: str) -> bool:
+        """Return True if a table without commits should have rows.
+
+        All rows for a route that was added later may be older than the table.
+        """
         table, (_, ends) = self.tables.get(name), self.dropped_at.get(name, ("", {}))
         born = ends if table is None else table.born_at
         rows = [
             row
             for p in self.partitions()
-            for row in self.logs[p.partition][born.get(p, 0) : self.wanted(p)]
+            for row in self.logs[p.partition][born.get(p, 0) : self.required_end(p)]
         ]
         return name != LATER and any(name in row.tables for row in rows)
 
@@ -1182,8 +1188,12 @@ class World:
         self, name: str, table: Table, prop: LedgerProperty, partition: TopicPartition
     ) -> None:
         assert table.head is not None
-        if self.bounds is not None and not self.wanted(partition) and partition not in prop.opened:
-            return  # added since the last commit
+        if (
+            self.bounds is not None
+            and not self.required_end(partition)
+            and partition not in prop.opened
+        ):
+            return  # added after the last commit
         content = table.snapshots[table.head].content
         began = prop.opened[partition].next
         born = table.born_at.get(partition, 0) if table.topic_ids[TOPIC] == self.topic_id else 0
@@ -1193,14 +1203,18 @@ class World:
         for offset, row in enumerate(self.logs[partition.partition]):
             where = (self.topic_id, partition.partition, offset)
             counts = [content.get((where, g), 0) for g in range(last + 1)]
-            if name not in row.tables or offset in skipped or offset >= self.wanted(partition):
+            if (
+                name not in row.tables
+                or offset in skipped
+                or offset >= self.required_end(partition)
+            ):
                 if any(counts):
-                    raise WrongWorldError(f"{name}: row {where} does not belong here")
+                    raise WrongWorldError(f"{name}: unexpected row {where}")
                 continue
             due = table.whole or offset >= min(born, began)
             if last:
                 due = offset >= starts[-1] and (table.whole or offset >= max(born, began))
-                # perhaps to before a replay that was the first to bring rows (documented)
+                # the rollback may have removed the only replay with these rows (documented limit)
                 if table.ever_rolled_back:
                     due = due and offset >= max(starts)
             replayed = last > 0 and not table.ever_rolled_back and not self.faults[Fault.GROUP_LOST]
@@ -1209,24 +1223,24 @@ class World:
             strict = not table.whole and not last
             if strict and offset < began and any(counts):
                 raise WrongWorldError(
-                    f"{name}: row {where} is from before the table's start {began}"
+                    f"{name}: row {where} is older than the start of the table, {began}"
                 )
             if last and sum(counts) > 1 + last:
-                raise WrongWorldError(f"{name}: row {where} is in {counts} times")
+                raise WrongWorldError(f"{name}: row {where} exists {counts} times")
 
     def verify_merge(self, table: Table, prop: LedgerProperty) -> None:
         assert table.head is not None
-        found = {key: last for key, (last, *_) in self.lake.state(table).items()}
-        theirs = {f"{FOREIGN}-{number}" for (_, _, number), _ in table.foreign}
-        if wrong := theirs ^ {key for key in found if key.startswith(FOREIGN)}:
-            raise WrongWorldError(f"{MERGE}: rows of others went or came back: {wrong}")
+        rows = {key: last for key, (last, *_) in self.lake.state(table).items()}
+        foreign_keys = {f"{FOREIGN}-{number}" for (_, _, number), _ in table.foreign}
+        if wrong := foreign_keys ^ {key for key in rows if key.startswith(FOREIGN)}:
+            raise WrongWorldError(f"{MERGE}: rows of other writers are wrong: {wrong}")
         if self.rewound and table.ever_rolled_back:
             return
         expected: dict[str, Last] = {}
         began = {
             p: 0 if table.whole else prop.opened[p].next
             for p in self.partitions()
-            if self.wanted(p)
+            if self.required_end(p)
         }
         starts = {p: max(first, self.rewound.get(p, [0])[-1]) for p, first in began.items()}
         events = [
@@ -1239,21 +1253,21 @@ class World:
         due = [
             (row, n)
             for row, p, n in events
-            if starts[p] <= n < self.wanted(p) and n not in skipped[p]
+            if starts[p] <= n < self.required_end(p) and n not in skipped[p]
         ]
         self.replay(due, expected)
-        complete = table.whole and self.bounds is None  # else a delete may be missing
+        complete = table.whole and self.bounds is None  # otherwise, a delete may be missing
         if self.events[Event.STOOD_STILL] and complete and not (self.rewound or self.skips):
             raise WrongWorldError(
-                f"{MERGE}: partitions have waited for each other, though no delete is missing"
+                f"{MERGE}: partitions waited for each other, although no delete is missing"
             )
         for key, last in expected.items():
-            is_ = found.get(key, GONE)
-            if is_[:2] != last[:2] or not self.is_value(is_, last):
-                raise WrongWorldError(f"{MERGE}: {key} is {found.get(key)}, expected {last}")
+            actual = rows.get(key, GONE)
+            if actual[:2] != last[:2] or not self.is_value(actual, last):
+                raise WrongWorldError(f"{MERGE}: {key} is {rows.get(key)}, expected {last}")
 
     def replay(self, events: Sequence[tuple[Row, int]], state: dict[str, Last]) -> None:
-        """Apply the rows of a log, with their offsets, in the order of the source."""
+        """Apply rows with their offsets in the order of the source."""
         values: dict[str, Value | None] = {}  # by pair
         for row, offset in sorted(events, key=lambda each: each[0].at):
             last: Last = (self.topic_no, offset)
@@ -1264,19 +1278,21 @@ class World:
                 last = (*last, values.get(row.pair))
             row.apply(state, last, GONE)
 
-    def is_value(self, found: Last, expected: Last) -> bool:
-        """Whether the value of a row is right, or anything where it need not be: its delete came
-        before the start."""
-        if len(expected) == 2 or found == expected:
-            return found == expected
+    def is_value(self, actual: Last, expected: Last) -> bool:
+        """Return True if the value of a row is correct.
+
+        It is not determined if the delete of the pair is before the start.
+        """
+        if len(expected) == 2 or actual == expected:
+            return actual == expected
         if expected[2] is None and (self.rewound or self.skips):
-            return True  # what the table had before
-        unknown = len(found) == 3 and found[2] is None
+            return True  # an earlier value of the table
+        unknown = len(actual) == 3 and actual[2] is None
         return unknown and bool(self.rewound or self.skips or self.events[Event.STOOD_STILL])
 
 
 def is_ours(table: Table | None) -> bool:
-    """Whether a table has a commit of the connector: a property alone may be another table's."""
+    """Return True if a table has a commit of the connector. Its property may be a copy."""
     if table is None or table.property is None:
         return False
     ledger = LedgerProperty.from_json(table.property).ledger
@@ -1284,7 +1300,7 @@ def is_ours(table: Table | None) -> bool:
 
 
 class SimTask:
-    """A task's loop around `TaskState`: a consumer, staged rows, the channel."""
+    """Task around a `TaskState`: consumer, staged rows, and channel position."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -1330,7 +1346,7 @@ class SimTask:
             self.look_after_waits()
 
     def look_after_waits(self) -> None:
-        """As the sink's task does."""
+        """End waits like the task of the sink."""
         for partition in self.waits.read(self.known_pairs, self.state.filter_position):
             self.end_wait(partition)
         at = self.state.read_to, self.state.committed_to
@@ -1359,13 +1375,13 @@ class SimTask:
             Switch.OTHERS_COMMITTED_BEFORE_IN_VAIN in self.world.off
             and pair not in self.known_pairs(MERGE)
         ):
-            self.alone.add((partition, pair))  # as if nothing else had to be read
+            self.alone.add((partition, pair))  # as if no other partition could have the delete
         needed = self.state.filter_position(MERGE, partition)
-        known = pair in self.known_pairs(MERGE) or (partition, pair) in self.alone
-        return needed is not None and offset >= needed and not known
+        is_known = pair in self.known_pairs(MERGE) or (partition, pair) in self.alone
+        return needed is not None and offset >= needed and not is_known
 
     def turn_of_zombie(self) -> None:
-        """Goes on without noticing that it lost everything; ends at its next group commit."""
+        """Take a turn of a task that has lost its partitions and does not notice it."""
         if self.world.random.random() < 0.005:
             self.world.zombies.remove(self)
         elif Switch.ONLY_OWNERS_COMMIT in self.world.off and self.world.random.random() < 0.1:
@@ -1376,12 +1392,12 @@ class SimTask:
             self.poll()
 
     def rebalance(self, mine: set[TopicPartition]) -> None:
-        # the same in every process
-        gone, new = (sorted(self.assigned - mine), sorted(mine - self.assigned))
-        for partition in gone:
+        # sorted, so that the result does not depend on the process
+        revoked, new = (sorted(self.assigned - mine), sorted(mine - self.assigned))
+        for partition in revoked:
             self.waits.end(partition)
         self.assigned = mine
-        self.carry_out(self.state.revoke(gone))
+        self.carry_out(self.state.revoke(revoked))
         marks = {
             p: OffsetMetadata.from_text(self.world.group[p][1])
             for p in new
@@ -1415,7 +1431,7 @@ class SimTask:
             if not self.world.off & {Rule.TOPIC_ID_EVERYWHERE, Rule.LOG_STILL_HOLDS_IT}:
                 self.carry_out(self.state.position_lost(partition, self.world.now))
                 return
-            at = start  # what a client does that is told to begin anew
+            at = start  # as with auto.offset.reset=earliest
         first: dict[str, int | None] = {}
         bound, following = (
             self.state.end(partition),
@@ -1441,7 +1457,7 @@ class SimTask:
             for table in routed:
                 needed = self.state.filter_position(table, partition)
                 if needed is None:
-                    continue  # only with rule 6 off: the row passes by
+                    continue  # only if rule 6 is disabled: the row is skipped
                 first.setdefault(table, None)
                 if offset >= needed:
                     if first[table] is None:
@@ -1455,11 +1471,11 @@ class SimTask:
                     self.staged.setdefault((partition, table), []).append((where, staged))
                     if row.effect is Effect.LEAVE:
                         self.read_pairs.setdefault(partition, set()).add(row.pair)
-            at = offset + 1  # last read -> next to read
+            at = offset + 1  # next offset to read
         self.close_batch(partition, first, at)
 
     def wait(self, partition: TopicPartition, offset: int, pair: str) -> None:
-        """Stop before the insert of a changed key whose delete was not read."""
+        """Hold the partition before the insert of a changed key whose delete was not read."""
         self.world.events[Event.WAITED] += 1
         self.waits.begin(partition, UnreadPair(MERGE, offset, pair, ""), self.world.clock)
         self.carry_out(self.state.hold(partition, MERGE, Need.PAIR, "{}", self.world.now))
@@ -1477,9 +1493,9 @@ class SimTask:
         for partition, offset in self.state.offsets_to_commit().items():
             refused = self.world.owners.get(partition) is not self
             if self.of_load and not any(task.assigned for task in self.world.tasks):
-                refused = False  # the group has no members yet
+                refused = False  # the group has no members
             if refused and Switch.ONLY_OWNERS_COMMIT not in self.world.off:
-                # the framework takes the partition away soon
+                # the framework revokes the partition later
                 self.world.faults[Fault.GROUP_COMMIT_REFUSED] += 1
             else:
                 assert offset.mark is not None
@@ -1509,7 +1525,7 @@ class SimTask:
                 case act.RequestCommit():
                     self.commit_due = True
                 case act.Fail():
-                    self.world.told_of(action.reason)
+                    self.world.failed(action.reason)
                     raise WrongWorldError(action.reason)
 
     def close_files(self, cycle: int) -> None:
@@ -1532,7 +1548,7 @@ class SimTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Committing:
-    """A commit under way."""
+    """Commit in progress."""
 
     commit: Commit
     steps: Steps
@@ -1542,23 +1558,25 @@ TABLE_ACTIONS = (act.LoadTable, act.PrepareTable, act.CommitTable, act.CleanFile
 
 
 class SimCoordinator:
-    """A coordinator's thread around `CoordinatorState`: one action at a time, so that it may die
-    between any two."""
+    """Coordinator thread around a `CoordinatorState`.
+
+    It performs one action at a time, so that it may be killed between any two of them.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.awake = True
         self.state: CoordinatorState | None = None
         self.todo: list[act.CoordinatorAction | Committing] = []
-        world.producer = self  # fences the one before
+        world.producer = self  # fences the previous coordinator
         self.read = len(world.channel)
         self.wipes = world.wipes
         seen = [m.seen if isinstance(m, Attach) else m.epoch for m in world.channel]
         self.channel_epoch = max((e for e in seen if e is not None), default=None)
         self.topics = world.topics()
         self.group: dict[TopicPartition, GroupOffset] | None = None
-        self.looks: list[tuple[str, TableView | None]] = []  # answers that wait for their turn
-        self.compaction: Generator[None, None, None] | None = None  # under way
+        self.looks: list[tuple[str, TableView | None]] = []  # views to be processed
+        self.compaction: Generator[None, None, None] | None = None  # in progress
 
     def turn(self) -> None:
         if not self.awake:
@@ -1569,11 +1587,11 @@ class SimCoordinator:
             if self.world.commits_in_parallel and (commits := self.committing()):
                 self.todo.remove(commits[0])
                 # the coordinator waits for the commits in progress, and ignores their outcome
-                self.go_on(commits[0])
+                self.advance(commits[0])
                 return
             for action in self.todo:
                 if isinstance(action, act.Fail):
-                    self.world.told_of(action.reason)
+                    self.world.failed(action.reason)
             self.end()
         elif (action := self.next_action()) is not None:
             self.do(action)
@@ -1583,7 +1601,7 @@ class SimCoordinator:
             self.take(self.state.on_tick(self.world.now))
             if self.world.random.random() < 0.1:
                 self.take(self.state.on_topics(self.world.topics()))
-            if not self.world.off:  # rules are switched off one by one for seeds that have no looks
+            if not self.world.off:  # the seeds that need a rule were found without looks
                 self.look()
         if self.world.compacts and self.state is not None:
             self.compact()
@@ -1593,11 +1611,10 @@ class SimCoordinator:
         return [action for action in self.todo if isinstance(action, Committing)]
 
     def next_action(self) -> act.CoordinatorAction | Committing | None:
-        """What is done next; None: the channel is read, or time passes.
+        """Remove and return the next action. None: read the channel, or advance the time.
 
-        In parallel worlds, commits take their steps in any order, and everything else goes on
-        meanwhile. Only what uses the table of a commit in progress waits for its end, as in
-        `TableExecutor`.
+        In parallel worlds, commits take their steps in any order, concurrently with other actions.
+        Actions on the table of a commit in progress wait for its end, as in `TableExecutor`.
         """
         if not self.world.commits_in_parallel:
             return self.todo.pop(0) if self.todo else None
@@ -1611,7 +1628,7 @@ class SimCoordinator:
             if table not in busy:
                 choices.append(action)
                 break
-            busy.add(table)  # what follows for the same table waits, too
+            busy.add(table)  # later actions on the same table wait, too
         action = self.world.draw_parallel.choice(choices)
         if action is not None:
             self.todo.remove(action)
@@ -1645,9 +1662,9 @@ class SimCoordinator:
                 world.clean(act.CleanFiles(name, table.uuid, self.state.epoch))
 
     def leave_compaction(self) -> None:
-        """Leave a compaction to Spark's driver, which carries on with it."""
+        """Leave a compaction to the Spark driver, which continues it."""
         if self.compaction is not None:
-            self.world.carry_on(self.compaction)
+            self.world.continue_compaction(self.compaction)
 
     def end(self) -> None:
         self.leave_compaction()
@@ -1667,8 +1684,7 @@ class SimCoordinator:
                 self.take(self.state.on_message(message))
 
     def look(self) -> None:
-        """Look at a table for which no rows come; the answer may be taken a while later, but not
-        after newer ones."""
+        """Load a table that receives no rows. The view may be processed later, but in order."""
         assert self.state is not None
         if self.looks and self.world.draw_look.random() < 0.5:
             self.see()
@@ -1678,7 +1694,7 @@ class SimCoordinator:
             self.looks.append((name, self.world.view(name)))
 
     def compact(self) -> None:
-        """Take a step of a compaction, or begin one."""
+        """Take a step of a compaction, or start one."""
         world = self.world
         assert self.state is not None
         if self.compaction is not None and world.draw_compaction.random() < 0.5:
@@ -1705,7 +1721,7 @@ class SimCoordinator:
         state, world, now = self.state, self.world, self.world.now
         assert state is not None
         if isinstance(action, act.LoadTable | act.PrepareTable | act.CommitTable):
-            self.see()  # one thread asks the catalog
+            self.see()  # one thread accesses the catalog
         match action:
             case act.Send():
                 if world.producer is not self:
@@ -1715,7 +1731,7 @@ class SimCoordinator:
             case act.Stop():
                 pass
             case act.Fail():
-                pass  # it has ended itself
+                pass  # the state has ended
             case act.LoadTable():
                 if world.chance(Fault.LOAD_FAILED, 0.1):
                     self.take(state.on_load_failed(action.table, "catalog is away", now))
@@ -1736,9 +1752,9 @@ class SimCoordinator:
                 self.take(state.on_leadership(action.token, world.producer is self))
             case act.CommitTable():
                 commit = Commit(world, action)
-                self.go_on(Committing(commit, commit.steps()))
+                self.advance(Committing(commit, commit.steps()))
             case Committing():
-                self.go_on(action)
+                self.advance(action)
             case act.CleanFiles():
                 if Switch.KEEP_OLD_FILES_UNTIL_OWN_COMMIT not in world.off:
                     world.clean(action)
@@ -1746,20 +1762,20 @@ class SimCoordinator:
                 rolled_back = any(
                     world.faults[fault] for fault in (Fault.ROLL_BACK, Fault.RESTORED)
                 )
-                if "replaced by an empty one" in action.text:  # its rows were none
+                if "replaced by an empty table" in action.text:  # the table had no rows
                     rolled_back = rolled_back or bool(world.faults[Fault.REPLACE_BY_ITS_ROWS])
-                known = (
+                is_correct = (
                     rolled_back
                     if "was rolled back" in action.text
                     else world.faults[Fault.RESTORED]
                 )
-                if not known and not world.off:
-                    raise WrongWorldError(f"told of what did not happen: {action.text}")
+                if not is_correct and not world.off:
+                    raise WrongWorldError(f"false warning: {action.text}")
             case act.ReportFailure():
                 pass
 
-    def go_on(self, under_way: Committing) -> None:
-        """Some steps of a commit; whatever may happen between two of them."""
+    def advance(self, under_way: Committing) -> None:
+        """Take some steps of a commit."""
         world, request = self.world, under_way.commit.request
         try:
             next(under_way.steps)
@@ -1780,7 +1796,7 @@ class SimCoordinator:
         self.commit_ended(request, answer)
 
     def lose_driver(self) -> None:
-        """All commits in progress end with the driver."""
+        """End all commits in progress, because the driver failed."""
         for under_way in self.committing():
             self.todo.remove(under_way)
             self.world.lose(under_way)
@@ -1805,8 +1821,11 @@ class SimCoordinator:
 
 
 def simulate(seed: int, off: Off = frozenset(), faults: Sequence[Fault] = tuple(Fault)) -> World:
-    """Run one seed to its rest and verify it; some of these faults may happen. Raises
-    WrongWorldError."""
+    """Run one seed with some of these faults until the world is at rest, and verify it.
+
+    Raises:
+        WrongWorldError: A table is wrong.
+    """
     world = World(seed, off, faults)
     world.run()
     return world

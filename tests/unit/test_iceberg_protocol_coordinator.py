@@ -548,8 +548,7 @@ def test_rolled_back_quiet_table_warns_and_is_refilled_when_checked() -> None:
         f"table {FACTS} was rolled back to snapshot 10, the newest commit of this connector was "
     )
     assert told.endswith(
-        "snapshot 12: it is filled again from the positions that its ledger has there, 40 offsets "
-        "are read again"
+        "snapshot 12: it is refilled from the positions in its ledger, 40 offsets are read again"
     )
     assert only(seen, Rewind).partitions.keys() == {P0}
     assert life.state.on_table_seen(FACTS, ROLLED_BACK) == [], "once"
@@ -657,15 +656,15 @@ def test_new_table_opens_at_the_floor_and_everybody_is_told() -> None:
 
 def test_table_with_other_rows_fails_naming_the_snapshot_to_restore() -> None:
     other = replace(table(FILLED), ancestors=[SnapshotView(50, None)], replaced=True)
-    assert "make snapshot 10 its current one again" in only(Life({FACTS: other}).begun, Fail).reason
+    assert "make snapshot 10 current again" in only(Life({FACTS: other}).begun, Fail).reason
 
 
 def test_branch_dropped_before_publishing_fails_with_its_last_snapshot() -> None:
     main = replace(
         table(FILLED), ancestors=[SnapshotView(50, None)], complete=False, branch_missing=True
     )
-    told = "create the branch again at snapshot 10, or at main's head if all of it was published"
-    assert told in only(Life({FACTS: main}).begun, Fail).reason
+    remedy = "create the branch at snapshot 10, or at the head of main if all rows were published"
+    assert remedy in only(Life({FACTS: main}).begun, Fail).reason
 
 
 # --- a catalog that goes back in time
@@ -694,7 +693,7 @@ def needs(life: Life) -> dict[TopicPartition, int]:
 
 def test_restored_table_is_refilled_from_its_ledger_with_a_warning() -> None:
     life = Life({FACTS: table(OLDER)}, marks_of(NEWER))
-    assert "gone back in time" in only(life.begun, Warn).text
+    assert "the catalog was probably restored from a backup" in only(life.begun, Warn).text
     assert needs(life) == {P0: 60, P1: 150}
     request_waits = life.cycle(life.report(p0=rows(60, 130), p1=idle(150)))
     assert only(
@@ -719,7 +718,7 @@ def test_offset_metadata_without_the_table_leaves_it_at_the_floor(
 def test_table_restored_before_its_first_commit_fails_with_a_repair() -> None:
     group = marks_of(NEWER)
     reason = only(Life({FACTS: table()}, group).begun, Fail).reason
-    assert "Alter the offsets of all partitions" in reason
+    assert "alter the offsets of all partitions" in reason
     altered = altered_group(
         {P0: 60, P1: 150}, group, {FACTS: look_up(table())}, {"orders": "id-1"}, 5, "y"
     )
@@ -963,7 +962,7 @@ def test_ledger_beyond_the_end_of_the_log_fails_with_repair() -> None:
     failure = only(
         state.begin(topics, GROUP, {FACTS: table(FILLED)}, None, 0, {P0: 99, P1: 500}), Fail
     )
-    assert "alter the connector's offsets" in failure.reason
+    assert "alter the offsets of the connector" in failure.reason
 
 
 # --- offsets altered while stopped

@@ -1,62 +1,76 @@
-"""The exactly-once protocol of the Iceberg sink: plain data in, decisions out. `docs/protocol.md`
-has its rules.
+"""The exactly-once protocol of the Iceberg sink: plain data in, actions out.
 
-Nothing in this package knows Kafka, Spark, Arrow, threads or clocks; time is an argument.
-`CoordinatorState` and `TaskState` return actions (`actions`), their owners carry them out and bring
-the answers back. A seeded simulation drives both through every fault that we could think of
+`docs/protocol.md` defines its rules. The state machines do not depend on Kafka, Spark, Arrow,
+threads, or clocks; time is an argument. `CoordinatorState` and `TaskState` return actions
+(`actions`); their owners perform them and pass the results back. A seeded simulation runs both
+state machines through all faults that we could think of
 (`tests/property/iceberg_protocol_world.py`).
 
-| module | holds |
+| module | contents |
 |---|---|
-| `positions` | `Position` (generation, next), `Epoch`; maps by partition as JSON |
-| `ledger` | what a snapshot and the table property say; `look_up` judges it; `TableVersion` |
-| `offset_metadata` | the metadata of our group offsets |
-| `last_commits` | what the marks remember of the tables, for the day when a catalog goes back in time |
-| `messages` | what travels on the channel topic, and its bytes |
-| `actions` | what the state machines ask for |
+| `positions` | `Position` (generation, next) and `Epoch`; maps by partition in JSON |
+| `packed` | compact encoding of integer columns |
+| `bounds` | offsets at which a bounded connector stops |
+| `rules` | `ProtocolRules`: the decisions of the numbered rules |
+| `ledger` | ledger in snapshots and in the table property; `look_up` evaluates it; `TableVersion` |
+| `offset_metadata` | metadata of the committed group offsets |
+| `last_commits` | last commit of each table in that metadata, which reveals a restored catalog |
+| `messages` | messages on the channel topic and their encoding |
+| `actions` | actions that the state machines return |
 | `task_state`, `coordinator_state` | the state machines |
-| `task_partition` | one partition of a task, and what its open range holds |
-| `source_progress`, `table_opening` | what is known of partitions and tables, and where a table begins |
-| `commit_cycle` | one cycle, from the ranges it takes to what it releases |
-| `commit_request`, `table_metadata` | what is asked of Spark, and the table as its metadata describe it |
-| `alter_offsets` | a deliberate rewind or skip while the connector is stopped |
+| `task_partition` | state of one partition of a task, including its open range |
+| `source_progress` | positions of partitions and tables; floors and rewinds |
+| `table_opening` | offsets from which an opened table needs rows |
+| `commit_cycle` | one cycle, from the accepted ranges to the released offsets |
+| `commit_request`, `table_metadata` | request and outcome of one commit; the table's metadata |
+| `own_refs` | names of the branches and tags that the sink creates |
+| `unpublished_commits` | commits awaiting approval |
+| `alter_offsets` | deliberate rewind or skip while the connector is stopped |
+| `faults` | points at which a test can interrupt the process |
+| `iceberg_metrics` | metrics of the sink |
 
-A life of a coordinator begins with: fence the one before (`init_transactions`), read the channel to
-its end, describe the topics, read the group's offsets and the known tables; `begin`. A cycle
-(numbers of the design):
+A run of a coordinator starts with these steps: fence the previous coordinator
+(`init_transactions`), read the channel to its end, describe the topics, read the group offsets and
+the tables, and call `begin`. The steps of a cycle:
 
-    tasks                                        coordinator                                 table
-    rows below E dropped, others staged          1 StartCommit(cycle, floors)          ->
-    2 CloseFiles: close, describe the topics,
-      Report [start, next) per partition   ->    3 accept what continues, else Rewind
-                                                 4 LoadTable; version known? each range's
-                                                   lower bound <= E <= first row?
-                                                   [first ledger: ProveLeadership]
-                                                   [rolled back: ReadGroupOffsets]
-                                                   CommitTable(files, ledger, version)  ->   not yet visible
-                                                 5 compare-and-swap of the version      ->   visible
-    7 floor and mark to the group          <-    6 CommitComplete(floors); Rewind where a table is behind
+    tasks                                   coordinator                               table
+    drop rows below E, stage the others     1 StartCommit(cycle, floors)      ->
+    2 CloseFiles: close the files,
+      describe the topics,
+      Report [start, next) per partition -> 3 accept contiguous ranges,
+                                              answer others with Rewind
+                                            4 LoadTable; is the version known?
+                                              lower bound <= E <= first row?
+                                              [first ledger: ProveLeadership]
+                                              [rolled back: ReadGroupOffsets]
+                                              CommitTable(files, ledger, version) -> not yet visible
+                                            5 compare-and-swap of the version     -> visible
+    7 commit floor and metadata          <- 6 CommitComplete(floors);
+      to the group                            Rewind if a table is behind
 
-E is the offset from which one table still needs rows of one partition; the floor is the lowest E.
-Every number in every message is absolute, so any message may be lost, late or doubled.
+E is the offset from which a table needs rows of a partition; the floor is the lowest E. Every
+number in every message is absolute. Therefore, any message may be lost, delayed, or repeated.
 
-Fault points (`connectors.iceberg.protocol.faults`), their step, and what a death there leaves for whom:
+Fault points (`faults`), their step, and the state that a crash leaves behind:
 
-    before_start_commit      1  nothing is left
-    after_start_commit       1  a cycle that no coordinator collects: the next epoch detaches all tasks
-    before_close_files       2  orphan files of this epoch: `CleanFiles`, after the next epoch's own commit there
+    before_start_commit      1  nothing
+    after_start_commit       1  a cycle without a coordinator; the next epoch detaches all tasks
+    before_close_files       2  orphan files of this epoch; `CleanFiles` deletes them after the
+                                first own commit of the next epoch on the same table
     after_close_files        2  the same
-    after_report             2  a range that counts although its sender is gone: the next owner learns its end
-    after_accept             3  ranges that were not applied: the next epoch starts at the floor
+    after_report             2  a range without its sender; it counts, and the next owner is told
+                                where it ends
+    after_accept             3  ranges that were not applied; the next epoch starts at the floor
     before_prepare           4  the same
-    before_compare_and_swap  4  perhaps an invisible snapshot or a branch; a sleeper's swap fails
-    after_compare_and_swap   5  some tables ahead of others: rows read again fall below E; or an outcome that
-                                the process never learned: the ledger knows
-    before_commit_complete   6  tables ahead of the group: the same
-    after_commit_complete    6  group behind the tables: the next epoch releases from its own computation
+    before_compare_and_swap  4  possibly an invisible snapshot; the swap of a paused coordinator
+                                fails
+    after_compare_and_swap   5  some tables ahead of others, so rows below E are read again and
+                                dropped; or an unknown outcome, which the ledger resolves
+    before_commit_complete   6  tables ahead of the group; the same
+    after_commit_complete    6  the group behind the tables; the next epoch computes the floors
     before_group_commit      7  the same
-    after_group_commit       7  nothing is left
+    after_group_commit       7  nothing
 
-A staged file that a refused range leaves behind stays until a later epoch cleans: an unknown commit
-may still refer to it.
-"""  # noqa: E501 - a table or a literal is wider
+The staged files of a refused range remain until a later epoch deletes them, because a commit of
+unknown outcome may refer to them.
+"""

@@ -1,4 +1,4 @@
-"""What the state machines ask their owners to do. Order within a returned list matters."""
+"""Actions that the state machines return. Their owners perform them in order."""
 
 from __future__ import annotations
 
@@ -10,110 +10,112 @@ from connectors.iceberg.protocol.messages import CoordinatorMessage, Need, TaskM
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
 from connectors.iceberg.table.table import StagedFile
 
-# --- both sides
+# Both sides
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Write one message to the channel."""
+    """Write a message to the channel."""
 
     message: CoordinatorMessage | TaskMessage
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Something that a person must decide. End and report the reason."""
+    """Fail, and report the reason: a user must decide how to continue."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeTopics:
-    """Ask the cluster for the topics as they are now.
+    """Describe the topics in the cluster.
 
-    A coordinator is answered with `on_topics` (ids, partition counts, log starts), a task with
-    `on_topic_ids`.
+    The owner of a coordinator returns IDs, partition counts, and log starts with `on_topics`, the
+    owner of a task returns the IDs with `on_topic_ids`.
     """
 
 
-# --- coordinator
+# Coordinator
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Another coordinator leads, or the ground has moved: end quietly, let a new life begin."""
+    """End this run without an error, and start another one.
+
+    Another coordinator leads, or a change requires a restart.
+    """
 
     reason: str
-    overtaken: bool = False  # another one leads
+    overtaken: bool = False  # another coordinator leads
 
 
 class EpochEndedError(Exception):
-    """This epoch is over, for the reason that the action names."""
+    """Raised to end the epoch. The action has the reason."""
 
     def __init__(self, action: Stop | Fail) -> None:
         self.action = action
 
 
-def failed(why: str) -> EpochEndedError:
-    """The error that fails the task."""
-    return EpochEndedError(Fail(why))
+def failed(reason: str) -> EpochEndedError:
+    """Return the error that ends the epoch and fails the connector."""
+    return EpochEndedError(Fail(reason))
 
 
 @dataclass(frozen=True, slots=True)
 class LoadTable:
-    """Load the table from the catalog, never from a cache; answer with `on_table_loaded`."""
+    """Load a table from the catalog, never from a cache; answer with `on_table_loaded`."""
 
     table: str
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareTable:
-    """Open, create or evolve; answer with `on_table_prepared` or `on_table_refused`."""
+    """Open, create, or evolve a table; answer with `on_table_prepared` or `on_table_refused`."""
 
     table: str
     need: Need
-    schema: str  # JSON text of the task, opaque
+    schema: str  # from the task, opaque
 
 
 @dataclass(frozen=True, slots=True)
 class ReadGroupOffsets:
-    """Read the group's offsets and marks of all partitions; answer with `on_group_offsets`."""
+    """Read the group offsets and their metadata; answer with `on_group_offsets`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProveLeadership:
-    """Write to the channel in a fresh transaction; answer with `on_leadership`."""
+    """Write to the channel in a new transaction; answer with `on_leadership`."""
 
     token: str
 
 
 @dataclass(frozen=True, slots=True)
 class CommitTable:
-    """Make one snapshot of one table; answer with `on_commit_outcome`. Asked again, it is the same
-    object.
+    """Commit one snapshot of a table; answer with `on_commit_outcome`.
 
-    `expected` must hold in the very transaction that lands, checked again in every retry. The
-    summary carries `ledger` under our keys; the property of the same transaction is `property_text`
-    with the snapshot's id.
+    The table must have the version `expected` in the transaction that succeeds; every attempt
+    checks it. The transaction also writes `ledger` to the summary under our key, and
+    `property_text` with the snapshot ID to the table property. If the action is repeated, it is the
+    same object.
     """
 
     table: str
-    commit: str  # uuid
+    commit: str  # UUID
     expected: TableVersion
     ledger: Ledger
     opened: Mapping[TopicPartition, Position]
     files: Mapping[TopicPartition, Sequence[StagedFile]]
-    valid_through_ms: int | None  # None: not every partition reported rows with a time
+    valid_through_ms: int | None  # None: some partition has no timestamp
 
     def property_text(self, snapshot: str) -> str:
-        """`snapshot`: its id, or what stands for it until it is known."""
+        """Encode the property. `snapshot` is the snapshot ID or a placeholder for it."""
         return LedgerProperty.template(self.ledger, self.opened, snapshot)
 
 
 @dataclass(frozen=True, slots=True)
 class CleanFiles:
-    """Remove staged files of epochs below `epoch` under this table, never what a snapshot
-    references."""
+    """Delete the files of a table that were staged before `epoch` and have no snapshot."""
 
     table: str
     uuid: str
@@ -122,16 +124,16 @@ class CleanFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReportFailure:
-    """A table holds the floor back. For logs, metrics and a bounded number of tries."""
+    """Log and count a failed commit. The table prevents the floor from advancing."""
 
     table: str
     reason: str
-    consecutive: int  # failed cycles in a row
+    consecutive: int  # number of consecutive failed cycles
 
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """Something that the operator should know of; the connector goes on."""
+    """Log a warning. The connector continues."""
 
     text: str
 
@@ -151,22 +153,26 @@ CoordinatorAction = (
     | ReportFailure
 )
 
-# --- task
+# Task
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
+    """Pause partitions of the consumer."""
+
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
+    """Resume partitions of the consumer."""
+
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """Make `offset` the next one read; rows of this partition already in hand are dropped."""
+    """Read from this offset next, and drop polled records of the partition."""
 
     partition: TopicPartition
     offset: int
@@ -174,21 +180,21 @@ class Seek:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Throw away what is staged for this partition and not yet reported."""
+    """Drop the staged rows of a partition that have not been reported."""
 
     partition: TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
 class CloseFiles:
-    """Close the staged files and describe the topics again, then call `report` with both."""
+    """Close the staged files, describe the topics, and call `report` with both results."""
 
     cycle: int
 
 
 @dataclass(frozen=True, slots=True)
 class RequestCommit:
-    """Ask the framework for a group commit soon: a mark of the new epoch is due."""
+    """Request a group commit soon, because the new epoch requires new metadata."""
 
 
 TaskAction = (

@@ -1,9 +1,9 @@
-"""A deliberate rewind or skip, while the connector is STOPPED (rule 21).
+"""Deliberate rewind or skip while the connector is STOPPED (rule 21).
 
-One group commit with the generation raised is the atomic point. Tables follow when the next
-coordinator opens them: their ledger's generation lies below the connector's, so they need rows from
-the floor; its first cycle brings those along that get no rows. Tables first, group last would be
-half done after a crash.
+The atomic step is one group commit with a higher generation. The tables follow when the next
+coordinator opens them: the generation of their ledgers is lower, so they need rows from the floor.
+The first cycle also commits the new generation to the tables that receive no rows. If the tables
+were changed first, a crash would leave an alteration half done.
 """
 
 from __future__ import annotations
@@ -17,42 +17,48 @@ from connectors.iceberg.protocol.positions import Epoch, TopicPartition
 
 
 def altered_group(
-    wanted: Mapping[TopicPartition, int],
+    new_offsets: Mapping[TopicPartition, int],
     group: Mapping[TopicPartition, GroupOffset],
     lookups: Mapping[str, Lookup],
     topic_ids: Mapping[str, str],
     start_number: int,
     nonce: str,
 ) -> dict[TopicPartition, GroupOffset]:
-    """What to commit to the group, in one request.
+    """Return the group offsets to commit, in one request.
 
-    `wanted`: the next offset to read per partition (a reset: the log's start). Partitions not in it
-    keep their offset and mark; where nothing was ever written, offsets of another connector's get a
-    mark, because beside one of ours they would count for nothing. `lookups` are those of all tables
-    known; `nonce` is new.
+    Before the first commit to a table, the offsets of another connector receive our metadata, too.
+    Without metadata, they would be ignored as soon as one partition has it.
+
+    Args:
+        new_offsets: The next offset to read by partition. A reset passes the start of the log.
+            Other partitions retain their offset and metadata.
+        group: The current group offsets.
+        lookups: The ledgers of all known tables.
+        topic_ids: The topic IDs by name.
+        start_number: The number of the connector's start.
+        nonce: A unique value.
     """
-    if not any(found.ledger for found in lookups.values()):
-        wanted = {
-            **{p: offset.offset for p, offset in group.items() if offset.mark is None},
-            **wanted,
-        }
+    if not any(lookup.ledger for lookup in lookups.values()):
+        migrated = {p: offset.offset for p, offset in group.items() if offset.mark is None}
+        new_offsets = {**migrated, **new_offsets}
     marks = {p: offset.mark for p, offset in group.items() if offset.mark}
     epochs = [mark.epoch.number for mark in marks.values()]
-    epochs += [found.highest_epoch.number for found in lookups.values() if found.highest_epoch]
+    epochs += [lookup.highest_epoch.number for lookup in lookups.values() if lookup.highest_epoch]
     epoch = Epoch(max([*epochs, start_number]) + 1, nonce)
     commits = LastCommits.of_marks(marks.values())
-    if wanted.keys() >= marks.keys():
-        # from here on every table goes on from the altered offsets
+    if new_offsets.keys() >= marks.keys():
+        # every table continues from the altered offsets, so earlier commits do not matter
         commits = LastCommits(since=epoch.number)
-    text = commits.to_text(len(wanted.keys() | group.keys()))
+    last_commits = commits.to_text(len(new_offsets.keys() | group.keys()))
     altered: dict[TopicPartition, GroupOffset] = {}
-    for partition, offset in wanted.items():
-        entries = [found.ledger.entry(partition) for found in lookups.values() if found.ledger]
+    for partition, offset in new_offsets.items():
+        ledgers = [lookup.ledger for lookup in lookups.values() if lookup.ledger]
+        entries = [ledger.entry(partition) for ledger in ledgers]
         generations = [entry.generation for entry in entries if entry]
         if partition in marks:
             generations.append(marks[partition].generation)
         mark = OffsetMetadata(
-            epoch, max(generations, default=0) + 1, topic_ids[partition.topic], commits=text
+            epoch, max(generations, default=0) + 1, topic_ids[partition.topic], commits=last_commits
         )
         altered[partition] = GroupOffset(offset, mark)
     return altered

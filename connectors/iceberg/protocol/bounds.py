@@ -1,5 +1,4 @@
-"""Where a connector stops by itself: per partition, the offset from which on no row is staged (rule
-35)."""
+"""Bounds of a connector that stops automatically (rule 35)."""
 
 from __future__ import annotations
 
@@ -11,19 +10,22 @@ from connectors.iceberg.protocol.positions import TopicPartition
 
 
 class Bound(NamedTuple):
-    """Of one partition, as a task and the group's offset metadata have it."""
+    """Bound of one partition, as recorded in attachments and in offset metadata."""
 
-    run: str  # of `Bounds`
-    end: int  # the next offset, once all that is wanted was read
+    run: str  # see `Bounds`
+    end: int  # no record at or above this offset is staged
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Resolved once for a run: a start of the connector with one value of the option."""
+    """Bounds of all partitions, resolved once per run.
+
+    A run is a start of the connector with one value of the option.
+    """
 
     run: str
     ends: Mapping[TopicPartition, int]
 
     def of(self, partition: TopicPartition) -> Bound:
-        """A partition that was added since has nothing that is wanted."""
+        """Return the bound of a partition. A partition that was added since then has bound 0."""
         return Bound(self.run, self.ends.get(partition, 0))

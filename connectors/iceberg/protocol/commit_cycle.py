@@ -1,4 +1,4 @@
-"""`CommitCycle`: the ranges that one cycle takes, and each table's share of them."""
+"""Ranges that one cycle commits, and the share of each table in them."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from connectors.iceberg.protocol.table_opening import TableOpening
 
 
 class Step(Enum):
-    """What the work on one table in a cycle waits for."""
+    """State of the work on one table in a cycle."""
 
-    LOAD = "load"  # the table; it shows whether a commit of unknown outcome landed
+    LOAD = "load"  # waits for the table, which shows if a commit of unknown outcome succeeded
     LEADERSHIP = "leadership"
     GROUP = "group"
     COMMIT = "commit"
-    PAUSE = "pause"  # before the next try
+    PAUSE = "pause"  # before the next attempt
     DONE = "done"
 
 
 @dataclass(slots=True)
 class TableWork:
-    """One table's share of a cycle that is being applied."""
+    """Work on one table in a cycle that is being committed."""
 
     step: Step = Step.LOAD
     request: CommitTable | None = None
-    # `needs` once the request has landed
+    # `needs` after the request has succeeded
     after: dict[TopicPartition, int] = field(default_factory=dict)
     tries: int = 0
     retry_ms: int = 0
-    unknown: bool = False  # some try of `request` ended without an answer
+    unknown: bool = False  # True: some attempt of `request` ended without an outcome
 
 
 class CommitCycle:
@@ -69,75 +69,83 @@ class CommitCycle:
     ) -> None:
         self.number = number
         self.started_ms = started_ms
-        self.taken: dict[TopicPartition, Range] | None = None  # None: still collecting
-        # attached since it started: their task reports in the next
-        self.late: set[TopicPartition] = set()
+        self.ranges: dict[TopicPartition, Range] | None = None  # None: still collecting reports
+        # partitions that were attached after the start; they report in the next cycle
+        self.late_partitions: set[TopicPartition] = set()
         self.work: dict[str, TableWork] = {}
         self._progress = progress
         self._rules = progress.rules
         self._opening = opening
         self._new_uuid = new_uuid
 
-    def is_ready(self) -> bool:
-        """Whether every partition of the topics has reported: a set, not a count.
+    @property
+    def is_collecting(self) -> bool:
+        """True if the cycle still waits for reports."""
+        return self.ranges is None
 
-        Not waited for: those that no task had when the cycle started, since no task reports them in
-        it.
+    def is_ready(self) -> bool:
+        """Return True if all partitions that can report in this cycle have reported.
+
+        Partitions that had no task at the start of the cycle cannot.
         """
-        return self.taken is None and not any(
-            state.described and state.owned and not state.queue and partition not in self.late
+        return self.is_collecting and not any(
+            state.described
+            and state.owned
+            and not state.queue
+            and partition not in self.late_partitions
             for partition, state in self._progress.partitions.items()
         )
 
-    def take(self) -> list[CoordinatorAction]:
-        """Take at most one range per partition (rule 13) and begin with each table that has rows in
-        them."""
+    def apply(self) -> list[CoordinatorAction]:
+        """Take one range per partition, and start the work on every table with rows (rule 13)."""
         progress = self._progress
-        self.taken = {
-            p: self._rules.next_range(s.queue) for p, s in progress.partitions.items() if s.queue
+        self.ranges = {
+            partition: self._rules.next_range(state.queue)
+            for partition, state in progress.partitions.items()
+            if state.queue
         }
-        with_rows = {
+        tables_with_rows = {
             name
-            for taken in self.taken.values()
-            for name, part in taken.tables.items()
+            for range_ in self.ranges.values()
+            for name, part in range_.tables.items()
             if part.first is not None
         }
-        behind = {name for name, table in progress.tables.items() if progress.is_behind(table)}
-        wanted = with_rows | behind
+        tables_behind = {
+            name for name, table in progress.tables.items() if progress.is_behind(table)
+        }
         self.work = {
-            n: TableWork()
-            for n, table in progress.tables.items()
-            if n in wanted and not table.missing
+            name: TableWork()
+            for name, table in progress.tables.items()
+            if name in tables_with_rows | tables_behind and not table.missing
         }
         return [LoadTable(name) for name in self.work]
 
     def is_done(self) -> bool:
-        """Whether no table of the cycle has work left."""
-        return self.taken is not None and all(work.step is Step.DONE for work in self.work.values())
+        """Return True if the work on all tables of the cycle is done."""
+        return not self.is_collecting and all(work.step is Step.DONE for work in self.work.values())
 
     def finish(self) -> list[CoordinatorAction]:
-        """Move tables along where a range had no rows for them, rewind what was refused (rule
-        20)."""
-        progress, taken_ranges = self._progress, self.taken or {}
+        """Advance the tables without rows, and rewind the refused ranges (rules 19 and 20)."""
+        progress = self._progress
         for name, table in progress.tables.items():
             after, with_rows = self._share(name, table)
             table.needs = {p: table.needs[p] if p in with_rows else after[p] for p in after}
         unopened: dict[TopicPartition, int] = {}
-        for partition, taken in taken_ranges.items():
+        for partition, range_ in (self.ranges or {}).items():
             state = progress.partitions[partition]
-            state.applied = taken.next
-            state.through_ms = latest(state.through_ms, taken.timestamp_ms)
+            state.applied = range_.next
+            state.through_ms = latest(state.through_ms, range_.timestamp_ms)
             if any(
-                part.first is not None and t not in progress.tables
-                for t, part in taken.tables.items()
+                part.first is not None and name not in progress.tables
+                for name, part in range_.tables.items()
             ):
-                unopened[partition] = taken.start  # rows of a table that this epoch never opened
+                unopened[partition] = range_.start  # this epoch has not opened some table yet
         return progress.rewind_where_needed(unopened)
 
-    # --- inputs, as those of `CoordinatorState`
+    # Inputs, as described for `CoordinatorState`
 
     def on_tick(self, now_ms: int) -> list[CoordinatorAction]:
-        """Try again."""
+        """Start the due attempts."""
         actions: list[CoordinatorAction] = []
         for name, work in self.work.items():
             if work.step is Step.PAUSE and now_ms >= work.retry_ms:
@@ -148,20 +156,20 @@ class CommitCycle:
     def on_table_loaded(
         self, name: str, lookup: Lookup | None, now_ms: int
     ) -> list[CoordinatorAction]:
-        """The answer to `LoadTable`. None: the table does not exist."""
-        work = self._waiting(name, Step.LOAD)
+        """Handle the response to `LoadTable`. None: the table does not exist."""
+        work = self._work_at(name, Step.LOAD)
         if work is None:
             return []
         if lookup is None:
-            return self._lost(name, work)
+            return self._missing(name, work)
         if work.request and work.request.commit in lookup.commits:
             if lookup.ledger and lookup.ledger.commit == work.request.commit:
-                return self._landed(name, work, lookup.version)
-            work.step = Step.DONE  # ours landed, and another writer's on top of it
+                return self._committed(name, work, lookup.version)
+            work.step = Step.DONE  # our commit succeeded, and there is a newer one
             return self._opening.open(name, lookup)
         if work.unknown and work.request and lookup.version == work.request.expected:
             work.step = Step.COMMIT
-            return [work.request]  # on the same base: both cannot land
+            return [work.request]  # on the same base, so only one of both attempts can succeed
         work.request, work.unknown = None, False
         return self._plan(name, work, lookup)
 
@@ -174,42 +182,42 @@ class CommitCycle:
         snapshot: int | None,
         now_ms: int,
     ) -> list[CoordinatorAction]:
-        """The answer to `CommitTable`. `snapshot`: id of the new snapshot when committed."""
-        work = self._waiting(name, Step.COMMIT)
+        """Handle the response to `CommitTable`. `snapshot` is the ID of the new snapshot."""
+        work = self._work_at(name, Step.COMMIT)
         if work is None or work.request is None or work.request.commit != commit:
             return []
         match outcome:
             case CommitStatus.COMMITTED:
                 version = TableVersion(work.request.expected.uuid, snapshot, snapshot)
-                return self._landed(name, work, version)
+                return self._committed(name, work, version)
             case CommitStatus.MISSING:
-                return self._lost(name, work)
+                return self._missing(name, work)
         work.tries += 1
         work.unknown = work.unknown or outcome is CommitStatus.UNKNOWN
         if work.tries >= self._progress.settings.max_tries and not work.unknown:
-            return self._refuse(name, work, reason)
+            return self._give_up(name, work, reason)
         work.retry_ms = now_ms + self._progress.settings.retry_delay_ms
         if outcome is CommitStatus.FAILED or work.tries > 1:
             work.step = Step.PAUSE
-            return self._unknown_for_long(name, work, reason)
+            return self._report_unknown_outcome(name, work, reason)
         work.step = Step.LOAD
         return [LoadTable(name)]
 
     def on_load_failed(self, name: str, reason: str, now_ms: int) -> list[CoordinatorAction]:
-        """The catalog could not be asked. Tried again a bounded number of times in this cycle."""
-        work = self._waiting(name, Step.LOAD)
+        """Handle a failure of `LoadTable`. The number of attempts per cycle is limited."""
+        work = self._work_at(name, Step.LOAD)
         if work is None:
             return []
         work.tries += 1
         if work.tries >= self._progress.settings.max_tries and not work.unknown:
-            return self._refuse(name, work, reason)
+            return self._give_up(name, work, reason)
         work.step, work.retry_ms = Step.PAUSE, now_ms + self._progress.settings.retry_delay_ms
-        return self._unknown_for_long(name, work, reason)
+        return self._report_unknown_outcome(name, work, reason)
 
     def on_leadership(self, token: str, proven: bool) -> list[CoordinatorAction]:
-        """The answer to `ProveLeadership`."""
+        """Handle the response to `ProveLeadership`."""
         if not proven:
-            raise EpochEndedError(Stop("another coordinator has fenced this one", overtaken=True))
+            raise EpochEndedError(Stop("fenced by another coordinator", overtaken=True))
         work = next(
             (w for w in self.work.values() if w.request and w.request.commit == token), None
         )
@@ -221,7 +229,7 @@ class CommitCycle:
     def on_group_offsets(
         self, group: Mapping[TopicPartition, GroupOffset]
     ) -> list[CoordinatorAction]:
-        """The answer to `ReadGroupOffsets`."""
+        """Handle the response to `ReadGroupOffsets`."""
         actions: list[CoordinatorAction] = []
         for name, work in list(self.work.items()):
             if work.step is not Step.GROUP or work.request is None:
@@ -233,13 +241,13 @@ class CommitCycle:
             ):
                 actions += self._prove_or_commit(table, work)
             else:
-                actions += self._refuse(name, work, "waits for the group offsets to be lowered")
+                actions += self._give_up(name, work, "the group offsets are not lowered yet")
         return actions
 
-    # --- one table
+    # One table
 
     def _plan(self, name: str, work: TableWork, lookup: Lookup) -> list[CoordinatorAction]:
-        """Check the table and the positions, prepare the new ledger (step 4)."""
+        """Check the version and the ranges of a table, and prepare its commit (step 4)."""
         actions: list[CoordinatorAction] = []
         if self._progress.tables[name].version != lookup.version:
             actions += self._opening.open(name, lookup)
@@ -251,7 +259,7 @@ class CommitCycle:
             return actions
         work.after = after
         work.request = self._request(name, after, with_rows)
-        if table.guarded:
+        if table.awaits_lowered_group:
             work.step = Step.GROUP
             return [*actions, ReadGroupOffsets()]
         return [*actions, *self._prove_or_commit(table, work)]
@@ -264,84 +272,86 @@ class CommitCycle:
         work.step = Step.COMMIT
         return [work.request]
 
-    def _landed(self, name: str, work: TableWork, version: TableVersion) -> list[CoordinatorAction]:
-        """Step 5 is done: the snapshot is visible and its ledger is the table's (rule 18)."""
+    def _committed(
+        self, name: str, work: TableWork, version: TableVersion
+    ) -> list[CoordinatorAction]:
+        """Adopt the ledger of the new snapshot (step 5)."""
         assert work.request is not None
         table = self._progress.tables[name]
         actions: list[CoordinatorAction] = []
         table.version, table.ledger = version, work.request.ledger
         self._progress.commits.note(table.uuid, work.request.ledger)
-        table.needs.update(work.after)  # partitions added since keep theirs
+        table.needs.update(work.after)  # partitions that were added later are not in `after`
         table.bases.update(work.after)
-        table.guarded, table.failures = False, 0
+        table.awaits_lowered_group, table.failures = False, 0
         if not table.committed:
             table.committed = True
-            # earlier, a sleeper's swap needs them
+            # not earlier, because the swap of a paused coordinator may need the files (rule 18)
             actions.append(CleanFiles(name, table.uuid, self._progress.epoch))
         work.step = Step.DONE
         return actions
 
-    def _lost(self, name: str, work: TableWork) -> list[CoordinatorAction]:
-        """The table is missing (rule 22). It holds the floor until a task asks for it and it is
-        created again."""
-        self._progress.tables[name].missing = True
-        return self._refuse(name, work, "does not exist")
+    def _missing(self, name: str, work: TableWork) -> list[CoordinatorAction]:
+        """Record that a table does not exist (rule 22).
 
-    def _refuse(self, name: str, work: TableWork, reason: str) -> list[CoordinatorAction]:
-        """Not in this cycle: the partitions with rows for the table are read again, others go
-        on."""
+        It limits the floor until a task requests the table and it is created again.
+        """
+        self._progress.tables[name].missing = True
+        return self._give_up(name, work, "does not exist")
+
+    def _give_up(self, name: str, work: TableWork, reason: str) -> list[CoordinatorAction]:
+        """Skip a table in this cycle. Its partitions are read again; other tables continue."""
         table = self._progress.tables[name]
         table.failures += 1
         work.step = Step.DONE
         return [ReportFailure(name, reason, table.failures)]
 
-    def _unknown_for_long(self, name: str, work: TableWork, reason: str) -> list[CoordinatorAction]:
-        """An unknown outcome is never given up, since the commit may have landed; but it is
-        reported."""
+    def _report_unknown_outcome(
+        self, name: str, work: TableWork, reason: str
+    ) -> list[CoordinatorAction]:
+        """Report an unknown outcome after several attempts.
+
+        The attempts continue, because the commit may have succeeded.
+        """
         if not work.unknown or work.tries % self._progress.settings.max_tries:
             return []
-        self._progress.tables[name].failures += 1
-        return [
-            ReportFailure(
-                name,
-                f"outcome of a commit is unknown: {reason}",
-                self._progress.tables[name].failures,
-            )
-        ]
+        table = self._progress.tables[name]
+        table.failures += 1
+        reason = f"the outcome of a commit is unknown: {reason}"
+        return [ReportFailure(name, reason, table.failures)]
 
-    def _waiting(self, name: str, step: Step) -> TableWork | None:
-        """The work that waits for this answer; late and unasked answers find none."""
+    def _work_at(self, name: str, step: Step) -> TableWork | None:
+        """Return the work that waits for a response, or None if the response is late."""
         work = self.work.get(name)
         return work if work and work.step is step else None
 
     def _share(
         self, name: str, table: TableState
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Range]]:
-        """A table's share of the ranges taken (rules 15, 19, 22): `needs` after it, and the ranges
-        with rows for it.
+        """Return the needs of a table after the cycle, and the ranges with rows for it.
 
-        A range is left out, and its partition's position stays, when rows would be missing (the
-        lower bound lies above the position) or doubled (its first row lies below).
+        Ranges that lack or repeat rows of the table are refused: they are not in the result, and
+        the needs of their partitions do not change (rules 15, 19, and 22).
         """
         after = dict(table.needs)
         with_rows: dict[TopicPartition, Range] = {}
-        for partition, taken in (self.taken or {}).items():
-            needed = table.needs[partition]
-            part = taken.tables.get(name)
-            first = part.first if part else None
-            replaced = part is not None and not self._rules.is_staged_for(part.uuid, table.uuid)
-            rewound = taken.generation != self._progress.partitions[partition].generation
-            lower_bound = max(taken.start, part.filter if part else 0)
-            fits = (
-                self._rules.is_gapless(lower_bound, needed)
-                if first is None
-                else self._rules.is_exact(lower_bound, first, needed)
-            )
-            if replaced or rewound or not fits:
+        for partition, range_ in (self.ranges or {}).items():
+            if range_.generation != self._progress.partitions[partition].generation:
                 continue
-            after[partition] = max(needed, taken.next)
-            if first is not None:
-                with_rows[partition] = taken
+            part = range_.tables.get(name)
+            if part is not None and not self._rules.is_staged_for(part.uuid, table.uuid):
+                continue
+            needed = table.needs[partition]
+            lower_bound = max(range_.start, part.filter if part else 0)
+            first = part.first if part else None
+            if first is None:
+                if not self._rules.is_gapless(lower_bound, needed):
+                    continue
+            elif self._rules.is_exact(lower_bound, first, needed):
+                with_rows[partition] = range_
+            else:
+                continue
+            after[partition] = max(needed, range_.next)
         return after, with_rows
 
     def _request(
@@ -350,8 +360,7 @@ class CommitCycle:
         after: Mapping[TopicPartition, int],
         with_rows: Mapping[TopicPartition, Range],
     ) -> CommitTable:
-        """What is asked of a table that will stand at `after`, with the ledger that says so (step
-        4)."""
+        """Return the request that commits the ranges with a ledger for these needs (step 4)."""
         table, commit = self._progress.tables[name], self._new_uuid()
         topics: dict[str, TopicLedger] = {}
         entries: dict[str, dict[int, LedgerEntry]] = {}
@@ -368,7 +377,7 @@ class CommitCycle:
             self._progress.settings.cluster,
             topics,
         )
-        files = {p: taken.tables[name].files for p, taken in with_rows.items()}
+        files = {p: range_.tables[name].files for p, range_ in with_rows.items()}
         return CommitTable(
             name,
             commit,
@@ -380,23 +389,22 @@ class CommitCycle:
         )
 
     def _valid_through(self, after: Mapping[TopicPartition, int]) -> int | None:
-        """Every record up to this time is in the table that will stand at `after`; None: that is
-        not known.
+        """Return the time up to which all records are in a table with these needs, if known.
 
-        The lowest over all partitions of the time of the latest record. One that brings none is
-        known as far as its records went before, or up to when its log was seen to end where the
-        table stands.
+        This is the minimum over all partitions of the time of the latest record. For a partition
+        without records in the cycle, it is the time of its latest record before the cycle, or of
+        the last description in which the table had reached the end of the log.
         """
         times: list[int] = []
         for partition, state in self._progress.partitions.items():
-            taken = (self.taken or {}).get(partition)
-            if taken is None or taken.next > after[partition]:
-                return None  # late, or refused: older rows may be among those that are missing
-            quiet_since = state.end_ms if state.end <= after[partition] else None
+            range_ = (self.ranges or {}).get(partition)
+            if range_ is None or range_.next > after[partition]:
+                return None  # late or refused, so older rows may be missing
+            end_ms = state.end_ms if state.end <= after[partition] else None
             time = (
-                taken.timestamp_ms
-                if taken.timestamp_ms is not None
-                else latest(state.through_ms, quiet_since)
+                range_.timestamp_ms
+                if range_.timestamp_ms is not None
+                else latest(state.through_ms, end_ms)
             )
             if time is None:
                 return None

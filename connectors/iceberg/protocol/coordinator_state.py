@@ -1,5 +1,4 @@
-"""The coordinator's side of the protocol: who may read from where, what is committed, what is
-released."""
+"""Coordinator side of the protocol: attached positions, commits, and released offsets."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ _Input = Callable[Concatenate["CoordinatorState", _P], list[CoordinatorAction]]
 
 
 def _input(method: _Input[_P]) -> _Input[_P]:
-    """An input is ignored after the end. If it brings the end, the reason is all that it
-    returns."""
+    """Ignore an input after the end of the epoch, and return the reason when an input ends it."""
 
     @wraps(method)
     def checked(
@@ -62,20 +60,19 @@ def _input(method: _Input[_P]) -> _Input[_P]:
             return []
         try:
             return method(self, *args, **kwargs)
-        except EpochEndedError as end:
+        except EpochEndedError as error:
             self.ended = True
-            return [end.action]
+            return [error.action]
 
     return checked
 
 
 class CoordinatorState:
-    """Plain data in, actions out. Owned by the coordinator thread; nothing here waits or does
-    input/output.
+    """State machine of one epoch. Owned by the coordinator thread; never waits and performs no I/O.
 
-    Every answer to an action comes in by the method that the action names. Actions on different
-    tables may be carried out in any order or at once, those of one table in the order given. After
-    `Stop` or `Fail` (see `ended`) every input is ignored.
+    The result of an action is passed to the method that the action names. Actions on different
+    tables may be performed in any order or concurrently, actions on one table in the given order.
+    After `Stop` or `Fail` (see `ended`), all inputs are ignored.
     """
 
     def __init__(
@@ -85,22 +82,21 @@ class CoordinatorState:
         new_uuid: Callable[[], str],
         rules: ProtocolRules = PROTOCOL_RULES,
     ) -> None:
-        """`nonce` and `new_uuid` are unique over all lives of all coordinators."""
+        """Create the state. `nonce` and the results of `new_uuid` are globally unique."""
         self.ended = False
         self._settings = settings
         self._new_uuid = new_uuid
         self._rules = rules
         self._progress = SourceProgress(settings, Epoch(0, nonce), rules)
         self._opening = TableOpening(self._progress)
-        self._asked: dict[str, tuple[Need, str]] = {}  # tables being prepared
-        self._again: dict[
-            str, tuple[Need, str]
-        ] = {}  # prepared while being committed: once more afterwards
+        self._pending_requests: dict[str, tuple[Need, str]] = {}  # by table
+        # requests that were answered during a commit and are repeated after it, by table
+        self._deferred_requests: dict[str, tuple[Need, str]] = {}
         self._cycle: CommitCycle | None = None
         self._cycles = 0
         self._next_start_ms = 0
 
-    # --- the start of a life
+    # Start of the epoch
 
     @_input
     def begin(
@@ -112,14 +108,20 @@ class CoordinatorState:
         now_ms: int,
         log_ends: Mapping[TopicPartition, int] | None = None,
     ) -> list[CoordinatorAction]:
-        """Choose the epoch, find out where every partition starts, open the tables that exist.
+        """Choose the epoch, determine the start positions, and open the existing tables.
 
-        The caller has fenced the coordinator before (`init_transactions`), **then** read the
-        channel to its end (`channel_epoch`: the highest in it), the group's offsets, and every
-        table of the settings (None: does not exist). `group` may hold first positions for a
-        connector that never ran, resolved to numbers. `log_ends` must have been read **after** the
-        tables: then a ledger above the end is not a race but a log that lost its tail, and an
-        error.
+        The caller has fenced the previous coordinator (`init_transactions`) *before* it read the
+        channel, the group, and the tables.
+
+        Args:
+            topics: All source topics.
+            group: The group offsets. For a connector that has never run, they may be the initial
+                positions, resolved to offsets.
+            tables: All tables of the configuration. None: the table does not exist.
+            channel_epoch: The highest epoch in the channel, which was read to its end.
+            now_ms: The current time.
+            log_ends: The ends of the logs, read *after* the tables. Therefore, a ledger above the
+                end is not a race: the log has lost records, which is an error.
         """
         lookups = {
             name: look_up(view, self._rules) for name, view in tables.items() if view is not None
@@ -138,43 +140,42 @@ class CoordinatorState:
         self._next_start_ms = now_ms + self._settings.commit_interval_ms
 
         actions: list[CoordinatorAction] = []
-        self._progress.begin(topics, group, lookups, unknown=len(lookups) < len(tables))
+        has_missing_table = len(lookups) < len(tables)
+        self._progress.begin(topics, group, lookups, has_missing_table=has_missing_table)
         for name, lookup in lookups.items():
             self._progress.check_ends(name, lookup, log_ends or {})
             actions += self._opening.open(name, lookup)
-        self._progress.rewind_where_needed()  # no task is attached yet: no message
+        self._progress.rewind_where_needed()  # no message, because no task is attached yet
         return [Send(EpochStarted(self.epoch)), *actions]
 
     @property
     def epoch(self) -> Epoch:
-        """Chosen by `begin`."""
+        """Epoch that `begin` has chosen."""
         return self._progress.epoch
 
     @property
     def failing(self) -> frozenset[str]:
-        """Tables that took no commit when rows for them came last."""
+        """Tables whose last commit failed."""
         return frozenset(name for name, table in self._progress.tables.items() if table.failures)
 
     @property
     def next_cycle_ms(self) -> int | None:
-        """Return when the next cycle starts, on the clock of `on_tick`; None while a cycle is under
-        way."""
+        """Start time of the next cycle on the clock of `on_tick`, or None during a cycle."""
         return self._next_start_ms if self._cycle is None and not self.ended else None
 
     @property
     def remaining(self) -> int:
-        """How many offsets lie between the floors and the bounds: with bounds and 0, the connector
-        has all it wants."""
+        """Number of offsets between the floors and the bounds; 0: a bounded connector is done."""
         return self._progress.remaining()
 
-    # --- inputs
+    # Inputs
 
     @_input
     def on_tick(self, now_ms: int) -> list[CoordinatorAction]:
-        """Time passes: start a cycle, give up waiting for reports, try again."""
+        """Start a cycle, end the wait for reports, or retry commits, depending on the time."""
         if self._cycle is None:
             return self._start_cycle(now_ms) if now_ms >= self._next_start_ms else []
-        if self._cycle.taken is None:
+        if self._cycle.is_collecting:
             if now_ms - self._cycle.started_ms >= self._settings.commit_timeout_ms:
                 return self._apply(self._cycle)
             return self._apply_if_ready()
@@ -182,21 +183,19 @@ class CoordinatorState:
 
     @_input
     def on_message(self, message: Message) -> list[CoordinatorAction]:
-        """Take one message of the channel. Our own come back too, and are ignored."""
+        """Handle a message of the channel. Messages of coordinators are ignored."""
         epoch = message.seen if isinstance(message, Attach) else message.epoch
         if epoch is not None and epoch > self.epoch:
-            raise EpochEndedError(
-                Stop(f"epoch {epoch} is above ours, {self.epoch}", overtaken=True)
-            )
+            raise EpochEndedError(Stop(f"epoch {epoch} has started", overtaken=True))
         start = (
             message.start if isinstance(message, Attach | Report) else self._settings.start_number
         )
         if start > self._settings.start_number:
             raise EpochEndedError(
-                Stop(f"start {start} of the connector is above ours", overtaken=True)
+                Stop(f"the connector was restarted (start {start})", overtaken=True)
             )
         if self._rules.is_from_earlier_start(start, self._settings.start_number):
-            return []  # its configuration may not know of a route: its ranges would hide rows
+            return []
         match message:
             case Attach():
                 return self._on_attach(message)
@@ -208,8 +207,7 @@ class CoordinatorState:
 
     @_input
     def on_topics(self, topics: Mapping[str, TopicInfo]) -> list[CoordinatorAction]:
-        """The cluster described the topics again: partitions may have been added, a topic
-        replaced."""
+        """Handle the response to `DescribeTopics`."""
         self._progress.describe(topics)
         return []
 
@@ -217,7 +215,7 @@ class CoordinatorState:
     def on_table_loaded(
         self, name: str, view: TableView | None, now_ms: int
     ) -> list[CoordinatorAction]:
-        """The answer to `LoadTable`. None: the table does not exist."""
+        """Handle the response to `LoadTable`. None: the table does not exist."""
         if self._cycle is None:
             return []
         lookup = None if view is None else look_up(view, self._rules)
@@ -233,7 +231,7 @@ class CoordinatorState:
         snapshot: int | None,
         now_ms: int,
     ) -> list[CoordinatorAction]:
-        """The answer to `CommitTable`. `snapshot`: id of the new snapshot when committed."""
+        """Handle the response to `CommitTable`. `snapshot` is the ID of the new snapshot."""
         if self._cycle is None:
             return []
         actions = self._cycle.on_commit_outcome(name, commit, outcome, reason, snapshot, now_ms)
@@ -241,21 +239,23 @@ class CoordinatorState:
 
     @_input
     def on_load_failed(self, name: str, reason: str, now_ms: int) -> list[CoordinatorAction]:
-        """The catalog could not be asked. Tried again a bounded number of times in this cycle."""
+        """Handle a failure of `LoadTable`. The number of attempts per cycle is limited."""
         if self._cycle is None:
             return []
         return [*self._cycle.on_load_failed(name, reason, now_ms), *self._finish_if_done()]
 
     @_input
     def on_table_prepared(self, name: str, view: TableView, answer: str) -> list[CoordinatorAction]:
-        """The answer to `PrepareTable`: the table exists and has the columns; `answer` goes to the
-        tasks."""
-        asked = self._asked.pop(name, None)
-        if asked is None:
+        """Handle the response to `PrepareTable`: the table exists and has the required columns.
+
+        `answer` is sent to the tasks.
+        """
+        request = self._pending_requests.pop(name, None)
+        if request is None:
             return []
         if self._cycle and name in self._cycle.work:
-            self._again[name] = asked  # the view may be older than the commit under way
-            return self._answered(name, view, answer)
+            self._deferred_requests[name] = request  # the view may be older than the commit
+            return self._send_answer(name, view, answer)
         lookup = look_up(view, self._rules)
         table = self._progress.tables.get(name)
         actions: list[CoordinatorAction] = []
@@ -263,33 +263,32 @@ class CoordinatorState:
             actions += self._opening.open(name, lookup)
         table = self._progress.tables[name]
         table.answer = answer
-        actions.append(self._opened(name, table))
+        actions.append(self._table_opened(name, table))
         return [*actions, *self._rewind_between_cycles()]
 
     def _rewind_between_cycles(self) -> list[CoordinatorAction]:
-        """Read again what a table needs; a cycle that is being applied does so at its end."""
-        return (
-            self._progress.rewind_where_needed()
-            if self._cycle is None or self._cycle.taken is None
-            else []
-        )
+        """Rewind where a table needs it, unless a cycle is being committed, which does so later."""
+        if self._cycle is None or self._cycle.is_collecting:
+            return self._progress.rewind_where_needed()
+        return []
 
     @property
     def quiet_tables(self) -> list[str]:
-        """The tables of which no commit is under way, to be looked at: see `on_table_seen`."""
-        busy = self._cycle.work if self._cycle else {}
+        """Tables without a commit in progress, to be checked with `on_table_seen`."""
+        tables_in_cycle = self._cycle.work if self._cycle else {}
         return [
-            n
-            for n, t in self._progress.tables.items()
-            if not t.missing and n not in busy and n not in self._asked
+            name
+            for name, table in self._progress.tables.items()
+            if not table.missing
+            and name not in tables_in_cycle
+            and name not in self._pending_requests
         ]
 
     @_input
     def on_table_seen(self, name: str, view: TableView | None) -> list[CoordinatorAction]:
-        """A table was looked at though no rows came for it: its owner may have rolled it back.
+        """Handle a view of a table that receives no rows: its owner may have rolled it back.
 
-        Everything else that changed is met where it matters, by the next commit: a table that is
-        gone or another one.
+        All other changes, such as a replaced table, are detected by the next commit.
         """
         table = self._progress.tables.get(name)
         if (
@@ -304,11 +303,11 @@ class CoordinatorState:
             return []
         return [*self._opening.open(name, lookup), *self._rewind_between_cycles()]
 
-    def _answered(self, name: str, view: TableView, answer: str) -> list[CoordinatorAction]:
-        """The answer alone, for the table that tasks know: keys to the storage in it may not wait
-        for a long cycle.
+    def _send_answer(self, name: str, view: TableView, answer: str) -> list[CoordinatorAction]:
+        """Send an answer without positions during a commit of the table.
 
-        It holds no position, so partitions that wait for the table go on waiting.
+        The answer may contain storage credentials, which cannot wait until the end of a long cycle.
+        Partitions that wait for the table continue to wait.
         """
         table = self._progress.tables[name]
         if view.uuid != table.uuid:
@@ -320,15 +319,15 @@ class CoordinatorState:
     def on_table_refused(
         self, name: str, error: str, *, missing: bool = False, rows: bool = False
     ) -> list[CoordinatorAction]:
-        """The other answer to `PrepareTable`.
+        """Handle the refusal of `PrepareTable`.
 
         Args:
             name: The table.
-            error: Why it is refused.
-            missing: It does not exist, and is not to be made.
-            rows: It does not exist, and cannot be made of the rows that were asked with.
+            error: The reason.
+            missing: True if the table does not exist and may not be created.
+            rows: True if the table does not exist and cannot be created from the requested rows.
         """
-        if self._asked.pop(name, None) is None:
+        if self._pending_requests.pop(name, None) is None:
             return []
         table = self._progress.tables.get(name)
         skip = self._settings.skip_missing and (table is None or table.missing)
@@ -338,105 +337,97 @@ class CoordinatorState:
         return [Send(TableRefused(self.epoch, name, error, skip, rows and not skip))]
 
     def on_table_waits(self, name: str) -> list[CoordinatorAction]:
-        """The third answer to `PrepareTable`: not now. Who holds a partition for it asks again in a
-        while."""
-        self._asked.pop(name, None)
+        """Handle the deferral of `PrepareTable`: tasks repeat their requests later."""
+        self._pending_requests.pop(name, None)
         return []
 
     @_input
     def on_leadership(self, token: str, proven: bool) -> list[CoordinatorAction]:
-        """The answer to `ProveLeadership`."""
+        """Handle the response to `ProveLeadership`."""
         return [] if self._cycle is None else self._cycle.on_leadership(token, proven)
 
     @_input
     def on_group_offsets(
         self, group: Mapping[TopicPartition, GroupOffset]
     ) -> list[CoordinatorAction]:
-        """The answer to `ReadGroupOffsets`."""
+        """Handle the response to `ReadGroupOffsets`."""
         for offset in group.values():
             if offset.mark and offset.mark.epoch > self.epoch:
-                raise EpochEndedError(
-                    Stop(
-                        f"epoch {offset.mark.epoch} in a group offset is above ours", overtaken=True
-                    )
-                )
-        return (
-            []
-            if self._cycle is None
-            else [*self._cycle.on_group_offsets(group), *self._finish_if_done()]
-        )
+                reason = f"a group offset is from a later epoch, {offset.mark.epoch}"
+                raise EpochEndedError(Stop(reason, overtaken=True))
+        if self._cycle is None:
+            return []
+        return [*self._cycle.on_group_offsets(group), *self._finish_if_done()]
 
     def ages(self) -> dict[str, TableAge]:
-        """How old tables are now, also those for which no rows come."""
+        """Return the freshness of all tables, even of those that receive no rows."""
         return self._progress.ages()
 
-    # --- attach, accept
+    # Messages of tasks
 
     def _on_attach(self, message: Attach) -> list[CoordinatorAction]:
-        known: dict[TopicPartition, Attachment] = {}
+        attachments: dict[TopicPartition, Attachment] = {}
         actions: list[CoordinatorAction] = []
         for partition, topic_id in message.partitions.items():
             state = self._progress.partitions.get(partition)
             if state is None or not self._rules.is_same_topic(topic_id, state.topic_id):
-                actions = [DescribeTopics()]  # the task asks again
+                actions = [DescribeTopics()]  # the task repeats its request
                 continue
             if self._progress.misses_rows(partition, state.accepted, state.log_start):
-                # Whether anybody still needs these rows, a new life finds out: this one may be a
-                # sleeper.
+                # This coordinator may be outdated. The next run checks if any table needs the rows.
                 raise EpochEndedError(
                     Stop(
-                        f"{partition} stands at {state.accepted}, its log starts at "
+                        f"the position of {partition} is {state.accepted}, but its log starts at "
                         f"{state.log_start}"
                     )
                 )
-            known[partition] = self._progress.attachment(partition)
+            attachments[partition] = self._progress.attachment(partition)
             state.owned = True
             if self._cycle is not None:
-                self._cycle.late.add(partition)
-        if known:
-            actions.append(
-                Send(Attached(self.epoch, message.nonce, known, self._progress.commits_text()))
-            )
+                self._cycle.late_partitions.add(partition)
+        if attachments:
+            commits = self._progress.encoded_commits()
+            actions.append(Send(Attached(self.epoch, message.nonce, attachments, commits)))
         return actions
 
     def _on_open_table(self, message: OpenTable) -> list[CoordinatorAction]:
         table = self._progress.tables.get(message.table)
         if table and not table.missing and table.answer is not None and message.need is Need.CREATE:
-            return [self._opened(message.table, table)]
-        if message.table in self._asked:
-            return []  # the answer reaches everybody
-        self._asked[message.table] = (message.need, message.schema)
+            return [self._table_opened(message.table, table)]
+        if message.table in self._pending_requests:
+            return []  # all tasks receive the response
+        self._pending_requests[message.table] = (message.need, message.schema)
         return [PrepareTable(message.table, message.need, message.schema)]
 
     def _on_report(self, message: Report) -> list[CoordinatorAction]:
         actions: list[CoordinatorAction] = []
-        refused: dict[str, dict[TopicPartition, Attachment]] = {}
-        for partition, reported in message.ranges.items():
+        refusals: dict[str, dict[TopicPartition, Attachment]] = {}  # by nonce
+        for partition, range_ in message.ranges.items():
             state = self._progress.partitions.get(partition)
-            if state is None or not self._rules.is_same_topic(reported.topic_id, state.topic_id):
+            if state is None or not self._rules.is_same_topic(range_.topic_id, state.topic_id):
                 actions = [DescribeTopics()]
                 continue
-            start = Position(reported.generation, reported.start)
+            start = Position(range_.generation, range_.start)
             if not self._rules.continues(start, Position(state.generation, state.accepted)):
-                refused.setdefault(reported.nonce, {})[partition] = self._progress.attachment(
-                    partition
-                )
+                attachment = self._progress.attachment(partition)
+                refusals.setdefault(range_.nonce, {})[partition] = attachment
                 continue
-            state.accepted = reported.next
-            if reported.next > reported.start or not state.queue:
-                state.queue.append(reported)
-        commits = self._progress.commits_text()
+            state.accepted = range_.next
+            if range_.next > range_.start or not state.queue:
+                state.queue.append(range_)
+        commits = self._progress.encoded_commits()
         actions += [
-            Send(Rewind(self.epoch, nonce, rewound, commits)) for nonce, rewound in refused.items()
+            Send(Rewind(self.epoch, nonce, attachments, commits))
+            for nonce, attachments in refusals.items()
         ]
         return [*actions, *self._apply_if_ready()]
 
-    def _opened(self, name: str, table: TableState) -> Send:
+    def _table_opened(self, name: str, table: TableState) -> Send:
         return Send(
             TableOpened(self.epoch, name, table.uuid, dict(table.needs), table.answer or "")
         )
 
-    # --- a cycle
+    # Cycles
 
     def _start_cycle(self, now_ms: int) -> list[CoordinatorAction]:
         self._cycles += 1
@@ -444,41 +435,27 @@ class CoordinatorState:
             self._cycles, now_ms, self._progress, self._opening, self._new_uuid
         )
         self._next_start_ms = now_ms + self._settings.commit_interval_ms
-        return [
-            Send(
-                StartCommit(
-                    self.epoch,
-                    self._cycles,
-                    self._progress.releases(),
-                    self._progress.commits_text(),
-                )
-            )
-        ]
+        releases, commits = self._progress.releases(), self._progress.encoded_commits()
+        return [Send(StartCommit(self.epoch, self._cycles, releases, commits))]
 
     def _apply_if_ready(self) -> list[CoordinatorAction]:
         cycle = self._cycle
         return self._apply(cycle) if cycle is not None and cycle.is_ready() else []
 
     def _apply(self, cycle: CommitCycle) -> list[CoordinatorAction]:
-        return [*cycle.take(), *self._finish_if_done()]
+        return [*cycle.apply(), *self._finish_if_done()]
 
     def _finish_if_done(self) -> list[CoordinatorAction]:
-        """Release offsets when no table of the cycle has work left (step 6)."""
+        """Release offsets after the work on all tables of the cycle is done (step 6)."""
         cycle = self._cycle
         if cycle is None or not cycle.is_done():
             return []
         actions = cycle.finish()
         self._cycle = None
-        progress = self._progress
-        actions.append(
-            Send(
-                CommitComplete(
-                    self.epoch, cycle.number, progress.releases(), progress.commits_text()
-                )
-            )
-        )
-        for name, (need, schema) in self._again.items():
-            self._asked[name] = (need, schema)
+        releases, commits = self._progress.releases(), self._progress.encoded_commits()
+        actions.append(Send(CommitComplete(self.epoch, cycle.number, releases, commits)))
+        for name, (need, schema) in self._deferred_requests.items():
+            self._pending_requests[name] = (need, schema)
             actions.append(PrepareTable(name, need, schema))
-        self._again.clear()
+        self._deferred_requests.clear()
         return actions

@@ -1,5 +1,8 @@
-"""What the newest commit of each table was (rule 4): a restored catalog takes the tables' own word
-with it."""
+"""Newest commit of each table, stored with the group offsets (rule 4).
+
+A catalog that is restored from a backup restores the ledgers of the tables, too. Only the group
+still has a record of the later commits.
+"""
 
 from __future__ import annotations
 
@@ -10,85 +13,95 @@ from connectors.iceberg.protocol.ledger import Ledger
 from connectors.iceberg.protocol.offset_metadata import OffsetMetadata
 from connectors.iceberg.protocol.packed import pack, unpack
 
-TEXT_LENGTH = 3_000  # of one mark, of which brokers take 4,096 bytes: some 300 tables
-ALL_TEXTS = 256_000  # of all partitions of a group together: what one commit of offsets may weigh
+# bytes per partition, about 300 tables; brokers accept metadata of 4,096 bytes
+TEXT_LENGTH = 3_000
+ALL_TEXTS = 256_000  # bytes of all partitions in one request that commits offsets
 
-# number of the epoch, and the cycle in it: the commits of a table come in this order
+# number of the epoch and the cycle in it: the order of the commits of a table
 Stamp = tuple[int, int]
 
 
 class LastCommits:
-    """The stamp of each table's newest commit that ever was seen, by table uuid.
+    """Stamps of the newest commits that were ever seen, by table UUID.
 
-    The coordinator gives it to the tasks with every floor, and they put it into the group beside
-    the offset. When the text has no room for all, the tables committed longest ago are left out: a
-    backup that is brought back holds their newest commits too. A table is known by 32 bits of a
-    hash; two that share them cost a needless re-read.
+    The coordinator sends them to the tasks with every floor, and the tasks commit them with the
+    offsets. If they exceed the limit, the tables with the oldest commits are omitted, because a
+    backup probably has these commits. A table is identified by 32 bits of a hash; a collision
+    causes an unnecessary re-read.
     """
 
-    __slots__ = ("_since", "_stamps", "_text")
+    __slots__ = ("_encoded", "_since", "_stamps")
 
     def __init__(self, since: int = 0, stamps: Mapping[int, Stamp] | None = None) -> None:
-        """`since`: number of the epoch in which all offsets were altered; what marks of before say
-        does not count."""
+        """Create a set of stamps.
+
+        Args:
+            since: Number of the last epoch in which all offsets were altered. Stamps in metadata of
+                earlier epochs are ignored.
+            stamps: Stamps by hash of the table UUID.
+        """
         self._since = since
         self._stamps = dict(stamps or {})
-        # with the number of partitions that it was made for
-        self._text: tuple[int, str] | None = None
+        # encoded form, with the number of partitions that limits its length
+        self._encoded: tuple[int, str] | None = None
 
     @classmethod
     def of_marks(cls, marks: Iterable[OffsetMetadata]) -> LastCommits:
-        """All that the marks of a group know together; many partitions have the same text, which is
-        read once."""
-        texts = {(mark.epoch.number, mark.commits) for mark in marks if mark.commits}
-        parsed = [(epoch, cls._parsed(text)) for epoch, text in texts]
-        merged = cls(max((known._since for _, known in parsed), default=0))
-        for epoch, known in parsed:
+        """Merge the stamps in the metadata of all group offsets.
+
+        Most partitions have the same metadata, which is decoded once.
+        """
+        encoded = {(mark.epoch.number, mark.commits) for mark in marks if mark.commits}
+        decoded = [(epoch, cls._decode(commits)) for epoch, commits in encoded]
+        merged = cls(max((commits._since for _, commits in decoded), default=0))
+        for epoch, commits in decoded:
             if epoch < merged._since:
                 continue
-            for table, stamp in known._stamps.items():
+            for table, stamp in commits._stamps.items():
                 merged._stamps[table] = max(stamp, merged._stamps.get(table, stamp))
         return merged
 
     @classmethod
-    def _parsed(cls, text: str) -> LastCommits:
-        since, _, packed = text.partition(":")
+    def _decode(cls, encoded: str) -> LastCommits:
+        since, _, packed = encoded.partition(":")
         try:
             tables, epochs, cycles = unpack(packed, 3)
             return cls(int(since), dict(zip(tables, zip(epochs, cycles, strict=True), strict=True)))
         except ValueError:
-            return cls()  # a form of a later version: it only ever adds caution
+            return cls()  # a format of a later version; stamps only add safety
 
     def note(self, uuid: str, ledger: Ledger) -> None:
-        """A commit to the table was seen."""
-        table, stamp = _short(uuid), stamp_of(ledger)
+        """Record a commit to a table."""
+        table, stamp = _table_hash(uuid), stamp_of(ledger)
         if stamp > self._stamps.get(table, (-1, -1)):
             self._stamps[table] = stamp
-            self._text = None
+            self._encoded = None
 
     def newest(self, uuid: str) -> Stamp | None:
         """Return the newest commit of a table that was ever seen. None: there was none."""
-        return self._stamps.get(_short(uuid))
+        return self._stamps.get(_table_hash(uuid))
 
     def to_text(self, partitions: int) -> str:
-        """For the marks of so many partitions; empty when there is nothing to say, or no room."""
-        if self._text is None or self._text[0] != partitions:
-            self._text = (
-                partitions,
-                self._written(min(TEXT_LENGTH, ALL_TEXTS // max(1, partitions))),
-            )
-        return self._text[1]
+        """Encode the stamps for the offset metadata of this number of partitions.
 
-    def _written(self, length: int) -> str:
+        The result is empty if there are no stamps, or if not even one fits.
+        """
+        if self._encoded is None or self._encoded[0] != partitions:
+            length = min(TEXT_LENGTH, ALL_TEXTS // max(1, partitions))
+            self._encoded = partitions, self._encode(length)
+        return self._encoded[1]
+
+    def _encode(self, length: int) -> str:
         newest = sorted(self._stamps.items(), key=lambda item: (item[1], item[0]), reverse=True)
         while newest or self._since:
             tables, stamps = zip(*newest, strict=True) if newest else ((), ())
-            text = f"{self._since}:{pack(tables, (e for e, _ in stamps), (c for _, c in stamps))}"
-            if len(text) <= length:
-                return text
+            columns = tables, (epoch for epoch, _ in stamps), (cycle for _, cycle in stamps)
+            encoded = f"{self._since}:{pack(*columns)}"
+            if len(encoded) <= length:
+                return encoded
             if not newest:
                 break
-            newest = newest[: min(len(newest) - 1, len(newest) * length // len(text))]
+            newest = newest[: min(len(newest) - 1, len(newest) * length // len(encoded))]
         return ""
 
 
@@ -97,5 +110,5 @@ def stamp_of(ledger: Ledger) -> Stamp:
     return ledger.epoch.number, ledger.cycle
 
 
-def _short(uuid: str) -> int:
+def _table_hash(uuid: str) -> int:
     return int.from_bytes(hashlib.blake2b(uuid.encode(), digest_size=4).digest(), "big")

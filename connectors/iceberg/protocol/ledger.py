@@ -1,8 +1,8 @@
-"""What a table knows about its own contents: the ledger, and how to find it.
+"""Ledger of a table: its encoding, and its evaluation.
 
-The newest ancestor snapshot on the commit ref that carries our key is the ledger of the table. A
-table property repeats it for the day a user expires our snapshots. Everything here is pure:
-`TableView` in, `Lookup` out.
+The ledger is in the summary of the newest ancestor of the commit ref that has our key. A table
+property repeats it, because users may expire our snapshots. All functions are pure: `TableView` in,
+`Lookup` out.
 """
 
 from __future__ import annotations
@@ -19,43 +19,41 @@ from connectors.iceberg.protocol.packed import pack, unpack
 from connectors.iceberg.protocol.positions import Epoch, Position, TopicPartition
 from connectors.iceberg.protocol.rules import PROTOCOL_RULES, ProtocolRules
 
-# of the JSON form: every partition by name, for people; older versions of the sink read it
+# lists every partition in readable form; older versions of the sink can read it
 PLAIN_VERSION = 1
-LEDGER_VERSION = 2  # some topics are packed; readers take this and every older one
-# a topic with that many is packed: a ledger is repeated in every snapshot of the table
+LEDGER_VERSION = 2  # some topics are packed; readers accept this and every older version
+# a topic with this many partitions is packed, because every snapshot repeats the ledger
 PACKED_PARTITIONS = 100
-# of all topics; with more, `source_offsets` is too long to be repeated in every snapshot
+# with more partitions, `source_offsets` is too long to be repeated in every snapshot
 REPEATED_PARTITIONS = 1000
 
 
 def ledger_key(group: str) -> str:
-    """Name of the summary key, and of the table property, for the connector's group."""
+    """Return the summary key, and table property, of the ledger of a connector group."""
     return f"connect-py.ledger.{group}"
 
 
 def group_of(property_key: str) -> str:
-    """The connector's group in the name of a ledger: of `ledger_key`, or of a table that follows
-    the connector's."""
+    """Return the connector group in the key of a ledger, possibly that of an aggregate."""
     return property_key.partition("ledger.")[2]
 
 
 def source_offsets_key(group: str) -> str:
-    """Name of the summary key with the plain next offsets, for people and tools."""
+    """Return the summary key of the next offsets in readable form."""
     return f"kafka.connect.source-offsets.{group}"
 
 
 class LedgerFormatError(ValueError):
-    """The text under our key is not a ledger that this version can read."""
+    """The value of our key is not a ledger that this version can read."""
 
 
 class LedgerTooNewError(LedgerFormatError):
-    """A newer version wrote it."""
+    """The ledger was written by a newer version of the sink."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One partition: every row of [base, next) that is routed to the table is in, by this
-    commit."""
+    """Offsets of one partition: this commit completed the rows of [base, next)."""
 
     generation: int
     base: int  # the previous ledger's `next` within the generation
@@ -63,12 +61,13 @@ class LedgerEntry:
 
     @property
     def position(self) -> Position:
+        """Position after this commit."""
         return Position(self.generation, self.next)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLedger:
-    """All partitions of one topic, bound to the topic's id."""
+    """Entries of all partitions of one topic, bound to the topic ID."""
 
     topic_id: str
     partitions: Mapping[int, LedgerEntry]
@@ -76,24 +75,24 @@ class TopicLedger:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The positions of all partitions after one commit to one table."""
+    """Positions of all partitions after one commit to one table."""
 
     epoch: Epoch
-    commit: str  # uuid of the commit; how an unknown outcome is resolved
+    commit: str  # UUID of the commit, which resolves an unknown outcome
     cycle: int
-    table: str  # uuid of the table it was written to
-    cluster: str  # id of the Kafka cluster the offsets belong to
+    table: str  # UUID of the table
+    cluster: str  # ID of the Kafka cluster that the offsets belong to
     topics: Mapping[str, TopicLedger]
 
     def entry(self, partition: TopicPartition, topic_id: str | None = None) -> LedgerEntry | None:
-        """The entry of a partition; None as well when it belongs to a topic with another id."""
+        """Return the entry of a partition, or None if the ledger has none for this topic ID."""
         topic = self.topics.get(partition.topic)
         if topic is None or (topic_id is not None and topic.topic_id != topic_id):
             return None
         return topic.partitions.get(partition.partition)
 
     def positions(self) -> dict[TopicPartition, Position]:
-        """Where each partition goes on."""
+        """Return the position after this commit by partition."""
         return {
             TopicPartition(name, number): entry.position
             for name, topic in self.topics.items()
@@ -101,6 +100,7 @@ class Ledger:
         }
 
     def to_json(self) -> str:
+        """Encode the ledger for the summary of a snapshot."""
         return _dump(self._document())
 
     def _document(self) -> dict[str, Any]:
@@ -119,20 +119,24 @@ class Ledger:
         }
 
     @staticmethod
-    # each look at a table brings the text of the last one again, with thousands of partitions
+    # cache: each look at a table decodes its last ledger again, with thousands of partitions
     @lru_cache(maxsize=32)
     def from_json(text: str) -> Ledger:
-        """Raises: LedgerFormatError."""
-        with _reading("a ledger"):
+        """Decode a ledger.
+
+        Raises:
+            LedgerFormatError: The string is not a ledger that this version can read.
+        """
+        with _format_errors("ledger"):
             return _read_ledger(_load(text))
 
     @property
     def repeats_offsets(self) -> bool:
-        """Whether `source_offsets` is short enough to be repeated in every snapshot."""
+        """True if `source_offsets` is short enough to be repeated in every snapshot."""
         return sum(len(topic.partitions) for topic in self.topics.values()) <= REPEATED_PARTITIONS
 
     def source_offsets(self) -> str:
-        """Next offsets for people and tools: `{"orders":{"0":123}}`."""
+        """Encode the next offsets in readable form: `{"orders":{"0":123}}`."""
         return _dump(
             {
                 name: {str(p): e.next for p, e in sorted(topic.partitions.items())}
@@ -141,8 +145,8 @@ class Ledger:
         )
 
 
-class _Stamp(NamedTuple):
-    """Who wrote a ledger: all that matters of those that a newer one has replaced."""
+class _Writer(NamedTuple):
+    """Origin of a ledger. Nothing else of a superseded ledger is needed."""
 
     epoch: Epoch
     commit: str
@@ -150,35 +154,35 @@ class _Stamp(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _parse_stamp(text: str) -> _Stamp:
-    with _reading("a ledger"):
-        return _read_stamp(_load(text))
+def _parse_writer(text: str) -> _Writer:
+    with _format_errors("ledger"):
+        return _read_writer(_load(text))
 
 
 @contextmanager
-def _reading(what: str) -> Iterator[None]:
-    """Errors of the block are those of a text that is not of our form."""
+def _format_errors(kind: str) -> Iterator[None]:
+    """Translate errors of the decoder into LedgerFormatError."""
     try:
         yield
     except LedgerFormatError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise LedgerFormatError(f"not {what}: {error!r}") from error
+        raise LedgerFormatError(f"invalid {kind}: {error!r}") from error
 
 
-def _read_stamp(document: Mapping[str, Any]) -> _Stamp:
+def _read_writer(document: Mapping[str, Any]) -> _Writer:
     version = document["v"]
     if version > LEDGER_VERSION:
         raise LedgerTooNewError(
-            f"ledger has format {version}, this version reads up to {LEDGER_VERSION}: a newer "
-            f"connector wrote it"
+            f"unsupported ledger format {version}: a newer version of the connector wrote the "
+            f"ledger; this version supports formats up to {LEDGER_VERSION}"
         )
     number, nonce = document["epoch"]
-    return _Stamp(Epoch(int(number), str(nonce)), document["commit"], document["table"])
+    return _Writer(Epoch(int(number), str(nonce)), document["commit"], document["table"])
 
 
 def _read_ledger(document: Mapping[str, Any]) -> Ledger:
-    epoch, commit, table = _read_stamp(document)
+    epoch, commit, table = _read_writer(document)
     topics = {
         name: TopicLedger(t["id"], _read_entries(t)) for name, t in document["topics"].items()
     }
@@ -187,22 +191,22 @@ def _read_ledger(document: Mapping[str, Any]) -> Ledger:
 
 @dataclass(frozen=True, slots=True)
 class LedgerProperty:
-    """The table property: the ledger, the snapshot that holds it, and where the table began.
+    """Table property with the ledger, its snapshot, and the start positions of the table.
 
-    Written in the same transaction as the snapshot that it names.
+    It is written in the same transaction as the snapshot that it names.
     """
 
     ledger: Ledger
     snapshot: int
-    opened: Mapping[TopicPartition, Position]  # where each partition began in this table
+    opened: Mapping[TopicPartition, Position]  # start positions of the table
 
     def to_json(self) -> str:
+        """Encode the property."""
         return self.template(self.ledger, self.opened, str(self.snapshot))
 
     @staticmethod
     def template(ledger: Ledger, opened: Mapping[TopicPartition, Position], snapshot: str) -> str:
-        """The text with something in place of the snapshot's id, which is known only while
-        committing."""
+        """Encode the property with a placeholder for the snapshot ID, which the commit assigns."""
         document = {**ledger._document(), "opened": _write_opened(opened)}
         if any(isinstance(topic, str) for topic in document["opened"].values()):
             document["v"] = LEDGER_VERSION
@@ -211,8 +215,12 @@ class LedgerProperty:
     @staticmethod
     @lru_cache(maxsize=16)
     def from_json(text: str) -> LedgerProperty:
-        """Raises: LedgerFormatError."""
-        with _reading("a ledger property"):
+        """Decode the property.
+
+        Raises:
+            LedgerFormatError: The string is not a property that this version can read.
+        """
+        with _format_errors("ledger property"):
             document = _load(text)
             opened = _read_opened(document.get("opened", {}))
             return LedgerProperty(_read_ledger(document), int(document["snapshot"]), opened)
@@ -220,56 +228,48 @@ class LedgerProperty:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotView:
-    """One ancestor on the commit ref."""
+    """One ancestor of the commit ref."""
 
     id: int
-    ledger: str | None  # the text under our key in its summary
+    ledger: str | None  # value of our key in its summary
 
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """What the catalog says about a table right now, reduced to what the protocol asks (rule 3).
-
-    `ancestors` runs newest first along the commit ref and may stop after the first one with our
-    key. `complete` is False when the walk ended at a snapshot whose parent is gone (expired).
-    `present` holds the ids of the snapshots in the metadata, ancestors or not, that are not older
-    than the last one of the walk: an older one may have been an ancestor, which a branch or a tag
-    kept when what followed it was expired. `replaced` says that the head holds data, and that none
-    of its ancestors is one of the snapshot that the property names; `branch_missing`, that the
-    commit ref is a branch that is not there, so that main's snapshots are shown, where a new one
-    would begin.
-    """
+    """Part of the current table metadata that the protocol needs (rule 3)."""
 
     uuid: str
+    # ancestors of the commit ref, newest first; may end after the first one with our key
     ancestors: Sequence[SnapshotView]
-    complete: bool
+    complete: bool  # False: the parent of the last ancestor has expired
+    # IDs of all snapshots that are not older than the last ancestor. Older ones do not count: they
+    # may be ancestors that a branch or tag retained when their successors expired.
     present: frozenset[int]
     property: str | None
+    # the head has data, and no ancestor in common with the snapshot that the property names
     replaced: bool = False
+    # the commit ref is a missing branch; the ancestors are those of main, where it would start
     branch_missing: bool = False
 
 
 class Standing(Enum):
-    """How far the table's own word can be trusted (rule 3)."""
+    """State of the ledger of a table (rule 3)."""
 
     FOUND = "found"
-    EXPIRED = "expired"  # another program expired our snapshots; the property speaks
-    ROLLED_BACK = "rolled back"  # by its owner: refill from the ledger that is left
-    # by other data that is not ours, perhaps made of ours: what it holds is not known
-    REPLACED = "replaced"
-    # with our commits: which of their rows came to main in another way is not known
-    BRANCH_LOST = "branch lost"
-    LOST = "lost"  # rolled back to a snapshot whose ledger was expired: what it holds is not known
+    EXPIRED = "expired"  # another program expired our snapshots; the property is valid
+    ROLLED_BACK = "rolled back"  # by its owner; refill from the remaining ledger
+    REPLACED = "replaced"  # by other data, which may include our rows: contents unknown
+    BRANCH_LOST = "branch lost"  # main may contain some of the commits of the branch
+    LOST = "lost"  # rolled back to a snapshot whose ledger has expired: contents unknown
     NONE = "none"  # never written by this connector, or dropped and re-created
 
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """What a commit compares and swaps (rule 16): the whole of it, inside every retry.
+    """Version that a commit compares with, completely and in every attempt (rule 16).
 
-    Commits of others without our key do not change it. The snapshot that the property names is in
-    it, because a roll-back to the snapshot that a late request was prepared on would pass
-    otherwise.
+    Commits of other writers do not change it. It includes the snapshot that the property names.
+    Otherwise, a late commit would succeed after a rollback to the snapshot that it expects.
     """
 
     uuid: str
@@ -279,56 +279,63 @@ class TableVersion:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The ledger of a table, and what may be concluded from where it was found."""
+    """Ledger of a table, and the conclusions from its position in the history."""
 
     standing: Standing
     version: TableVersion
     ledger: Ledger | None
     opened: Mapping[TopicPartition, Position] = field(default_factory=dict)
-    # of the topics that `opened` speaks of
+    # IDs of the topics in `opened`
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    highest_epoch: Epoch | None = None  # over ledger and property, whatever table they are bound to
-    commits: frozenset[str] = frozenset()  # ids of our commits among the ancestors of the view
+    highest_epoch: Epoch | None = None  # in ledgers and property, even those of another table
+    commits: frozenset[str] = frozenset()  # IDs of our commits among the ancestors
 
 
 def look_up(view: TableView, rules: ProtocolRules = PROTOCOL_RULES) -> Lookup:
-    """Find the ledger of a table (rules 1 and 3).
+    """Find the ledger of a table, and determine its state (rules 1 and 3).
 
     Raises:
-        LedgerFormatError: A newer version wrote it, or a user edited it.
+        LedgerFormatError: A newer version wrote the ledger, or somebody edited it.
     """
     prop = LedgerProperty.from_json(view.property) if view.property is not None else None
     highest = prop.ledger.epoch if prop else None
     if prop and not rules.is_bound_to_table(prop.ledger.table, view.uuid):
-        prop = None  # copied from another table, or left by one of the same name
-    found: tuple[int, Ledger] | None = None
+        prop = None  # copied from another table, or inherited from a predecessor
+    newest: tuple[int, Ledger] | None = None  # snapshot ID and ledger
     commits = set()
     for snapshot in view.ancestors:
         if snapshot.ledger is None:
             continue
-        stamp = _parse_stamp(snapshot.ledger)
-        if not rules.is_bound_to_table(stamp.table, view.uuid):
+        writer = _parse_writer(snapshot.ledger)
+        if not rules.is_bound_to_table(writer.table, view.uuid):
             continue
-        commits.add(stamp.commit)
-        highest = max(highest, stamp.epoch) if highest else stamp.epoch
-        if found is None:
-            found = (snapshot.id, Ledger.from_json(snapshot.ledger))
-    version = TableVersion(view.uuid, found[0] if found else None, prop.snapshot if prop else None)
+        commits.add(writer.commit)
+        highest = max(highest, writer.epoch) if highest else writer.epoch
+        if newest is None:
+            newest = (snapshot.id, Ledger.from_json(snapshot.ledger))
+    version = TableVersion(
+        view.uuid, newest[0] if newest else None, prop.snapshot if prop else None
+    )
     opened = prop.opened if prop else {}
     topic_ids = {name: topic.topic_id for name, topic in prop.ledger.topics.items()} if prop else {}
-    standing, ledger_now = _judge(view, found, rules.compared_property(prop), rules)
-    return Lookup(standing, version, ledger_now, opened, topic_ids, highest, frozenset(commits))
+    standing, ledger = _evaluate(view, newest, rules.compared_property(prop), rules)
+    return Lookup(standing, version, ledger, opened, topic_ids, highest, frozenset(commits))
 
 
-def _judge(
+def _evaluate(
     view: TableView,
-    found: tuple[int, Ledger] | None,
+    newest: tuple[int, Ledger] | None,
     prop: LedgerProperty | None,
     rules: ProtocolRules,
 ) -> tuple[Standing, Ledger | None]:
-    if found is not None:
-        rolled_back = prop is not None and prop.snapshot != found[0]
-        return (Standing.ROLLED_BACK if rolled_back else Standing.FOUND), found[1]
+    """Return the state of the ledger and the ledger that applies.
+
+    `newest` is the newest ledger in the history with its snapshot ID.
+    """
+    if newest is not None:
+        snapshot, ledger = newest
+        is_rolled_back = prop is not None and prop.snapshot != snapshot
+        return (Standing.ROLLED_BACK if is_rolled_back else Standing.FOUND), ledger
     if prop is None:
         return Standing.NONE, None
     if view.branch_missing and view.ancestors:
@@ -336,20 +343,25 @@ def _judge(
     if rules.is_replaced(is_complete=view.complete, has_other_rows=view.replaced):
         return Standing.REPLACED, None
     if view.complete:
-        return Standing.ROLLED_BACK, None  # to before our first commit, or replaced by an empty one
+        return (
+            Standing.ROLLED_BACK,
+            None,
+        )  # to before our first commit; or replaced by an empty table
     if prop.snapshot in view.present:
         return Standing.LOST, None
     return Standing.EXPIRED, prop.ledger
 
 
 def table_version(view: TableView) -> TableVersion:
-    """What a commit on this view compares with; see `TableVersion`."""
+    """Return the version that a commit on this view expects."""
     return look_up(view).version
 
 
 def _write_entries(entries: Mapping[int, LedgerEntry]) -> dict[str, Any]:
-    """`{"p": {"0": [generation, base, next]}}`, or packed: numbers, generations, bases, and next
-    less base."""
+    """Encode entries as `{"p": {"0": [generation, base, next]}}`, or packed.
+
+    The packed columns are partition numbers, generations, bases, and differences of next and base.
+    """
     if len(entries) < PACKED_PARTITIONS:
         return {"p": _write_rows({p: (e.generation, e.base, e.next) for p, e in entries.items()})}
     return {
@@ -369,7 +381,10 @@ def _read_entries(topic: Mapping[str, Any]) -> dict[int, LedgerEntry]:
 
 
 def _write_opened(opened: Mapping[TopicPartition, Position]) -> dict[str, Any]:
-    """By topic `{"0": [generation, next]}`, or packed: numbers, generations, next offsets."""
+    """Encode start positions by topic as `{"0": [generation, next]}`, or packed.
+
+    The packed columns are partition numbers, generations, and next offsets.
+    """
     by_topic: dict[str, dict[int, Position]] = {}
     for (topic, partition), position in sorted(opened.items()):
         by_topic.setdefault(topic, {})[partition] = position
@@ -385,7 +400,7 @@ def _read_opened(written: Mapping[str, Any]) -> dict[TopicPartition, Position]:
 
 
 def _write_rows(rows: Mapping[int, Sequence[int]]) -> dict[str, list[int]] | str:
-    """Numbers by partition of one topic; packed by columns if they are many."""
+    """Encode the integers of each partition of a topic, packed if there are many partitions."""
     ordered = sorted(rows)
     if len(ordered) < PACKED_PARTITIONS:
         return {str(p): list(rows[p]) for p in ordered}
@@ -393,7 +408,7 @@ def _write_rows(rows: Mapping[int, Sequence[int]]) -> dict[str, list[int]] | str
 
 
 def _read_rows(written: Mapping[str, Any] | str, count: int) -> dict[int, list[int]]:
-    """The way back from `_write_rows`; so many numbers for each partition."""
+    """Decode the result of `_write_rows`. `count` is the number of integers per partition."""
     if isinstance(written, str):
         return {p: list(row) for p, *row in zip(*unpack(written, count + 1), strict=True)}
     return {int(p): [int(n) for n in row] for p, row in written.items()}
@@ -407,7 +422,9 @@ def _load(text: str) -> Mapping[str, Any]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise LedgerFormatError(f"not a ledger: {error}") from error
+        raise LedgerFormatError(f"invalid ledger: {error}") from error
     if not isinstance(document, dict):
-        raise LedgerFormatError(f"not a ledger: a JSON {type(document).__name__}")
+        raise LedgerFormatError(
+            f"invalid ledger: expected a JSON object, got {type(document).__name__}"
+        )
     return document

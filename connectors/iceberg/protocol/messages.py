@@ -1,13 +1,12 @@
-"""What travels on the channel topic between tasks and coordinator.
+"""Messages between tasks and coordinator on the channel topic.
 
-One JSON object per message, `{"v":1,"type":"report",...}`. The channel carries nothing that must
-survive, but for the bounds of a connector that stops by itself (rule 35): losing, repeating or
-delaying any other message costs a re-read, never a row. Positions are absolute in every message, so
-that the newest one is enough.
+A message is one JSON object: `{"v":1,"type":"report",...}`. If a message is lost, repeated, or
+delayed, records are read again, but no row is lost. The only exception is `Bounded` (rule 35).
+Positions in messages are absolute; therefore, the newest message is sufficient.
 
-Brokers refuse large records. A long text is compressed by zlib, and what speaks of too many
-partitions becomes several messages that speak of a part of them each: every rule is about single
-partitions, so who reads them cannot tell the parts from messages that were sent apart.
+Brokers reject large records. A long message is compressed with zlib. A message about too many
+partitions is split into several messages about some partitions each. Every rule applies to single
+partitions, so receivers do not need to know about the split.
 """
 
 from __future__ import annotations
@@ -26,53 +25,53 @@ from connectors.iceberg.protocol.positions import Epoch, TopicPartition, nest, u
 from connectors.iceberg.table.table import StagedFile
 
 PLAIN_VERSION = 1
-MESSAGE_VERSION = 2  # attachments as columns
-COMPRESSED_BYTES = 10_000  # texts from here on are compressed; shorter ones stay readable
-# of one record, if its partitions can be parted; brokers take 1 MB by default
+MESSAGE_VERSION = 2  # attachments in columnar form
+COMPRESSED_BYTES = 10_000  # messages of this size are compressed; shorter ones remain readable
+# size from which a record is split by partitions; brokers accept 1 MB by default
 RECORD_BYTES = 500_000
-# tables and files of one message, so that no text grows without bounds before it is compressed
+# tables and files per message, which limits the size before compression
 PART_CELLS = 5_000
-COLUMN_CELLS = 1_000  # tables times partitions from which on attachments are written as columns
-TEXT_BYTES = 1 << 28  # no sink sends more in one record
+COLUMN_CELLS = 1_000  # tables times partitions from which attachments are written in columns
+TEXT_BYTES = 1 << 28  # limit of the decompressed size; no sink sends more in one record
 
 T = TypeVar("T")
 
 
 class Need(Enum):
-    """Why a task asks for a table."""
+    """Reason why a task requests a table."""
 
-    CREATE = "create"  # it knows nothing of the table: open it, create it if allowed
-    EVOLVE = "evolve"  # rows do not fit the schema it knows
-    PAIR = "pair"  # it waits for a delete that another task may have read
+    CREATE = "create"  # the task has not opened the table: open it, or create it if allowed
+    EVOLVE = "evolve"  # rows do not fit the schema that the task has
+    PAIR = "pair"  # the task waits for a delete that another task may have read
 
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """What one reported range holds for one table, also when every row of it was filtered away."""
+    """Share of one table in a reported range, even if the filter dropped all of its rows."""
 
-    uuid: str  # of the table that the rows were staged for
-    filter: int  # rows below were dropped: the highest filter position in force during the range
-    first: int | None  # offset of the first row that survived; None: no row did
+    uuid: str  # table that the rows were staged for
+    filter: int  # highest filter position during the range; rows below it were dropped
+    first: int | None  # offset of the first row that passed the filter; None: no row passed
     files: tuple[StagedFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """All offsets [start, next) of one partition, handled once."""
+    """Offsets [start, next) of one partition, all of which were processed once."""
 
     topic_id: str
     generation: int
-    rewind: int  # rewind number of the partition that the task had
-    nonce: str  # of the attachment; lets the answer reach this sender alone
+    rewind: int  # rewind number that the task has for the partition
+    nonce: str  # identifies the attachment, so that a rewind can address this sender only
     start: int
     next: int
     tables: Mapping[str, TablePart] = field(default_factory=dict)
-    timestamp_ms: int | None = None  # of the latest record in the range; None: empty or unknown
+    timestamp_ms: int | None = None  # latest record of the range; None: empty or unknown
 
 
 @dataclass(frozen=True, slots=True)
 class TableNeed:
-    """From where on an opened table still needs rows of a partition."""
+    """Offset from which an opened table needs rows of a partition."""
 
     uuid: str
     next: int
@@ -80,20 +79,23 @@ class TableNeed:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """Where a partition stands, in full: the answer to an attach, and the content of a rewind."""
+    """Complete state of a partition, sent in response to an attach request and with a rewind."""
 
     topic_id: str
     generation: int
-    position: int  # read from here: the end of what was accepted
-    floor: int  # may go to the group, and nothing above it
+    position: int  # next offset to read: the end of the accepted ranges
+    floor: int  # highest offset that the task may commit to the group
     rewind: int
     needs: Mapping[str, TableNeed]
-    bound: Bound | None = None  # None: the connector does not stop by itself
+    bound: Bound | None = None  # None: the connector does not stop automatically
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """All opened tables are complete below `floor`. Counts only with the current rewind number."""
+    """Floor below which all opened tables are complete.
+
+    It is valid only with the current rewind number.
+    """
 
     floor: int
     rewind: int
@@ -104,29 +106,29 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """A task was given partitions and asks where they stand. One nonce per attempt."""
+    """Request for the state of assigned partitions. Every attempt has a new nonce."""
 
     task: str
-    start: int  # the worker's count of starts that the task belongs to
+    start: int  # start number of the task
     nonce: str
-    partitions: Mapping[TopicPartition, str]  # topic id as the task sees it
-    seen: Epoch | None = None  # highest epoch that the task knows of
+    partitions: Mapping[TopicPartition, str]  # topic ID as described for the task
+    seen: Epoch | None = None  # highest epoch that the task has seen
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A task holds a partition at a row of a table that it cannot stage yet."""
+    """Request for a table. The task has paused a partition at a row that it cannot stage yet."""
 
     task: str
     epoch: Epoch
     table: str
     need: Need
-    schema: str  # JSON text, opaque: what the rows look like
+    schema: str  # schema of the rows in JSON, opaque to the protocol
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Closed files and handled ranges; one message per task and cycle."""
+    """Processed ranges with their closed files: one message per task and cycle."""
 
     task: str
     start: int
@@ -140,53 +142,58 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class EpochStarted:
-    """A coordinator lives. Tasks of lower epochs detach everything and ask again."""
+    """Start of an epoch. Tasks detach all partitions of earlier epochs and attach them again."""
 
     epoch: Epoch
 
 
 @dataclass(frozen=True, slots=True)
 class Attached:
+    """Response to `Attach`."""
+
     epoch: Epoch
     nonce: str
     partitions: Mapping[TopicPartition, Attachment]
-    # of the marks that carry these floors into the group; opaque to tasks. So beside all floors
+    # encoded `LastCommits` for the metadata of these floors, opaque to tasks; as in each message
+    # that contains floors
     commits: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TableOpened:
-    """A table is open (or open again, or evolved). `needs` covers every partition.
+    """Response to `OpenTable`: a table was opened, reopened, or evolved.
 
-    Without any, in the middle of a cycle, only the answer is newer: partitions that wait for the
-    table go on waiting.
+    `needs` has all partitions. If it is empty, which occurs during a cycle, only the answer is new,
+    and partitions that wait for the table continue to wait.
     """
 
     epoch: Epoch
     table: str
     uuid: str
     needs: Mapping[TopicPartition, int]
-    answer: str  # JSON text, opaque: schema, partition spec, location, file-IO settings
+    answer: str  # schema, partition spec, location, and file IO settings in JSON, opaque
 
 
 @dataclass(frozen=True, slots=True)
 class TableRefused:
-    """The table cannot be opened or evolved; tasks that hold rows of it fail with `error`, or skip
-    them."""
+    """Response to `OpenTable`: the table cannot be opened or evolved.
+
+    Tasks with rows for the table fail with `error`, or skip these rows.
+    """
 
     epoch: Epoch
     table: str
     error: str
-    skip: bool = False  # the user chose to go on without this table's rows
-    # only because such rows cannot create it: they are bad records, others may create it
+    skip: bool = False  # the configuration allows to skip rows of this table
+    # these rows cannot create the table, so they are bad records; other rows may create it
     rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """Drop what is staged for these partitions and read again.
+    """Request to drop the staged rows of partitions and to read them again.
 
-    With a nonce it is the answer to one report and concerns that attachment only.
+    With a nonce, it is the response to one report, and applies to that attachment only.
     """
 
     epoch: Epoch
@@ -197,7 +204,7 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True)
 class StartCommit:
-    """Close files and report, also when there is nothing to report."""
+    """Start of a cycle. Tasks close their files and report all partitions, even empty ranges."""
 
     epoch: Epoch
     cycle: int
@@ -207,6 +214,8 @@ class StartCommit:
 
 @dataclass(frozen=True, slots=True)
 class CommitComplete:
+    """End of a cycle."""
+
     epoch: Epoch
     cycle: int
     releases: Mapping[TopicPartition, Release]
@@ -218,12 +227,14 @@ class CommitComplete:
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """Where this run of the connector stops: said before anything is released, and repeated before
-    it expires."""
+    """Bounds of this run of the connector (rule 35).
+
+    Written before any offset is released, and again before the message expires.
+    """
 
     epoch: Epoch
     run: str
-    topic_ids: Mapping[str, str]  # for which the ends were resolved
+    topic_ids: Mapping[str, str]  # IDs of the topics that the ends belong to
     ends: Mapping[TopicPartition, int]
 
 
@@ -235,7 +246,7 @@ Message = TaskMessage | CoordinatorMessage | Bounded
 
 
 def encode(message: Message) -> bytes:
-    """The bytes of a message on the channel topic, in one record."""
+    """Encode a message as one record of the channel topic."""
     document: dict[str, Any] = {"v": PLAIN_VERSION, "type": _NAMES[type(message)]}
     if isinstance(message, Attached | Rewind) and (columns := _columns(message.partitions)):
         bare = {partition: replace(a, needs={}) for partition, a in message.partitions.items()}
@@ -247,7 +258,7 @@ def encode(message: Message) -> bytes:
 
 
 def encode_all(message: Message) -> Iterator[bytes]:
-    """The same in as many records as it takes; all of them mean what the one does."""
+    """Encode a message as one or more records. Together, they are equivalent to the message."""
     for part in _parts(message, _weight(message) // PART_CELLS + 1):
         data = encode(part)
         halves = _parts(part, 2) if len(data) > RECORD_BYTES else [part]
@@ -259,7 +270,7 @@ def encode_all(message: Message) -> Iterator[bytes]:
 
 
 def _parts(message: Message, count: int) -> list[Message]:
-    """The message cut into about so many, by partitions."""
+    """Split a message by partitions into about `count` messages."""
     name = next((name for name in _BY_PARTITION if hasattr(message, name)), None)
     if name is None or count == 1:
         return [message]
@@ -271,7 +282,7 @@ def _parts(message: Message, count: int) -> list[Message]:
 
 
 def _weight(message: Message) -> int:
-    """How much a message says, in tables and files; what is written as columns is a tenth."""
+    """Estimate the size of a message in tables and files. Columns count one tenth."""
     match message:
         case Report():
             parts = [part for r in message.ranges.values() for part in r.tables.values()]
@@ -282,8 +293,7 @@ def _weight(message: Message) -> int:
 
 
 def decode(data: bytes | None) -> Message | None:
-    """None for what this version does not know: other types, newer versions, other people's
-    bytes."""
+    """Decode a record. Return None for other types, newer versions, and foreign records."""
     try:
         document = json.loads(_text(data or b""))
         if document["v"] > MESSAGE_VERSION:
@@ -302,16 +312,15 @@ def _text(data: bytes) -> bytes:
     unpacker = zlib.decompressobj()
     text = unpacker.decompress(data, TEXT_BYTES)
     if not unpacker.eof:
-        raise ValueError("cut off, or longer than anything of ours")
+        raise ValueError("the record is truncated or too long")
     return text
 
 
 def _columns(attachments: Mapping[TopicPartition, Attachment]) -> dict[str, list[Any]]:
-    """Needs of many partitions by table: its uuid, and per partition how far it is behind the
-    position.
+    """Encode the needs of many partitions by table: UUID, and lag behind the position by partition.
 
-    All partitions know of the same tables, and most tables need what comes next and nothing before.
-    Empty: they are few, or not so.
+    Usually, all partitions have the same tables, and most lags are 0. Return an empty map if there
+    are few cells, or if the partitions have different tables.
     """
     tables = next(iter(attachments.values())).needs if attachments else {}
     ordered = [attachment for _, attachment in sorted(attachments.items())]
@@ -336,7 +345,7 @@ def _columns(attachments: Mapping[TopicPartition, Attachment]) -> dict[str, list
 def _with_needs(
     attachments: Mapping[TopicPartition, Attachment], columns: Mapping[str, Any]
 ) -> dict[TopicPartition, Attachment]:
-    """The way back from `_columns`."""
+    """Decode the result of `_columns`."""
     ordered = sorted(attachments)
     needs: dict[TopicPartition, dict[str, TableNeed]] = {partition: {} for partition in ordered}
     for table, (uuid, behind) in columns.items():
@@ -348,14 +357,16 @@ def _with_needs(
 
 
 def _write(value: Any) -> dict[str, Any]:
-    """The members of a message, or of a part of one, as JSON has them."""
-    return {m.name: _FORMS.get(m.name, _AS_IT_IS)[0](getattr(value, m.name)) for m in fields(value)}
+    """Convert a message, or a part of a message, to JSON values."""
+    return {
+        m.name: _FORMS.get(m.name, _UNCHANGED)[0](getattr(value, m.name)) for m in fields(value)
+    }
 
 
 def _read(kind: type[T], document: Mapping[str, Any]) -> T:
-    """The way back from `_write`. A member that an older version does not write has its default."""
-    known = [m.name for m in fields(kind) if m.name in document]  # type: ignore[arg-type] # T is a data class
-    members: Any = {name: _FORMS.get(name, _AS_IT_IS)[1](document[name]) for name in known}
+    """Create a message from JSON values. Members that an older version omits have their default."""
+    names = [m.name for m in fields(kind) if m.name in document]  # type: ignore[arg-type] # T is a data class
+    members: Any = {name: _FORMS.get(name, _UNCHANGED)[1](document[name]) for name in names}
     return kind(**members)
 
 
@@ -391,7 +402,7 @@ def _read_range(d: Any) -> Range:
 
 
 def _write_partition(value: str | Attachment) -> str | dict[str, Any]:
-    if isinstance(value, str):  # the topic's id
+    if isinstance(value, str):  # topic ID
         return value
     needs = {table: [need.uuid, need.next] for table, need in value.needs.items()}
     bound = {} if value.bound is None else {"bound": list(value.bound)}
@@ -416,17 +427,16 @@ def _read_partition(d: Any) -> str | Attachment:
     )
 
 
-_Form = tuple[Callable[[Any], Any], Callable[[Any], Any]]  # to JSON, and back
+_Form = tuple[Callable[[Any], Any], Callable[[Any], Any]]  # to JSON and from JSON
 
 
 def _by_partition(write: Callable[[Any], Any], read: Callable[[Any], Any]) -> _Form:
     return partial(nest, each=write), partial(unnest, each=read)
 
 
-_AS_IT_IS: _Form = (lambda value: value, lambda value: value)
-_FORMS: dict[
-    str, _Form
-] = {  # how a member of this name is written; it means the same in every message
+_UNCHANGED: _Form = (lambda value: value, lambda value: value)
+# encoding by member name; a name has the same meaning in every message
+_FORMS: dict[str, _Form] = {
     "epoch": (list, _read_epoch),
     "seen": (lambda epoch: epoch and list(epoch), lambda pair: pair and _read_epoch(pair)),
     "need": (attrgetter("value"), Need),
@@ -442,7 +452,7 @@ _FORMS: dict[
         lambda release: [release.floor, release.rewind], lambda pair: Release(*pair)
     ),
 }
-# members that a message may be parted by
+# members by which a message can be split
 _BY_PARTITION = ("partitions", "ranges", "needs", "ends", "releases")
 _TYPES: dict[str, type[Message]] = {
     "attach": Attach,

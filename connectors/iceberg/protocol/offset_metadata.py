@@ -1,4 +1,4 @@
-"""The metadata string that our group offset commits carry."""
+"""Metadata string of the group offsets that the sink commits."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ MARK_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class OffsetMetadata:
-    """Says that this connector committed the offset, and under what circumstances.
+    """Proof that this connector committed an offset, with the state at that time.
 
-    An offset without it (lost, reset by a tool) counts for nothing; see rule 4.
+    An offset without metadata, such as one that a tool has reset, is ignored (rule 4).
     """
 
     epoch: Epoch
     generation: int
-    topic_id: str  # of the topic that the task staged under
+    topic_id: str  # ID of the topic that the task read
     rewind: int = 0  # number of the last rewind of this epoch that the task followed
-    commits: str = ""  # text of `LastCommits` as it was when the offset was released
-    bound: Bound | None = None  # where the connector stops by itself
+    commits: str = ""  # encoded `LastCommits` at the time when the offset was released
+    bound: Bound | None = None  # None: the connector does not stop automatically
 
     def to_text(self) -> str:
-        """At most a hundred bytes and the commits: brokers allow 4096."""
+        """Encode the metadata: about 100 bytes plus the commits. Brokers accept 4,096 bytes."""
         document: dict[str, Any] = {
             "connect-py": MARK_VERSION,
             "epoch": [self.epoch.number, self.epoch.nonce],
@@ -43,7 +43,7 @@ class OffsetMetadata:
 
     @classmethod
     def from_text(cls, text: str | None) -> OffsetMetadata | None:
-        """None when the text is not ours, whatever it is; never raises."""
+        """Decode metadata. Return None for a string that the sink did not write; never raise."""
         if not text:
             return None
         try:
@@ -52,7 +52,7 @@ class OffsetMetadata:
                 return None
             number, nonce = document["epoch"]
             epoch = Epoch(int(number), str(nonce))
-            rewind = int(document.get("rewind", 0))  # marks of before know of none
+            rewind = int(document.get("rewind", 0))  # not written by earlier versions
             commits = str(document.get("commits", ""))
             bound = _read_bound(document.get("bound"))
             return cls(
@@ -71,11 +71,12 @@ def _read_bound(pair: Any) -> Bound | None:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """What the consumer group holds for a partition."""
+    """Committed offset of a partition in the consumer group."""
 
     offset: int
     mark: OffsetMetadata | None  # None: not committed by this connector
 
     @classmethod
     def of(cls, offset: int, metadata: str | None) -> GroupOffset:
+        """Create a group offset from the values that Kafka returns."""
         return cls(offset, OffsetMetadata.from_text(metadata))

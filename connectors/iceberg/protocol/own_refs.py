@@ -1,14 +1,14 @@
-"""Names of the branches and tags that are the sink's own: its commits set and remove them."""
+"""Names of the branches and tags that commits of the sink create and remove."""
 
 from __future__ import annotations
 
 import hashlib
 from typing import Final
 
-OWN_REFS: Final = "connect-py-"  # begins them all
+OWN_REFS: Final = "connect-py-"  # prefix of all names
 UNPUBLISHED_PREFIX: Final = f"{OWN_REFS}unpublished-"
-BEFORE_TAG: Final = f"{OWN_REFS}before-rebuild"  # at the state that a rebuild replaced
-REBUILT_BRANCH: Final = f"{OWN_REFS}rebuilt"  # of `connect-py rebuild`
+BEFORE_TAG: Final = f"{OWN_REFS}before-rebuild"  # marks the state that a rebuild replaced
+REBUILT_BRANCH: Final = f"{OWN_REFS}rebuilt"  # branch that `connect-py rebuild` commits to
 
 
 def scratch_prefix(connect_group: str) -> str:
@@ -21,13 +21,15 @@ def scratch_prefix(connect_group: str) -> str:
 
 
 def ledger_tag(connect_group: str) -> str:
-    """The tag at a connector's last commit, where its tables are maintained: an expiry leaves that
-    snapshot."""
+    """Return the name of the tag that protects a connector's last commit from expiration.
+
+    Only connectors that maintain their tables set it.
+    """
     return f"{OWN_REFS}last-{_digest(connect_group)}"
 
 
 def unpublished_branch(connect_group: str) -> str:
-    """The branch of commits that readers do not see: see `unpublished_commits`."""
+    """Return the name of the branch for commits awaiting approval (`unpublished_commits`)."""
     return f"{UNPUBLISHED_PREFIX}{_digest(connect_group)}"
 
 

@@ -1,7 +1,8 @@
-"""Columns of thousands of whole numbers as a short text, for what is repeated in every commit.
+"""Compact encoding of integer columns that are repeated in every commit.
 
-Base64 of zlib of 64-bit little-endian integers, column by column: of each column all lowest bytes,
-then all second bytes, and so on. Bytes that say little stand together and vanish.
+The columns are arrays of 64-bit little-endian integers. All lowest bytes of a column are written
+first, then all second bytes, and so on, so that bytes of low entropy are adjacent. The result is
+compressed with zlib and encoded in Base64.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ import zlib
 from array import array
 from collections.abc import Iterable
 
-_WIDTH = 8  # bytes of a number
+_WIDTH = 8  # bytes per integer
 
 
 def pack(*columns: Iterable[int]) -> str:
-    """The text of columns of signed 64-bit numbers, all of one length; ASCII that JSON leaves as it
-    is.
+    """Encode columns of signed 64-bit integers in ASCII that JSON does not escape.
+
+    All columns have the same length.
 
     Raises:
-        OverflowError: A number is too large.
+        OverflowError: An integer does not fit in 64 bits.
     """
     packer = zlib.compressobj()
     parts: list[bytes] = []
@@ -29,26 +31,26 @@ def pack(*columns: Iterable[int]) -> str:
         if sys.byteorder == "big":
             column.byteswap()
         raw = column.tobytes()
-        # each in a block of its own: their bytes are spread differently
-        for place in range(_WIDTH):
-            parts += packer.compress(raw[place::_WIDTH]), packer.flush(zlib.Z_BLOCK)
+        # separate blocks, because the distribution of the bytes differs
+        for index in range(_WIDTH):
+            parts += packer.compress(raw[index::_WIDTH]), packer.flush(zlib.Z_BLOCK)
     parts.append(packer.flush())
     return base64.b64encode(b"".join(parts)).decode("ascii")
 
 
 def unpack(text: str, count: int) -> list[list[int]]:
-    """The `count` columns again.
+    """Decode the result of `pack`.
 
     Raises:
-        ValueError: The text is not one that `pack` made of so many columns.
+        ValueError: The argument was not encoded by `pack` from `count` columns.
     """
     try:
         planes = zlib.decompress(base64.b64decode(text, validate=True))
     except zlib.error as error:
-        raise ValueError(f"not packed numbers: {error}") from error
+        raise ValueError(f"invalid packed integers: {error}") from error
     size, rest = divmod(len(planes), count)
     if rest or size % _WIDTH:
-        raise ValueError(f"not {count} columns of packed numbers: {len(planes)} bytes")
+        raise ValueError(f"invalid packed integers: {len(planes)} bytes are not {count} columns")
     return (
         [_column(planes[start : start + size]) for start in range(0, len(planes), size)]
         if size
@@ -59,8 +61,8 @@ def unpack(text: str, count: int) -> list[list[int]]:
 def _column(planes: bytes) -> list[int]:
     length = len(planes) // _WIDTH
     raw = bytearray(len(planes))
-    for place in range(_WIDTH):
-        raw[place::_WIDTH] = planes[place * length : (place + 1) * length]
+    for index in range(_WIDTH):
+        raw[index::_WIDTH] = planes[index * length : (index + 1) * length]
     column = array("q", bytes(raw))
     if sys.byteorder == "big":
         column.byteswap()

@@ -1,4 +1,4 @@
-"""Small values that every part of the protocol speaks about: partitions, positions, epochs."""
+"""Partitions, positions, and epochs: the basic values of the protocol."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ T = TypeVar("T")
 
 
 class Position(NamedTuple):
-    """The next offset to read, within a generation.
+    """Next offset to read, within a generation.
 
-    Positions compare generation first: only a deliberate rewind (a higher generation) may take an
-    offset back.
+    Positions are ordered by generation first: only a deliberate rewind, which starts a new
+    generation, may decrease an offset.
     """
 
-    generation: int  # counts deliberate rewinds of this partition
+    generation: int  # number of deliberate rewinds of the partition
     next: int
 
 
 class Epoch(NamedTuple):
-    """One life of a coordinator. The nonce orders two lives that chose the same number."""
+    """One run of a coordinator. The nonce orders two runs that chose the same number."""
 
     number: int
     nonce: str
 
 
 def nest(values: Mapping[TopicPartition, T], each: Callable[[T], Any]) -> dict[str, dict[str, Any]]:
-    """The JSON form of a map by partition: `{"orders": {"0": each(value)}}`."""
+    """Return the JSON form of a map by partition: `{"orders": {"0": each(value)}}`."""
     nested: dict[str, dict[str, Any]] = {}
     for (topic, partition), value in sorted(values.items()):
         nested.setdefault(topic, {})[str(partition)] = each(value)
@@ -41,7 +41,7 @@ def nest(values: Mapping[TopicPartition, T], each: Callable[[T], Any]) -> dict[s
 def unnest(
     nested: Mapping[str, Mapping[str, Any]], each: Callable[[Any], T]
 ) -> dict[TopicPartition, T]:
-    """The way back from `nest`."""
+    """Convert the result of `nest` back into a map by partition."""
     return {
         TopicPartition(topic, int(partition)): each(value)
         for topic, partitions in nested.items()

@@ -1,5 +1,4 @@
-"""How far partitions have come, and what tables need of them: the floors, the marks and the
-rewinds."""
+"""Positions of partitions and tables in one epoch: floors, offset metadata, and rewinds."""
 
 from __future__ import annotations
 
@@ -25,89 +24,90 @@ from connectors.iceberg.protocol.rules import PROTOCOL_RULES, ProtocolRules
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """What does not change during a coordinator's life."""
+    """Settings of one run of a coordinator."""
 
-    cluster: str  # id of the Kafka cluster of the source topics
-    start_number: int  # the worker's count of starts of this connector
+    cluster: str  # ID of the Kafka cluster of the source topics
+    start_number: int  # number of the connector's start, counted by the worker
     commit_interval_ms: int
     commit_timeout_ms: int
-    dynamic: bool = False  # routes may name tables that the configuration does not
-    new_topic_allowed: bool = False  # a re-created topic is read from its start instead of stopping
-    # a table that cannot be opened leaves the floor, its rows are counted and lost
+    dynamic: bool = False  # True: routes may name tables that the configuration does not list
+    new_topic_allowed: bool = False  # True: a re-created topic is read from its start
+    # True: a table that cannot be opened does not limit the floor; its rows are counted and dropped
     skip_missing: bool = False
-    skip_unknown: bool = False  # so does one that was never there: only records named it
-    bounds: Bounds | None = None  # None: the connector does not stop by itself
-    max_tries: int = 5  # of one table's commit within a cycle
+    skip_unknown: bool = False  # the same for tables that never existed and only records named
+    bounds: Bounds | None = None  # None: the connector does not stop automatically
+    max_tries: int = 5  # commits of one table per cycle
     retry_delay_ms: int = 500
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as the cluster describes it: its id and the log range of every partition."""
+    """Topic ID and log ranges of all partitions, as described by the cluster."""
 
     id: str
     log_starts: tuple[int, ...]
     log_ends: tuple[int, ...] | None = None
-    described_ms: int | None = None  # since 1970: when it was asked for these ends
+    described_ms: int | None = None  # Unix time at which the ends were requested
 
 
 @dataclass(frozen=True, slots=True)
 class TableAge:
-    """How old a table is."""
+    """Freshness of a table."""
 
-    through_ms: int | None  # since 1970: every record up to then is in; None: not known
-    complete: bool  # every partition's log was seen to end where the table stands
+    through_ms: int | None  # Unix time up to which all records are in the table; None: unknown
+    complete: bool  # True: the table has reached the known end of every partition
 
 
 @dataclass(slots=True)
 class PartitionState:
-    """How far one partition has come in this epoch."""
+    """Progress of one partition in this epoch."""
 
     topic_id: str
     generation: int
     log_start: int
     applied: int  # end of the last range that went through a cycle
-    accepted: int  # end of the last range that was accepted
-    mark_epoch: int | None = None  # of the group's mark that it started from
+    accepted: int  # end of the last accepted range
+    mark_epoch: int | None = None  # epoch number in the metadata of the group offset at the start
     rewind: int = 0
-    # by rewind number: the highest floor that tasks may commit
-    sent: list[int] = field(default_factory=lambda: [0])
-    described: bool = True  # False: the cluster no longer names it, so no report is waited for
-    owned: bool = True  # False: added a while ago, and no task has asked for it yet
-    end: int = 0  # of the log, when it was described last
-    end_ms: int | None = None  # since 1970: when that was
-    through_ms: int | None = None  # since 1970: the latest record that went through a cycle
+    # by rewind number: the highest floor that was sent, which a task may commit
+    sent_floors: list[int] = field(default_factory=lambda: [0])
+    described: bool = True  # False: the partition no longer exists, so no report is expected
+    owned: bool = True  # False: the partition was added, and no task has attached it yet
+    end: int = 0  # end of the log in the last description
+    end_ms: int | None = None  # Unix time of that description
+    through_ms: int | None = None  # Unix time of the latest record that went through a cycle
     queue: deque[Range] = field(default_factory=deque)
 
-    def note_end(self, info: TopicInfo, number: int) -> None:
+    def update_end(self, info: TopicInfo, number: int) -> None:
+        """Update the end of the log if the description has it."""
         if info.log_ends is not None:
             self.end, self.end_ms = info.log_ends[number], info.described_ms
 
 
 @dataclass(slots=True)
 class TableState:
-    """What this epoch knows of one table."""
+    """State of one table in this epoch."""
 
     version: TableVersion
     ledger: Ledger | None
-    opened: dict[TopicPartition, Position]  # where the table began, for the property
-    needs: dict[TopicPartition, int]  # E: the offset from which rows are still needed
-    bases: dict[TopicPartition, int]  # where the next ledger's entries begin
-    # opened below what the group may hold: no commit before the group is seen at or below `needs`
-    guarded: bool
+    opened: dict[TopicPartition, Position]  # start positions of the table, for the property
+    needs: dict[TopicPartition, int]  # E: the offset from which the table needs rows
+    bases: dict[TopicPartition, int]  # `base` of the entries in the next ledger
+    # True: no commit until the group offsets are at or below `needs` (rule 8)
+    awaits_lowered_group: bool
     answer: str | None = None
     missing: bool = False
-    committed: bool = False  # by this epoch
-    failures: int = 0  # cycles in a row
+    committed: bool = False  # in this epoch
+    failures: int = 0  # consecutive failed cycles
 
     @property
     def uuid(self) -> str:
+        """UUID of the table."""
         return self.version.uuid
 
 
 class SourceProgress:
-    """The partitions and tables of one epoch, shared by `CoordinatorState`, its cycle and the
-    opening of tables."""
+    """Partitions and tables of one epoch, shared by `CoordinatorState` and its parts."""
 
     def __init__(
         self,
@@ -127,15 +127,16 @@ class SourceProgress:
         topics: Mapping[str, TopicInfo],
         group: Mapping[TopicPartition, GroupOffset],
         lookups: Mapping[str, Lookup],
-        unknown: bool,
+        *,
+        has_missing_table: bool,
     ) -> None:
-        """Find out where every partition starts. `unknown`: some table does not exist."""
+        """Determine the start position of every partition."""
         for topic, info in topics.items():
             for number in range(len(info.log_starts)):
                 partition = TopicPartition(topic, number)
-                found = self._start(partition, info, group, lookups, unknown)
-                self.partitions[partition] = found
-                found.note_end(info, number)
+                state = self._start(partition, info, group, lookups, has_missing_table)
+                self.partitions[partition] = state
+                state.update_end(info, number)
 
     def _start(
         self,
@@ -143,39 +144,46 @@ class SourceProgress:
         info: TopicInfo,
         group: Mapping[TopicPartition, GroupOffset],
         lookups: Mapping[str, Lookup],
-        unknown: bool,
+        has_missing_table: bool,
     ) -> PartitionState:
-        """Where a partition starts: the group's mark, else the ledgers, else the log (rule 4)."""
+        """Start a partition at its group offset, else at the lowest ledger, else at the log start.
+
+        The group offset must have our metadata (rule 4).
+        """
         log_start = info.log_starts[partition.partition]
-        ledgers = [found.ledger for found in lookups.values() if found.ledger]
-        offset = group.get(partition)
-        mark = offset.mark if offset else None
+        ledgers = [lookup.ledger for lookup in lookups.values() if lookup.ledger]
         topic_ledgers = [
             ledger.topics[partition.topic] for ledger in ledgers if partition.topic in ledger.topics
         ]
+        offset = group.get(partition)
+        mark = offset.mark if offset else None
         recorded_ids = [topic.topic_id for topic in topic_ledgers]
         if mark is not None:
             recorded_ids.append(mark.topic_id)
-        other_topic = not all(self.rules.is_same_topic(id_, info.id) for id_ in recorded_ids)
-        if other_topic and not self.settings.new_topic_allowed:
+        is_new_topic = not all(self.rules.is_same_topic(id_, info.id) for id_ in recorded_ids)
+        if is_new_topic and not self.settings.new_topic_allowed:
             raise failed(
-                f"topic {partition.topic} was deleted and created again (id {info.id} is not the "
-                "one that was read before): allow the new topic to read it from its start"
+                f"topic {partition.topic} was deleted and created again (its ID is now {info.id}); "
+                "to read the new topic from its start, set iceberg.ext.recreated-topic=restart"
             )
-        entries = [
+        optional_entries = [
             topic.partitions.get(partition.partition)
             for topic in topic_ledgers
             if self.rules.is_same_topic(topic.topic_id, info.id)
         ]
-        known = [entry for entry in entries if entry is not None]
-        whole = known and not unknown and not self.settings.dynamic and len(known) == len(lookups)
+        entries = [entry for entry in optional_entries if entry is not None]
+        has_all_tables = (
+            entries
+            and not has_missing_table
+            and not self.settings.dynamic
+            and len(entries) == len(lookups)
+        )
         if offset and mark and self.rules.is_same_topic(mark.topic_id, info.id):
             first = offset.offset
-            if self.rules.is_deleted(
-                first, log_start
-            ):  # the group is behind: do the tables have what retention removed?
-                if whole and all(e.generation == mark.generation for e in known):
-                    first = min(entry.next for entry in known)
+            if self.rules.is_deleted(first, log_start):
+                # harmless if all tables already have the deleted records
+                if has_all_tables and all(e.generation == mark.generation for e in entries):
+                    first = min(entry.next for entry in entries)
                 self._check_log(partition, first, log_start)
             return PartitionState(
                 info.id, mark.generation, log_start, first, first, mark.epoch.number
@@ -187,21 +195,20 @@ class SourceProgress:
                 has_ledger=bool(ledgers), has_metadata=any(o.mark for o in group.values())
             )
         ):
-            first = max(offset.offset, log_start)  # a migration
+            first = max(offset.offset, log_start)
             return PartitionState(info.id, 0, log_start, first, first)
         generation = max(
-            (entry.generation for entry in known), default=mark.generation if mark else 0
+            (entry.generation for entry in entries), default=mark.generation if mark else 0
         )
         lowest = min(
-            (entry.next for entry in known if entry.generation == generation), default=log_start
+            (entry.next for entry in entries if entry.generation == generation), default=log_start
         )
         self._check_log(partition, lowest, log_start)
-        start = lowest if whole else log_start
+        start = lowest if has_all_tables else log_start
         return PartitionState(info.id, generation, log_start, start, start)
 
     def check_ends(self, name: str, lookup: Lookup, log_ends: Mapping[TopicPartition, int]) -> None:
-        """Refuse a ledger above the end of the log: rows written from now on would count as
-        known."""
+        """Fail if a ledger is above the end of the log, because new rows would be dropped."""
         for partition, end in log_ends.items():
             state = self.partitions.get(partition)
             entry = (
@@ -209,14 +216,13 @@ class SourceProgress:
             )
             if state and entry and entry.generation == state.generation and entry.next > end:
                 raise failed(
-                    f"table {name} holds {partition} up to offset {entry.next}, but the log ends "
-                    f"at {end}, so that new "
-                    "rows would count as known: alter the connector's offsets to go on from the end"
+                    f"table {name}: the ledger has {partition} up to offset {entry.next}, but the "
+                    f"log ends at {end}, so new rows would be dropped; alter the offsets of the "
+                    "connector to continue at the end of the log"
                 )
 
     def describe(self, topics: Mapping[str, TopicInfo]) -> None:
-        """Take what the cluster says of the topics: partitions may have been added, a topic
-        replaced."""
+        """Process a new description of the topics: add partitions, and detect re-created topics."""
         added = []
         for topic, info in topics.items():
             for number, log_start in enumerate(info.log_starts):
@@ -230,11 +236,11 @@ class SourceProgress:
                     raise EpochEndedError(Stop(f"topic {topic} was deleted and created again"))
                 else:
                     state.log_start = log_start
-                self.partitions[partition].note_end(info, number)
+                self.partitions[partition].update_end(info, number)
         for partition, state in self.partitions.items():
-            info_now = topics.get(partition.topic)
-            state.described = info_now is not None and partition.partition < len(
-                info_now.log_starts
+            current_info = topics.get(partition.topic)
+            state.described = current_info is not None and partition.partition < len(
+                current_info.log_starts
             )
         for partition in added:
             for table in self.tables.values():
@@ -243,6 +249,7 @@ class SourceProgress:
                 table.opened[partition] = Position(0, start)
 
     def attachment(self, partition: TopicPartition) -> Attachment:
+        """Return the complete state of a partition for a task."""
         state = self.partitions[partition]
         needs = {
             name: TableNeed(table.uuid, table.needs[partition])
@@ -257,45 +264,45 @@ class SourceProgress:
         )
 
     def floor_to_send(self, partition: TopicPartition) -> int:
-        """The floor, for a task: from now on it may be in the group."""
+        """Return the floor for a task, which may commit it to the group from now on."""
         state = self.partitions[partition]
         floor = self.floor(partition)
-        state.sent[-1] = max(state.sent[-1], floor)
+        state.sent_floors[-1] = max(state.sent_floors[-1], floor)
         return floor
 
     def releases(self) -> dict[TopicPartition, Release]:
+        """Return the floors of all partitions for the tasks."""
         return {p: Release(self.floor_to_send(p), s.rewind) for p, s in self.partitions.items()}
 
-    def commits_text(self) -> str:
+    def encoded_commits(self) -> str:
+        """Return the last commits of the tables for the offset metadata."""
         return self.commits.to_text(len(self.partitions))
 
     def floor(self, partition: TopicPartition) -> int:
-        """The position below which all opened tables are complete (rule 20); a missing table still
-        holds it."""
+        """Return the offset below which all opened tables are complete (rule 20)."""
+        tables = self.tables.values()
         return self.rules.floor(
             self.partitions[partition].applied,
-            [table.needs[partition] for table in self.tables.values() if not table.missing],
-            [table.needs[partition] for table in self.tables.values() if table.missing],
+            [table.needs[partition] for table in tables if not table.missing],
+            [table.needs[partition] for table in tables if table.missing],
         )
 
     def misses_rows(self, partition: TopicPartition, position: int, log_start: int) -> bool:
-        """Whether rows from a position on were wanted that the log does not hold any more (rules 28
-        and 35)."""
+        """Return True if required rows have been deleted from the log (rules 28 and 35)."""
         bounds = self.settings.bounds
-        is_wanted = bounds is None or position < bounds.of(partition).end
-        return is_wanted and self.rules.is_deleted(position, log_start)
+        is_required = bounds is None or position < bounds.of(partition).end
+        return is_required and self.rules.is_deleted(position, log_start)
 
     def _check_log(self, partition: TopicPartition, position: int, log_start: int) -> None:
-        """Refuse a position below the start of the log (rule 28)."""
+        """Fail if a position is below the start of the log (rule 28)."""
         if self.misses_rows(partition, position, log_start):
             raise failed(
-                f"{partition} goes on at offset {position}, but the log starts at {log_start}: "
-                "rows are lost. Alter the connector's offsets to go on from there"
+                f"{partition} continues at offset {position}, but the log starts at {log_start}: "
+                "rows are lost; alter the offsets of the connector to continue at the log start"
             )
 
     def remaining(self) -> int:
-        """How many offsets lie between the floors and the bounds; 0 also where there are no
-        bounds."""
+        """Return the number of offsets between the floors and the bounds, 0 without bounds."""
         bounds = self.settings.bounds
         if bounds is None:
             return 0
@@ -304,30 +311,34 @@ class SourceProgress:
             for partition in self.partitions
         )
 
-    def is_below_a_sent_floor(self, needs: Mapping[TopicPartition, int]) -> bool:
-        """Whether a floor that this epoch sent before a rewind lies above such needs (rule 8)."""
+    def is_below_sent_floor(self, needs: Mapping[TopicPartition, int]) -> bool:
+        """Return True if this epoch has sent a floor above the needs of a table (rule 8)."""
         return any(
-            needed < max(self.partitions[partition].sent) for partition, needed in needs.items()
+            needed < max(self.partitions[partition].sent_floors)
+            for partition, needed in needs.items()
         )
 
     def is_lowered(
         self, offset: GroupOffset | None, partition: TopicPartition, needed: int
     ) -> bool:
-        """Whether no owner of the group's offsets can pass `needed`, now or by a floor that it
-        received last (rule 8).
+        """Return True if the group offset is, and remains, at or below the needed one (rule 8).
 
-        The owner follows the rewind that its mark names: floors sent before that one are forgotten.
+        The owner has followed the rewind in the metadata of the offset. It no longer commits floors
+        that it received before this rewind.
         """
         if offset is None or offset.mark is None:
             return False
         state, mark = self.partitions[partition], offset.mark
         if mark.epoch != self.epoch or mark.topic_id != state.topic_id:
             return False
-        return self.rules.highest_committable(offset.offset, state.sent[mark.rewind :]) <= needed
+        sent_floors = state.sent_floors[mark.rewind :]
+        return self.rules.highest_committable(offset.offset, sent_floors) <= needed
 
     def is_behind(self, table: TableState) -> bool:
-        """Whether a user's rewind or skip is not in the table's ledger yet; a commit without files
-        takes it there."""
+        """Return True if a deliberate rewind or skip is missing from the ledger of a table.
+
+        Then the table receives a commit even without files.
+        """
         if table.ledger is None:
             return False
         entries = [
@@ -340,9 +351,12 @@ class SourceProgress:
     def rewind_where_needed(
         self, unopened: Mapping[TopicPartition, int] | None = None
     ) -> list[CoordinatorAction]:
-        """A table needs rows from below what went through: drop the queue, read again from there
-        (rule 20)."""
-        rewound: dict[TopicPartition, Attachment] = {}
+        """Rewind partitions if a table needs rows from below the applied position (rule 20).
+
+        Args:
+            unopened: Offsets from which tables that are not open yet need rows.
+        """
+        attachments: dict[TopicPartition, Attachment] = {}
         for partition, state in self.partitions.items():
             lowest = min(self.floor(partition), (unopened or {}).get(partition, state.applied))
             if self.rules.must_be_read_again(lowest, state.applied):
@@ -350,30 +364,36 @@ class SourceProgress:
                 state.through_ms = None
                 state.queue.clear()
                 state.rewind += 1
-                state.sent.append(0)
-                rewound[partition] = self.attachment(partition)
-        return [Send(Rewind(self.epoch, None, rewound, self.commits_text()))] if rewound else []
+                state.sent_floors.append(0)
+                attachments[partition] = self.attachment(partition)
+        if not attachments:
+            return []
+        return [Send(Rewind(self.epoch, None, attachments, self.encoded_commits()))]
 
     def ages(self) -> dict[str, TableAge]:
-        """How old tables are now, also those for which no rows come."""
+        """Return the freshness of all existing tables, even of those that receive no rows."""
         return {name: self._age(table) for name, table in self.tables.items() if not table.missing}
 
     def _age(self, table: TableState) -> TableAge:
-        """As `_valid_through`, for what the table holds now, and as far as is known of partitions
-        that are late."""
-        times: list[int | None] = []
+        """Return the freshness of a table.
+
+        In contrast to the time in a snapshot, it accounts for partitions that have not reported.
+        """
+        optional_times: list[int | None] = []
         complete = True
         for partition, state in self.partitions.items():
             if not state.described:
                 continue
             needed = table.needs[partition]
-            ended = state.end_ms is not None and state.end <= needed
-            complete = complete and ended
+            is_at_end = state.end_ms is not None and state.end <= needed
+            complete = complete and is_at_end
             read_ms = state.through_ms if needed >= state.applied else None
-            times.append(latest(read_ms, state.end_ms if ended else None))
-        known = [time for time in times if time is not None]
-        return TableAge(min(known) if known and len(known) == len(times) else None, complete)
+            optional_times.append(latest(read_ms, state.end_ms if is_at_end else None))
+        times = [time for time in optional_times if time is not None]
+        is_known = bool(times) and len(times) == len(optional_times)
+        return TableAge(min(times) if is_known else None, complete)
 
 
 def latest(*times: int | None) -> int | None:
+    """Return the latest of the known times, or None."""
     return max((time for time in times if time is not None), default=None)

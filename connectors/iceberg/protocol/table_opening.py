@@ -1,4 +1,4 @@
-"""From where on a table needs rows, decided when it is opened."""
+"""Offsets from which a table needs rows, determined when the table is opened."""
 
 from __future__ import annotations
 
@@ -14,144 +14,144 @@ from connectors.iceberg.protocol.ledger import Ledger, Lookup, Standing
 from connectors.iceberg.protocol.positions import Position, TopicPartition
 from connectors.iceberg.protocol.source_progress import PartitionState, SourceProgress, TableState
 
-_NOT_KNOWN = {  # standings of a table of which it is not known what it holds
-    Standing.LOST: "was rolled back to a snapshot whose ledger was expired, so what it holds is "
-    "not known: roll it "
-    "back to another snapshot, or replace it by an empty one, which is filled again",
-    Standing.BRANCH_LOST: "has no longer the branch that is committed to, and main holds none of "
-    "its commits, so which of its rows are in main is not known: create the branch again at "
-    "snapshot {snapshot}, or at main's head if all of it was published, or replace the table by "
-    "an empty one, which is filled again",
+_UNKNOWN_CONTENTS = {
+    Standing.LOST: "was rolled back to a snapshot whose ledger has expired, so its contents are "
+    "unknown; roll it back to another snapshot, or replace it by an empty table, which is refilled",
+    Standing.BRANCH_LOST: "no longer has the branch that the connector commits to, and it is "
+    "unknown which of its rows main has; create the branch at snapshot {snapshot}, or at the head "
+    "of main if all rows were published, or replace the table by an empty table, which is refilled",
     Standing.REPLACED: "holds other rows than those that were committed to it, as after CREATE OR "
-    "REPLACE TABLE ... AS SELECT, so what it holds is not known: make snapshot {snapshot} its "
-    "current one again, or replace it by an empty one, which is filled again",
+    "REPLACE TABLE ... AS SELECT, so its contents are unknown; make snapshot {snapshot} current "
+    "again, or replace the table by an empty table, which is refilled",
 }
 
-_WENT_BACK = (
-    "table {name} is older than what was committed to it: the catalog seems to have gone back in "
-    "time, as one that was "
-    "restored from a backup. The table is filled again from the position that it has now"
+_RESTORED = (
+    "table {name} is older than what was committed to it: the catalog was probably restored from a "
+    "backup; the table is refilled from its current position"
 )
 
 _ROLLED_BACK = (
-    "table {name} was rolled back {where}: it is filled again from the positions that "
-    "its ledger has there{again}"
+    "table {name} was rolled back {where}: it is refilled from the positions in its ledger{again}"
 )
 
 
 class TableOpening:
-    """Compares what a table says of itself with what partitions and group say (rules 7 and 8)."""
+    """Compares the ledger of a table with the partitions and the group (rules 7 and 8)."""
 
     def __init__(self, progress: SourceProgress) -> None:
         self._progress = progress
         self._rules = progress.rules
 
     def open(self, name: str, lookup: Lookup) -> list[CoordinatorAction]:
-        """Decide from where on a table needs rows (rules 7 and 8)."""
+        """Determine from which offsets a table needs rows (rules 7 and 8)."""
         if lookup.highest_epoch and lookup.highest_epoch > self._progress.epoch:
             raise EpochEndedError(
-                Stop(f"epoch {lookup.highest_epoch} in table {name} is above ours", overtaken=True)
+                Stop(
+                    f"table {name} has a commit of a later epoch, {lookup.highest_epoch}",
+                    overtaken=True,
+                )
             )
-        self._check_twins(name, lookup)
-        ledger = lookup.ledger
-        cluster = self._progress.settings.cluster
+        self._check_uuid(name, lookup)
+        ledger, cluster = lookup.ledger, self._progress.settings.cluster
         if ledger and not self._rules.is_same_cluster(ledger.cluster, cluster):
             raise failed(
-                f"table {name} is written by a connector of the same name on Kafka cluster "
-                f"{ledger.cluster}, "
-                f"this one reads cluster {cluster}: rename one of them"
+                f"table {name} has commits of a connector of the same name on Kafka cluster "
+                f"{ledger.cluster}, but this connector reads cluster {cluster}; rename one of them"
             )
-        if lookup.standing in _NOT_KNOWN:
-            why = _NOT_KNOWN[lookup.standing].format(snapshot=lookup.version.property_snapshot)
-            raise failed(f"table {name} {why}")
-        went_back = self._went_back(lookup)
-        if went_back and ledger is None:
+        if lookup.standing in _UNKNOWN_CONTENTS:
+            reason = _UNKNOWN_CONTENTS[lookup.standing]
+            reason = reason.format(snapshot=lookup.version.property_snapshot)
+            raise failed(f"table {name} {reason}")
+        is_restored = self._is_restored(lookup)
+        if is_restored and ledger is None:
             raise failed(
-                f"table {name} knows of no commit, though this connector has committed to it: the "
-                "catalog seems to have gone back in time, as one that was restored from a "
-                "backup, or the property that names its last commit was removed. Alter the "
-                "offsets of all partitions to where the table goes on from"
+                f"table {name} has no commit of this connector, which has committed to it: the "
+                "catalog was probably restored from a backup, or the table property with the "
+                "ledger was removed; alter the offsets of all partitions to the position of the "
+                "table"
             )
-        rolled_back = self._rules.is_refilled(
-            is_rolled_back=lookup.standing is Standing.ROLLED_BACK, is_restored=went_back
+        is_refilled = self._rules.is_refilled(
+            is_rolled_back=lookup.standing is Standing.ROLLED_BACK, is_restored=is_restored
         )
         needs: dict[TopicPartition, int] = {}
         bases: dict[TopicPartition, int] = {}
         opened: dict[TopicPartition, Position] = {}
         for partition, state in self._progress.partitions.items():
-            needed = self._needed(name, partition, state, lookup, rolled_back, went_back)
+            needed = self._needed(name, partition, state, lookup, is_refilled, is_restored)
             if self._progress.misses_rows(partition, needed, state.log_start):
                 raise failed(
                     f"table {name} needs {partition} from offset {needed}, but the log starts at "
                     f"{state.log_start}: rows are lost"
                 )
             needs[partition] = needed
-            opened[partition] = self._began(lookup, partition, state) or Position(
+            opened[partition] = self._start(lookup, partition, state) or Position(
                 state.generation, needed
             )
             entry = ledger.entry(partition, state.topic_id) if ledger else None
             bases[partition] = (
                 entry.next if entry and entry.generation == state.generation else needed
             )
-        old = self._progress.tables.get(name)
+        previous = self._progress.tables.get(name)
+        is_same_table = previous is not None and previous.uuid == lookup.version.uuid
         self._progress.tables[name] = TableState(
             lookup.version,
             ledger,
             opened,
             needs,
             bases,
-            guarded=self._rules.requires_lowered_group(
-                is_refilled=rolled_back,
-                is_below_sent_floor=self._progress.is_below_a_sent_floor(needs),
+            awaits_lowered_group=self._rules.requires_lowered_group(
+                is_refilled=is_refilled,
+                is_below_sent_floor=self._progress.is_below_sent_floor(needs),
             ),
-            answer=old.answer if old and old.uuid == lookup.version.uuid else None,
-            committed=bool(old and old.committed and old.uuid == lookup.version.uuid),
-            failures=old.failures if old else 0,
+            answer=previous.answer if previous and is_same_table else None,
+            committed=bool(previous and previous.committed and is_same_table),
+            failures=previous.failures if previous else 0,
         )
         if ledger is not None:
             self._progress.commits.note(lookup.version.uuid, ledger)
-        if went_back:
-            return [Warn(_WENT_BACK.format(name=name))]
-        return [self._rolled_back(name, lookup)] if rolled_back else []
+        if is_restored:
+            return [Warn(_RESTORED.format(name=name))]
+        return [self._rollback_warning(name, lookup)] if is_refilled else []
 
-    def _rolled_back(self, name: str, lookup: Lookup) -> Warn:
-        """Tell of a table that its owner rolled back, and how much is read again for it."""
+    def _rollback_warning(self, name: str, lookup: Lookup) -> Warn:
+        """Return a warning with the number of offsets to read again for a rolled-back table."""
         snapshot, newest = lookup.version.ledger_snapshot, lookup.version.property_snapshot
-        where = "to before its first commit, or replaced by an empty one"
+        where = "to before its first commit, or replaced by an empty table"
         if snapshot is not None:
             where = (
                 f"to snapshot {snapshot}, the newest commit of this connector was snapshot {newest}"
             )
         needs = self._progress.tables[name].needs
-        rows = sum(
+        offsets = sum(
             max(0, self._progress.partitions[p].applied - needed) for p, needed in needs.items()
         )
-        again = f", {rows} offsets are read again" if rows else ""
+        again = f", {offsets} offsets are read again" if offsets else ""
         return Warn(_ROLLED_BACK.format(name=name, where=where, again=again))
 
-    def _went_back(self, lookup: Lookup) -> bool:
-        """Whether a newer commit was seen than the table knows of, and no roll-back tells of it
-        (rule 4)."""
-        known = lookup.standing in (Standing.FOUND, Standing.EXPIRED, Standing.NONE)
+    def _is_restored(self, lookup: Lookup) -> bool:
+        """Return True if the table has lost commits, but was not rolled back (rule 4)."""
         commit = None if lookup.ledger is None else stamp_of(lookup.ledger)
-        newest = self._progress.commits.newest(lookup.version.uuid)
-        return known and self._rules.is_older_commit(commit, newest)
+        newest_commit = self._progress.commits.newest(lookup.version.uuid)
+        is_current = lookup.standing in (Standing.FOUND, Standing.EXPIRED, Standing.NONE)
+        return is_current and self._rules.is_older_commit(commit, newest_commit)
 
-    def _check_twins(self, name: str, lookup: Lookup) -> None:
-        """Two names of one table have one ledger: what one name commits would count as done for the
-        other."""
+    def _check_uuid(self, name: str, lookup: Lookup) -> None:
+        """Fail if another name refers to the same table.
+
+        Both names share one ledger: rows committed under one name would be dropped for the other.
+        """
         for other, table in self._progress.tables.items():
             if other != name and table.uuid == lookup.version.uuid and not table.missing:
                 raise failed(
-                    f"{other} and {name} are one table (uuid {table.uuid}), as in a catalog that "
-                    "takes no notice of case: give it one name in the routes. If it was renamed "
+                    f"{other} and {name} are one table (UUID {table.uuid}), as in a catalog with "
+                    "case-insensitive names; use one name in the routes. If the table was renamed "
                     "just now, restart the connector"
                 )
 
-    def _began(
+    def _start(
         self, lookup: Lookup, partition: TopicPartition, state: PartitionState
     ) -> Position | None:
-        """Where the table began, unless that was in another topic of the same name."""
+        """Return the start position of the table, or None if that was in a re-created topic."""
         if lookup.topic_ids.get(partition.topic) != state.topic_id:
             return None
         return lookup.opened.get(partition)
@@ -162,44 +162,41 @@ class TableOpening:
         partition: TopicPartition,
         state: PartitionState,
         lookup: Lookup,
-        rolled_back: bool,
-        went_back: bool,
+        is_refilled: bool,
+        is_restored: bool,
     ) -> int:
-        """E of one partition. `went_back`: rolled back, and its property with it."""
+        """Return E of one partition. `is_restored`: the property is also from the backup."""
         floor = self._progress.floor(partition)
         ledger = lookup.ledger
         topic = ledger.topics.get(partition.topic) if ledger else None
         if topic and not self._rules.is_same_topic(topic.topic_id, state.topic_id):
             if not self._progress.settings.new_topic_allowed:
                 raise failed(
-                    f"table {name} holds rows of a topic {partition.topic} that was deleted "
-                    "since: allow the new topic to read it from its start"
+                    f"table {name} has rows of a topic {partition.topic} that was deleted; to read "
+                    "the new topic from its start, set iceberg.ext.recreated-topic=restart"
                 )
-            # what was rolled back may have been of the new topic
-            return 0 if rolled_back else state.log_start
+            # the lost commits may have had rows of the new topic
+            return 0 if is_refilled else state.log_start
         entry = topic.partitions.get(partition.partition) if topic else None
         if entry and entry.generation > state.generation:
-            state.generation = entry.generation  # of a deliberate rewind that the group forgot
+            state.generation = entry.generation  # the group has lost this deliberate rewind
             return entry.next
-        if rolled_back:
-            left = entry.position if entry else self._began(lookup, partition, state)
-            if left is None:
-                # a table of before the partition knows not where that began
-                return 0 if went_back else state.log_start
-            return left.next if left.generation == state.generation else min(left.next, floor)
+        if is_refilled:
+            position = entry.position if entry else self._start(lookup, partition, state)
+            if position is None:
+                # the partition was added later, so a restored table does not have its start
+                return 0 if is_restored else state.log_start
+            if position.generation == state.generation:
+                return position.next
+            return min(position.next, floor)
         if entry is None or self._rules.is_before_rewind(entry.generation, state.generation):
             return floor
-        if self._is_newer_than_the_group(ledger, state):
+        if self._is_newer_than_group(ledger, state):
             return entry.next
         return max(entry.next, floor)
 
-    def _is_newer_than_the_group(self, ledger: Ledger | None, state: PartitionState) -> bool:
-        """Whether the group speaks for an epoch that ended before this table's last commit (rule
-        7).
-
-        An owner of that epoch may have committed its floor after the table was replaced, and opened
-        below it.
-        """
+    def _is_newer_than_group(self, ledger: Ledger | None, state: PartitionState) -> bool:
+        """Return True if the table was committed to in a later epoch than the group (rule 7)."""
         return ledger is not None and self._rules.is_newer_than_group(
             ledger.epoch.number, state.mark_epoch, self._progress.epoch.number
         )

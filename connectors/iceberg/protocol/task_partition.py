@@ -1,4 +1,4 @@
-"""`TaskPartition`: where one partition of a task stands, and what its open range holds."""
+"""State of one partition of a task, including its open range."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from connectors.iceberg.table.table import StagedFile
 
 @dataclass(slots=True)
 class OpenPart:
-    """What the open range holds for one table so far."""
+    """Share of one table in the open range."""
 
     uuid: str
     filter: int
@@ -23,7 +23,7 @@ class OpenPart:
 
 @dataclass(slots=True)
 class TableQuestion:
-    """What a partition waits for: a table that its next row needs."""
+    """Request for the table of the next row, which the partition waits for."""
 
     table: str
     need: Need
@@ -33,21 +33,21 @@ class TableQuestion:
 
 @dataclass(slots=True)
 class TaskPartition:
-    """Changed by `TaskState` alone; paused until a coordinator has said where it stands."""
+    """State of a partition, changed by `TaskState` only. Paused until a coordinator attaches it."""
 
     topic_id: str
     nonce: str
     asked_ms: int
     attached: bool = False
     paused: bool = True
-    # of the group's mark: who attaches us below it has not seen offsets being altered
+    # generation in the group; a coordinator with a lower one has not seen an alteration of offsets
     least_generation: int = 0
     generation: int = 0
     rewind: int = 0
     floor: int = 0
     commits: str = ""  # received with the floor
-    start: int = 0  # of the open range
-    next: int = 0  # all below is handled
+    start: int = 0  # start of the open range
+    next: int = 0  # all lower offsets have been processed
     timestamp_ms: int | None = None
     needs: dict[str, TableNeed] = field(default_factory=dict)
     parts: dict[str, OpenPart] = field(default_factory=dict)
@@ -57,31 +57,34 @@ class TaskPartition:
 
     @property
     def is_at_bound(self) -> bool:
-        """Whether no further row is wanted (rule 35); the position counts, since no record may
-        stand at the end."""
+        """True if no more rows are required (rule 35).
+
+        The position counts, because there may be no record at the bound.
+        """
         return self.bound is not None and self.next >= self.bound.end
 
     def detached(self, now_ms: int) -> TaskPartition:
-        """The partition as it is before a coordinator has answered."""
+        """Return the partition in the state before it was attached."""
         return TaskPartition(
             self.topic_id, "", now_ms, paused=self.paused, least_generation=self.least_generation
         )
 
-    def adopt(self, given: Attachment, commits: str) -> None:
-        """Stand where the coordinator says, with nothing staged."""
+    def adopt(self, attachment: Attachment, commits: str) -> None:
+        """Adopt the state that the coordinator sent, with nothing staged."""
         self.attached = True
-        self.generation, self.rewind, self.floor = given.generation, given.rewind, given.floor
+        self.generation = attachment.generation
+        self.rewind, self.floor = attachment.rewind, attachment.floor
         self.commits = commits
-        self.start = self.next = given.position
+        self.start = self.next = attachment.position
         self.timestamp_ms = None
-        self.needs = dict(given.needs)
-        self.bound = given.bound
+        self.needs = dict(attachment.needs)
+        self.bound = attachment.bound
         self.parts.clear()
         self.reported.clear()
         self.hold = None
 
     def handled(self, table: str, first: int | None) -> None:
-        """See `TaskState.handled`."""
+        """Record rows of a table; see `TaskState.handled`."""
         need = self.needs[table]
         part = self.parts.setdefault(table, OpenPart(need.uuid, need.next))
         part.filter = max(part.filter, need.next)
@@ -89,7 +92,7 @@ class TaskPartition:
             part.first = first
 
     def advance(self, following: int, timestamp_ms: int | None) -> None:
-        """See `TaskState.advance`."""
+        """Advance the position; see `TaskState.advance`."""
         self.next = max(
             self.next, following if self.bound is None else min(following, self.bound.end)
         )
@@ -97,21 +100,25 @@ class TaskPartition:
             self.timestamp_ms = max(self.timestamp_ms or 0, timestamp_ms)
 
     def release(self, floor: int, commits: str) -> None:
-        """All tables are complete below the floor."""
+        """Record a floor, below which all tables are complete."""
         if floor >= self.floor:
             self.floor, self.commits = floor, commits
         while self.reported and self.reported[0] <= self.floor:
             self.reported.popleft()
 
     def close(self, files: Mapping[str, Sequence[StagedFile]], rules: ProtocolRules) -> Range:
-        """The open range with its files by table; the next one begins at its end."""
-        reported_tables = rules.reported_tables({t: part.first for t, part in self.parts.items()})
+        """Return the open range with its files by table, and start the next range at its end."""
+        first_offsets = {table: part.first for table, part in self.parts.items()}
         tables = {
-            table: TablePart(part.uuid, part.filter, part.first, tuple(files.get(table, ())))
-            for table, part in self.parts.items()
-            if table in reported_tables
+            table: TablePart(
+                self.parts[table].uuid,
+                self.parts[table].filter,
+                self.parts[table].first,
+                tuple(files.get(table, ())),
+            )
+            for table in rules.reported_tables(first_offsets)
         }
-        closed = Range(
+        closed_range = Range(
             self.topic_id,
             self.generation,
             self.rewind,
@@ -125,4 +132,4 @@ class TaskPartition:
             self.reported.append(self.next)
         self.start, self.timestamp_ms = self.next, None
         self.parts.clear()
-        return closed
+        return closed_range

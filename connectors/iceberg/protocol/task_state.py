@@ -1,5 +1,4 @@
-"""The task's side of the protocol: which rows may be staged, what is reported, what may be
-committed."""
+"""Task side of the protocol: rows to stage, ranges to report, and offsets to commit."""
 
 from __future__ import annotations
 
@@ -43,18 +42,18 @@ from connectors.iceberg.table.table import StagedFile
 
 
 class TaskState:
-    """Plain data in, actions out. Owned by the task thread; nothing here waits or does
-    input/output.
+    """State machine of one task. Owned by the task thread; never waits and performs no I/O.
 
-    A caller's turn looks like this::
+    Usage::
 
         actions = state.assign({partition: topic_id}, {partition: mark}, now_ms)
-        ...per batch: `filter_position(table, partition)`; None: `hold` at the first such row.
-        ...stage the rows at or above it, say `handled(partition, table, first)`, then `advance(partition, next)`
-        ...per message of the channel: `on_message`; per poll: `on_tick`
-        ...on `CloseFiles`: `report`
-        ...in pre_commit: `offsets_to_commit`
-    """  # noqa: E501 - a table or a literal is wider
+        # per batch: filter_position(table, partition); None: hold() at the first such row
+        # stage the rows at or above it, then handled(partition, table, first_offset)
+        # after all tables: advance(partition, next_offset)
+        # per message of the channel: on_message(); per poll: on_tick()
+        # on CloseFiles: report()
+        # in pre_commit: offsets_to_commit()
+    """
 
     def __init__(
         self,
@@ -66,8 +65,18 @@ class TaskState:
         ask_interval_ms: int = 5_000,
         rules: ProtocolRules = PROTOCOL_RULES,
     ) -> None:
-        """`start_number`: the worker's count of starts; coordinators of earlier starts are not
-        followed."""
+        """Create a state without partitions.
+
+        Args:
+            task: Name of the task.
+            start_number: Number of the connector's start, counted by the worker. Coordinators of
+                earlier starts are ignored.
+            new_nonce: Returns globally unique strings.
+            max_staged_cycles: Number of reported but uncommitted cycles from which a partition is
+                paused.
+            ask_interval_ms: Time after which unanswered requests are repeated.
+            rules: Decisions of the protocol.
+        """
         self.task = task
         self.epoch: Epoch | None = None
         self._start_number = start_number
@@ -75,18 +84,18 @@ class TaskState:
         self._max_staged = max_staged_cycles
         self._ask_interval_ms = ask_interval_ms
         self._rules = rules
-        self._seen: Epoch | None = None  # highest epoch in marks and messages
-        self._cycle = 0  # highest cycle reported in this epoch
+        self._highest_epoch: Epoch | None = None  # in offset metadata and messages
+        self._cycle = 0  # last reported cycle of this epoch
         self._partitions: dict[TopicPartition, TaskPartition] = {}
-        self._tables: dict[str, tuple[str, str]] = {}  # name -> (uuid, opaque answer)
-        # tables to go on without, until the next cycle looks for them again
-        self._skipped: set[str] = set()
-        # missing tables that some rows cannot create, until the next cycle
-        self._uncreated: set[str] = set()
-        self._floors: dict[TopicPartition, int] = {}  # of all partitions, also of other tasks
-        self._full = False  # no more may be staged in the open ranges
+        self._tables: dict[str, tuple[str, str]] = {}  # name -> (UUID, opaque answer)
+        # tables whose rows are skipped; requested again in the next cycle
+        self._skipped_tables: set[str] = set()
+        # missing tables that some rows cannot create; requested again in the next cycle
+        self._uncreated_tables: set[str] = set()
+        self._floors: dict[TopicPartition, int] = {}  # of all partitions, even of other tasks
+        self._full = False  # True: the open ranges must not grow
 
-    # --- partitions come and go
+    # Assignment
 
     def assign(
         self,
@@ -94,36 +103,38 @@ class TaskState:
         marks: Mapping[TopicPartition, OffsetMetadata | None],
         now_ms: int,
     ) -> list[TaskAction]:
-        """Take partitions. They stay paused until the coordinator has said where they stand (rule
-        10).
+        """Add partitions. They are paused until the coordinator attaches them (rule 10).
 
-        `topic_ids` are described now; `marks` come from the group's committed offsets.
+        Args:
+            topic_ids: Current topic IDs.
+            marks: Metadata of the committed group offsets.
+            now_ms: The current time.
         """
         for mark in marks.values():
-            if mark is not None and (self._seen is None or mark.epoch > self._seen):
-                self._seen = mark.epoch
+            if mark is not None and (
+                self._highest_epoch is None or mark.epoch > self._highest_epoch
+            ):
+                self._highest_epoch = mark.epoch
         for partition, topic_id in topic_ids.items():
             mark = marks.get(partition)
-            least = mark.generation if mark is not None and mark.topic_id == topic_id else 0
+            generation = mark.generation if mark is not None and mark.topic_id == topic_id else 0
             self._partitions[partition] = TaskPartition(
-                topic_id, "", now_ms, least_generation=least
+                topic_id, "", now_ms, least_generation=generation
             )
         if not topic_ids:
             return []
-        return [Pause(frozenset(topic_ids)), *self._ask(topic_ids, now_ms)]
+        return [Pause(frozenset(topic_ids)), *self._request_attachments(topic_ids, now_ms)]
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> list[TaskAction]:
-        """Give partitions back. What is staged for them is dropped; the next owner reads it
-        again."""
+        """Remove partitions, and drop their staged rows, which the next owner reads again."""
         return [Discard(p) for p in partitions if self._partitions.pop(p, None) is not None]
 
     def position_lost(self, partition: TopicPartition, now_ms: int) -> list[TaskAction]:
-        """The log does not hold the next offset: retention was faster, or the topic is another one
-        by now.
+        """Handle an offset that the log no longer has, due to retention or a re-created topic.
 
-        Reading on where the log begins would pass over rows in silence. The coordinator is asked
-        again after a while: it knows whether the tables have these rows already, and says so if
-        they do not.
+        If the task continued at the start of the log, it could skip rows without an error. Instead,
+        it detaches the partition and requests its state again later. The coordinator fails if the
+        tables do not have the deleted rows.
         """
         state = self._partitions.get(partition)
         if state is None or not state.attached:
@@ -131,91 +142,88 @@ class TaskState:
         self._partitions[partition] = state.detached(now_ms)
         return [Discard(partition), *self._flow([partition])]
 
-    # --- rows
+    # Rows
 
     def filter_position(self, table: str, partition: TopicPartition) -> int | None:
-        """Rows of `table` below this offset must be dropped. None: hold at the first row of the
-        table."""
-        state = self._partitions[partition]
-        need = state.needs.get(table)
-        known = self._tables.get(table)
-        if need is None or known is None or known[0] != need.uuid:
-            return None
-        return need.next
+        """Return the offset below which rows of a table must be dropped.
+
+        None: the table is not open, so the task must hold the partition at its first row.
+        """
+        need = self._partitions[partition].needs.get(table)
+        uuid, _ = self._tables.get(table, (None, None))
+        return None if need is None or need.uuid != uuid else need.next
 
     def is_skipped(self, table: str) -> bool:
-        """Whether rows of this table are to be counted and left out. Ask before
-        `filter_position`."""
-        return table in self._skipped
+        """Return True if rows of a table are counted and skipped. Call before `filter_position`."""
+        return table in self._skipped_tables
 
     def is_uncreated(self, table: str) -> bool:
-        """Whether the table is missing, so that rows which cannot create it are bad records."""
-        return table in self._uncreated
+        """Return True if a table is missing and rows that cannot create it are bad records."""
+        return table in self._uncreated_tables
 
     def answer(self, table: str) -> str | None:
-        """The coordinator's opaque answer (schema, location, ...) of an open table."""
-        known = self._tables.get(table)
-        return known[1] if known else None
+        """Return the opaque answer (schema, location, ...) of an open table."""
+        _, answer = self._tables.get(table, (None, None))
+        return answer
 
     def is_reading(self, partition: TopicPartition) -> bool:
-        """Whether rows of this partition may be handled now; rows in hand otherwise are dropped."""
+        """Return True if rows of a partition may be processed. Otherwise, they must be dropped."""
         state = self._partitions.get(partition)
         return state is not None and state.attached and state.hold is None
 
     def is_attached(self) -> bool:
-        """Whether a coordinator has said of every partition where it stands."""
+        """Return True if all partitions are attached."""
         return all(state.attached for state in self._partitions.values())
 
     def end(self, partition: TopicPartition) -> int | None:
-        """The offset from which on no row of a partition is wanted; None: there is none."""
+        """Return the bound of a partition, if it has one."""
         state = self._partitions.get(partition)
         return state.bound.end if state is not None and state.bound is not None else None
 
     def awaited_tables(self) -> frozenset[str]:
-        """The tables that partitions wait for."""
+        """Return the tables that partitions wait for."""
         return frozenset(
             state.hold.table for state in self._partitions.values() if state.hold is not None
         )
 
     def next_offset(self, partition: TopicPartition) -> int:
-        """All rows below were handled since the last seek.
+        """Return the offset below which all rows have been processed since the last seek.
 
-        A framework that delivers rows again after an error of ours must not have them staged twice:
-        drop those below before anything else. Rows further on may be missing only because the log
-        lacks them.
+        The framework may deliver rows again after an error. Rows below this offset must be dropped
+        first, or they would be staged twice. Rows above it are missing only if the log lacks them.
         """
         return self._partitions[partition].next
 
     def handled(self, partition: TopicPartition, table: str, first: int | None) -> None:
-        """Rows of an open table were met; `first` is the first one that the filter let through, if
-        any."""
+        """Record rows of an open table. `first` is the first offset that passed the filter."""
         self._partitions[partition].handled(table, first)
 
     def advance(
         self, partition: TopicPartition, following: int, timestamp_ms: int | None = None
     ) -> None:
-        """Everything below `following` is handled. `timestamp_ms`: the latest of these records."""
+        """Record that all rows below `following` were processed.
+
+        `timestamp_ms` is the latest time of these records.
+        """
         self._partitions[partition].advance(following, timestamp_ms)
 
     def hold(
         self, partition: TopicPartition, table: str, need: Need, schema: str, now_ms: int
     ) -> list[TaskAction]:
-        """Stop before a row that cannot be staged yet (rule 6); everything below it was advanced
-        over.
+        """Pause a partition before a row that cannot be staged yet (rule 6).
 
-        The partition pauses there, the rest of the rows in hand is dropped and read again.
+        The caller has advanced over all earlier rows. Later polled rows are dropped and read again.
         """
         state = self._partitions[partition]
         state.hold = TableQuestion(table, need, schema, now_ms)
         return [
             *self._flow({partition}),
             Seek(partition, state.next),
-            *self._ask_table(state.hold, now_ms),
+            *self._request_table(state.hold, now_ms),
         ]
 
     def release(self, partition: TopicPartition) -> list[TaskAction]:
-        """Go on with a partition that was held for a pair; one that is held for something else
-        stays."""
+        """Resume a partition that waits for the delete of a pair, unless it waits for a table."""
         state = self._partitions.get(partition)
         if state is None or state.hold is None or state.hold.need is not Need.PAIR:
             return []
@@ -223,61 +231,61 @@ class TaskState:
         return self._flow({partition})
 
     def read_to(self, partition: TopicPartition) -> int | None:
-        """The offset up to which a partition was read: handled here, or committed by another task;
-        None: not known."""
+        """Return the offset up to which this task processed a partition or another committed it.
+
+        None: unknown.
+        """
         state = self._partitions.get(partition)
         return state.next if state is not None and state.attached else self._floors.get(partition)
 
     def committed_to(self, partition: TopicPartition) -> int | None:
-        """The offset up to which all tables have a partition; None: not known."""
+        """Return the offset up to which all tables have a partition, if it is known."""
         return self._floors.get(partition)
 
     def fill(self, *, full: bool) -> list[TaskAction]:
-        """Say whether the open ranges hold as much as may be staged: then nothing is read until
-        their files close."""
+        """Pause all partitions while the open ranges have reached their maximum size."""
         if full == self._full:
             return []
         self._full = full
         return self._flow(self._partitions)
 
-    # --- time and messages
+    # Time and messages
 
     def on_tick(self, now_ms: int) -> list[TaskAction]:
-        """Repeat questions that stayed unanswered: any message may be lost. Pause partitions at
-        their bounds."""
+        """Repeat unanswered requests, and pause partitions at their bounds."""
         actions = self._flow(p for p, state in self._partitions.items() if state.is_at_bound)
-        if self._waiting(now_ms):
-            actions.append(DescribeTopics())  # the topic may be another one by now
+        if self._unanswered(now_ms):
+            actions.append(DescribeTopics())  # the topic may have been re-created
         for state in self._partitions.values():
             if state.hold and now_ms - state.hold.asked_ms >= self._ask_interval_ms:
-                actions += self._ask_table(state.hold, now_ms)
+                actions += self._request_table(state.hold, now_ms)
         return actions
 
     def on_topic_ids(self, topic_ids: Mapping[str, str], now_ms: int) -> list[TaskAction]:
-        """The answer to `DescribeTopics`: ask again, with the ids of now."""
-        waiting = self._waiting(now_ms)
-        for partition in waiting:
+        """Handle the response to `DescribeTopics`: attach with the current topic IDs."""
+        partitions = self._unanswered(now_ms)
+        for partition in partitions:
             state = self._partitions[partition]
             state.topic_id = topic_ids.get(partition.topic, state.topic_id)
-        return self._ask(waiting, now_ms)
+        return self._request_attachments(partitions, now_ms)
 
     def on_message(self, message: Message, now_ms: int) -> list[TaskAction]:
-        """Take one message of the channel, in the order read. Messages of tasks are ignored."""
+        """Handle a message of the channel, in order. Messages of tasks are ignored."""
         if not isinstance(message, CoordinatorMessage):
             return []
         if self._rules.is_coordinator_of_earlier_start(message.epoch, self._start_number):
-            return []  # a coordinator from before the connector was stopped
-        if self._seen is not None and self._rules.has_ended(message.epoch, self._seen):
+            return []
+        highest_epoch = self._highest_epoch
+        if highest_epoch is not None and self._rules.has_ended(message.epoch, highest_epoch):
             if not isinstance(message, StartCommit):
                 return []
-            # Every other trace of our epoch may be gone (group lost, channel wiped): say that it
-            # existed.
-            return [Send(Attach(self.task, self._start_number, self._new_nonce(), {}, self._seen))]
+            # this task may have the only record of the later epoch, if group and channel were lost
+            return [self._attach({}, self._new_nonce())]
         actions: list[TaskAction] = []
         if message.epoch != self.epoch:
-            self.epoch = self._seen = message.epoch
+            self.epoch = self._highest_epoch = message.epoch
             self._cycle = 0
-            self._forget_missing()
+            self._forget_missing_tables()
             detached = self._rules.detached_partitions(self._partitions.keys())
             actions += self._detach(list(detached), now_ms)
         match message:
@@ -296,7 +304,7 @@ class TaskState:
                 actions += self._on_releases(message, now_ms)
                 if message.cycle > self._cycle:
                     self._cycle = message.cycle
-                    self._forget_missing()
+                    self._forget_missing_tables()
                     actions.append(CloseFiles(message.cycle))
             case CommitComplete():
                 actions += self._on_releases(message, now_ms)
@@ -304,7 +312,7 @@ class TaskState:
                 pass
         return actions
 
-    # --- reports and offsets
+    # Reports and offsets
 
     def report(
         self,
@@ -313,15 +321,18 @@ class TaskState:
         topic_ids: Mapping[str, str],
         now_ms: int,
     ) -> list[TaskAction]:
-        """Report every attached partition, also those without rows (rule 11).
+        """Report all attached partitions, even those without rows (rule 11).
 
-        `files` by (partition, table) are closed and durable; `topic_ids` were described **after**
-        the last row was read: an id that differs from the one at the attach means that the rows may
-        be another topic's.
+        Args:
+            cycle: The cycle.
+            files: Closed and durable files by partition and table.
+            topic_ids: Topic IDs that were described *after* the last row was read. If an ID differs
+                from the one of the attachment, the rows may belong to a re-created topic.
+            now_ms: The current time.
         """
         if self.epoch is None:
             return []
-        moved: list[TopicPartition] = []
+        partitions_to_detach: list[TopicPartition] = []
         ranges: dict[TopicPartition, Range] = {}
         for partition, state in self._partitions.items():
             if not state.attached:
@@ -329,20 +340,20 @@ class TaskState:
             topic_id = topic_ids.get(partition.topic, "")
             if not self._rules.is_same_topic(topic_id, state.topic_id):
                 state.topic_id = topic_id
-                moved.append(partition)
+                partitions_to_detach.append(partition)
                 continue
-            closed = {table: files.get((partition, table), ()) for table in state.parts}
-            ranges[partition] = state.close(closed, self._rules)
+            files_by_table = {table: files.get((partition, table), ()) for table in state.parts}
+            ranges[partition] = state.close(files_by_table, self._rules)
         actions: list[TaskAction] = []
         if ranges:
             actions.append(Send(Report(self.task, self._start_number, self.epoch, cycle, ranges)))
-        return [*actions, *self._flow(ranges), *self._detach(moved, now_ms)]
+        return [*actions, *self._flow(ranges), *self._detach(partitions_to_detach, now_ms)]
 
     def offsets_to_commit(self) -> dict[TopicPartition, GroupOffset]:
-        """What pre_commit returns (rule 12): the floor of every attached partition, with our mark.
+        """Return the offsets for `pre_commit`: the floors of attached partitions (rule 12).
 
-        Commit them also when the offset is unchanged: the mark may be new, and may be waited for.
-        The offset may lie below what the group holds (a refill).
+        Offsets must be committed even if they are unchanged, because the coordinator may wait for
+        the new metadata. They may be lower than the current ones, as in a refill.
         """
         if self.epoch is None:
             return {}
@@ -355,33 +366,34 @@ class TaskState:
             if s.attached
         }
 
-    # --- inside
-
     @property
     def staged_cycles(self) -> int:
-        """How many cycles were reported and are not known to be committed, of the partition that
-        waits most."""
+        """Maximum number of reported but uncommitted cycles over all partitions."""
         return max((len(state.reported) for state in self._partitions.values()), default=0)
 
-    def _waiting(self, now_ms: int) -> list[TopicPartition]:
-        """Partitions whose attach stayed unanswered for long enough to ask again."""
+    def _unanswered(self, now_ms: int) -> list[TopicPartition]:
+        """Return the partitions whose request for attachment must be repeated."""
         return [
             p
             for p, s in self._partitions.items()
             if not s.attached and now_ms - s.asked_ms >= self._ask_interval_ms
         ]
 
-    def _ask(self, partitions: Iterable[TopicPartition], now_ms: int) -> list[TaskAction]:
-        asked = {p: self._partitions[p] for p in partitions}
-        if not asked:
+    def _request_attachments(
+        self, partitions: Iterable[TopicPartition], now_ms: int
+    ) -> list[TaskAction]:
+        states = {p: self._partitions[p] for p in partitions}
+        if not states:
             return []
         nonce = self._new_nonce()
-        for state in asked.values():
+        for state in states.values():
             state.nonce, state.asked_ms = nonce, now_ms
-        topic_ids = {p: state.topic_id for p, state in asked.items()}
-        return [Send(Attach(self.task, self._start_number, nonce, topic_ids, self._seen))]
+        return [self._attach({p: state.topic_id for p, state in states.items()}, nonce)]
 
-    def _ask_table(self, hold: TableQuestion, now_ms: int) -> list[TaskAction]:
+    def _attach(self, topic_ids: Mapping[TopicPartition, str], nonce: str) -> Send:
+        return Send(Attach(self.task, self._start_number, nonce, topic_ids, self._highest_epoch))
+
+    def _request_table(self, hold: TableQuestion, now_ms: int) -> list[TaskAction]:
         hold.asked_ms = now_ms
         if self.epoch is None:
             return []
@@ -392,39 +404,44 @@ class TaskState:
         for partition in partitions:
             self._partitions[partition] = self._partitions[partition].detached(now_ms)
             actions.append(Discard(partition))
-        return [*actions, *self._flow(partitions), *self._ask(partitions, now_ms)]
+        requests = self._request_attachments(partitions, now_ms)
+        return [*actions, *self._flow(partitions), *requests]
 
     def _adopt(
-        self, partition: TopicPartition, state: TaskPartition, given: Attachment, commits: str
+        self,
+        partition: TopicPartition,
+        state: TaskPartition,
+        attachment: Attachment,
+        commits: str,
     ) -> list[TaskAction]:
-        if not self._rules.is_same_topic(given.topic_id, state.topic_id):
-            return []  # the question is repeated; one of the two sides will notice
-        if self._rules.is_older_generation(given.generation, state.least_generation):
+        if not self._rules.is_same_topic(attachment.topic_id, state.topic_id):
+            return []  # the request is repeated until both sides have the same topic ID
+        if self._rules.is_older_generation(attachment.generation, state.least_generation):
             return self._reject_epoch()
-        state.adopt(given, commits)
+        state.adopt(attachment, commits)
         return [
             Discard(partition),
-            Seek(partition, given.position),
+            Seek(partition, attachment.position),
             *self._flow({partition}),
             RequestCommit(),
         ]
 
     def _reject_epoch(self) -> list[TaskAction]:
-        """This coordinator read the group before its offsets were altered (rule 21): let a new life
-        read it again."""
+        """Force a new epoch, because the coordinator read the group too early (rule 21)."""
         assert self.epoch is not None
-        self._seen = Epoch(max(self.epoch, self._seen or self.epoch).number + 1, self._new_nonce())
-        return [Send(Attach(self.task, self._start_number, self._new_nonce(), {}, self._seen))]
+        number = max(self.epoch, self._highest_epoch or self.epoch).number + 1
+        self._highest_epoch = Epoch(number, self._new_nonce())
+        return [self._attach({}, self._new_nonce())]
 
     def _on_rewind(self, message: Rewind) -> list[TaskAction]:
         actions: list[TaskAction] = []
-        for partition, given in message.partitions.items():
+        for partition, attachment in message.partitions.items():
             state = self._partitions.get(partition)
-            if state is None or not state.attached or given.rewind < state.rewind:
+            if state is None or not state.attached or attachment.rewind < state.rewind:
                 continue
-            if given.rewind == state.rewind and message.nonce != state.nonce:
-                continue  # seen already, or the answer to another task
-            actions += self._adopt(partition, state, given, message.commits)
+            if attachment.rewind == state.rewind and message.nonce != state.nonce:
+                continue  # a repeated message, or the response to another task
+            actions += self._adopt(partition, state, attachment, message.commits)
         return actions
 
     def _on_table_refused(self, message: TableRefused) -> list[TaskAction]:
@@ -433,21 +450,22 @@ class TaskState:
         ]
         if not message.skip and not message.rows:
             return [Fail(f"table {message.table}: {message.error}")] if holding else []
-        (self._skipped if message.skip else self._uncreated).add(message.table)
+        tables = self._skipped_tables if message.skip else self._uncreated_tables
+        tables.add(message.table)
         for partition in holding:
             self._partitions[partition].hold = None
         return self._flow(holding)
 
-    def _forget_missing(self) -> None:
-        """Ask for missing tables again when rows for them come: a user may have created them."""
-        self._skipped.clear()
-        self._uncreated.clear()
+    def _forget_missing_tables(self) -> None:
+        """Request missing tables again with their next rows, because a user may create them."""
+        self._skipped_tables.clear()
+        self._uncreated_tables.clear()
 
     def _on_table_opened(self, message: TableOpened) -> list[TaskAction]:
-        self._skipped.discard(message.table)
-        self._uncreated.discard(message.table)
+        self._skipped_tables.discard(message.table)
+        self._uncreated_tables.discard(message.table)
         self._tables[message.table] = (message.uuid, message.answer)
-        freed = []
+        released_partitions = []
         for partition, following in message.needs.items():
             state = self._partitions.get(partition)
             if state is None or not state.attached:
@@ -459,48 +477,52 @@ class TaskState:
                 and state.hold.need is not Need.PAIR
             ):
                 state.hold = None
-                freed.append(partition)
-        return self._flow(freed)
+                released_partitions.append(partition)
+        return self._flow(released_partitions)
 
     def _on_releases(self, message: StartCommit | CommitComplete, now_ms: int) -> list[TaskAction]:
-        lost = []
+        partitions_to_detach = []
         for partition, release in message.releases.items():
             self._floors[partition] = release.floor
             state = self._partitions.get(partition)
             if state is None or not state.attached or release.rewind < state.rewind:
                 continue
             if release.rewind > state.rewind:
-                lost.append(partition)  # the message that rewound it never came
+                partitions_to_detach.append(partition)  # the rewind message was lost
                 continue
             state.release(release.floor, message.commits)
-        asked = self._ask_for_pairs(now_ms) if isinstance(message, CommitComplete) else []
-        return [*self._flow(message.releases), *self._detach(lost, now_ms), *asked]
+        requests = self._request_pairs(now_ms) if isinstance(message, CommitComplete) else []
+        return [
+            *self._flow(message.releases),
+            *self._detach(partitions_to_detach, now_ms),
+            *requests,
+        ]
 
-    def _ask_for_pairs(self, now_ms: int) -> list[TaskAction]:
-        """A commit may have brought the deletes that inserts wait for."""
+    def _request_pairs(self, now_ms: int) -> list[TaskAction]:
+        """Request the open pairs again: the commit may have the deletes that inserts wait for."""
         holds = [
             s.hold
             for s in self._partitions.values()
             if s.hold is not None and s.hold.need is Need.PAIR
         ]
-        return [action for hold in holds for action in self._ask_table(hold, now_ms)]
+        return [action for hold in holds for action in self._request_table(hold, now_ms)]
 
     def _flow(self, partitions: Iterable[TopicPartition]) -> list[TaskAction]:
-        """Pause or resume where it is to change."""
+        """Pause or resume partitions according to their state."""
         pause: set[TopicPartition] = set()
         resume: set[TopicPartition] = set()
         for partition in partitions:
             state = self._partitions.get(partition)
             if state is None:
                 continue
-            waits = (
+            is_waiting = (
                 state.hold is not None
                 or len(state.reported) > self._max_staged
                 or state.is_at_bound
             )
-            pause_wanted = self._full or not state.attached or waits
-            if pause_wanted != state.paused:
-                state.paused = pause_wanted
-                (pause if pause_wanted else resume).add(partition)
+            must_pause = self._full or not state.attached or is_waiting
+            if must_pause != state.paused:
+                state.paused = must_pause
+                (pause if must_pause else resume).add(partition)
         actions: list[TaskAction] = [Pause(frozenset(pause))] if pause else []
         return [*actions, Resume(frozenset(resume))] if resume else actions

@@ -1,9 +1,9 @@
-"""Commits that readers do not see until a user decides: rule 34. Pure.
+"""Commits awaiting approval (rule 34). No I/O.
 
-They stand on a branch of their own, which begins at the head of the commit ref. While the branch is
-ahead of the ref, every commit of the connector goes there. A property of the table says which
-expectations failed, and, once a user threw unpublished commits away, what becomes of their rows
-when they come again.
+They are on a separate branch that starts at the head of the commit ref. While the branch is ahead
+of the ref, all commits of the connector go there. A table property lists the violated expectations.
+After a user has discarded such commits, it also specifies how their rows are handled when they are
+read again.
 """
 
 from __future__ import annotations
@@ -17,47 +17,49 @@ from connectors.iceberg.config.expectations import Expectation, ExpectationActio
 from connectors.iceberg.protocol.ledger import Ledger, group_of
 from connectors.iceberg.protocol.positions import Position, TopicPartition, nest, unnest
 
-# and the connect group id: property of the table; empty: there is nothing to say
-UNPUBLISHED: Final = "connect-py.unpublished."
-_MOST: Final = 100  # commits that the property tells of
+UNPUBLISHED: Final = "connect-py.unpublished."  # prefix of the property; the group ID follows
+_MAX_COMMITS: Final = 100  # in the property
 
 
 def unpublished_key(property_key: str) -> str:
-    """The property of the connector whose ledger has this key."""
+    """Return the property of the connector whose ledger has this key."""
     return UNPUBLISHED + group_of(property_key)
 
 
 @dataclass(frozen=True, slots=True)
 class UnpublishedCommit:
-    """A commit that was not as expected."""
+    """Commit that violated expectations."""
 
     snapshot: int
-    commit: str  # its id
+    commit: str  # commit ID
     timestamp_ms: int
-    failed: Mapping[str, int]  # rows by expectation; of a query 0
+    failed: Mapping[str, int]  # rows by expectation; 0 for a query
 
     def to_json(self) -> dict[str, Any]:
+        """Return the JSON values of the property."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class ComesAgain:
-    """What a user decided about rows that were thrown away, and that the connector reads again."""
+    """Decision of a user about discarded rows that the connector reads again."""
 
-    action: ExpectationAction  # in place of `hold`: drop or dead-letter
-    through: Mapping[TopicPartition, Position]  # where they end
-    # of the expectations that had failed; None: an earlier release wrote none
+    action: ExpectationAction  # instead of `hold`: drop or dead-letter
+    through: Mapping[TopicPartition, Position]  # end of the discarded rows
+    # violated expectations; None: written by an earlier release, which did not record them
     names: frozenset[str] | None = None
 
     def applies_to(self, expectation: Expectation) -> bool:
-        """Whether rows are left out, of a commit that this covers: an expectation that had not
-        failed was not seen."""
+        """Return True if the rows that violate an expectation are omitted.
+
+        The decision does not include expectations that were not violated at that time.
+        """
         if expectation.action is not ExpectationAction.HOLD or expectation.is_query:
             return False
         return self.names is None or expectation.name in self.names
 
     def covers(self, ledger: Ledger) -> bool:
-        """Whether a commit with this ledger may hold some of these rows."""
+        """Return True if a commit with this ledger may contain some of these rows."""
         entries = ((ledger.entry(partition), end) for partition, end in self.through.items())
         return any(
             entry is not None and Position(entry.generation, entry.base) < end
@@ -65,27 +67,28 @@ class ComesAgain:
         )
 
     def is_over(self, ledger: Ledger) -> bool:
-        """Whether no later commit holds any of them."""
+        """Return True if no later commit contains any of these rows."""
         entries = ((ledger.entry(partition), end) for partition, end in self.through.items())
         return all(entry is None or entry.position >= end for entry, end in entries)
 
 
 @dataclass(frozen=True, slots=True)
 class Unpublished:
-    """What the property says."""
+    """Value of the property."""
 
-    commits: tuple[UnpublishedCommit, ...] = ()  # those that failed, oldest first
+    commits: tuple[UnpublishedCommit, ...] = ()  # commits that violated expectations, oldest first
     again: ComesAgain | None = None
-    # that the branch is ahead of; empty: nothing is unpublished, or an earlier release wrote none
+    # commit ref; empty: no commit awaits approval, or an earlier release wrote the property
     ref: str = ""
 
     def with_commit(self, commit: UnpublishedCommit) -> Unpublished:
-        """Beyond a hundred the newest is left out: the oldest say why readers wait."""
-        return (
-            self if len(self.commits) >= _MOST else replace(self, commits=(*self.commits, commit))
-        )
+        """Add a commit, unless there are 100: the oldest ones show why readers wait."""
+        if len(self.commits) >= _MAX_COMMITS:
+            return self
+        return replace(self, commits=(*self.commits, commit))
 
     def to_text(self) -> str:
+        """Encode the property. It is empty if it has no contents."""
         document: dict[str, Any] = {}
         if self.commits:
             document["commits"] = [each.to_json() for each in self.commits]
@@ -99,7 +102,11 @@ class Unpublished:
 
     @staticmethod
     def of_text(text: str) -> Unpublished:
-        """ValueError: it is not of this form."""
+        """Decode the property.
+
+        Raises:
+            ValueError: The sink did not write this value.
+        """
         if not text:
             return Unpublished()
         try:
@@ -114,6 +121,4 @@ class Unpublished:
                 commits, ComesAgain(ExpectationAction(order["action"]), through, names), ref
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"property {UNPUBLISHED}… is not of the sink's form: {error!r}"
-            ) from error
+            raise ValueError(f"invalid property {UNPUBLISHED}…: {error!r}") from error
