@@ -1,10 +1,8 @@
-"""A small world around the real `MemberState` and `LeaderState`: seeded, without Kafka, processes
-or clocks.
+"""Simulation of `MemberState` and `LeaderState`: seeded, without Kafka, processes, or clocks.
 
-The control topic is a list, a worker is a record of what runs on it. Everything that may go wrong
-in between goes wrong at random: see `Fault`. What runs twice is noticed at that moment. After a
-stormy while the faults stop, the world comes to rest, and `World.verify` says what is wrong with
-who runs what.
+The control topic is a list, and a worker has a record of its running items. Faults occur at random
+(see `Fault`). The simulation fails as soon as an item runs twice. After some time, the faults stop,
+the world comes to rest, and `World.verify` checks which worker runs which item.
 """
 
 from __future__ import annotations
@@ -34,14 +32,14 @@ from connect_py.storage.control_records import (
     Turn,
 )
 
-# after the storm: leases, delays and hanging stops have passed, and everything came to rest
+# duration of the calm, in which all leases, delays, and slow stops end
 CALM_SECONDS = 26.0
 TIMINGS = Timings(session=4.0, interval=1.0, rebalance=5.0, max_delay=0.0)
-REST_SECONDS = 3.0  # of those, the last: nothing moves any more
+REST_SECONDS = 3.0  # end of the calm, in which no item starts
 
 
 class Fault(Enum):
-    """What the storm may do. Every kind must happen in a run of many seeds."""
+    """Faults that a storm may have. Each must occur in a run of many seeds."""
 
     HELLO_LOST = auto()
     HELLO_TWICE = auto()
@@ -65,7 +63,7 @@ class Fault(Enum):
     WRITE_UNKNOWN = auto()
     LATE_ASSIGNMENT = auto()
     TOPIC_WIPED = auto()
-    STRANGER_LEADS = auto()  # who knows nothing of what was in the topic
+    STRANGER_LEADS = auto()  # a new worker that has not read the records of the lost topic
     STOP_HANGS = auto()
     CONFIG_LATE = auto()
     CONNECTOR_ADDED = auto()
@@ -74,13 +72,13 @@ class Fault(Enum):
 
 
 class Switch(Enum):
-    """Rules that can be turned off, to see that the world goes wrong without them."""
+    """Rules that a test can disable to prove that the simulation fails without them."""
 
-    STOP_AT_END_OF_LEASE = auto()  # children end by themselves although the worker sleeps
-    REFUSE_LATE_ACKNOWLEDGEMENT = auto()  # a lease that ended is not brought back
+    STOP_AT_END_OF_LEASE = auto()  # child processes end even if the worker is paused
+    REFUSE_LATE_ACKNOWLEDGEMENT = auto()  # an ended lease is not extended
     READ_TO_END_BEFORE_BURIAL = auto()
-    WAIT_FOR_CONFIRMATION = auto()  # of what was taken away
-    # members that have not applied anything of this term may act by older assignments
+    WAIT_FOR_CONFIRMATION = auto()  # that members have stopped the revoked items
+    # members that have not applied an assignment of this term may follow an older one
     WAIT_FOR_INHERITED = auto()
     DISTRUST_EMPTY_TOPIC = auto()
     IGNORE_LOWER_EPOCHS = auto()
@@ -127,7 +125,7 @@ LEADERS: Mapping[Switch, type[LeaderState]] = {
 
 
 class WrongWorldError(Exception):
-    """Something ran twice, or the world did not come to rest as it should."""
+    """An item ran twice, or the world did not come to rest as it should."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +138,17 @@ Record: TypeAlias = Hello | Farewell | Epoch | Assignment
 
 
 class Topic:
-    """The control topic: one list, wiped now and then, written by leaders only with the latest
-    token."""
+    """Control topic: a list that may be emptied. Only the newest producer can write to it."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        self.life = 0  # a topic made anew is another topic
-        self.token = 0  # of the latest transactional producer
+        self.incarnation = 0  # number of times that the topic was created again
+        self.token = 0  # of the newest transactional producer
 
 
 @dataclass(slots=True)
 class Config:
-    """The config topic: what work there is, by offset."""
+    """Config topic: all items by offset."""
 
     versions: list[Items]
 
@@ -161,7 +158,7 @@ class Config:
 
 
 class Node:
-    """A worker process: members and leaders are the real classes, the rest is imitated."""
+    """Worker process around a `MemberState` and possibly a `LeaderState`."""
 
     def __init__(self, world: World, url: str) -> None:
         self.world = world
@@ -171,17 +168,16 @@ class Node:
         self.cut_until = 0.0
         self.deaf_until = 0.0
         self.view = GroupView()
-        self.position = (world.topic.life, 0)
+        self.position = (world.topic.incarnation, 0)
         self.config_offset = world.config.offset
-        self.running: dict[
-            Item, float | None
-        ] = {}  # when its stop ends; None while nobody asked for one
-        self.hard_deadline: float | None = None  # what children know
+        # running items, with the time at which a requested stop ends
+        self.running: dict[Item, float | None] = {}
+        self.hard_deadline: float | None = None  # deadline that the child processes have
         self.leader: LeaderState | None = None
         self.token = -1
-        self.owns = False  # what this worker believes
+        self.owns = False  # True: the worker believes that it owns the partition
         self.caught_up = -1.0
-        self.not_before = 0.0  # of the next take-over
+        self.not_before = 0.0  # time of the next attempt to lead
         self.leaving = False
         self.writing = False
         self.turns: Turn = Turn()
@@ -192,18 +188,18 @@ class Node:
     def reaches_broker(self) -> bool:
         return self.world.now >= max(self.cut_until, self.world.broker_away_until)
 
-    # --- the topic
+    # Control topic
 
     def read(self) -> None:
-        """Take every record that is there."""
+        """Read the topic to its end."""
         topic, now = self.world.topic, self.world.now
-        life, at = self.position
-        if life != topic.life:
+        incarnation, at = self.position
+        if incarnation != topic.incarnation:
             at = 0
             self.view.topic_lost(now)
         for record in topic.records[at:]:
             self.take(record, now)
-        self.position = topic.life, len(topic.records)
+        self.position = topic.incarnation, len(topic.records)
         self.caught_up = now
 
     def take(self, record: Record, now: float) -> None:
@@ -221,11 +217,11 @@ class Node:
             if member is not None:
                 member.take_epoch(record.number)
         else:
-            news = self.view.take_assignment(record)
-            if member is not None and (news or self.world.off(Switch.IGNORE_LOWER_EPOCHS)):
+            is_new = self.view.take_assignment(record)
+            if member is not None and (is_new or self.world.off(Switch.IGNORE_LOWER_EPOCHS)):
                 member.take_assignment(record, now)
 
-    # --- one round of the herder
+    # One iteration of the herder
 
     def step(self) -> None:
         now = self.world.now
@@ -241,15 +237,15 @@ class Node:
         if not self.leaving:
             try:
                 self.member.join(self.view, now)
-            except UrlInUseError:  # the worker ends, and is started again by whoever looks after it
+            except UrlInUseError:  # the worker ends, and its supervisor restarts it
                 self.world.kill(self, 1.0)
                 return
         self.work()
-        self.say()
+        self.send()
         self.lead()
 
     def work(self) -> None:
-        """Start and stop as the herder does."""
+        """Start and stop items like the herder."""
         world, now, member = self.world, self.world.now, self.member
         for item in [
             item for item, ends in self.running.items() if ends is not None and ends <= now
@@ -284,15 +280,16 @@ class Node:
         self.turns = max(self.turns, member.applied)
 
     def end_children(self) -> None:
-        """Children end by themselves when their lease has ended, whatever their worker does."""
+        """End the child processes if the lease has ended, regardless of the worker."""
         ended = self.hard_deadline is not None and self.world.now >= self.hard_deadline
         if ended and not self.world.off(Switch.STOP_AT_END_OF_LEASE):
             self.running.clear()
 
-    def say(self) -> None:
+    def send(self) -> None:
+        """Send farewells and a heartbeat if they are due."""
         now, world = self.world.now, self.world
         if not self.reaches_broker:
-            self.member.hello(now, self.config_offset)  # sent, and lost on the way
+            self.member.hello(now, self.config_offset)  # the heartbeat is lost
             return
         for member in self.member.farewells():
             world.append_later(Farewell(member), self.sending_delay())
@@ -303,7 +300,7 @@ class Node:
     def sending_delay(self) -> float:
         return self.world.random.uniform(0.005, 0.05)
 
-    # --- leading
+    # Leadership
 
     def lead(self) -> None:
         world, now = self.world, self.world.now
@@ -323,7 +320,7 @@ class Node:
             self.writing = True
             leader = self.leader
             world.at(now + self.sending_delay(), lambda: self.write(leader, decision))
-            # decided, and asleep before it is written
+            # paused between the decision and the write
             if world.stormy and world.random.random() < 0.02:
                 world.count(Fault.LEADER_PAUSED)
                 world.pause(self, world.random.choice((1.0, 6.0, 9.0)))
@@ -353,7 +350,7 @@ class Node:
         self.leader = world.leader_type(epoch, self.view, world.timings, world.now, trusted=trusted)
 
     def write(self, leader: LeaderState | None, decision: Decision) -> None:
-        """The end of a transaction, some time after it was decided on."""
+        """Commit the transaction of a decision some time after the decision."""
         world = self.world
         if world.now < self.paused_until:
             world.at(self.paused_until + 0.001, lambda: self.write(leader, decision))
@@ -380,7 +377,7 @@ class Node:
             leader.failed(decision)
 
     def wake_at(self) -> float:
-        """When there is something to do although nothing comes."""
+        """Return the time of the next action if no record arrives."""
         now, member = self.world.now, self.member
         times = [member.next_hello(now)]
         times += [ends for ends in self.running.values() if ends is not None]
@@ -402,7 +399,7 @@ def _type_of(base: type[_T], types: Mapping[Switch, type[_T]], off: Iterable[Swi
 
 
 class World:
-    """A heap of events, a few workers, one topic."""
+    """Event queue, workers, and topics."""
 
     def __init__(
         self, seed: int, off: frozenset[Switch] = frozenset(), max_delay: float | None = None
@@ -437,7 +434,7 @@ class World:
         for _ in range(self.random.randint(1, 2)):
             self.add_connector()
 
-    # --- tools
+    # Helpers
 
     def off(self, switch: Switch) -> bool:
         return switch in self._off
@@ -460,10 +457,10 @@ class World:
             return 8.0
         return self.random.choice((0.0, 0.05, 0.5, 1.5))
 
-    # --- what runs
+    # Items
 
     def starts(self, node: Node, item: Item) -> None:
-        """Nobody else may run it at this moment."""
+        """Record the start of an item, and raise WrongWorldError if it runs elsewhere."""
         self.starts_of_items += 1
         self._last_move = self.now
         for other in self.nodes:
@@ -477,7 +474,7 @@ class World:
                         f"{item} runs on {other.url} and starts on {node.url} at {self.now:.3f}"
                     )
 
-    # --- the topic
+    # Control topic
 
     def append(self, record: Record) -> None:
         self.topic.records.append(record)
@@ -487,13 +484,16 @@ class World:
                 self.count(Fault.READER_LATE)
                 delay = self.random.uniform(0.5, 4.0)
                 node.deaf_until = max(node.deaf_until, self.now + delay)
-            # others take hellos along when they look
+            # other workers read heartbeats with the next record
             if node.owns or not isinstance(record, Hello):
                 self.wake(node, self.now + delay)
 
     def append_later(self, record: Record, delay: float) -> None:
-        life = self.topic.life
-        self.at(self.now + delay, lambda: self.append(record) if life == self.topic.life else None)
+        incarnation = self.topic.incarnation
+        self.at(
+            self.now + delay,
+            lambda: self.append(record) if incarnation == self.topic.incarnation else None,
+        )
 
     def send(self, node: Node, hello: Hello) -> None:
         delay, chance = node.sending_delay(), self.random.random() if self.stormy else 1.0
@@ -517,7 +517,7 @@ class World:
         def arrive() -> None:
             if not node.alive:
                 return
-            if self.now < node.paused_until - 0.001:  # it wakes to the news, or before it
+            if self.now < node.paused_until - 0.001:  # shortly before or after it resumes
                 self.at(node.paused_until + self.random.choice((-0.0005, 0.01)), arrive)
                 return
             first = node.member.lease_until is None
@@ -534,13 +534,13 @@ class World:
             else self.config.offset
         )
 
-    # --- rounds
+    # Scheduling
 
     def wake(self, node: Node, when: float) -> None:
-        """Have a worker look around, once for wakes that are close together."""
+        """Schedule an iteration of a worker, unless an earlier one is scheduled."""
         when = max(when, node.paused_until)
-        known = self._scheduled.get(id(node))
-        if known is not None and self.now <= known <= when:
+        scheduled = self._scheduled.get(id(node))
+        if scheduled is not None and self.now <= scheduled <= when:
             return
         self._scheduled[id(node)] = when
 
@@ -556,8 +556,7 @@ class World:
         self.at(when, look)
 
     def elect(self) -> None:
-        """The consumer group: whoever owns partition 0 keeps it until it was silent for a
-        session."""
+        """Assign partition 0 like the consumer group: a new owner needs the session to expire."""
 
         def fit(node: Node) -> bool:
             return (
@@ -572,7 +571,7 @@ class World:
                 self._owner_silent_since = None
             elif owner is not None and self._owner_silent_since is None:
                 self._owner_silent_since = self.now
-            gone = (
+            is_lost = (
                 owner is None
                 or (owner.alive and owner.leaving and not owner.running)
                 or (
@@ -581,7 +580,7 @@ class World:
                 )
             )
             candidates = [node for node in self.nodes if fit(node)]
-            if gone and candidates:
+            if is_lost and candidates:
                 self.give_ownership(self.random.choice(candidates))
         self.at(self.now + 0.7, self.elect)
 
@@ -589,7 +588,7 @@ class World:
         self.owner, self._owner_silent_since = node, None
         self.wake(node, self.now + 0.02)
 
-    # --- what happens to workers
+    # Workers
 
     def join(self, url: str) -> Node:
         node = Node(self, url)
@@ -623,7 +622,7 @@ class World:
         self.set_config()
 
     def storm(self) -> None:
-        """One thing goes wrong."""
+        """Cause one fault."""
         choose = self.random
         nodes = self.alive()
         node = choose.choice(nodes) if nodes else None
@@ -656,7 +655,7 @@ class World:
             node.deaf_until = self.now + choose.choice((2.0, 10.0))
         elif kind is Fault.TOPIC_WIPED:
             self.topic.records = []
-            self.topic.life += 1
+            self.topic.incarnation += 1
             if choose.random() < 0.3 and len(nodes) < 4:
                 self.count(Fault.STRANGER_LEADS)
                 stranger = self.join(f"s{next(self._ids)}")
@@ -681,7 +680,7 @@ class World:
 
     def pause(self, node: Node, seconds: float) -> None:
         node.paused_until = self.now + seconds
-        if self.random.random() < 0.3:  # of its threads, the reader wakes last
+        if self.random.random() < 0.3:  # the reader thread resumes last
             self.count(Fault.READER_LATE)
             node.deaf_until = max(
                 node.deaf_until, node.paused_until + self.random.uniform(0.1, 1.0)
@@ -705,8 +704,7 @@ class World:
         self.at(self.now + 0.5, gone)
 
     def forge(self, view: GroupView) -> None:
-        """An assignment of an earlier leader arrives late, past every fence: everything to one
-        member."""
+        """Append a late assignment of an earlier leader, which assigns everything to one member."""
         assignment = view.assignment
         assert assignment is not None
         everything = self.config.versions[-1]
@@ -714,7 +712,7 @@ class World:
         chosen = self.random.choice(sorted(view.members) or ["nobody"])
         self.append(replace(assignment, turn=turn, places={chosen: Place("w", everything)}))
 
-    # --- the course of things
+    # Run
 
     def run(self) -> None:
         self.at(0.0, self.elect)
@@ -726,7 +724,7 @@ class World:
         self.run_until(when + CALM_SECONDS + self.timings.max_delay)
 
     def start_quietly(self, workers: int) -> None:
-        """So many workers, nothing goes wrong; returns when everything runs."""
+        """Start workers without faults, and wait until all items run."""
         self.stormy = False
         self.at(0.0, self.elect)
         while len(self.nodes) < workers:
@@ -736,7 +734,7 @@ class World:
         self.run_until(CALM_SECONDS)
 
     def whereabouts(self) -> dict[Item, str]:
-        """Which worker runs each item."""
+        """Return the worker of each running item."""
         return {item: node.url for node in self.alive() for item in node.running}
 
     def run_until(self, end: float) -> None:
@@ -753,8 +751,7 @@ class World:
             self.wake(node, self.now + 1.0)
 
     def verify(self) -> None:
-        """Everything that is configured runs once, nothing else does, loads are even, and nothing
-        moves any more."""
+        """Raise WrongWorldError unless exactly the configured items run, balanced and at rest."""
         running = Counter(
             item for node in self.alive() for item, ends in node.running.items() if ends is None
         )
@@ -770,7 +767,7 @@ class World:
                 raise WrongWorldError(f"loads {loads} of {kind.__name__}; {self.state()}")
         if self._last_move > self.now - REST_SECONDS:
             raise WrongWorldError(
-                f"something moved {self.now - self._last_move:.1f} s before the end; {self.state()}"
+                f"an item started {self.now - self._last_move:.1f} s before the end; {self.state()}"
             )
 
     def state(self) -> str:
@@ -805,7 +802,7 @@ STORM: tuple[Fault, ...] = (
 
 
 def simulate(seed: int, off: Iterable[Switch] = ()) -> World:
-    """Run one seed; WrongWorldError when something went wrong."""
+    """Run one seed, and raise WrongWorldError if it fails."""
     world = World(seed, frozenset(off))
     world.run()
     world.verify()

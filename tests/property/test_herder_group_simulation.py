@@ -1,6 +1,6 @@
-"""A worker group against everything that may go wrong, seed by seed, on both cores.
+"""Simulation of a worker group with random faults, on two cores.
 
-`CONNECT_PY_SIM_SEEDS` sets how many seeds run, `CONNECT_PY_SIM_FIRST` where they begin.
+`CONNECT_PY_SIM_SEEDS` is the number of seeds, `CONNECT_PY_SIM_FIRST` is the first seed.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ def check(seeds: int, first: int) -> None:
     faults = run_all(first, seeds)
     print({fault.name: faults[fault] for fault in Fault})
     if seeds >= 2_000:
-        assert not [fault.name for fault in Fault if not faults[fault]], (
-            "a fault that never happened shows nothing"
-        )
+        assert not [fault.name for fault in Fault if not faults[fault]]
 
 
-@pytest.mark.timeout(60 + SEEDS * 0.06)  # 10 ms a seed on an idle core; other tests may share it
-def test_all_work_runs_once_and_balanced_after_any_failures() -> None:
+@pytest.mark.timeout(
+    60 + SEEDS * 0.06
+)  # 10 ms per seed on an idle core, which other tests may share
+def test_each_item_runs_once_and_balanced_after_faults() -> None:
     check(SEEDS, FIRST)
 
 
 @pytest.mark.long
 @pytest.mark.seeds
 @pytest.mark.timeout(7200)
-def test_the_same_holds_for_many_more_storms() -> None:
+def test_each_item_runs_once_and_balanced_in_many_more_runs() -> None:
     check(200_000, FIRST + SEEDS)
 
 
-def test_a_seed_always_takes_the_same_course() -> None:
+def test_seed_determines_the_run() -> None:
     assert simulate(11).faults == simulate(11).faults
 
 
-# Seeds that go wrong with a rule off, found by running some hundreds. A change to rules or world
-# moves them; then the search finds others, or says that the rule is not shown any more.
-SEEDS_THAT_NEED = [
+# Seeds that fail if a rule is disabled. They change with the rules and the simulation. Then the
+# test searches the following seeds, and fails if none of them needs the rule.
+FAILING_SEEDS = [
     (Switch.STOP_AT_END_OF_LEASE, 10),
     (Switch.REFUSE_LATE_ACKNOWLEDGEMENT, 233),
     (Switch.READ_TO_END_BEFORE_BURIAL, 4),
@@ -76,24 +76,24 @@ SEEDS_THAT_NEED = [
     (Switch.DISTRUST_EMPTY_TOPIC, 19),
     (Switch.IGNORE_LOWER_EPOCHS, 10),
 ]
-NEIGHBOURS = 150
+SEARCHED_SEEDS = 150
 
 
-def test_every_rule_that_can_be_turned_off_is_shown() -> None:
-    assert {rule for rule, _ in SEEDS_THAT_NEED} == set(Switch)
+def test_every_switch_has_a_failing_seed() -> None:
+    assert {rule for rule, _ in FAILING_SEEDS} == set(Switch)
 
 
 @pytest.mark.parametrize(
-    ("rule", "hint"), SEEDS_THAT_NEED, ids=lambda value: getattr(value, "name", None)
+    ("rule", "hint"), FAILING_SEEDS, ids=lambda value: getattr(value, "name", None)
 )
-def test_world_goes_wrong_without_the_rule(rule: Switch, hint: int) -> None:
-    for seed in range(hint, hint + NEIGHBOURS):
+def test_simulation_fails_without_the_rule(rule: Switch, hint: int) -> None:
+    for seed in range(hint, hint + SEARCHED_SEEDS):
         try:
             simulate(seed, {rule})
         except WrongWorldError:
             return
     raise AssertionError(
-        f"no seed from {hint} on shows what rule {rule.name} is for: search further"
+        f"no seed from {hint} on fails without rule {rule.name}: search more seeds"
     )
 
 

@@ -23,7 +23,7 @@ FAULTS = tuple(fault for fault in Fault if fault not in _EXCLUDED_FAULTS)
 
 
 @pytest.mark.timeout(60 + SEEDS * 0.5)
-def test_storms_leave_exactly_the_rows_before_the_bounds() -> None:
+def test_exactly_the_rows_before_the_bounds_are_committed_despite_faults() -> None:
     rows_after_bounds = 0
     for seed in range(SEEDS):
         world = World(seed, faults=FAULTS, bounded=True)

@@ -1,6 +1,6 @@
-"""The exactly-once protocol against everything that may go wrong, seed by seed.
+"""Simulation of the exactly-once protocol with random faults.
 
-`CONNECT_PY_SIM_SEEDS` sets how many seeds run, `CONNECT_PY_SIM_FIRST` where they begin.
+`CONNECT_PY_SIM_SEEDS` is the number of seeds, `CONNECT_PY_SIM_FIRST` is the first seed.
 """
 
 from __future__ import annotations
@@ -37,35 +37,31 @@ def run(seeds: range) -> None:
     for counts in faults, effects, events:
         print({kind.name: number for kind, number in counts.items()})
     if len(seeds) >= 500:
-        assert not [fault.name for fault in Fault if not faults[fault]], (
-            "a fault that never happened shows nothing"
-        )
+        assert not [fault.name for fault in Fault if not faults[fault]]
         assert not [effect.name for effect in Effect if not effects[effect]]
-        assert not [event.name for event in Event if not events[event]], (
-            "a step that never met this shows nothing"
-        )
+        assert not [event.name for event in Event if not events[event]]
 
 
-# 100 ms a seed on an idle core, which up to ten processes may share
+# 100 ms per seed on an idle core, which up to ten processes may share
 @pytest.mark.timeout(60 + SEEDS)
-def test_after_any_storm_each_row_is_in_exactly_once() -> None:
+def test_each_row_is_committed_exactly_once_despite_faults() -> None:
     run(range(FIRST, FIRST + SEEDS))
 
 
 @pytest.mark.long
 @pytest.mark.seeds
 @pytest.mark.timeout(6000)
-def test_after_twenty_thousand_storms_each_row_is_in_exactly_once() -> None:
+def test_each_row_is_committed_exactly_once_in_twenty_thousand_runs() -> None:
     run(range(20_000))
 
 
-def test_a_seed_always_takes_the_same_course() -> None:
+def test_seed_determines_the_run() -> None:
     assert simulate(11).faults == simulate(11).faults
 
 
-# Seeds that fail with a rule off, found by running many. A change to the protocol or to the world
-# moves them; then the search below finds others, or says that the rule is not shown any more.
-SEEDS_THAT_NEED: list[tuple[Rule | Switch, int]] = [
+# Seeds that fail if a rule is disabled. They change with the protocol and the simulation. Then the
+# test searches the following seeds, and fails if none of them needs the rule.
+FAILING_SEEDS: list[tuple[Rule | Switch, int]] = [
     (Rule.LEDGER_BOUND_TO_TABLE, 2),
     (Rule.ALL_POSITIONS_IN_EVERY_COMMIT, 7),
     (Rule.PROPERTY_BACKS_THE_LEDGER, 2),
@@ -86,7 +82,7 @@ SEEDS_THAT_NEED: list[tuple[Rule | Switch, int]] = [
     (Switch.ONE_RANGE_PER_CYCLE, 28),
     (Switch.COMPARE_AND_SWAP, 9),
     (Switch.CHECK_ON_THE_BASE, 7),
-    (Switch.PROPERTY_IN_VERSION, 117),  # A-B-A: a roll-back to the ledger that a sleeper knows
+    (Switch.PROPERTY_IN_VERSION, 117),  # A-B-A: a rollback to the ledger that a commit expects
     (Switch.PROPERTY_IN_THE_SWAP, 8),
     (Switch.VALIDATE_DATA_FILES, 318),
     (Switch.START_OVER_IF_A_FILE_IS_GONE, 90),
@@ -116,24 +112,22 @@ SEEDS_THAT_NEED: list[tuple[Rule | Switch, int]] = [
     (Switch.UPGRADE_KEEPS_SNAPSHOTS_OF_MAIN, 0),
     (Switch.SCRATCH_FILES_AFTER_THE_SWAP, 115),
 ]
-# Shown too seldom for a search in every test run: one seed in hundreds, or in thousands.
-RARELY: list[Rule | Switch] = [
+# One seed in hundreds or thousands fails, which is too rare for a search in every test run.
+RARE: list[Rule | Switch] = [
     Rule.NEWER_LEDGER_BEFORE_GROUP,
     Switch.ONLY_OWNERS_COMMIT,
     Rule.LOWERED_GROUP_BEFORE_NEW_TABLE,
     Rule.OWNER_FOLLOWED_BEFORE_REFILL,
     Rule.PROOF_BEFORE_FIRST_LEDGER,
 ]
-MASKED_BY: dict[
-    Rule | Switch, Rule
-] = {  # what the first prevents, the second catches: so both are off
+# The second rule prevents the failures of the first one, so the test disables both.
+MASKED_BY: dict[Rule | Switch, Rule] = {
     Rule.ACCEPT_CONTIGUOUS_ONLY: Rule.CHECK_FILTER_AND_FIRST,
 }
-ENDS = (Fault.OTHER_CLUSTER, Fault.RETENTION_TOO_SOON)  # of a storm, with a message
+ENDS = (Fault.OTHER_CLUSTER, Fault.RETENTION_TOO_SOON)  # faults that fail the connector
 ALTERED = (Fault.OFFSETS_ALTERED, Fault.OFFSETS_ALTERED_LATE, Fault.OFFSETS_SKIPPED)
-STORMS: dict[
-    Rule | Switch, Sequence[Fault]
-] = {  # storms of these faults only, where the rule shows sooner
+# Some rules fail sooner with these faults only.
+STORMS: dict[Rule | Switch, Sequence[Fault]] = {
     Rule.ACCEPT_CONTIGUOUS_ONLY: (
         Fault.MESSAGE_TWICE,
         Fault.MESSAGE_LATE,
@@ -206,7 +200,7 @@ STORMS: dict[
         Fault.COMPACTION_LATE,
     ),
 }
-NEIGHBOURS = 150
+SEARCHED_SEEDS = 150
 LONG_SEARCH = 20_000
 
 
@@ -218,11 +212,11 @@ def test_every_switch_overrides_decisions_of_the_protocol() -> None:
         assert names <= vars(ProtocolRules).keys(), override
 
 
-def test_every_rule_has_a_seed_that_needs_it() -> None:
-    assert {rule for rule, _ in SEEDS_THAT_NEED} | set(RARELY) == {*Rule, *Switch}
+def test_every_switch_has_a_failing_seed() -> None:
+    assert {rule for rule, _ in FAILING_SEEDS} | set(RARE) == {*Rule, *Switch}
 
 
-def goes_wrong(
+def failure(
     seed: int, off: frozenset[Rule | Switch], faults: Sequence[Fault]
 ) -> WrongWorldError | None:
     try:
@@ -235,25 +229,25 @@ def goes_wrong(
 def search(rule: Rule | Switch, seeds: range, faults: Sequence[Fault]) -> None:
     masks = frozenset({MASKED_BY[rule]} if rule in MASKED_BY else ())
     for seed in seeds:
-        error = goes_wrong(seed, masks | {rule}, faults)
-        if error is not None and not (masks and goes_wrong(seed, masks, faults)):
+        error = failure(seed, masks | {rule}, faults)
+        if error is not None and not (masks and failure(seed, masks, faults)):
             print(f"{rule.name}: seed {seed}: {error}")
             return
-    raise AssertionError(f"no seed of {seeds} shows what rule {rule.value} is for: search further")
+    raise AssertionError(f"no seed of {seeds} fails without rule {rule.value}: search more seeds")
 
 
 @pytest.mark.parametrize(
-    ("rule", "hint"), SEEDS_THAT_NEED, ids=lambda value: getattr(value, "name", None)
+    ("rule", "hint"), FAILING_SEEDS, ids=lambda value: getattr(value, "name", None)
 )
-@pytest.mark.timeout(300)  # a hint that holds takes a blink; a search of neighbours does not
-def test_world_goes_wrong_without_the_rule(rule: Rule | Switch, hint: int) -> None:
-    search(rule, range(hint, hint + NEIGHBOURS), STORMS.get(rule, tuple(Fault)))
+@pytest.mark.timeout(300)  # for a search; a valid seed takes less than a second
+def test_simulation_fails_without_the_rule(rule: Rule | Switch, hint: int) -> None:
+    search(rule, range(hint, hint + SEARCHED_SEEDS), STORMS.get(rule, tuple(Fault)))
 
 
 @pytest.mark.long
 @pytest.mark.seeds
-@pytest.mark.parametrize("rule", RARELY, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", RARE, ids=lambda rule: rule.name)
 @pytest.mark.timeout(3000)
-def test_world_goes_wrong_at_times_without_the_rarer_rule(rule: Rule | Switch) -> None:
-    left_out = {*ENDS, Fault.OFFSETS_ALTERED_LATE}
-    search(rule, range(LONG_SEARCH), [fault for fault in Fault if fault not in left_out])
+def test_simulation_fails_without_the_rule_in_a_long_search(rule: Rule | Switch) -> None:
+    excluded = {*ENDS, Fault.OFFSETS_ALTERED_LATE}
+    search(rule, range(LONG_SEARCH), [fault for fault in Fault if fault not in excluded])
