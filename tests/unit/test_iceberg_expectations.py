@@ -202,5 +202,5 @@ def test_decision_about_rows_ends_where_they_end() -> None:
     named = Unpublished((), None, "audit").with_commit(UnpublishedCommit(7, "c", 1, {"paid": 2}))
     assert (named.ref, Unpublished.of_text(named.to_text())) == ("audit", named)
     assert Unpublished.of_text("") == Unpublished()
-    with pytest.raises(ValueError, match="invalid property connect-py.unpublished."):
+    with pytest.raises(ValueError, match="invalid property connect-py"):
         Unpublished.of_text('{"commits": 3}')
