@@ -65,8 +65,8 @@ class ProtocolRules:
     def accepts_offsets_without_metadata(self, *, has_ledger: bool, has_metadata: bool) -> bool:
         """Return True if group offsets of unknown origin are start positions (rule 4).
 
-        They are only before the first commit: somebody has migrated to this connector. Later, they
-        are the result of a tool that reset the group.
+        Before the first commit, they are from the connector that this one replaces. Later, they are
+        from a tool that has reset the group.
         """
         return not has_ledger and not has_metadata
 
@@ -75,7 +75,7 @@ class ProtocolRules:
     ) -> bool:
         """Return True if the newest commit of a table is older than one seen before (rule 4).
 
-        Then the catalog was restored from a backup. None: there is no commit.
+        This means that the catalog was restored from a backup. None: there is no commit.
         """
         return newest_commit is not None and (commit is None or commit < newest_commit)
 
