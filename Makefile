@@ -35,7 +35,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: install dev wheel jars archives test lane-of-parts lane-of-commits lane-of-spark lane-of-tables \
   lane-of-workers test-logic test-properties test-parts test-commits test-spark test-tables test-workers \
   test-long long-examples-and-parts long-examples long-parts long-kills \
-  long-workers soak simulate faults fuzz lint format docs site screenshots release quickstart demo bench clean distclean
+  long-workers soak simulate faults fuzz lint format docs dashboards site screenshots release \
+  quickstart demo bench clean distclean
 
 install: $(STAMP)
 
@@ -227,6 +228,10 @@ format: dev
 
 docs: install
 	$(BIN)/python docs/generate_reference.py
+
+# The Grafana dashboards in monitoring/grafana, from their description in monitoring/dashboards.py.
+dashboards: install
+	$(BIN)/python monitoring/dashboards.py
 
 # The documentation as web pages, in build/site. A dead link or a page without a place in mkdocs.yml fails.
 site: install

@@ -1,8 +1,6 @@
-"""Rules for Prometheus and dashboards for Grafana in `monitoring`: they ask for what a worker
-serves.
+"""Prometheus rules and Grafana dashboards in `monitoring` query metrics that a worker exports.
 
-promtool evaluates the rules as well, where it is installed. Everything else needs no program of
-Prometheus's.
+If promtool is installed, it evaluates the rules, too. The other tests need no external program.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,9 @@ RULES = ROOT / "monitoring" / "prometheus-rules.yml"
 SCENARIOS = ROOT / "tests" / "fixtures" / "prometheus_rules_test.yml"
 PAGE = ROOT / "docs" / "how-to" / "alerts.md"
 DASHBOARDS = sorted((ROOT / "monitoring" / "grafana").glob("*.json"))
-OF_PROMETHEUS = {"job", "instance", "exported_instance"}  # labels that a scrape adds
-GRAFANAS_OWN = {"__rate_interval"}
-PANELS = {"row", "stat", "timeseries", "table"}  # what every Grafana brings
+SCRAPE_LABELS = {"job", "instance", "exported_instance"}  # added by Prometheus
+BUILT_IN_VARIABLES = {"__rate_interval"}
+PANEL_TYPES = {"row", "stat", "timeseries", "table"}  # available without plugins
 
 
 def rules() -> list[dict[str, Any]]:
@@ -41,9 +40,11 @@ def panels(path: Path) -> list[dict[str, Any]]:
 
 
 def queries(path: Path) -> list[str]:
-    """The expressions of a dashboard as Prometheus gets them."""
-    texts = [target["expr"] for panel in panels(path) for target in panel.get("targets", [])]
-    return [re.sub(r"\$\w+", "x", text.replace("$__rate_interval", "5m")) for text in texts]
+    """Return the expressions of a dashboard with values in place of its variables."""
+    templates = [target["expr"] for panel in panels(path) for target in panel.get("targets", [])]
+    return [
+        re.sub(r"\$\w+", "x", template.replace("$__rate_interval", "5m")) for template in templates
+    ]
 
 
 def expressions() -> list[str]:
@@ -53,13 +54,13 @@ def expressions() -> list[str]:
 
 
 def nodes(expression: str) -> Iterator[Any]:
-    found: list[Any] = []
-    promql_parser.walk(promql_parser.parse(expression), found.append)
-    return iter(found)
+    collected: list[Any] = []
+    promql_parser.walk(promql_parser.parse(expression), collected.append)
+    return iter(collected)
 
 
 def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
-    """Names of the series that an expression asks for, with the labels that it compares."""
+    """Yield the name of each series that an expression queries, and the labels that it matches."""
     for node in nodes(expression):
         selector = getattr(node, "vector_selector", node)
         if isinstance(selector, promql_parser.VectorSelector):
@@ -68,45 +69,46 @@ def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
 
 
 def grouped_by(expression: str) -> set[str]:
-    """The labels that aggregations of an expression keep."""
-    kept = (
+    """Return the labels that the aggregations of an expression preserve."""
+    modifiers = (
         node.modifier for node in nodes(expression) if isinstance(node, promql_parser.AggregateExpr)
     )
-    return {label for modifier in kept if modifier for label in modifier.labels}
+    return {label for modifier in modifiers if modifier for label in modifier.labels}
 
 
-def known_series() -> dict[str, frozenset[str]]:
+def exported_series() -> dict[str, frozenset[str]]:
     return {
-        name: labels | OF_PROMETHEUS
+        name: labels | SCRAPE_LABELS
         for name, labels in {**monitored_series(), "up": frozenset()}.items()
     }
 
 
-def test_expressions_ask_for_series_and_labels_that_exist() -> None:
-    known = known_series()
+def test_expressions_query_exported_series_and_labels() -> None:
+    exported = exported_series()
     assert len(expressions()) > 100
     for expression in expressions():
-        asked = list(selectors(expression))
-        assert asked, expression
-        assert {name for name, _ in asked} - set(known) == set(), expression
-        for name, compared in asked:
-            assert compared - known[name] == set(), expression
-        available = frozenset().union(*(known[name] for name, _ in asked))
+        queried = list(selectors(expression))
+        assert queried, expression
+        assert {name for name, _ in queried} - set(exported) == set(), expression
+        for name, matched_labels in queried:
+            assert matched_labels - exported[name] == set(), expression
+        available = frozenset().union(*(exported[name] for name, _ in queried))
         assert grouped_by(expression) - available == set(), expression
 
 
-def test_the_metrics_page_documents_every_metric_of_ours_asked_for() -> None:
+def test_metrics_page_documents_every_queried_metric() -> None:
     pages = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     spans = re.findall(r"`([^`]+)`", pages)
-    asked = {name for expression in expressions() for name, _ in selectors(expression)}
-    ours = {name for name in asked if name.startswith("connect_py_")}
-    written = {span.partition("{")[0] for span in spans}
-    ends = tuple(span for span in written - {"_total", "_info"} if span.startswith("_"))
-    assert len(ours) > 30
-    assert {name for name in ours - written if not name.endswith(ends)} == set()
+    queried = {name for expression in expressions() for name, _ in selectors(expression)}
+    connect_py_metrics = {name for name in queried if name.startswith("connect_py_")}
+    documented = {span.partition("{")[0] for span in spans}
+    suffixes = tuple(span for span in documented - {"_total", "_info"} if span.startswith("_"))
+    assert len(connect_py_metrics) > 30
+    undocumented = connect_py_metrics - documented
+    assert {name for name in undocumented if not name.endswith(suffixes)} == set()
 
 
-def test_every_alert_says_how_urgent_it_is_and_why() -> None:
+def test_every_alert_has_a_severity_and_annotations() -> None:
     for rule in rules():
         assert re.fullmatch(r"ConnectPy[A-Za-z]+", rule["alert"])
         assert re.fullmatch(r"\d+[mh]", rule["for"]), rule["alert"]
@@ -117,26 +119,32 @@ def test_every_alert_says_how_urgent_it_is_and_why() -> None:
         )
 
 
-def test_texts_of_alerts_use_labels_that_their_series_keep() -> None:
+def test_annotations_of_alerts_use_available_labels() -> None:
     for rule in rules():
-        texts = " ".join(rule["annotations"].values())
-        used = set(re.findall(r"\$labels\.(\w+)", texts))
+        annotations = " ".join(rule["annotations"].values())
+        used = set(re.findall(r"\$labels\.(\w+)", annotations))
         names = {name for name, _ in selectors(rule["expr"])}
-        kept = grouped_by(rule["expr"]) or frozenset().union(
-            *(known_series()[name] for name in names)
+        available = grouped_by(rule["expr"]) or frozenset().union(
+            *(exported_series()[name] for name in names)
         )
-        assert used - kept == set(), rule["alert"]
+        assert used - available == set(), rule["alert"]
 
 
-def test_every_alert_has_its_place_on_the_page() -> None:
+def test_every_alert_has_a_section_on_the_page() -> None:
     described = re.findall(r"^### (ConnectPy\w+)$", PAGE.read_text(), re.MULTILINE)
     assert sorted(described) == sorted({rule["alert"] for rule in rules()})
 
 
-def test_every_alert_on_the_page_says_what_to_do() -> None:
+def test_every_section_of_an_alert_has_meaning_checks_and_remedy() -> None:
     for section in PAGE.read_text().split("\n### ")[1:]:
         for part in ("**Meaning.**", "**Look at**", "**Mend.**"):
             assert part in section, section.partition("\n")[0]
+
+
+def test_dashboards_match_their_description() -> None:
+    command = [sys.executable, str(ROOT / "monitoring" / "dashboards.py"), "--check"]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
@@ -147,7 +155,7 @@ def test_a_dashboard_is_complete_and_has_a_stable_uid(path: Path) -> None:
     assert "id" not in board
     ids = [panel["id"] for panel in board["panels"]]
     assert len(ids) == len(set(ids))
-    assert {panel["type"] for panel in board["panels"]} <= PANELS
+    assert {panel["type"] for panel in board["panels"]} <= PANEL_TYPES
     for panel in board["panels"]:
         if panel["type"] != "row":
             assert panel["targets"], panel["title"]
@@ -159,46 +167,46 @@ def test_a_dashboard_is_complete_and_has_a_stable_uid(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
-def test_panels_of_a_dashboard_lie_beside_each_other(path: Path) -> None:
-    taken: set[tuple[int, int]] = set()
+def test_panels_of_a_dashboard_do_not_overlap(path: Path) -> None:
+    occupied: set[tuple[int, int]] = set()
     for panel in panels(path):
-        at = panel["gridPos"]
-        assert at["x"] + at["w"] <= 24
+        position = panel["gridPos"]
+        assert position["x"] + position["w"] <= 24
         cells = {
             (x, y)
-            for x in range(at["x"], at["x"] + at["w"])
-            for y in range(at["y"], at["y"] + at["h"])
+            for x in range(position["x"], position["x"] + position["w"])
+            for y in range(position["y"], position["y"] + position["h"])
         }
-        assert not cells & taken, panel["title"]
-        taken |= cells
+        assert not cells & occupied, panel["title"]
+        occupied |= cells
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
-def test_variables_that_a_dashboard_uses_are_defined_there(path: Path) -> None:
-    text = path.read_text()
-    variables = {variable["name"] for variable in json.loads(text)["templating"]["list"]}
-    used = set(re.findall(r"\$\{?(\w+)", text)) - GRAFANAS_OWN - {"__all"}
+def test_dashboard_defines_the_variables_that_it_uses(path: Path) -> None:
+    content = path.read_text()
+    variables = {variable["name"] for variable in json.loads(content)["templating"]["list"]}
+    used = set(re.findall(r"\$\{?(\w+)", content)) - BUILT_IN_VARIABLES - {"__all"}
     assert {"datasource", "job", "worker", "connector"} <= variables
     assert used - variables == set()
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
-def test_variables_of_a_dashboard_come_from_series_that_exist(path: Path) -> None:
+def test_variables_of_a_dashboard_query_exported_series(path: Path) -> None:
     for variable in json.loads(path.read_text())["templating"]["list"]:
         if variable["type"] == "query":
-            asked = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
-            assert asked, variable["name"]
-            [(name, compared)] = selectors(re.sub(r"\$\w+", "x", asked[1]))
-            assert {asked[2], *compared} - known_series()[name] == set()
+            query = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
+            assert query, variable["name"]
+            [(name, matched_labels)] = selectors(re.sub(r"\$\w+", "x", query[1]))
+            assert {query[2], *matched_labels} - exported_series()[name] == set()
 
 
-def test_uids_and_titles_of_dashboards_differ_from_each_other() -> None:
+def test_uids_and_titles_of_dashboards_are_unique() -> None:
     boards = [json.loads(path.read_text()) for path in DASHBOARDS]
     assert len(boards) == 4
     assert len({board["uid"] for board in boards}) == len({board["title"] for board in boards}) == 4
 
 
-def test_every_alert_fires_in_one_of_promtools_scenarios() -> None:
+def test_every_alert_fires_in_a_scenario_of_promtool() -> None:
     tests = yaml.safe_load(SCENARIOS.read_text())["tests"]
     fired = {
         case["alertname"]
@@ -209,18 +217,18 @@ def test_every_alert_fires_in_one_of_promtools_scenarios() -> None:
     assert fired == {rule["alert"] for rule in rules()}
 
 
-def test_every_alert_fires_and_ends_on_real_parts() -> None:
-    text = "\n".join(
+def test_every_alert_fires_and_ends_in_an_acceptance_test() -> None:
+    source = "\n".join(
         path.read_text() for path in (ROOT / "tests" / "acceptance").glob("test_alerts_of_*.py")
     )
-    fired = set(re.findall(r'await_firing\(\s*"(\w+)"', text))
-    # those whose ends a test awaits in a loop
-    listed = " ".join(re.findall(r"for alert in \(([^)]+)\)", text))
-    ended = set(re.findall(r'await_end\(\s*"(\w+)"', text)) | set(re.findall(r'"(\w+)"', listed))
+    fired = set(re.findall(r'await_firing\(\s*"(\w+)"', source))
+    # alerts whose end a test awaits in a loop
+    loops = " ".join(re.findall(r"for alert in \(([^)]+)\)", source))
+    ended = set(re.findall(r'await_end\(\s*"(\w+)"', source)) | set(re.findall(r'"(\w+)"', loops))
     assert fired == ended == {rule["alert"] for rule in rules()}
 
 
-def test_promtool_finds_that_alerts_fire_when_they_should() -> None:
+def test_promtool_accepts_the_rules_and_their_scenarios() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed; it is part of Prometheus")
