@@ -98,14 +98,13 @@ def kafka(topic: str, partition: object, offset: object = ...) -> dict[str, Any]
 
 
 @pytest.mark.timeout(150)  # a worker starts, a connector stops and starts again
-def test_a_stopped_sink_reads_from_where_it_is_told(
+def test_stopped_sink_resumes_at_altered_offsets(
     worker: WorkerProcess,
     client: httpx.Client,
     kafka_broker: KafkaBroker,
     topic_prefix: str,
     tmp_path: Path,
 ) -> None:
-    """Cases 32, 33 and 47 of the REST API."""
     topic, name, target = f"{topic_prefix}t", f"{topic_prefix}sink", tmp_path / "out.txt"
     create(kafka_broker, topic, partitions=2)
     producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
@@ -178,7 +177,7 @@ def test_a_stopped_sink_reads_from_where_it_is_told(
 
 @pytest.mark.timeout(150)  # a connector stops and starts again, twice
 @pytest.mark.parametrize("own", [False, True], ids=["the worker's topic", "a topic of its own"])
-def test_a_stopped_source_reads_from_where_it_is_told(
+def test_stopped_source_resumes_at_altered_offsets(
     worker: WorkerProcess,
     client: httpx.Client,
     kafka_broker: KafkaBroker,
@@ -186,7 +185,6 @@ def test_a_stopped_source_reads_from_where_it_is_told(
     tmp_path: Path,
     own: bool,
 ) -> None:
-    """Case 48 of the REST API."""
     topic, name, source = f"{topic_prefix}t", f"{topic_prefix}source", tmp_path / "in.txt"
     source.write_text("one\ntwo\nthree\n")
     reader = Consumer(

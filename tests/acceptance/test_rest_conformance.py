@@ -1,5 +1,4 @@
-"""The REST cases of Kafka Connect, asked of a real worker process over HTTP: what a strict client
-is satisfied with."""
+"""A real worker process answers REST requests with the responses of Kafka Connect."""
 
 from __future__ import annotations
 
@@ -71,7 +70,6 @@ def eventually(check: Callable[[], bool], seconds: float = 30) -> None:
 
 
 def test_root_and_health_report_version_cluster_and_healthy_status(client: httpx.Client) -> None:
-    """Cases 1 and 2."""
     root = client.get("/").json()
     assert list(root) == ["version", "commit", "kafka_cluster_id"]
     assert root["version"] == "4.1.1"
@@ -79,10 +77,9 @@ def test_root_and_health_report_version_cluster_and_healthy_status(client: httpx
     assert client.get("/health").json()["status"] == "healthy"
 
 
-def test_create_answers_201_with_location_and_texts_of_numbers(
+def test_created_connector_has_a_location_and_string_values(
     client: httpx.Client, sink: dict[str, str]
 ) -> None:
-    """Cases 10 and 13."""
     body = {"name": "  b ", "config": {**sink, "tasks.max": 2, "x.flag": True}}
     created = client.post("/connectors", json=body)
     assert created.status_code == 201
@@ -102,7 +99,6 @@ def test_create_answers_201_with_location_and_texts_of_numbers(
 def test_connector_name_that_is_blank_or_mismatched_is_refused(
     client: httpx.Client, sink: dict[str, str]
 ) -> None:
-    """Cases 14 and 15."""
     assert error(client.post("/connectors", json={"config": {**sink, "name": "b3"}})) == (
         400,
         "Connector name configuration (b3) doesn't match connector name in the URL ()",
@@ -113,8 +109,7 @@ def test_connector_name_that_is_blank_or_mismatched_is_refused(
     assert "Invalid value  for configuration name: String may not be empty" in message
 
 
-def test_a_class_that_is_missing_or_unknown(client: httpx.Client) -> None:
-    """Case 16."""
+def test_missing_or_unknown_connector_class_is_400(client: httpx.Client) -> None:
     assert error(client.post("/connectors", json={"name": "x", "config": {"topics": "t"}})) == (
         400,
         "Connector config contains no connector type",
@@ -132,7 +127,6 @@ def test_a_class_that_is_missing_or_unknown(client: httpx.Client) -> None:
 def test_existing_name_is_409_but_an_invalid_config_is_400(
     client: httpx.Client, running: str, sink: dict[str, str]
 ) -> None:
-    """Cases 17 and 18."""
     assert error(client.post("/connectors", json={"name": running, "config": sink})) == (
         409,
         "Connector a already exists",
@@ -152,7 +146,6 @@ def test_existing_name_is_409_but_an_invalid_config_is_400(
 def test_initial_state_stopped_never_starts_tasks(
     client: httpx.Client, sink: dict[str, str]
 ) -> None:
-    """Case 19."""
     body = {"name": "held", "config": sink, "initial_state": "stopped"}
     assert client.post("/connectors", json=body).status_code == 201
     assert client.get("/connectors/held/status").status_code == 200, "it is waited for"
@@ -163,10 +156,9 @@ def test_initial_state_stopped_never_starts_tasks(
     assert client.delete("/connectors/held").status_code == 204
 
 
-def test_put_creates_then_replaces_and_checks_the_name(
+def test_put_creates_or_replaces_a_connector_and_checks_its_name(
     client: httpx.Client, sink: dict[str, str]
 ) -> None:
-    """Cases 20, 21 and 44."""
     created = client.put("/connectors/new/config", json=sink)
     assert (created.status_code, "location" in created.headers) == (201, True)
     replaced = client.put("/connectors/new/config", json={**sink, "tasks.max": "3", "name": None})
@@ -179,8 +171,7 @@ def test_put_creates_then_replaces_and_checks_the_name(
     assert client.delete("/connectors/new").status_code == 204
 
 
-def test_status_has_the_members_in_order(client: httpx.Client, running: str) -> None:
-    """Case 24."""
+def test_status_has_its_fields_in_the_order_of_java(client: httpx.Client, running: str) -> None:
     status = client.get(f"/connectors/{running}/status").json()
     assert list(status) == ["name", "connector", "tasks", "type"]
     assert list(status["connector"]) == ["state", "worker_id", "version"]
@@ -192,8 +183,7 @@ def test_status_has_the_members_in_order(client: httpx.Client, running: str) -> 
     assert client.get("/connectors?expand=info,status").json()[running] == {}
 
 
-def test_unknown_connectors_have_the_texts_that_clients_match(client: httpx.Client) -> None:
-    """Cases 25 and 30."""
+def test_unknown_connector_is_404_with_the_message_of_java(client: httpx.Client) -> None:
     assert error(client.get("/connectors/zz/status")) == (404, "No status found for connector zz")
     assert error(client.get("/connectors/zz")) == (404, "Connector zz not found")
     assert error(client.get("/connectors/zz/config")) == (404, "Connector zz not found")
@@ -209,7 +199,6 @@ def test_unknown_connectors_have_the_texts_that_clients_match(client: httpx.Clie
 def test_restart_requests_answer_with_the_planned_connector_and_task_states(
     worker: WorkerProcess, client: httpx.Client, running: str
 ) -> None:
-    """Case 26."""
     assert client.post(f"/connectors/{running}/restart").status_code == 204
     planned = client.post(f"/connectors/{running}/restart?includeTasks=true")
     assert planned.status_code == 202
@@ -229,7 +218,6 @@ def test_restart_requests_answer_with_the_planned_connector_and_task_states(
 def test_connector_follows_pause_stop_and_resume_requests(
     worker: WorkerProcess, client: httpx.Client, running: str
 ) -> None:
-    """Cases 27 and 43."""
     assert client.put(f"/connectors/{running}/pause").status_code == 202
     worker.wait_for_states(running, "PAUSED", "PAUSED")
     assert client.put(f"/connectors/{running}/stop").status_code == 204
@@ -245,7 +233,6 @@ def test_connector_follows_pause_stop_and_resume_requests(
 
 
 def test_connector_plugins_are_listed_and_sorted_by_type(client: httpx.Client) -> None:
-    """Cases 38 and 51."""
     listed = client.get("/connector-plugins").json()
     assert {"class": SINK, "type": "sink", "version": listed[0]["version"]} in listed
     assert [p["type"] for p in listed] == sorted(p["type"] for p in listed)
@@ -278,7 +265,6 @@ def validate(client: httpx.Client, config: dict[str, str], plugin: str = ALIAS) 
 def test_validate_shows_each_field_with_its_errors(
     client: httpx.Client, sink: dict[str, str]
 ) -> None:
-    """Case 35."""
     body = validate(client, {**sink, "connector.class": SINK, "name": "v", "tasks.max": "abc"})
     assert (body["name"], body["error_count"]) == (SINK, 2)
     assert body["groups"][:4] == ["Common", "Transforms", "Predicates", "Error Handling"]
@@ -328,8 +314,9 @@ def test_validate_checks_transformations_and_the_dead_letter_topic(
     assert "Transforms: a" in body["groups"]
 
 
-def test_validate_that_cannot_run_is_500(client: httpx.Client, sink: dict[str, str]) -> None:
-    """Cases 36 and 37."""
+def test_validate_without_a_matching_connector_class_fails(
+    client: httpx.Client, sink: dict[str, str]
+) -> None:
     assert error(client.put(f"/connector-plugins/{SINK}/config/validate", json=sink)) == (
         400,
         f"Included connector type {ALIAS} does not match request type {SINK}",
@@ -342,7 +329,6 @@ def test_validate_that_cannot_run_is_500(client: httpx.Client, sink: dict[str, s
 def test_config_patch_sets_new_keys_and_removes_null_keys(
     client: httpx.Client, sink: dict[str, str]
 ) -> None:
-    """Case 22."""
     held = {"name": "patched", "config": {**sink, "demo.x": "1"}, "initial_state": "STOPPED"}
     assert client.post("/connectors", json=held).status_code == 201
     patched = client.patch("/connectors/patched/config", json={"demo.x": None, "tasks.max": "3"})
@@ -371,7 +357,6 @@ def test_config_patch_sets_new_keys_and_removes_null_keys(
 def test_initial_state_paused_has_no_tasks_until_it_is_resumed(
     worker: WorkerProcess, client: httpx.Client, sink: dict[str, str]
 ) -> None:
-    """Case 43."""
     body = {"name": "asleep", "config": sink, "initial_state": "PAUSED"}
     assert client.post("/connectors", json=body).status_code == 201
     worker.wait_for_states("asleep", "PAUSED")
@@ -381,10 +366,9 @@ def test_initial_state_paused_has_no_tasks_until_it_is_resumed(
     assert client.delete("/connectors/asleep").status_code == 204
 
 
-def test_a_failed_task_is_restarted_only_if_tasks_are_included(
+def test_failed_task_is_restarted_only_if_tasks_are_included(
     worker: WorkerProcess, client: httpx.Client, sink: dict[str, str], tmp_path: Path
 ) -> None:
-    """Case 49."""
     unwritable = {**sink, "file": str(tmp_path / "no-such-folder" / "lines")}
     assert (
         client.post("/connectors", json={"name": "failing", "config": unwritable}).status_code
@@ -411,7 +395,6 @@ def test_a_failed_task_is_restarted_only_if_tasks_are_included(
 
 
 def test_validation_with_an_uninstalled_version_shows_the_common_keys(client: httpx.Client) -> None:
-    """Case 50."""
     body = validate(
         client,
         {"connector.class": ALIAS, "name": "v", "topics": "t", "connector.plugin.version": "99"},
@@ -433,10 +416,9 @@ def produce(broker: KafkaBroker, line: str) -> None:
     assert producer.flush(30) == 0
 
 
-def test_levels_reach_the_worker_and_its_task_processes(
+def test_log_levels_reach_the_worker_and_its_task_processes(
     kafka_broker: KafkaBroker, worker: WorkerProcess, client: httpx.Client, running: str
 ) -> None:
-    """Case 39."""
     assert error(client.put("/admin/loggers/root", json={"level": "HIGH"})) == (
         404,
         "invalid log level 'HIGH'.",
@@ -495,7 +477,6 @@ def test_internal_endpoints_refuse_unsigned_and_wrongly_signed_requests(
 def test_topic_reset_empties_the_active_topics_of_a_connector(
     client: httpx.Client, running: str
 ) -> None:
-    """Case 30."""
     assert client.put(f"/connectors/{running}/topics/reset").status_code == 202
     eventually(
         lambda: client.get(f"/connectors/{running}/topics").json() == {running: {"topics": []}}

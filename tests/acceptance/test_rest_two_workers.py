@@ -96,7 +96,7 @@ def sink(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.timeout(300)
-def test_case_40_follower_creates_a_connector_under_its_own_location(
+def test_follower_creates_a_connector_under_its_own_location(
     follower: httpx.Client, leader: httpx.Client, tmp_path: Path
 ) -> None:
     body = {"name": "b", "config": sink(tmp_path)}
@@ -110,7 +110,9 @@ def test_case_40_follower_creates_a_connector_under_its_own_location(
     assert follower.post("/connectors", json=body, auth=("ann", "wrong")).status_code == 401
 
 
-def test_case_53_who_may_answer_what(follower: httpx.Client) -> None:
+def test_follower_answers_errors_that_need_no_leader_and_forwards_others(
+    follower: httpx.Client,
+) -> None:
     for answer in (
         follower.delete("/connectors/zz?forward=false"),
         follower.patch("/connectors/zz/config?forward=false", json={}),

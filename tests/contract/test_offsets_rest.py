@@ -91,15 +91,13 @@ def test_offset_request_keeps_value_types_and_the_last_duplicate_partition(
 def test_malformed_offset_request_is_refused_before_the_connector_lookup(
     client: httpx.Client, body: str, status: int, begin: str
 ) -> None:
-    """Cases 31 and 34 of the REST API."""
     found, message = patched(client, body, "zz")
     assert (found, message[: len(begin)]) == (status, begin)
 
 
-def test_an_unknown_connector_and_another_leader_are_told_apart(
+def test_offsets_of_unknown_connector_are_404_and_of_another_leader_409(
     client: httpx.Client, herder: FakeHerder
 ) -> None:
-    """Cases 31 and 53 of the REST API."""
     body = '{"offsets":[{"partition":{}}]}'
     assert patched(client, body, "zz") == (404, "Connector zz not found")
     herder.leader_url = ""
@@ -173,7 +171,6 @@ def test_sink_offsets_accept_numbers_as_text_and_scalar_topics() -> None:
 def test_invalid_sink_offset_is_refused_with_the_message_of_connect(
     entry: ConnectorOffset, text: str
 ) -> None:
-    """Case 34 of the REST API."""
     with pytest.raises(BadRequestError) as refused:
         parse_sink_offsets([entry])
     assert str(refused.value) == text

@@ -56,7 +56,7 @@ def following(follower: FakeHerder) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_case_40_follower_forwards_and_answers_with_its_own_location(following, leader) -> None:
+def test_follower_forwards_and_answers_with_its_own_location(following, leader) -> None:
     created = following.post("/connectors", json={"name": "b é/1", "config": CONFIG})
     assert created.status_code == 201
     assert created.headers["location"] == f"{following.base_url}/connectors/b%20%C3%A9/1"
@@ -66,13 +66,13 @@ def test_case_40_follower_forwards_and_answers_with_its_own_location(following, 
     assert (replaced.status_code, "location" in replaced.headers) == (200, False)
 
 
-def test_case_40_forward_false_ends_the_way(following) -> None:
+def test_request_with_forward_false_is_not_forwarded(following) -> None:
     body = {"name": "b", "config": CONFIG}
     assert error(following.post("/connectors?forward=false", json=body)) == CONFLICT
     assert error(following.post("/connectors?forward=junk", json=body)) == CONFLICT
 
 
-def test_case_40_an_unknown_leader_is_a_conflict(following, follower) -> None:
+def test_request_without_a_known_leader_is_a_conflict(following, follower) -> None:
     follower.leader_url = ""
     assert error(following.post("/connectors", json={"name": "b", "config": CONFIG})) == NO_LEADER
 
@@ -108,7 +108,7 @@ def test_parameters_and_answers_without_entity_are_passed_on(following, leader) 
     assert "a" not in leader.configs
 
 
-def test_case_53_what_any_worker_can_refuse_is_not_forwarded(following) -> None:
+def test_follower_answers_errors_that_need_no_leader(following) -> None:
     """PATCH and DELETE with `forward=false` are conflicts, an unknown connector's restart is
     404."""
     assert error(following.patch("/connectors/zz/config?forward=false", json={})) == CONFLICT

@@ -50,10 +50,9 @@ def test_root_has_exactly_three_members_in_order(client: httpx.Client) -> None:
     assert response.headers["content-type"] == "application/json"
 
 
-def test_health_tells_ready_starting_and_stuck_apart(
+def test_health_distinguishes_ready_starting_and_stuck_workers(
     client: httpx.Client, herder: FakeHerder, monkeypatch
 ) -> None:
-    """Cases 2 and 3."""
     assert client.get("/health").json() == {
         "status": "healthy",
         "message": "Worker has completed startup and is ready to handle requests.",
@@ -188,7 +187,6 @@ def test_validation_timeout_names_its_own_stage_without_a_period(
 def test_refused_requests_answer_with_the_error_format_of_connect(
     client, method, path, headers, body, expected
 ) -> None:
-    """Cases 4, 6, 7, 23, 25, 28, 29 and 38."""
     assert error(client.request(method, path, headers=headers, content=body)) == expected
 
 
@@ -232,17 +230,15 @@ def test_refused_requests_answer_with_the_error_format_of_connect(
         (b'{"name":"b"}', "Cannot invoke"),
     ],
 )
-def test_bad_bodies_are_500_with_the_texts_that_clients_match(client, body, start) -> None:
-    """Cases 8, 9, 11, 12, 19 and 41."""
+def test_malformed_body_is_500_with_the_message_of_java(client, body, start) -> None:
     status, message = error(client.post("/connectors", content=body, headers=J))
     assert status == 500
     assert message.startswith(start)
 
 
-def test_numbers_and_booleans_in_a_configuration_keep_their_source_text(
+def test_numbers_and_booleans_in_a_config_become_their_literal_strings(
     client: httpx.Client,
 ) -> None:
-    """Cases 10 and 41."""
     body = '{"name":"b","config":{"connector.class":"DemoSink","tasks.max":2,"r":1.50,"e":1e3,"f":true}} \n'  # noqa: E501 - one literal
     response = client.post("/connectors", content=body, headers=J)
     assert response.status_code == 201
@@ -297,14 +293,12 @@ def test_connector_name_with_slash_percent_and_umlaut_can_be_addressed(
 
 
 def test_trailing_slash_and_matrix_parameters_are_served_in_place(client: httpx.Client) -> None:
-    """Case 5."""
     assert client.get("/connectors/").json() == ["a"]
     assert client.get("/connectors/a;v=1/").json()["name"] == "a"
     assert client.get("/connectors/a/tasks/%2B00/status").json()["id"] == 0
 
 
-def test_empty_answers_carry_no_entity_headers(client: httpx.Client) -> None:
-    """Case 45."""
+def test_empty_response_has_no_content_type(client: httpx.Client) -> None:
     paused = client.put("/connectors/a/pause")
     assert (paused.status_code, paused.headers.get("content-length"), paused.content) == (
         202,
@@ -318,15 +312,13 @@ def test_empty_answers_carry_no_entity_headers(client: httpx.Client) -> None:
     assert client.get("/connectors/a/tasks").json() == []
 
 
-def test_bodies_on_endpoints_that_read_none_are_ignored(client: httpx.Client) -> None:
-    """Case 42."""
+def test_endpoint_without_a_request_body_ignores_a_body(client: httpx.Client) -> None:
     assert client.put("/connectors/a/pause", content=b"{bad", headers=J).status_code == 202
     assert client.request("PUT", "/connectors/a/pause", content=b"x").status_code == 202
     assert client.post("/connectors/a/restart", content=b"{bad", headers=J).status_code == 204
 
 
-def test_only_the_word_true_is_true(client: httpx.Client) -> None:
-    """Case 26."""
+def test_boolean_query_parameter_is_true_only_for_true(client: httpx.Client) -> None:
     assert client.post("/connectors/a/restart?includeTasks=yes").status_code == 204
     planned = client.post("/connectors/a/restart?includeTasks=TRUE")
     assert (planned.status_code, planned.json()["connector"]["state"]) == (202, "RESTARTING")
@@ -354,8 +346,7 @@ def test_expand_parameter_accepts_repetition_but_no_comma_separated_list(
     assert client.get("/connectors?expand").json() == {"a": {}}
 
 
-def test_options_lists_verbs_and_head_is_get_without_a_body(client: httpx.Client) -> None:
-    """Case 46."""
+def test_options_lists_methods_and_head_is_get_without_a_body(client: httpx.Client) -> None:
     options = client.options("/connectors")
     assert set(options.headers["allow"].split(",")) == {"HEAD", "POST", "GET", "OPTIONS"}
     assert options.headers["content-type"] == "text/plain"
@@ -368,7 +359,6 @@ def test_options_lists_verbs_and_head_is_get_without_a_body(client: httpx.Client
 def test_unknown_connector_has_no_topics_rather_than_404(
     client: httpx.Client, herder: FakeHerder
 ) -> None:
-    """Case 30."""
     assert client.get("/connectors/zz/topics").json() == {"zz": {"topics": []}}
     herder.topics_tracked = False
     assert error(client.get("/connectors/zz/topics")) == (403, "Topic tracking is disabled.")

@@ -336,7 +336,7 @@ def test_the_description_names_exactly_what_is_served(client: httpx.Client) -> N
 # ------------------------------------------------------------------ loggers
 
 
-def test_case_39_logger_levels_are_listed_changed_and_validated(
+def test_logger_levels_are_listed_changed_and_validated(
     client: httpx.Client, herder: FakeHerder
 ) -> None:
     assert client.get("/admin/loggers").json() == {

@@ -261,7 +261,7 @@ def test_optional_for_nullables_leaves_other_fields_required(registry: Stub) -> 
     ("data", "indexes"),
     [(b"\x00", (0,)), (b"\x02\x02", (1,)), (b"\x04\x04\x02", (2, 1)), (b"\x04\x00\x00", (0, 0))],
 )
-def test_message_indexes_are_read_as_in_conformance_case_52(
+def test_message_indexes_are_zigzag_varints_after_their_count(
     data: bytes, indexes: tuple[int, ...]
 ) -> None:
     assert message_indexes(data + b"rest", 0) == (indexes, len(data))

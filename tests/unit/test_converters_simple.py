@@ -1,4 +1,4 @@
-"""Converters of texts, bytes, primitives and headers; cases 47 to 49 of the conformance list."""
+"""Converters of strings, byte arrays, primitives, and headers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The stock transformations by the conformance cases that were run against Java's; rows, and
-batches of one row."""
+"""Kafka's transformations return the results of Java's, for rows and for batches of one row."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ def cast(value: Any, spec: str, schema: Schema | None = None) -> Any:
     return apply("Cast$Value", record(value, schema), spec=spec).value
 
 
-def test_case_1_cast_adds_a_member_that_is_absent() -> None:
+def test_cast_adds_an_absent_field_as_null() -> None:
     assert apply("Cast$Value", record({"a": "12"}), spec="a:int32, b:string").value == {
         "a": 12,
         "b": None,
@@ -74,18 +73,18 @@ def test_case_1_cast_adds_a_member_that_is_absent() -> None:
         (float("inf"), "int64", 2**63 - 1),
     ],
 )
-def test_case_2_cast_narrows_as_java_does(value: Any, kind: str, expected: int) -> None:
+def test_cast_narrows_numbers_as_java_does(value: Any, kind: str, expected: int) -> None:
     assert cast(value, kind) == expected
 
 
-def test_case_3_cast_reads_whole_numbers_strictly() -> None:
+def test_cast_parses_integers_strictly() -> None:
     for text in ("1.0", " 1", "1_000", "", "99999999999"):
         message = failing("Cast$Value", record(text), DataError, spec="int32")
         assert message == f"Value ({text}) was out of range for requested data type"
     assert cast("١٢", "int32") == 12
 
 
-def test_case_4_cast_reads_floats_as_java_does() -> None:
+def test_cast_parses_floats_as_java_does() -> None:
     assert [cast(text, "float64") for text in (" 1f", "0x1p3", "Infinity", "1e400", "-.5D")] == [
         1.0,
         8.0,
@@ -97,11 +96,11 @@ def test_case_4_cast_reads_floats_as_java_does() -> None:
         failing("Cast$Value", record(text), DataError, spec="float64")
 
 
-def test_case_5_cast_to_boolean_truncates_numbers_and_ignores_case() -> None:
+def test_cast_to_boolean_truncates_numbers_and_ignores_case() -> None:
     assert [cast(value, "boolean") for value in (0.5, "1", "TrUe", 2)] == [False, False, True, True]
 
 
-def test_case_6_cast_prints_numbers_as_java_does() -> None:
+def test_cast_formats_numbers_as_java_does() -> None:
     assert [cast(v, "string") for v in (1.0, 1e7, 9_999_999.0, 0.001, 0.0001, True)] == [
         "1.0",
         "1.0E7",
@@ -113,21 +112,21 @@ def test_case_6_cast_prints_numbers_as_java_does() -> None:
     assert cast(1.100000023841858, "string", FLOAT32) == "1.1"
 
 
-def test_case_7_cast_formats_timestamps_by_value_and_drops_names() -> None:
+def test_cast_formats_timestamps_by_value_and_drops_schema_names() -> None:
     texts = [cast(ms, "string", timestamp()) for ms in (0, -3_600_000, 1_700_006_400_000, NOW)]
     assert texts == ["00:00:00.000Z", "23:00:00.000Z", "2023-11-15", "2023-11-14T22:13:20.123Z"]
     assert apply("Cast$Value", record(0, timestamp()), spec="string").value_schema == STRING
     assert apply("Cast$Value", record(0, timestamp()), spec="int64").value_schema == timestamp()
 
 
-def test_case_8_cast_of_decimals_and_bytes() -> None:
+def test_cast_converts_decimals_and_encodes_bytes() -> None:
     assert cast(Decimal("12.99"), "int32", decimal(2)) == 12
     assert cast(Decimal("1E+3"), "string", decimal(-3)) == "1E+3"
     assert cast(b"\1\2", "string", Schema(Type.BYTES)) == "AQI="
     failing("Cast$Value", record(b"\1", Schema(Type.BYTES)), DataError, spec="int32")
 
 
-def test_case_9_cast_takes_defaults_along() -> None:
+def test_cast_converts_default_values() -> None:
     schema = struct(
         ("a", timestamp(optional=True)), ("b", Schema(Type.INT32, optional=True, default=9))
     )
@@ -155,14 +154,14 @@ def test_cast_refuses_specs_that_mean_nothing() -> None:
     assert "only specify" in refused("Cast$Value", spec="int8,a:int8").replace("ony", "only")
 
 
-def test_case_10_mask_fails_on_tombstones() -> None:
+def test_mask_fails_on_tombstones() -> None:
     message = failing("MaskField$Value", record(None), DataError, fields="a")
     assert (
         message == "Only Map objects supported in absence of schema for [mask fields], found: null"
     )
 
 
-def test_case_11_a_predicate_keeps_tombstones_from_the_mask() -> None:
+def test_predicate_excludes_tombstones_from_the_mask() -> None:
     predicate: RecordIsTombstone[SinkRecord] = RecordIsTombstone()
     predicate.configure({})
     mask = configured({"type": f"{KAFKA}.MaskField$Value", "fields": "a"})
@@ -174,7 +173,7 @@ def test_case_11_a_predicate_keeps_tombstones_from_the_mask() -> None:
     assert chain.process_rows(given) == masked
 
 
-def test_case_12_mask_with_a_replacement() -> None:
+def test_mask_converts_its_replacement_to_the_type_of_the_field() -> None:
     def masked(row: Any, replacement: str, fields: str = "a") -> Any:
         return apply("MaskField$Value", record(row), fields=fields, replacement=replacement).value
 
@@ -190,7 +189,7 @@ def test_case_12_mask_with_a_replacement() -> None:
     assert "Empty list" in refused("MaskField$Value", fields="")
 
 
-def test_case_13_mask_of_a_decimal_keeps_its_scale() -> None:
+def test_mask_of_a_decimal_preserves_its_scale() -> None:
     made = apply("MaskField$Value", one(decimal(2), Decimal("1.25")), fields="a").value["a"]
     assert (made, made.as_tuple().exponent) == (Decimal(0), -2)
 
@@ -211,19 +210,19 @@ def test_mask_puts_nothing_in_place_of_each_type() -> None:
     assert message == "Cannot mask value of type: class [B"
 
 
-def test_case_14_extract_of_an_absent_member_makes_a_tombstone() -> None:
+def test_extract_of_an_absent_key_returns_a_tombstone() -> None:
     made = apply("ExtractField$Value", record({"a": 1}), field="zz")
     assert (made.value_schema, made.value) == (None, None)
 
 
-def test_case_15_extract_of_an_absent_field_fails() -> None:
+def test_extract_of_an_absent_field_fails() -> None:
     assert (
         failing("ExtractField$Value", one(INT32, 1), IllegalArgumentError, field="zz")
         == "Unknown field: zz"
     )
 
 
-def test_cases_16_and_17_extract_by_path_and_by_name() -> None:
+def test_extract_accepts_a_path_or_a_name_with_dots() -> None:
     options = {"field": "`a.b`.c", "field__syntax__version": "v2"}
     assert apply("ExtractField$Value", record({"a.b": {"c": 5}}), **options).value == 5
     assert apply("ExtractField$Value", record({"a.b": 5}), field="a.b").value == 5
@@ -240,7 +239,7 @@ def test_cases_16_and_17_extract_by_path_and_by_name() -> None:
     )
 
 
-def test_case_18_flatten_leaves_nulls_below_a_null_struct() -> None:
+def test_flatten_of_a_null_struct_returns_null_fields() -> None:
     inside = struct(("x", INT32), ("y", Schema(Type.INT32, default=5)), optional=True)
     made = apply(
         "Flatten$Value", record(Struct(struct(("in", inside), ("z", STRING)), [None, "q"]))
@@ -253,7 +252,7 @@ def test_case_18_flatten_leaves_nulls_below_a_null_struct() -> None:
     )
 
 
-def test_case_19_flatten_of_maps_joins_keys_and_keeps_arrays() -> None:
+def test_flatten_of_maps_joins_keys_and_preserves_arrays() -> None:
     given = record({"a": {"b": 1, "c": {}}, "d": [{"x": 1}], "n": None})
     assert apply("Flatten$Value", given, delimiter="_").value == {
         "a_b": 1,
@@ -262,7 +261,7 @@ def test_case_19_flatten_of_maps_joins_keys_and_keeps_arrays() -> None:
     }
 
 
-def test_case_20_flatten_of_optional_struct_makes_all_fields_optional() -> None:
+def test_flatten_of_an_optional_struct_makes_all_fields_optional() -> None:
     made = apply("Flatten$Value", record(Struct(struct(("b", INT32), optional=True), [1])))
     assert made.value_schema == struct(("b", OPTIONAL_INT32))
 
@@ -275,7 +274,7 @@ def test_flatten_refuses_maps_inside_records_with_schemas() -> None:
     )
 
 
-def test_case_26_timestamp_router_speaks_simple_date_format() -> None:
+def test_timestamp_router_supports_simple_date_format() -> None:
     assert (
         apply("TimestampRouter", record(1), timestamp__format="YYYY-'W'ww DD").topic
         == "topicA-2023-W46 318"
@@ -285,14 +284,14 @@ def test_case_26_timestamp_router_speaks_simple_date_format() -> None:
     assert "Illegal pattern character" in refused("TimestampRouter", timestamp__format="b")
 
 
-def test_case_29_hoist_wraps_a_value_in_one_field() -> None:
+def test_hoist_wraps_a_value_in_one_field() -> None:
     assert apply("HoistField$Value", record(None), field="f").value == {"f": None}
     made = apply("HoistField$Value", record("x", STRING), field="f")
     assert (made.value_schema, made.value.values) == (struct(("f", STRING)), ["x"])
     failing("HoistField$Value", record(None, STRING), DataError, field="f")
 
 
-def test_case_30_texts_are_read_leniently() -> None:
+def test_timestamp_converter_parses_strings_leniently() -> None:
     def read(text: str, pattern: str) -> Any:
         given = record(text, STRING)
         return apply(
@@ -325,13 +324,13 @@ def test_case_30_texts_are_read_leniently() -> None:
         (time(), 5, {"target__type": "string", "format": "HH:mm:ss.SSS"}, "00:00:00.005"),
     ],
 )
-def test_case_31_moments_between_their_forms(
+def test_timestamp_converter_converts_between_representations(
     schema: Schema, value: int, options: dict[str, str], expected: Any
 ) -> None:
     assert apply("TimestampConverter$Value", record(value, schema), **options).value == expected
 
 
-def test_case_32_what_is_no_moment() -> None:
+def test_timestamp_converter_rejects_other_types() -> None:
     message = failing(
         "TimestampConverter$Value", record(5, INT32), ConnectError, target__type="Timestamp"
     )
@@ -348,7 +347,7 @@ def test_case_32_what_is_no_moment() -> None:
     assert made.value == {"a": 1, "f": None}
 
 
-def test_case_33_semantic_names_of_others_go() -> None:
+def test_timestamp_converter_drops_schema_names_of_other_types() -> None:
     options = {"field": "f", "target__type": "Timestamp", "unix__precision": "microseconds"}
     made = apply("TimestampConverter$Value", one(MICRO, 1_700_000_000_123_456, "f"), **options)
     assert made.value.values == [NOW]
@@ -364,7 +363,7 @@ def test_timestamp_converter_needs_a_format_for_texts() -> None:
     failing("TimestampConverter$Value", record("x", STRING), NullPointerError, target__type="unix")
 
 
-def test_case_34_moved_fields_stand_behind_headers_of_their_name() -> None:
+def test_header_from_appends_moved_fields_after_headers_of_the_same_name() -> None:
     given = SinkRecord(
         "topicA",
         3,
@@ -381,7 +380,7 @@ def test_case_34_moved_fields_stand_behind_headers_of_their_name() -> None:
     assert list(made.headers) == [Header("h", "old"), Header("h", 1, OPTIONAL_INT32)]
 
 
-def test_case_35_header_from_a_field_that_is_not_there() -> None:
+def test_header_from_an_absent_field_is_null_or_an_error() -> None:
     options = {"fields": "zz", "headers": "h", "operation": "copy"}
     assert list(apply("HeaderFrom$Value", record({"a": 1}), **options).headers) == [
         Header("h", None)
@@ -391,7 +390,7 @@ def test_case_35_header_from_a_field_that_is_not_there() -> None:
     assert "'fields' config must have the same number of elements as 'headers' config." in message
 
 
-def test_case_36_value_to_key_takes_fields_in_configured_order() -> None:
+def test_value_to_key_selects_fields_in_configured_order() -> None:
     made = apply("ValueToKey", record({"a": 1}), fields="zz")
     assert (made.key, made.partition) == ({"zz": None}, 3)
     assert (
