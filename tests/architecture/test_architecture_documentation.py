@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,15 @@ from connectors.iceberg.config.spellings import NEVER_VALID
 from rest.app import ADMIN_ENDPOINTS, ENDPOINTS
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 
 def _blocks(language: str) -> list[str]:
     return [
-        block
+        textwrap.dedent(block)
         for page in PAGES
         for block in re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
     ]
@@ -142,10 +146,14 @@ def test_tests_named_in_the_documentation_exist() -> None:
     defined = {name for path in modules for name in re.findall(r"def (test_\w+)", path.read_text())}
     defined |= {path.stem for path in modules}
     prose = {
-        page.name: re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        page.name: re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
         for page in PAGES
     }
-    named = {name: page for page, text in prose.items() for name in re.findall(r"\btest_\w+", text)}
+    named = {
+        name: page
+        for page, text in prose.items()
+        for name in re.findall(r"\btest_\w+(?![\w*])", text)
+    }
     assert {name: page for name, page in named.items() if name not in defined} == {}
 
 
@@ -160,14 +168,21 @@ def test_every_known_defect_of_the_java_sinks_has_a_test() -> None:
     assert [row for row in rows if not re.search(r"\| `test_\w+`[^|]*\|$", row)] == []
 
 
-def test_every_place_on_the_architecture_page_exists() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    rows = [line for line in page.splitlines() if line.startswith("| ") and "?" in line]
+def test_modules_on_the_pages_about_the_code_exist() -> None:
+    page = (ROOT / "docs" / "internals" / "find-the-code.md").read_text()
+    rows = [line for line in page.splitlines() if re.match(r"\| (?!topic |-)", line)]
     assert len(rows) > 30
     for row in rows:
-        places = [place for place in re.findall(r"`([\w./]+)`", row.split("|")[2]) if "/" in place]
-        assert places, f"no place answers: {row}"
-        assert [place for place in places if not (ROOT / place).exists()] == [], row
+        modules = [path for path in re.findall(r"`([\w./-]+)`", row) if "/" in path]
+        assert modules, f"no module: {row}"
+        missing = [path for path in modules if path != "/ui" and not (ROOT / path).exists()]
+        assert missing == [], row
+    for name in ("CONTRIBUTING.md", "docs/architecture.md"):
+        paths = re.findall(r"`([\w.-]+/[\w./-]*\w)`", (ROOT / name).read_text())
+        assert len(paths) > 10
+        iceberg = ROOT / "connectors" / "iceberg"
+        missing = [p for p in paths if not (ROOT / p).exists() and not (iceberg / p).exists()]
+        assert missing == [], name
 
 
 def test_the_site_has_a_place_for_every_page() -> None:

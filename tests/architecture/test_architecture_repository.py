@@ -48,6 +48,7 @@ REGISTRIES = re.compile(
     "|".join(("py" + "pi\\.", "maven\\." + "org", "apache\\.org/" + "maven", "art" + "ifactory")),
     re.I,
 )
+PROJECT_ADDRESS = "https://github.com/connect-py/connect-py"
 # Services of a Compose file know each other by one word, and themselves by their own machine.
 ADDRESSES = re.compile(r"\b(https?|ftp)://(?!127\.0\.0\.1\b|[a-z0-9]+:\d)")
 
@@ -77,10 +78,17 @@ def test_no_file_names_a_package_registry() -> None:
     assert list(_lines(_files(), REGISTRIES)) == []
 
 
-def test_build_files_contain_no_address_of_any_machine() -> None:
+def test_build_files_contain_no_address_except_those_of_the_project() -> None:
     build = [path for path in _files() if any(path.match(pattern) for pattern in BUILD_FILES)]
     assert {"Makefile", "pyproject.toml", "run"} <= {path.name for path in build}
-    assert list(_lines(build, ADDRESSES)) == []
+    addresses = [line for line in _lines(build, ADDRESSES) if PROJECT_ADDRESS not in line]
+    assert addresses == []
+
+
+def test_urls_of_the_package_lead_to_the_repository() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["urls"]["Repository"] == PROJECT_ADDRESS
+    assert all(url.startswith(PROJECT_ADDRESS) for url in project["urls"].values())
 
 
 def test_whoever_catches_everything_says_why_or_says_it_aloud() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "CHANGELOG.md", "docs/**/*.md")
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**/*.md")
 PROGRAMS = (
     *(f"{package}/**/*.py" for package in ("connect_py", "connectors", "transforms", "rest")),
     "connectors/**/*.java",
