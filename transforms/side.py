@@ -31,7 +31,7 @@ class Side(Enum):
         return record.replace(key_schema=schema, key=value)
 
     def column(self, batch: Batch) -> Column:
-        """This side of a batch."""
+        """Return this side of a batch."""
         return batch.key if self is Side.KEY else batch.value
 
     def put_column(self, batch: Batch, column: Column) -> Batch:

@@ -101,7 +101,7 @@ class CommitStateUnknownError(ConnectError):
 
 
 class NotColumnar(ConnectError):  # noqa: N818 - it asks for the other form; nothing went wrong
-    """This batch has no exact column form here; it goes on as rows through the reference form."""
+    """A batch without an exact columnar form here; the row form processes its rows."""
 
 
 class BadRows(ConnectError):  # noqa: N818 - names the rows, not the failure

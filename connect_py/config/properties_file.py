@@ -8,14 +8,14 @@ import javaproperties
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Return the keys and values of a file in Java's properties syntax; of duplicates the last one
-    wins.
+    r"""Return the keys and values of a file in Java's properties syntax.
 
-    Files are ISO 8859-1 with `\\uXXXX` escapes, as Java reads them.
+    The last of several entries with the same key wins. Files are ISO 8859-1 with `\uXXXX` escapes,
+    as Java reads them.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It holds a malformed `\\u` escape.
+        ValueError: The file contains a malformed `\u` escape.
     """
     with path.open("rb") as file:
         return dict(javaproperties.load(file))

@@ -226,7 +226,7 @@ class _MissingError(ConnectError):
 
 
 class _RefusedError(ConnectError):
-    """This user has no right to ask."""
+    """The user lacks the permission for the request."""
 
 
 def _counted(partitions: int) -> str:

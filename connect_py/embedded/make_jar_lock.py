@@ -1,7 +1,8 @@
-"""The maintainer's command that makes a lock from a few root artifacts and all they need at run
-time.
+r"""Create a lock file from a few root artifacts and their run-time dependencies.
 
-    python -m connect_py.embedded.make_jar_lock org.apache.kafka:kafka_2.13:4.1.1 \\
+A command for maintainers:
+
+    python -m connect_py.embedded.make_jar_lock org.apache.kafka:kafka_2.13:4.1.1 \
         org.apache.logging.log4j:log4j-slf4j-impl:2.24.3 > connect_py/embedded/locks/broker.lock
 
 With `--alone` first, the lock names the roots and nothing else; such a root may be a variant and

@@ -156,7 +156,7 @@ class WorkerMetrics:
 def _task_counts(
     reports: Mapping[ConnectorTaskId, TaskReport], states: Mapping[str | ConnectorTaskId, str]
 ) -> Iterator[Sample]:
-    """This worker's tasks of each connector by state."""
+    """Yield the number of tasks of each connector on this worker, by state."""
     for name in sorted({task.connector for task in reports}):
         here = [states.get(task, "unassigned") for task in reports if task.connector == name]
         tags = {"connector": name}

@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 
 class SourceCommitter(ABC):
-    """One per task. Every method is called on the task thread; the loop calls them in this order:
+    """Commits offsets of one source task.
 
-    `open`, then for each record `submit` and either `drop` or `sending` and `dispatched`,
-    `acknowledged` or `lost` whenever the client says so, `batch_done` after each poll's records,
-    `tick` in between, `close` at the end.
+    Every method is called on the task thread. The loop calls `open`; for each record, `submit` and
+    either `drop` or `sending` and `dispatched`; `acknowledged` or `lost` when the client reports
+    the result; `batch_done` after the records of each poll; `tick` in between; `close` at the end.
     """
 
     def __init__(self, task: SourceTask, metrics: SourceMetrics, clock: Clock) -> None:

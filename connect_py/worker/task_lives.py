@@ -71,7 +71,7 @@ class _Slot:
         self.earlier = earlier
 
     def last_life(self) -> _Slot:
-        """This life, or the one that may still be ending in its place."""
+        """Return this run of the task, or the earlier run that may still be ending in its place."""
         return self if self.host is not None or self.earlier is None else self.earlier.last_life()
 
 

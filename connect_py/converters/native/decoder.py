@@ -54,7 +54,7 @@ class Node:
     children: Sequence[Node] = ()
 
     def walk(self) -> Iterator[Node]:
-        """This node and all below it, in preorder."""
+        """Yield this node and its descendants in preorder."""
         yield self
         for child in self.children:
             yield from child.walk()

@@ -56,7 +56,7 @@ class LeaderDuties(Protocol):
 
 
 class NotLeaderError(ConnectError):
-    """This worker does not lead, or does not yet."""
+    """The worker is not the leader, or not yet."""
 
 
 class Leadership:
