@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 import textwrap
+import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -183,6 +185,38 @@ def test_modules_on_the_pages_about_the_code_exist() -> None:
         iceberg = ROOT / "connectors" / "iceberg"
         missing = [p for p in paths if not (ROOT / p).exists() and not (iceberg / p).exists()]
         assert missing == [], name
+
+
+@pytest.mark.parametrize(
+    ("contract", "folder", "heading"),
+    [
+        ("A reader and a record travel one way", "connect_py", "## Packages"),
+        ("A row travels one way through the Iceberg sink", "connectors/iceberg", "The packages of"),
+    ],
+)
+def test_map_of_packages_has_the_order_of_the_import_rules(
+    contract: str, folder: str, heading: str
+) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = project["tool"]["importlinter"]["contracts"]
+    [layers] = [each["layers"] for each in contracts if each["name"] == contract]
+    ranks = {
+        module: rank for rank, layer in enumerate(layers) for module in re.split(r" [|:] ", layer)
+    }
+    page = (ROOT / "docs" / "architecture.md").read_text().partition(heading)[2]
+    table = re.search(r"\n\|---.*?\n\n", page, re.DOTALL)
+    assert table
+    rows = []
+    for row in table[0].splitlines()[2:-1]:
+        paths = re.findall(r"`([\w./]+)`", row.split("|")[1])
+        modules = [
+            (path if (ROOT / path).exists() else f"{folder}/{path}").removesuffix(".py")
+            for path in paths
+        ]
+        rows.append([ranks[module.replace("/", ".")] for module in modules])
+    assert len(rows) > 10
+    below = [max(upper) <= min(lower) for upper, lower in pairwise(rows)]
+    assert all(below), rows
 
 
 def test_the_site_has_a_place_for_every_page() -> None:
