@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import math
 import re
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -35,6 +34,7 @@ from connect_py.api.schema import (
     time,
     timestamp,
 )
+from connect_py.java.civil_days import date_of, days_of
 from connect_py.java.strings import java_text, to_float32
 
 # no point in front
@@ -50,7 +50,6 @@ _WIDTHS = [INT8, INT16, INT32, INT64, FLOAT32, FLOAT64]
 # larger ones are not written out to see whether they are integers
 _LARGEST_INTEGRAL = Decimal("1e19")
 _MILLIS_PER_DAY = 86_400_000
-_EPOCH = datetime(1970, 1, 1)
 
 
 class _NoValueError(ValueError):
@@ -124,11 +123,7 @@ def _days(match: re.Match[str]) -> int:
     calendar."""
     year, month, day = map(int, match.groups())
     years, month = divmod(month - 1, 12)
-    year += years
-    # the calendar repeats after 400 years
-    shift = 0 if 1 <= year <= 9999 else 400 * ((year - 1) // 400)
-    first = datetime(year - shift, month + 1, 1) - _EPOCH
-    return first.days + day - 1 + shift // 400 * 146_097
+    return days_of(year + years, month + 1, 1) + day - 1
 
 
 def _millis(match: re.Match[str]) -> int:
@@ -275,9 +270,8 @@ def _embedded(schema: Schema | None, value: Any) -> str:
 def _iso_timestamp(millis: int) -> str:
     """ISO text of milliseconds since the epoch, in UTC, for any year."""
     days, rest = divmod(millis, _MILLIS_PER_DAY)
-    cycles = (days + 719_162) // 146_097  # 400 years each, counted from year 1
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(
-        days=days - cycles * 146_097, milliseconds=rest
-    )
-    year = moment.year + 400 * cycles
-    return f"{year:04d}-{moment:%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+    year, month, day = date_of(days)
+    seconds, millis = divmod(rest, 1000)
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{year:04d}-{month:02d}-{day:02d}T{hour:02d}:{minute:02d}:{second:02d}.{millis:03d}Z"

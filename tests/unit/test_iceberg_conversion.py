@@ -34,12 +34,13 @@ from connect_py.api.schema import (
     timestamp,
 )
 from connect_py.columns.arrow import arrow_type, storage_type, to_array
+from connect_py.java.civil_days import days_of
 from connect_py.java.strings import double_text, float_text
 from connectors.iceberg.config.sink_options import OutOfRange
 from connectors.iceberg.conversion.column_history import HISTORY
 from connectors.iceberg.conversion.conversion import RowConverter
 from connectors.iceberg.conversion.kernel import ConversionOptions
-from connectors.iceberg.conversion.timestamps import days_from_civil, parse_timestamp
+from connectors.iceberg.conversion.timestamps import parse_timestamp
 from connectors.iceberg.table.table import TableDescription
 
 STRICT = ConversionOptions()
@@ -180,7 +181,7 @@ def convert(
             "date",
             named(Type.STRING, "io.debezium.time.IsoDate"),
             ["2017-09-15Z"],
-            [days_from_civil(2017, 9, 15)],
+            [days_of(2017, 9, 15)],
         ),
         ("date", named(Type.INT32, "io.debezium.time.Date"), [-2_440_550], [-2_440_550]),
         ("date", timestamp(), [86_400_000, -1], [1, -1]),
@@ -406,9 +407,9 @@ def test_years_that_no_datetime_can_hold_are_kept() -> None:
     made, failed = convert("timestamptz", zoned, texts)
     assert failed == {}
     assert made == [
-        days_from_civil(20000, 1, 1) * DAY,
-        days_from_civil(-43, 3, 15) * DAY,
-        days_from_civil(2020, 2, 29) * DAY + DAY // 2 + 1,
+        days_of(20000, 1, 1) * DAY,
+        days_of(-43, 3, 15) * DAY,
+        days_of(2020, 2, 29) * DAY + DAY // 2 + 1,
     ]
 
 

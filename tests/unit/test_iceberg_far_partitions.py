@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from iceberg_staging_rows import table
 
+from connect_py.java.civil_days import date_of, days_of
 from connectors.iceberg.conversion.partitioning import Partitioner
-from connectors.iceberg.conversion.timestamps import civil_from_days, days_from_civil, parse_date
+from connectors.iceberg.conversion.timestamps import parse_date
 
 HOUR = 3_600_000_000  # microseconds
 
@@ -57,9 +58,7 @@ YEARS = [
 
 @pytest.mark.parametrize("years", [YEARS, YEARS[3:12]])
 def test_years_beyond_16_bits_have_their_partitions(years: list[int]) -> None:
-    days = [days_from_civil(year, 3, 5) for year in years] + [
-        days_from_civil(year, 12, 31) for year in years
-    ]
+    days = [days_of(year, 3, 5) for year in years] + [days_of(year, 12, 31) for year in years]
     dates = pa.array([*days, None], pa.int32()).view(pa.date32())
     moments = pa.array([*(d * 24 * HOUR - 1 + 24 * HOUR for d in days), None]).view(
         pa.timestamp("us")
@@ -95,5 +94,5 @@ def test_days_beyond_datetime_limits_partition_with_java_calendar_text() -> None
 
 def test_days_and_calendar_dates_belong_together() -> None:
     for days in (*range(-800_000, 800_000, 997), -(2**31), 2**31 - 1, 59, 60, -719_468, -719_469):
-        assert days_from_civil(*civil_from_days(days)) == days
-        assert civil_from_days(days) < civil_from_days(days + 1)
+        assert days_of(*date_of(days)) == days
+        assert date_of(days) < date_of(days + 1)

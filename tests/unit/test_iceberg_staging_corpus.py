@@ -21,10 +21,10 @@ from connect_py.api.batch import Batch
 from connect_py.api.record import RecordOrigin, SinkRecord, TopicPartition
 from connect_py.columns.arrow import storage_type
 from connect_py.converters.json_converter import JsonConverter
+from connect_py.java.civil_days import days_of
 from connectors.iceberg.config.sink_config import IcebergSinkConfig
 from connectors.iceberg.conversion.timestamps import (
     MICROS_PER_DAY,
-    days_from_civil,
     parse_date,
     parse_time,
     parse_timestamp,
@@ -271,7 +271,7 @@ def test_a_year_before_christ_is_kept(tmp_path: Path) -> None:
         date = source["c_tstz"].split(" ")[0]
         year, month, day = (int(part) for part in date.split("-"))
         row = found[(source["id"],)]
-        assert row["c_tstz"] // MICROS_PER_DAY == days_from_civil(1 - year, month, day)
+        assert row["c_tstz"] // MICROS_PER_DAY == days_of(1 - year, month, day)
 
 
 def _iso(text: str) -> str:

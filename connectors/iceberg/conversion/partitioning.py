@@ -15,9 +15,10 @@ from pyiceberg.transforms import parse_transform
 from pyiceberg.types import NestedField
 
 from connect_py.columns.arrow import floor_divide
+from connect_py.java.civil_days import date_of
 from connectors.iceberg.conversion.columns import as_array, member, plain
 from connectors.iceberg.conversion.full_names import columns_inside
-from connectors.iceberg.conversion.timestamps import MICROS_PER_DAY, civil_from_days, date_text
+from connectors.iceberg.conversion.timestamps import MICROS_PER_DAY, date_text
 
 _MICROS = {"hour": MICROS_PER_DAY // 24, "day": MICROS_PER_DAY}
 _UINT32 = pa.uint32()
@@ -136,9 +137,7 @@ def _years_or_months(data: pa.Array, *, months: bool) -> pa.Array:
     if pa.types.is_timestamp(data.type):
         days = floor_divide(days, MICROS_PER_DAY * (1_000 if data.type.unit == "ns" else 1))
     encoded = days.dictionary_encode()
-    dates = [
-        None if day is None else civil_from_days(day) for day in encoded.dictionary.to_pylist()
-    ]
+    dates = [None if day is None else date_of(day) for day in encoded.dictionary.to_pylist()]
     made = [
         date and ((date[0] - 1970) * 12 + date[1] - 1 if months else date[0] - 1970)
         for date in dates

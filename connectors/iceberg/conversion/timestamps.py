@@ -1,13 +1,15 @@
 """Dates and times as text, read with integer arithmetic: topics hold moments that no `datetime`
 can.
 
-Standard library only.
+The calendar is that of `connect_py.java.civil_days`.
 """
 
 from __future__ import annotations
 
 import calendar
 import re
+
+from connect_py.java.civil_days import date_of, days_of
 
 MICROS_PER_SECOND = 1_000_000
 MICROS_PER_DAY = 86_400 * MICROS_PER_SECOND
@@ -33,31 +35,10 @@ class TimestampOutOfRange(ValueError):  # noqa: N818 - a fact about the moment, 
         self.late = late  # after the last moment, else before the first one
 
 
-def days_from_civil(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 in the proleptic Gregorian calendar; any year."""
-    year -= month <= 2
-    era = year // 400
-    of_era = year - era * 400
-    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
-    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
-
-
-def civil_from_days(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a day since 1970-01-01 in the proleptic Gregorian calendar; any
-    year."""
-    era, of_era = divmod(days + 719_468, 146_097)
-    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
-    of_year = of_era - (365 * year + year // 4 - year // 100)
-    month = (5 * of_year + 2) // 153
-    day = of_year - (153 * month + 2) // 5 + 1
-    month += 3 if month < 10 else -9
-    return era * 400 + year + (month <= 2), month, day
-
-
 def date_text(days: int) -> str:
     """`yyyy-MM-dd` as Java's `LocalDate` writes it: a sign before years beyond 9999 and before year
     0."""
-    year, month, day = civil_from_days(days)
+    year, month, day = date_of(days)
     sign = "-" if year < 0 else "+" if year > 9999 else ""
     return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
 
@@ -71,7 +52,7 @@ def _days(match: re.Match[str]) -> int:
     )
     if not 1 <= day <= last:
         raise ValueError("no such day")
-    return days_from_civil(year, month, day)
+    return days_of(year, month, day)
 
 
 def _nanos_of_day(match: re.Match[str], *, until_24: bool = False) -> int:
