@@ -39,11 +39,10 @@ PRELOAD = tuple(  # with what they import when the first batch comes
         "iceberg.debezium_transform",
         "iceberg.debezium_columns",
         "filter",
+        "field_columns",
         "insert_field",
-        "insert_columns",
         "regex_router",
         "replace_field",
-        "replace_columns",
     )
 )
 PLUGINS = (

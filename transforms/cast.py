@@ -1,14 +1,12 @@
-"""`Cast`: changes the primitive type of fields, or of the whole key or value."""
+"""`Cast`: casts fields, or the whole key or value, to a primitive type."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed
 from connect_py.api.config import Type as ConfigType
 from connect_py.api.errors import ConfigError, DataError
@@ -27,14 +25,12 @@ from connect_py.api.schema import (
 from connect_py.java.date_format import MILLIS_PER_DAY, java_date_format
 from connect_py.java.numbers import parse_float, parse_integer, to_double, to_integer
 from connect_py.java.strings import java_text
-from transforms.field_transformation import FieldTransformation
-from transforms.requirements import require_struct
+from transforms.field_transformation import Conversion, FieldChanges, FieldTransformation
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import for_both
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
 
 BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _FLOATS: Mapping[Type, int] = {Type.FLOAT32: 32, Type.FLOAT64: 64}
@@ -62,7 +58,11 @@ def _spec(name: str, value: Parsed) -> None:
 
 
 def _parsed_spec(items: Sequence[str]) -> tuple[dict[str, Type], Type | None]:
-    """Types by field, and the type of the whole value; ConfigError in Java's words."""
+    """Return the types by field and the type of the whole value.
+
+    Raises:
+        ConfigError: The spec is invalid. The message equals Java's.
+    """
     fields: dict[str, Type] = {}
     whole: Type | None = None
     for item in items:
@@ -83,21 +83,21 @@ def _parsed_spec(items: Sequence[str]) -> tuple[dict[str, Type], Type | None]:
     return fields, whole
 
 
-def _target(text: str) -> Type:
-    kind = _TARGETS.get(text.lower())
+def _target(name: str) -> Type:
+    kind = _TARGETS.get(name.lower())
     if kind is None:
-        if text.lower() in {t.name.lower() for t in Type}:
+        if name.lower() in {t.name.lower() for t in Type}:
             raise ConfigError(
                 "",
-                f"Cast transformation does not support casting to {text.upper()}; supported types "
+                f"Cast transformation does not support casting to {name.upper()}; supported types "
                 f"are [{_OUTPUTS}]",
             )
-        raise ConfigError("", f"Invalid type found in casting spec: {text}")
+        raise ConfigError("", f"Invalid type found in casting spec: {name}")
     return kind
 
 
 class Cast(FieldTransformation[R]):
-    """Casts as Java narrows, widens and prints. Nulls stay null."""
+    """Narrows, widens, and prints values as Java does. Nulls stay null."""
 
     config_def = (
         ConfigDef()
@@ -106,7 +106,7 @@ class Cast(FieldTransformation[R]):
             ConfigType.LIST,
             validator=_spec,
             importance=Importance.HIGH,
-            doc="field:type for each field, or one type for the whole key or value.",
+            doc="Types of fields, each as field:type, or one type for the whole key or value.",
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
     )
@@ -115,66 +115,43 @@ class Cast(FieldTransformation[R]):
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
-        self._types, self._whole = _parsed_spec(props["spec"])
-        self.field_names = self._types.keys()
-        self.whole = self._whole is not None
-        self.replace_null_with_default: bool = props["replace.null.with.default"]
-        self.result = lru_cache(maxsize=64)(self._result)
+        types, whole = _parsed_spec(props["spec"])
+        changes = FieldChanges(conversions={name: CastTo(type_) for name, type_ in types.items()})
+        self.declare(
+            changes if whole is None else FieldChanges(whole=CastWholeTo(whole)),
+            replace_null_with_default=props["replace.null.with.default"],
+        )
 
-    def _result(self, schema: Schema) -> Schema:
-        if self._whole is not None:
-            return _cast_schema(schema, self._whole, keep_names=True)
-        fields = [
-            (
-                f.name,
-                _cast_schema(f.schema, self._types[f.name]) if f.name in self._types else f.schema,
-            )
-            for f in schema.fields
-        ]
+    def result_schema(self, schema: Schema, fields: Sequence[tuple[str, Schema]]) -> Schema:
         return schema.replace(fields=fields, default=None)
 
-    def apply(self, record: R) -> R | None:
-        schema, value = self.side.of(record)
-        if value is None:
-            return record
-        if schema is None:
-            made = self.replaced("", None, value) if self.whole else self.replaced_map(value)
-            return self.side.put(record, None, made)
-        if self.whole:
-            return self.side.put(record, self.result(schema), self.replaced("", schema, value))
+    def require_row(self, schema: Schema, value: Value) -> Struct:
         if schema.type is not Type.STRUCT:
             raise DataError("Cannot list fields on non-struct type")
-        taken = require_struct(value, self.purpose)
-        result = self.result(taken.schema)
-        return self.side.put(record, result, self.replaced_row(taken, result))
+        return super().require_row(schema, value)
 
-    def replaced(self, name: str, schema: Schema | None, value: Value) -> Value:
-        """A value of a field afterwards."""
-        return cast(schema, value, self._types[name] if self._whole is None else self._whole)
 
-    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import finished, kept_nulls
-        from transforms.field_columns import FieldColumns
+class CastTo(Conversion):
+    """Conversion of a field to a primitive type."""
 
-        column = self.side.column(batch)
-        if column.null_count == len(batch):
-            return [batch]
-        if column.schema is None:
-            made, failed = FieldColumns(self).schemaless(batch, column)
-        else:
-            null, null_schema = kept_nulls(column)
-            schema, data, failed = FieldColumns(self).with_schema(batch, column)
-            made = Column(schema, data, null, tombstone_schema=null_schema)
-        return finished(batch, self.apply, self.side.put_column(batch, made), failed)
+    def __init__(self, target: Type) -> None:
+        self.target: Final = target
 
-    def numbers(self, name: str, texts: pa.StringArray) -> pa.Int64Array | None:
+    def schema(self, schema: Schema) -> Schema:
+        default = cast(schema, schema.default, self.target)
+        return Schema(self.target, optional=schema.optional, default=default)
+
+    def value(self, schema: Schema | None, value: Value) -> Value:
+        return cast(schema, value, self.target)
+
+    def integers(self, strings: pa.StringArray) -> pa.Int64Array | None:
         from transforms.columns import whole_numbers
 
-        bits = BITS.get(self._types[name] if self._whole is None else self._whole)
-        return None if bits is None else whole_numbers(texts, bits)
+        bits = BITS.get(self.target)
+        return None if bits is None else whole_numbers(strings, bits)
 
-    def fast(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
-        """Widening, and texts of whole numbers: what Arrow does as Java does."""
+    def array(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
+        """Cast between integers, and widen: here Arrow gives the values that Java gives."""
         import pyarrow as pa
 
         from connect_py.columns.arrow import arrow_type
@@ -190,16 +167,28 @@ class Cast(FieldTransformation[R]):
             return data.cast(arrow_type(result))
         if source in BITS and target in BITS:
             return data.cast(arrow_type(result), safe=False)  # drops the high bits
-        return (
-            data.cast(pa.float64()) if source is Type.FLOAT32 and target is Type.FLOAT64 else None
+        if source is Type.FLOAT32 and target is Type.FLOAT64:
+            return data.cast(pa.float64())
+        return None
+
+
+class CastWholeTo(CastTo):
+    """Conversion of a whole key or value; unlike a field, it keeps the metadata of its schema."""
+
+    def schema(self, schema: Schema) -> Schema:
+        result = super().schema(schema)
+        if schema.type is not self.target and schema.name in {*_MOMENTS, DECIMAL}:
+            return result.replace(doc=schema.doc)  # the target has no such logical type
+        return result.replace(
+            name=schema.name, version=schema.version, doc=schema.doc, parameters=schema.parameters
         )
 
 
 def cast(schema: Schema | None, value: Value, target: Type) -> Value:
-    """One value of another type.
+    """Return the value as another type.
 
     Raises:
-        DataError: There is no such cast, or a text is not of that type.
+        DataError: The cast is not supported, or a string is not a value of that type.
     """
     if value is None:
         return None
@@ -210,7 +199,7 @@ def cast(schema: Schema | None, value: Value, target: Type) -> Value:
             f"[{_OUTPUTS}, BYTES]"
         )
     if target is Type.STRING:
-        return _text(schema, value)
+        return _string(schema, value)
     try:
         if target is Type.BOOLEAN:
             return _boolean(value)
@@ -260,7 +249,7 @@ def _boolean(value: Value) -> bool:
     return to_integer(value, 64) != 0
 
 
-def _text(schema: Schema | None, value: Value) -> str:
+def _string(schema: Schema | None, value: Value) -> str:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if schema is not None and schema.name in _MOMENTS:
@@ -269,20 +258,6 @@ def _text(schema: Schema | None, value: Value) -> str:
             return _TIME_FORMAT.format(millis)
         return (_MOMENT_FORMAT if millis % MILLIS_PER_DAY else _DATE_FORMAT).format(millis)
     return java_text(schema, value)
-
-
-def _cast_schema(schema: Schema, target: Type, *, keep_names: bool = False) -> Schema:
-    """The schema of cast values; a whole value keeps name, version, doc and parameters, if the type
-    still fits."""
-    default = cast(schema, schema.default, target)
-    made = Schema(target, optional=schema.optional, default=default)
-    if not keep_names:
-        return made
-    if schema.type is not target and schema.name in {*_MOMENTS, DECIMAL}:
-        return made.replace(doc=schema.doc)
-    return made.replace(
-        name=schema.name, version=schema.version, doc=schema.doc, parameters=schema.parameters
-    )
 
 
 CastKey, CastValue = for_both(Cast)

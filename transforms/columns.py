@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from connect_py.api.batch import Batch, Column, Path
 from connect_py.api.errors import BadRows, ConnectError, NotColumnar
-from connect_py.api.schema import Schema, Type, Value
+from connect_py.api.schema import Field, Schema, Type, Value
 from connect_py.api.transformation import Transformation
 from connect_py.columns.arrow import arrow_type, filled, is_odd_decimal, to_array
 
@@ -72,6 +72,12 @@ def empty_structs(null: pa.BooleanArray | None, length: int) -> pa.StructArray:
 def constant(value: Value, schema: Schema, length: int) -> pa.Array:
     """A column that holds one value of this schema in every row."""
     return pa.repeat(scalar(schema, value), length)
+
+
+@lru_cache(maxsize=64)
+def repeated_string(value: str, length: int) -> pa.StringArray:
+    """Return a column that holds one string; cached: batches tend to have the same few lengths."""
+    return pa.repeat(pa.scalar(value), length)
 
 
 def scalar(schema: Schema, value: Value) -> pa.Scalar:
@@ -277,17 +283,18 @@ def _failures_by_row(batch: Batch, apply: Callable[[Any], object]) -> dict[int, 
     return errors
 
 
-def required_nulls(schema: Schema, members: Sequence[pa.Array], data: pa.StructArray) -> set[int]:
-    """The rows of the struct column in which a required field is null, and they are not null
-    themselves."""
-    found: set[int] = set()
-    for field, member in zip(schema.fields, members, strict=True):
+def required_nulls(
+    fields: Sequence[Field], members: Sequence[pa.Array], data: pa.StructArray
+) -> set[int]:
+    """Return the rows in which the struct is not null, but one of its required fields is."""
+    rows: set[int] = set()
+    for field, member in zip(fields, members, strict=True):
         if not field.schema.optional and member.null_count:
             null = (
                 pc.and_(member.is_null(), data.is_valid()) if data.null_count else member.is_null()
             )
-            found.update(pc.indices_nonzero(null).to_pylist())
-    return found
+            rows.update(pc.indices_nonzero(null).to_pylist())
+    return rows
 
 
 def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
@@ -309,48 +316,6 @@ def kept_nulls(column: Column) -> tuple[pa.BooleanArray | None, Schema | None]:
     return null, schemas.pop()
 
 
-def rows_to_extend(batch: Batch, apply: Callable[[Any], object]) -> Column | None:
-    """The value column of a batch whose rows get more fields: structs or maps; None: all of its
-    values are null.
-
-    Raises:
-        BadRows, NotColumnar: It holds something else; `apply` is the row form.
-    """
-    column = batch.value
-    if column.null_count == len(batch):
-        return None
-    if not column.is_struct() or (
-        column.schema is not None and column.schema.type is not Type.STRUCT
-    ):
-        raise blamed(batch, apply)
-    return column
-
-
-def with_fields(
-    batch: Batch,
-    result: Schema,
-    added: Callable[[Sequence[pa.Array]], Sequence[pa.Array]],
-    apply: Callable[[Any], object],
-) -> Sequence[Batch]:
-    """The batch with more fields at the end of its value's structs; nulls of the fields before
-    become their defaults.
-
-    Args:
-        result: The schema afterwards.
-        added: The new members, given those that were there.
-        apply: The row form, which is to blame rows.
-
-    Raises:
-        BadRows, NotColumnar: A required field is null; or see `kept_nulls`.
-    """
-    column = batch.value
-    assert column.schema is not None
-    parts = columns_of(column.schema, column.data, replace_null_with_default=True)
-    parts += added(parts)
-    made, failed = restructured(column, result, parts)
-    return finished(batch, apply, batch.replace(value=made), failed)
-
-
 def restructured(
     column: Column, result: Schema, columns: Sequence[pa.Array]
 ) -> tuple[Column, set[int]]:
@@ -362,7 +327,7 @@ def restructured(
     null, null_schema = kept_nulls(column)
     data = struct_column(result, columns, null, len(column))
     made = Column(result, data, null, tombstone_schema=null_schema)
-    return made, required_nulls(result, columns, column.data)
+    return made, required_nulls(result.fields, columns, column.data)
 
 
 def incomplete_rows(schema: Schema, data: pa.Array) -> pa.BooleanArray | None:

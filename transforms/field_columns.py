@@ -1,4 +1,4 @@
-"""The batch form of transformations that replace the values of some fields, each by itself."""
+"""Columnar form of every `FieldTransformation`."""
 
 from __future__ import annotations
 
@@ -8,133 +8,288 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect_py.api.batch import Batch, Column, schemaless_column
+from connect_py.api.batch import Batch, Column, Path, schemaless_column
 from connect_py.api.errors import ConnectError, NotColumnar
-from connect_py.api.schema import Schema, Type
-from connect_py.columns.arrow import arrow_type, schemaless_values, to_array, to_values
+from connect_py.api.record import NO_HEADERS, Header, Headers
+from connect_py.api.schema import Schema, Type, Value
+from connect_py.columns.arrow import arrow_type, as_logical, schemaless_values, to_array, to_values
 from transforms.columns import (
     blamed,
-    columns_of,
+    children,
     converted,
+    defaults,
+    finished,
+    kept_nulls,
     map_members,
     maps,
+    null_rows,
     required_nulls,
     struct_column,
+    with_default,
+    without,
 )
-from transforms.field_transformation import FieldTransformation
+from transforms.field_transformation import (
+    Conversion,
+    FieldTransformation,
+    InsertedStruct,
+    NewField,
+    Nulls,
+    Plan,
+)
+from transforms.side import Side
 
 
-class FieldColumns:
-    """Replaces columns as the reference replaces fields."""
+def transformed(transformation: FieldTransformation[Any], batch: Batch) -> list[Batch]:
+    """Transform a batch; see `Transformation.apply_batch`."""
+    column = transformation.side.column(batch)
+    if column.null_count:
+        if transformation.nulls is Nulls.FAIL:
+            apply, apply_batch = transformation.apply, transformation.apply_batch
+            raise without(batch, apply, null_rows(column), apply_batch)
+        if column.null_count == len(batch) and (
+            transformation.nulls is Nulls.PASS
+            or (column.schema is None and column.tombstone_schema is None)
+        ):
+            return [batch]
+    work = _Work(transformation, batch, column)
+    result = work.maps() if column.schema is None else work.structs(column.schema)
+    side: Side = transformation.target or transformation.side
+    new_batch = side.put_column(batch, result)
+    if work.headers is not None:
+        new_batch = new_batch.replace(headers=work.headers)
+    return list(finished(batch, transformation.apply, new_batch, work.failed))
 
-    def __init__(self, reference: FieldTransformation[Any]) -> None:
-        self._reference = reference
 
-    def with_schema(self, batch: Batch, column: Column) -> tuple[Schema, pa.Array, set[int]]:
-        """A column with a schema: the one afterwards and the data; nulls stay. Also the rows that
-        may be bad.
+class _Work:
+    """Transformation of one batch."""
+
+    def __init__(
+        self, transformation: FieldTransformation[Any], batch: Batch, column: Column
+    ) -> None:
+        self._transformation = transformation
+        self._changes = transformation.changes
+        self._batch = batch
+        self._column = column
+        self.headers: list[Headers] | None = None  # with the new headers, if there are any
+        self.failed: set[int] = set()  # rows that the row form refuses
+
+    def structs(self, schema: Schema) -> Column:
+        """Return the result for a column with a schema.
 
         Raises:
-            BadRows, NotColumnar: The reference refuses the schema.
+            BadRows, NotColumnar: See `blamed`.
         """
-        reference, schema = self._reference, column.schema
-        assert schema is not None
-        if schema.type is not Type.STRUCT and not reference.whole:
-            raise blamed(batch, reference.apply)
-        data = column.data
-        failed: set[int] = set()
+        whole = self._changes.whole
+        if schema.type is not Type.STRUCT and whole is None:
+            raise blamed(self._batch, self._transformation.apply)
+        column = self._column
         try:
-            result = reference.result(schema)
-            if reference.whole:
-                return result, self._field("", schema, result, data, failed), failed
-            columns = columns_of(
-                schema, data, replace_null_with_default=reference.replace_null_with_default
-            )
-            made = [
-                self._field(old.name, old.schema, new.schema, c, failed)
-                if old.name in reference.field_names
-                else c
-                for old, new, c in zip(schema.fields, result.fields, columns, strict=True)
-            ]
+            result = self._transformation.result(schema)
+            null, null_schema = self._nulls()
+            if whole is not None:
+                data = self._converted(whole, schema, result, column.data)
+                return Column(result, data, null, tombstone_schema=null_schema)
+            plan = self._transformation.plan(schema)
+            columns = self._fields(schema, plan)
         except NotColumnar:
             raise
         except (ConnectError, pa.ArrowException) as error:
-            raise blamed(batch, reference.apply) from error
-        failed |= required_nulls(result, made, data)
-        return result, struct_column(result, made, column.is_null(), len(batch)), failed
+            raise blamed(self._batch, self._transformation.apply) from error
+        if not self._changes.changes_fields:
+            return column
+        self.failed |= required_nulls(result.fields[: len(columns)], columns, column.data)
+        columns += [self._inserted(each) for each in self._changes.inserted]
+        data = struct_column(result, columns, column.is_null(), len(column))
+        return Column(result, data, null, tombstone_schema=null_schema)
 
-    def _field(
-        self, name: str, schema: Schema, result: Schema, data: pa.Array, failed: set[int]
+    def _nulls(self) -> tuple[pa.BooleanArray | None, Schema | None]:
+        """Return the null rows that do not have the schema of the result, and their schema."""
+        column = self._column
+        if self._transformation.nulls is Nulls.PASS:
+            return kept_nulls(column)
+        shown = column.tombstone_schema
+        return column.tombstone, None if shown is None else self._transformation.result(shown)
+
+    def _fields(self, schema: Schema, plan: Plan) -> list[pa.Array]:
+        """Return the columns of the result, except the inserted fields; prepare the headers."""
+        columns = children(self._column.data)
+        if self._transformation.replace_null_with_default:
+            for index in {*plan.sources, *(index for _, index in plan.headers)}:
+                columns[index] = with_default(columns[index], defaults(schema)[index])
+        if plan.headers:
+            self._add_headers(
+                [
+                    (name, schema.fields[i].schema, to_values(schema.fields[i].schema, columns[i]))
+                    for name, i in plan.headers
+                ]
+            )
+        selected = [columns[index] for index in plan.sources]
+        for place, source_schema, conversion in plan.conversions:
+            result = plan.schema.fields[place].schema
+            selected[place] = self._converted(conversion, source_schema, result, selected[place])
+        if not plan.keeps_schemas and not plan.conversions:
+            for field, index in zip(plan.schema.fields, plan.sources, strict=False):
+                if field.schema != schema.fields[index].schema:
+                    raise NotColumnar(f"{field.name} is filled from a field of another type")
+        return selected
+
+    def _converted(
+        self, conversion: Conversion, schema: Schema, result: Schema, data: pa.Array
     ) -> pa.Array:
-        """A column of one field afterwards; rows whose value is refused are added to `failed`, and
-        null."""
-        fast = self._reference.fast(schema, result, data)
-        if fast is not None:
-            return fast
-        numbers = self._of_texts(name, schema, data, failed)
-        if numbers is not None:
-            return numbers.cast(arrow_type(result))
-        values, refused = converted(
-            to_values(schema, data), partial(self._reference.replaced, name, schema)
-        )
-        failed.update(refused)
+        """Convert a column of one field; values that cannot be converted become null and fail."""
+        array = conversion.array(schema, result, data)
+        if array is not None:
+            return array
+        integers = self._integers(conversion, schema, data)
+        if integers is not None:
+            return integers.cast(arrow_type(result))
+        values, refused = converted(to_values(schema, data), partial(conversion.value, schema))
+        self.failed.update(refused)
         return to_array(result, values)
 
-    def _of_texts(
-        self, name: str, schema: Schema | None, data: pa.Array, failed: set[int]
+    def _integers(
+        self, conversion: Conversion, schema: Schema | None, data: pa.Array
     ) -> pa.Int64Array | None:
-        """Texts as whole numbers, null where they are refused (added to `failed`) or null; None:
-        not by kernels."""
+        """Convert strings to integers; None if these are not strings, or not to integers."""
         if not pa.types.is_string(data.type):
             return None
-        made = self._reference.numbers(name, data)
-        if made is None or made.null_count == data.null_count:
-            return made
-        left = pc.and_(made.is_null(), data.is_valid())
+        integers = conversion.integers(data)
+        if integers is None or integers.null_count == data.null_count:
+            return integers
+        undecided = pc.and_(integers.is_null(), data.is_valid())
         values, refused = converted(
-            data.filter(left).to_pylist(), partial(self._reference.replaced, name, schema)
+            data.filter(undecided).to_pylist(), partial(conversion.value, schema)
         )
-        rows = pc.indices_nonzero(left).to_pylist()
-        failed.update(rows[place] for place in refused)
-        return pc.replace_with_mask(made, left, pa.array(values, pa.int64()))
+        rows = pc.indices_nonzero(undecided).to_pylist()
+        self.failed.update(rows[place] for place in refused)
+        return pc.replace_with_mask(integers, undecided, pa.array(values, pa.int64()))
 
-    def schemaless(self, batch: Batch, column: Column) -> tuple[Column, set[int]]:
-        """A column without a schema: members that are replaced are in all of its maps, null where
-        they were not.
+    def _inserted(self, field: NewField) -> pa.Array:
+        if isinstance(field, InsertedStruct):
+            columns = [self._inserted(each) for each in field.fields]
+            return struct_column(field.schema, columns, None, len(self._batch))
+        data = field.column(self._batch)
+        return data if field.schema.name is None else as_logical(field.schema, data)
 
-        Also the rows of which the reference refuses a value.
+    def maps(self) -> Column:
+        """Return the result for a column without a schema.
 
         Raises:
-            BadRows, NotColumnar: The reference refuses what is no map.
+            BadRows, NotColumnar: See `blamed`.
         """
-        reference = self._reference
-        failed: set[int] = set()
-        if reference.whole:
-            made = self._member("", column, failed)
-            return Column(None, made.data, column.tombstone, made.absent), failed
-        if not column.is_struct():
-            raise blamed(batch, reference.apply)
-        columns, absent = map_members(column.data), dict(column.absent)
-        for name in reference.field_names:
-            absent = {path: rows for path, rows in absent.items() if path[0] != name}
-            member = column.member(name)
-            if member is None:
-                columns[name] = pa.nulls(len(batch))
-                continue
-            made = self._member(name, member, failed)
-            columns[name] = made.data
-            absent |= {(name, *path): rows for path, rows in made.absent.items()}
-        return maps(column, columns, absent), failed
-
-    def _member(self, name: str, member: Column, failed: set[int]) -> Column:
-        """A schemaless column of one field afterwards; rows whose value is refused are added to
-        `failed`, and null."""
-        numbers = self._of_texts(name, None, member.data, failed)
-        if numbers is not None:
+        column, changes = self._column, self._changes
+        if column.tombstone_schema is not None and self._transformation.nulls is not Nulls.PASS:
+            raise NotColumnar("null values of several schemas")
+        if changes.whole is not None:
+            member = self._member(changes.whole, column)
             return Column(
-                None, pa.nulls(len(member)) if numbers.null_count == len(member) else numbers
+                None, member.data, column.tombstone, member.absent, column.tombstone_schema
             )
+        if not column.is_struct():
+            raise blamed(self._batch, self._transformation.apply)
+        if changes.headers:
+            self._add_headers([(h, None, self._map_values(name)) for h, name in changes.headers])
+            if not changes.changes_fields:
+                return column
+        members = map_members(column.data)
+        columns, absent = self._renamed(members)
+        for name, conversion in changes.conversions.items():
+            source = column.member(name)
+            absent = _without_path(absent, name)
+            if source is None:
+                columns[name] = pa.nulls(len(column))
+                continue
+            member = self._member(conversion, source)
+            columns[name] = member.data
+            absent |= {(name, *path): rows for path, rows in member.absent.items()}
+        for copy in changes.copied:
+            columns[copy.name] = members.get(copy.source, pa.nulls(len(column)))
+            absent = _without_path(absent, copy.name)
+            absent |= {
+                (copy.name, *path[1:]): rows
+                for path, rows in column.absent.items()
+                if path[0] == copy.source and len(path) > 1
+            }
+        for field in changes.inserted:
+            absent = self._insert(field, columns, absent)
+        return maps(column, columns, absent)
+
+    def _renamed(
+        self, members: dict[str, pa.Array]
+    ) -> tuple[dict[str, pa.Array], dict[Path, pa.BooleanArray]]:
+        """Return the existing members under their new names, and the rows that lack them."""
+        names = self._transformation.names
+        if names is None:
+            return members.copy(), dict(self._column.absent)
+        columns: dict[str, pa.Array] = {}
+        for name, data in members.items():
+            new_name = names[name]
+            if new_name is None:
+                continue
+            if new_name in columns:
+                raise NotColumnar(f"two members are named {new_name}")
+            columns[new_name] = data
+        absent: dict[Path, pa.BooleanArray] = {}
+        for path, rows in self._column.absent.items():
+            new_name = names[path[0]]
+            if new_name is not None:
+                absent[(new_name, *path[1:])] = rows
+        return columns, absent
+
+    def _member(self, conversion: Conversion, member: Column) -> Column:
+        """Convert one member; values that cannot be converted become null and fail."""
+        integers = self._integers(conversion, None, member.data)
+        if integers is not None:
+            is_null = integers.null_count == len(member)
+            return Column(None, pa.nulls(len(member)) if is_null else integers)
         incoming = schemaless_values(member.data, member.absent)
-        values, refused = converted(incoming, partial(self._reference.replaced, name, None))
-        failed.update(refused)
+        values, refused = converted(incoming, partial(conversion.value, None))
+        self.failed.update(refused)
         return schemaless_column(values)
+
+    def _insert(
+        self, field: NewField, columns: dict[str, pa.Array], absent: dict[Path, pa.BooleanArray]
+    ) -> dict[Path, pa.BooleanArray]:
+        """Add a member to `columns`; return the rows that lack members. Nulls are not added."""
+        parts = field.fields if isinstance(field, InsertedStruct) else [field]
+        data = [part.column(self._batch) for part in parts]
+        absent = _without_path(absent, field.name)
+        replaces = columns.pop(field.name, None) is not None
+        for part, values in zip(parts, data, strict=True):
+            if not values.null_count:
+                continue
+            if replaces and part is field:
+                raise NotColumnar(f"{field.name} is replaced in some rows only")
+            path = (field.name,) if part is field else (field.name, part.name)
+            absent[path] = values.is_null()
+        if isinstance(field, InsertedStruct):
+            names = [part.name for part in parts]
+            columns[field.name] = pa.StructArray.from_arrays(data, names=names)
+        else:
+            columns[field.name] = data[0]
+        return absent
+
+    def _map_values(self, name: str) -> list[Value]:
+        member = self._column.member(name)
+        if member is None:
+            return [None] * len(self._column)
+        return schemaless_values(member.data, member.absent)
+
+    def _add_headers(self, added: list[tuple[str, Schema | None, list[Value]]]) -> None:
+        rows = zip(*(values for _, _, values in added), strict=True)
+        names = [(name, schema) for name, schema, _ in added]
+        self.headers = [
+            Headers(
+                [
+                    *existing,
+                    *(Header(n, v, s) for (n, s), v in zip(names, values, strict=True)),
+                ]
+            )
+            for existing, values in zip(
+                self._batch.headers or [NO_HEADERS] * len(self._batch), rows, strict=True
+            )
+        ]
+
+
+def _without_path(absent: dict[Path, pa.BooleanArray], name: str) -> dict[Path, pa.BooleanArray]:
+    return {path: rows for path, rows in absent.items() if path[0] != name}

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, Importance, Type
-from connect_py.api.record import NO_HEADERS, R
-from connect_py.api.transformation import Transformation
+from connect_py.api.record import Headers, R
 from connect_py.java.values import parse_string
+from transforms.header_transformation import HeaderTransformation
 from transforms.validators import non_null
 
 
-class InsertHeader(Transformation[R]):
-    """Appends one header; others of its name stay."""
+class InsertHeader(HeaderTransformation[R]):
+    """Appends one header; existing headers with its name are retained."""
 
     config_def = (
         ConfigDef()
@@ -22,14 +21,14 @@ class InsertHeader(Transformation[R]):
             Type.STRING,
             validator=non_null,
             importance=Importance.HIGH,
-            doc="The name of the header.",
+            doc="Name of the header.",
         )
         .define(
             "value.literal",
             Type.STRING,
             validator=non_null,
             importance=Importance.HIGH,
-            doc="The literal value; its type is guessed from the text as that of header values is.",
+            doc="Literal value; its type is inferred as for values of headers.",
         )
     )
 
@@ -38,18 +37,5 @@ class InsertHeader(Transformation[R]):
         self._name: str = props["header"]
         self._schema, self._value = parse_string(props["value.literal"])
 
-    def apply(self, record: R) -> R | None:
-        return record.replace(headers=record.headers.add(self._name, self._value, self._schema))
-
-    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        if batch.headers is None:
-            return [
-                batch.replace(
-                    headers=[NO_HEADERS.add(self._name, self._value, self._schema)] * len(batch)
-                )
-            ]
-        return [
-            batch.replace(
-                headers=[h.add(self._name, self._value, self._schema) for h in batch.headers]
-            )
-        ]
+    def new_headers(self, headers: Headers) -> Headers:
+        return headers.add(self._name, self._value, self._schema)

@@ -1,4 +1,4 @@
-"""`MaskField`: puts a zero, an empty text or a given replacement in place of values."""
+"""`MaskField`: replaces values by zero, the empty string, or a configured value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from connect_py.api.batch import Batch, Column
 from connect_py.api.config import ConfigDef, Importance, Type, non_empty
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
@@ -23,8 +22,12 @@ from connect_py.api.schema import (
 )
 from connect_py.api.schema import Type as SchemaType
 from connect_py.java.strings import to_float32, wrap
-from transforms.field_transformation import FieldTransformation
-from transforms.requirements import require_struct
+from transforms.field_transformation import (
+    Conversion,
+    FieldChanges,
+    FieldTransformation,
+    Nulls,
+)
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
 from transforms.side import for_both
 from transforms.validators import non_empty_list
@@ -33,15 +36,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?")  # what BigDecimal reads
-_MOST_DIGITS = 1000  # of a number that replaces integers; their low bits are taken
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?")  # as Java's BigDecimal
+_MAX_DIGITS = 1000  # of a replacement of integers, which is truncated to their width
 _BITS = {SchemaType.INT8: 8, SchemaType.INT16: 16, SchemaType.INT32: 32, SchemaType.INT64: 64}
 _MOMENTS = frozenset({DATE, TIME, TIMESTAMP})
 
 
 class MaskField(FieldTransformation[R]):
-    """Masks fields of a struct or map; nulls stay null. A record with a null on this side is an
-    error."""
+    """Masks fields of a struct or map. Nulls stay null. A record with a null key or value fails."""
 
     config_def = (
         ConfigDef()
@@ -50,7 +52,7 @@ class MaskField(FieldTransformation[R]):
             Type.LIST,
             validator=non_empty_list,
             importance=Importance.HIGH,
-            doc="The fields to mask.",
+            doc="Fields to mask.",
         )
         .define(
             "replacement",
@@ -58,38 +60,41 @@ class MaskField(FieldTransformation[R]):
             default=None,
             validator=non_empty,
             importance=Importance.LOW,
-            doc="What takes the place of all texts and numbers; zeros and empty texts if not "
-            "given.",
+            doc="Replacement of all strings and numbers. Default: 0 and the empty string.",
         )
         .add(REPLACE_NULL_WITH_DEFAULT)
     )
 
     purpose = "mask fields"
+    nulls = Nulls.FAIL
 
     def configure(self, configs: Mapping[str, str]) -> None:
         props = self.config_def.parse(configs)
-        self.field_names = frozenset(props["fields"])
-        self._replacement: str | None = props["replacement"]
-        self.replace_null_with_default: bool = props["replace.null.with.default"]
-        self.result = lambda schema: schema
-
-    def apply(self, record: R) -> R | None:
-        schema, value = self.side.of(record)
-        if schema is None:
-            return self.side.put(record, None, self.replaced_map(value))
-        return self.side.put(
-            record, schema, self.replaced_row(require_struct(value, self.purpose, schema), schema)
+        mask = Mask(props["replacement"])
+        self.declare(
+            FieldChanges(conversions=dict.fromkeys(props["fields"], mask)),
+            replace_null_with_default=props["replace.null.with.default"],
         )
 
-    def replaced(self, name: str, schema: Schema | None, value: Value) -> Value:
-        """What takes the place of a value."""
+    def result_schema(self, schema: Schema, fields: Sequence[tuple[str, Schema]]) -> Schema:
+        return schema
+
+
+class Mask(Conversion):
+    """Replacement of values by a constant of their type."""
+
+    def __init__(self, replacement: str | None) -> None:
+        self._replacement = replacement
+
+    def schema(self, schema: Schema) -> Schema:
+        return schema
+
+    def value(self, schema: Schema | None, value: Value) -> Value:
         if value is None:
             return None
-        return (
-            _masked(schema, value)
-            if self._replacement is None
-            else self._custom(schema, value, self._replacement)
-        )
+        if self._replacement is None:
+            return _masked(schema, value)
+        return self._custom(schema, value, self._replacement)
 
     def _custom(self, schema: Schema | None, value: Value, replacement: str) -> Value:
         if isinstance(value, str):
@@ -103,46 +108,26 @@ class MaskField(FieldTransformation[R]):
         if isinstance(value, Decimal):
             return Decimal(replacement)
         if isinstance(value, int):
-            whole = Decimal(replacement)
-            if whole.adjusted() > _MOST_DIGITS:
+            number = Decimal(replacement)
+            if number.adjusted() > _MAX_DIGITS:
                 raise DataError(
                     f"Unable to convert {replacement} (class java.lang.String) to a number"
                 )
-            return wrap(int(whole), 64 if schema is None else _BITS[schema.type])
-        number = float(replacement)
-        return (
-            to_float32(number)
-            if schema is not None and schema.type is SchemaType.FLOAT32
-            else number
-        )
+            return wrap(int(number), 64 if schema is None else _BITS[schema.type])
+        is_float32 = schema is not None and schema.type is SchemaType.FLOAT32
+        return to_float32(float(replacement)) if is_float32 else float(replacement)
 
-    def fast(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
-        """One constant for all values of a field, if the first one can be masked at all."""
-        from transforms.columns import constant, hidden
-
-        there = data.is_valid()
+    def array(self, schema: Schema, result: Schema, data: pa.Array) -> pa.Array | None:
+        """Mask a column: all values have the mask of the first one."""
         if data.null_count == len(data):
             return data
         if schema.type in (SchemaType.ARRAY, SchemaType.MAP, SchemaType.STRUCT):
             return None
         from connect_py.columns.arrow import to_values
+        from transforms.columns import constant, hidden
 
-        masked = self.replaced("", schema, to_values(schema, data.drop_null().slice(0, 1))[0])
-        return hidden(constant(masked, schema, len(data)), there)
-
-    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.columns import finished, null_rows, without
-        from transforms.field_columns import FieldColumns
-
-        column = self.side.column(batch)
-        if column.null_count:
-            raise without(batch, self.apply, null_rows(column), self.apply_batch)
-        if column.schema is None:
-            masked, failed = FieldColumns(self).schemaless(batch, column)
-        else:
-            schema, data, failed = FieldColumns(self).with_schema(batch, column)
-            masked = Column(schema, data)
-        return finished(batch, self.apply, self.side.put_column(batch, masked), failed)
+        mask = self.value(schema, to_values(schema, data.drop_null().slice(0, 1))[0])
+        return hidden(constant(mask, schema, len(data)), data.is_valid())
 
 
 def _masked(schema: Schema | None, value: Value) -> Value:

@@ -58,12 +58,13 @@ class Rules:
 
     __slots__ = ("_containers", "_defaults", "_fitting", "_required", "_schema")
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, checked: int | None = None) -> None:
+        """Prepare the rules; `check_required` checks the first `checked` fields, or all of them."""
         self._schema = schema
         fields = schema.fields
         defaults = [f.schema.default for f in fields]
         self._defaults = None if defaults.count(None) == len(defaults) else defaults
-        required = [f.index for f in fields if not f.schema.optional]
+        required = [f.index for f in fields[:checked] if not f.schema.optional]
         self._required = _taker(required) if required else None
         self._containers = [f for f in fields if f.schema.type in _CONTAINERS]
         # Types of values that fit if integers are in range, which is asked of the function.
@@ -80,7 +81,7 @@ class Rules:
         """See the function of this name."""
         if self._required is None or None not in self._required(values):
             return
-        for field, value in zip(self._schema.fields, values, strict=True):
+        for field, value in zip(self._schema.fields, values, strict=False):
             if value is None and not field.schema.optional:
                 validate_value(field.schema, None, field.name)
 

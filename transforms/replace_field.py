@@ -5,20 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from connect_py.api.batch import Batch
 from connect_py.api.config import ConfigDef, ConfigValueError, Importance, Parsed, Type
 from connect_py.api.errors import DataError
 from connect_py.api.record import R
-from connect_py.api.schema import Field, Schema, Struct, Value, java_class_name
-from transforms.kept_fields import KeptFields
-from transforms.rebuild import values_of
-from transforms.requirements import require_map, require_struct
+from connect_py.api.schema import Field, Schema, Value, java_class_name, validate_value
+from transforms.field_transformation import FieldChanges, FieldTransformation, Plan
 from transforms.shared_options import REPLACE_NULL_WITH_DEFAULT
-from transforms.side import SideTransformation, for_both
+from transforms.side import for_both
 
 log = logging.getLogger(__name__)
-
-PURPOSE = "field replacement"
 
 
 def _renames(name: str, value: Parsed) -> None:
@@ -27,10 +22,13 @@ def _renames(name: str, value: Parsed) -> None:
             raise ConfigValueError(name, value, f"Invalid rename mapping: {mapping}")
 
 
-class ReplaceField(SideTransformation[R]):
-    """Keeps the fields that are included and not excluded, under their new names. Null values pass
-    unchanged."""
+class ReplaceField(FieldTransformation[R]):
+    """Keeps the fields that are included and not excluded, under their new names.
 
+    Null values pass unchanged.
+    """
+
+    purpose = "field replacement"
     config_def = (
         ConfigDef()
         .define(
@@ -79,58 +77,58 @@ class ReplaceField(SideTransformation[R]):
         for old, new in (("blacklist", "exclude"), ("whitelist", "include")):
             if props[old]:
                 log.warning("%s is deprecated, use %s", old, new)
-        self._kept = KeptFields(
-            props["exclude"] or props["blacklist"],
-            props["include"] or props["whitelist"],
-            dict(mapping.split(":") for mapping in props["renames"]),
+        self._exclude = frozenset(props["exclude"] or props["blacklist"])
+        self._include = frozenset(props["include"] or props["whitelist"])
+        self._new_names = dict(mapping.split(":") for mapping in props["renames"])
+        self._old_names = {new: old for old, new in self._new_names.items()}
+        self.declare(
+            FieldChanges(new_name=self._new_name),
+            replace_null_with_default=props["replace.null.with.default"],
         )
-        self._replace_null_with_default: bool = props["replace.null.with.default"]
 
-    def apply(self, record: R) -> R | None:
-        schema, value = self.side.of(record)
-        if value is None:
-            return record
-        if schema is None:
-            names = self._kept.names
-            pairs = require_map(value, PURPOSE).items()
-            return self.side.put(
-                record, None, {new: v for k, v in pairs if (new := names[k]) is not None}
-            )
-        row = require_struct(value, PURPOSE, schema)
-        result, sources, rules, in_place = self._kept.result(row.schema)
-        old = values_of(row, replace_null_with_default=self._replace_null_with_default)
-        values = old if in_place else [old[source] for source in sources]
-        if rules is not None:
-            rules.check(values)
-            return self.side.put(record, result, Struct(result, values))
-        made = Struct(result)
-        for field, source, value in zip(result.fields, sources, values, strict=True):
-            _check_class(row.schema.fields[source].schema, field, value)
-            made.put(field.name, value)
-        return self.side.put(record, result, made)
+    def _new_name(self, name: str) -> str | None:
+        if name in self._exclude or (self._include and name not in self._include):
+            return None
+        return self._new_names.get(name, name)
 
-    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
-        from transforms.replace_columns import replaced
+    def make_plan(self, schema: Schema) -> Plan:
+        """Return the plan of a struct; as in Java, values are looked up by the new name.
 
-        return replaced(
-            self._kept,
-            self.side,
-            batch,
-            self.apply,
-            replace_null_with_default=self._replace_null_with_default,
-        )
+        A field that is renamed to the name of another field that stays is therefore filled from
+        the field that is renamed to its name, which may have another schema.
+        """
+        result = super().make_plan(schema).schema
+        return Plan(schema, result, [self._source(schema, field.name) for field in result.fields])
+
+    def _source(self, schema: Schema, new_name: str) -> int:
+        name = self._old_names.get(new_name, new_name)
+        source = schema.field(name)
+        if source is None:
+            raise DataError(f"{name} is not a valid field name")
+        return source.index
+
+    def check(self, plan: Plan, values: Sequence[Value]) -> None:
+        """Check a row as Java's `Struct.put` does, field by field."""
+        if plan.keeps_schemas:
+            plan.rules.check(values)
+            return
+        fields = plan.source.fields
+        for field, source, value in zip(plan.schema.fields, plan.sources, values, strict=True):
+            _check_class(fields[source].schema, field, value)
+            validate_value(field.schema, value, field.name)
 
 
 def _check_class(origin: Schema, field: Field, value: Value) -> None:
-    """Fail where Java's objects of one schema are none of the other's, though Python's would be:
-    dates, widths."""
-    found = java_class_name(value, origin)
-    if value is not None and found != java_class_name(value, field.schema):
+    """Raise DataError if the value has different Java classes under the two schemas.
+
+    Python's class may be the same: integers of all widths, dates, and timestamps.
+    """
+    java_class = java_class_name(value, origin)
+    if value is not None and java_class != java_class_name(value, field.schema):
         label = "" if field.schema.name is None else f' "{field.schema.name}"'
         raise DataError(
             f"Invalid Java object for schema{label} with type {field.schema.type.name}: class "
-            f"{found} "
-            f'for field: "{field.name}"'
+            f'{java_class} for field: "{field.name}"'
         )
 
 

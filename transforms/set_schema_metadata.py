@@ -82,7 +82,7 @@ class SetSchemaMetadata(SideTransformation[R]):
             columns = columns_of(
                 column.schema, data, replace_null_with_default=self._replace_null_with_default
             )
-            failed = required_nulls(column.schema, columns, data)
+            failed = required_nulls(column.schema.fields, columns, data)
             data = struct_column(result, columns, column.is_null(), len(batch))
         made = Column(result, data, column.tombstone, tombstone_schema=self._null_schema(column))
         return finished(batch, self.apply, self.side.put_column(batch, made), failed)
